@@ -1,8 +1,8 @@
-//! A completion kept for later: one form from which whole answers and streams are both written.
+//! The stored form of a completion, from which whole answers and streams are both written.
 //!
-//! The kept form is a whole answer without what belongs to one reply: its id, its time, the metadata. A whole answer becomes it by
-//! leaving those out, and what it may repeat of whoever asked; a stream is folded into it ([`Fold`]). From it a reply is written by putting an id and a time in front, and a
-//! stream by telling it in events again ([`Kept::events`]). Every member that a provider adds by itself is kept.
+//! The stored form is a whole answer without the parts of one reply: its id, its time, the metadata. A whole answer is converted by
+//! dropping those, and members that may identify the requester; a stream is accumulated into it ([`Fold`]). A reply is written from it by
+//! prepending an id and a time, and a stream by replaying it as events ([`Kept::events`]). Every additional member of a provider is kept.
 
 mod fold;
 mod node;
@@ -21,17 +21,17 @@ use crate::usage::{Reported, Usage};
 
 pub use fold::Fold;
 
-/// Why an answer cannot be kept.
+/// Why an answer cannot be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeepError {
-    /// It is larger than what may be kept.
+    /// It exceeds the size limit.
     #[error("the answer is larger than {bytes_max} bytes")]
     TooLarge {
-        /// The bound.
+        /// The limit.
         bytes_max: usize,
     },
-    /// It is no answer that can be told again: no choices, or something in their place.
+    /// It cannot be replayed: it has no valid choices.
     #[error("the answer has no choices")]
     NoChoices,
     /// It is not JSON.
@@ -39,7 +39,7 @@ pub enum KeepError {
     Syntax(#[from] SyntaxError),
 }
 
-/// A completion without what belongs to one reply.
+/// A completion without the parts of one reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     endpoint: Endpoint,
@@ -48,16 +48,16 @@ pub struct Kept {
     has_usage: bool,
 }
 
-/// A kept completion as the events of a stream, but for `[DONE]`.
+/// A stored completion as the events of a stream, without `[DONE]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptEvents {
-    /// Every event without its beginning, one after the other.
+    /// Every event without its prefix, concatenated.
     text: Bytes,
-    /// Where each ends.
+    /// The end of each.
     ends: Box<[usize]>,
 }
 
-/// What makes a kept completion one reply.
+/// The parts of one reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp<'a> {
     /// The reply's id with its prefix: letters, digits and `-` only.
@@ -67,7 +67,7 @@ pub struct Stamp<'a> {
 }
 
 impl Stamp<'_> {
-    /// The beginning of every object of the reply, up to and with a comma.
+    /// The prefix of every object of the reply, including its comma.
     fn write(self, out: &mut BytesMut) {
         out.extend_from_slice(br#"{"id":""#);
         out.extend_from_slice(self.id.as_bytes());
@@ -82,11 +82,11 @@ impl Stamp<'_> {
 }
 
 impl Kept {
-    /// Keeps a whole answer. `model` is the model's name for clients, `metadata` the name of our own member.
+    /// Converts a whole answer. `model` is the model's name for clients, `metadata` the name of our metadata member.
     ///
     /// # Errors
     ///
-    /// The body is no answer, or larger than `bytes_max`.
+    /// The body is not an answer, or exceeds `bytes_max`.
     pub fn of_answer(
         endpoint: Endpoint,
         body: &[u8],
@@ -94,11 +94,11 @@ impl Kept {
         metadata: &str,
         bytes_max: usize,
     ) -> Result<Kept, KeepError> {
-        // What is taken out is less than what is put in its place by much.
+        // The dropped part is usually larger than the added one.
         let mut out = BytesMut::with_capacity(body.len() + model.len());
         out.extend_from_slice(br#"{"model":"#);
         string::write(model, &mut out);
-        // Where the usage stands in what is kept.
+        // The position of the usage in the stored form.
         let mut usage_at: Option<Range<usize>> = None;
         let mut has_choices = false;
         let mut reader = Reader::new(body);
@@ -112,16 +112,16 @@ impl Kept {
             let kind = reader.kind()?;
             let value = reader.skip()?;
             match &*name {
-                // The last two some providers repeat from the request: they are about whoever sent it.
+                // Some providers repeat the last two from the request: they identify the requester.
                 "id" | "created" | "model" | "metadata" | "user" => continue,
                 "choices" => has_choices = kind == Kind::Array,
                 "usage" => {
                     let reported = Reported::read(value.of(body));
-                    // Without one it is counted and written anew for every reply.
+                    // Without a valid one tokens are counted and written for every reply.
                     let Some(usage) = reported.usage else {
                         continue;
                     };
-                    // The last that makes sense holds, as it does for the bill.
+                    // The last valid one counts, as it does for the charge.
                     if let Some(before) = usage_at.take() {
                         let behind = out.split_off(before.end);
                         out.truncate(before.start);
@@ -154,7 +154,7 @@ impl Kept {
             return Err(KeepError::TooLarge { bytes_max });
         }
         out.put_u8(b'}');
-        // A buffer that held more than was kept would hold more memory than is counted for it.
+        // Spare capacity would take memory that is not accounted for.
         Ok(Kept {
             endpoint,
             text: Bytes::copy_from_slice(&out),
@@ -162,17 +162,17 @@ impl Kept {
         })
     }
 
-    /// Bytes of memory it takes.
+    /// Its memory in bytes.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// Whether it says how many tokens were used.
+    /// Whether it has a usage.
     pub fn has_usage(&self) -> bool {
         self.has_usage
     }
 
-    /// Writes it as a whole answer, with room for `room` more bytes behind it.
+    /// Writes it as a whole answer, with spare capacity for `room` more bytes.
     pub fn answer(&self, stamp: Stamp<'_>, room: usize) -> Bytes {
         let mut out = BytesMut::with_capacity(stamp.len() + self.text.len() + room);
         stamp.write(&mut out);
@@ -180,12 +180,12 @@ impl Kept {
         out.freeze()
     }
 
-    /// Tells it in events: for each choice its role, then its words by twenty, then what ended it. With `include_usage` every event
+    /// Replays it as events: for each choice its role, then its words by twenty, then its finish reason. With `include_usage` every event
     /// has a `usage` of null, and one more at the end has the tokens, if they are known.
     ///
     /// # Errors
     ///
-    /// Something in it has no place in a stream.
+    /// A part of it cannot be represented in a stream.
     pub fn events(&self, include_usage: bool) -> Result<KeptEvents, KeepError> {
         unfold::events(
             self.endpoint,
@@ -195,7 +195,7 @@ impl Kept {
         )
     }
 
-    /// Appends what the model said, of all choices, for counting.
+    /// Appends the generated text of all choices, for token counting.
     pub fn append_text(&self, out: &mut String) {
         let mut facts = crate::completion::Completion::new();
         if facts.read(&self.text, "").is_ok() {
@@ -205,7 +205,7 @@ impl Kept {
 }
 
 impl KeptEvents {
-    /// Bytes of memory they take.
+    /// Their memory in bytes.
     pub fn bytes(&self) -> usize {
         self.text.len() + size_of_val(&*self.ends)
     }
@@ -236,7 +236,7 @@ impl KeptEvents {
     }
 }
 
-/// Appends the value of a `usage` member with the counts that it was read as, so that a client finds what is charged for.
+/// Appends the value of a `usage` member with its parsed counts, so that a client finds the usage that it is charged for.
 fn write_usage(value: &[u8], reported: Reported, usage: Usage, out: &mut BytesMut) {
     if reported.is_exact {
         out.extend_from_slice(value);
@@ -245,7 +245,7 @@ fn write_usage(value: &[u8], reported: Reported, usage: Usage, out: &mut BytesMu
     }
 }
 
-/// The members of an object in a text that has been read before: names as written, and where the values stand.
+/// The members of an object in a parsed text: names as written, and the positions of the values.
 fn members<'t>(
     text: &'t [u8],
     object: Span,

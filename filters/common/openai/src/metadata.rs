@@ -1,30 +1,30 @@
-//! The metadata object that the gateway adds to answers: what a completion cost and where it came from.
+//! The metadata object that the gateway adds to answers: the price and the source of a completion.
 
 use bytes::BytesMut;
 
-/// Letters, digits, `_` and `-`: ids and words of ours, which are written as they are.
+/// Letters, digits, `_` and `-`: our ids and words, which need no escapes.
 pub type Verbatim<'a> = &'a [u8];
 
 /// The metadata of one completion.
 ///
-/// Credits are given as the texts of JSON numbers, so that exact decimals stay exact: a binary float has no place here.
+/// Credits are the texts of JSON numbers, so that decimals stay exact: binary floats are not used.
 #[derive(Clone, Copy)]
 pub struct Metadata<'a> {
     /// The answer was made for an earlier request.
     pub cache_hit: bool,
     /// The cache's entry that was read or written.
     pub cache_entry_id: Option<Verbatim<'a>>,
-    /// What the cache did: `hit`, `stored`, `bypass`, `uncacheable`, `too_large`, `error`.
+    /// The cache's result: `hit`, `stored`, `bypass`, `uncacheable`, `too_large`, `error`.
     pub cache_store_status: Option<Verbatim<'a>>,
     /// The price of this completion, at least 0.
     pub credits_used: &'a [u8],
-    /// What is left.
+    /// The remaining balance.
     pub credits_remaining: &'a [u8],
     /// The account that pays.
     pub owner: Verbatim<'a>,
     /// Another account the request was resolved to.
     pub resolved_owner: Option<Verbatim<'a>>,
-    /// The tokens were counted by us, since the provider did not say.
+    /// We counted the tokens, since the provider reported none.
     pub usage_estimated: bool,
 }
 

@@ -1,6 +1,6 @@
 //! JSON numbers as integers, exactly: no floating point, and `1.0` and `1e3` are whole numbers too.
 
-/// What a JSON number is when an unsigned integer is wanted.
+/// A JSON number where an unsigned integer is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whole {
     /// A whole number of at least zero; one beyond 64 bits is `u64::MAX`.
@@ -11,9 +11,9 @@ pub(crate) enum Whole {
     Fraction,
 }
 
-/// Reads a number that the reader has passed.
+/// Parses a number that the reader has validated.
 pub(crate) fn whole(number: &[u8]) -> Whole {
-    // As nearly all are written: so few digits that they fit in any case, and nothing else.
+    // The common form: so few digits that they always fit, and nothing else.
     if number.len() <= 19 && number.iter().all(u8::is_ascii_digit) {
         let digits = number.iter().map(|digit| u64::from(digit - b'0'));
         return Whole::Value(digits.fold(0, |value, digit| 10 * value + digit));
@@ -21,7 +21,7 @@ pub(crate) fn whole(number: &[u8]) -> Whole {
     exactly(number)
 }
 
-/// The same for whatever a number may be.
+/// The same for any number.
 fn exactly(number: &[u8]) -> Whole {
     let (negative, digits) = match number.strip_prefix(b"-") {
         Some(rest) => (true, rest),
@@ -66,7 +66,7 @@ pub(crate) fn negative(number: &[u8]) -> bool {
     number.starts_with(b"-") && exactly(number) == Whole::Negative
 }
 
-/// The exponent, cut off where no text that fits in memory could tell the difference.
+/// The exponent, saturated where no text that fits in memory makes a difference.
 fn exponent(text: &[u8]) -> i64 {
     const BOUND: i64 = 1 << 40;
     let digits = text

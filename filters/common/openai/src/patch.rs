@@ -1,4 +1,4 @@
-//! The changes the gateway makes to what a provider says before a client sees it.
+//! The gateway's changes to a provider's output for the client.
 
 use bytes::BytesMut;
 
@@ -8,7 +8,7 @@ use crate::splice::{Layout, Member, Splice};
 use crate::string;
 use crate::usage::Usage;
 
-/// What every answer and event to one client has in common: made once, used for all of them.
+/// The common part of every answer and event for one client: built once.
 #[derive(Clone, Debug)]
 pub struct Patch {
     /// The model's name for the client as a JSON string.
@@ -18,9 +18,8 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Gives every `id` the prefix that the endpoint's ids have (`chatcmpl-`, `cmpl-`), unless it is there, and
-    /// writes metadata objects as a member called `metadata_name`. A member of that name that a provider sends
-    /// never reaches the client.
+    /// Gives every `id` the prefix of the endpoint's ids (`chatcmpl-`, `cmpl-`), unless it has it, and writes metadata objects as a member
+    /// called `metadata_name`. A provider's member of that name never reaches the client.
     pub fn new(endpoint: Endpoint, metadata_name: &str) -> Self {
         Self {
             model: None,
@@ -32,7 +31,7 @@ impl Patch {
         }
     }
 
-    /// Makes `model` the name by which the client knows the model.
+    /// Sets `model` to the client's name of the model.
     #[must_use]
     pub fn model(mut self, name: &str) -> Self {
         let mut quoted = BytesMut::new();
@@ -45,7 +44,7 @@ impl Patch {
         &self.metadata_name
     }
 
-    /// Appends `text`, an object with at least one member and no metadata, ended by its brace, with `metadata` in it.
+    /// Appends `text`, an object with at least one member and no metadata, up to its closing brace, with `metadata` in it.
     pub fn append_metadata(&self, text: &[u8], metadata: &[u8], out: &mut BytesMut) {
         let open = text.strip_suffix(b"}").unwrap_or(text);
         out.extend_from_slice(open);
@@ -58,7 +57,7 @@ impl Patch {
 
     /// Writes `text`, which has this `layout`, with this patch and the changes for this one text.
     ///
-    /// Gives the offset in `out` at which byte `mark` of the text came to stand, if it lies in `choices`.
+    /// Returns the offset in `out` of the text's byte `mark`, if it lies in `choices`.
     pub(crate) fn write(
         &self,
         text: &[u8],
@@ -121,18 +120,18 @@ impl Patch {
     }
 }
 
-/// What happens to a `usage` member.
+/// The change of a `usage` member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum UsageChange {
     Keep,
     Remove,
     Null,
-    /// The counts become these.
+    /// Sets the counts.
     Set(Usage),
 }
 
 impl UsageChange {
-    /// The change after which a client that finds the usage `shown` finds the one it is charged for, if that is known.
+    /// The change after which a client that would find the usage `shown` finds the charged one, if that is known.
     pub(crate) fn to(charged: Option<Usage>, shown: Option<Usage>) -> Self {
         match charged {
             Some(charged) if shown != Some(charged) => Self::Set(charged),
@@ -153,7 +152,7 @@ impl UsageChange {
     }
 }
 
-/// The changes to one text beside the patch.
+/// The changes to one text in addition to the patch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change<'a> {
     pub(crate) usage: UsageChange,

@@ -1,4 +1,4 @@
-//! What the events of one stream add up to.
+//! The accumulated state of one stream's events.
 
 use smallvec::SmallVec;
 
@@ -6,13 +6,13 @@ use crate::chunk::Chunk;
 use crate::completion::FinishReason;
 use crate::usage::Usage;
 
-/// Most choices whose ends are followed. No provider gives as many; the bound keeps a broken one cheap.
+/// The most choices whose ends are tracked. No provider sends as many; bounds the cost of a broken one.
 const CHOICES_MAX: usize = 1024;
 
-/// The standing of one stream, told event by event.
+/// The state of one stream, updated by each event.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Choices seen, in the order of their index, with the reason they ended for.
+    /// Choices so far, by index, with their finish reasons.
     choices: SmallVec<[(u32, Option<FinishReason>); 2]>,
     unfinished: usize,
     usage: Option<Usage>,
@@ -20,7 +20,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Takes one event into account.
+    /// Adds one event.
     pub fn note(&mut self, chunk: &Chunk<'_>) {
         self.usage = chunk.usage().or(self.usage);
         self.error |= chunk.error().is_some();
@@ -29,7 +29,7 @@ impl Progress {
                 .choices
                 .binary_search_by_key(&choice.index, |(index, _)| *index);
             if place.is_err() && self.choices.len() == CHOICES_MAX {
-                // The stream will not count as finished: it is not followed to the end.
+                // The stream will never count as finished: it is not tracked to the end.
                 self.unfinished = usize::MAX;
                 continue;
             }
@@ -46,25 +46,25 @@ impl Progress {
         }
     }
 
-    /// Whether at least one choice was seen, and every one of them has ended.
+    /// Whether at least one choice has arrived, and every one of them has ended.
     ///
-    /// With `n` above 1 a choice may not have been seen yet when this becomes true: compare
-    /// [`choices_seen`](Self::choices_seen) with what was asked for.
+    /// With `n` above 1 a choice may still be missing when this becomes true: compare [`choices_seen`](Self::choices_seen) with the
+    /// requested number.
     pub fn all_finished(&self) -> bool {
         !self.choices.is_empty() && self.unfinished == 0
     }
 
-    /// How many different choices were seen.
+    /// The number of different choices so far.
     pub fn choices_seen(&self) -> usize {
         self.choices.len()
     }
 
-    /// The usage that holds so far: the last that made sense.
+    /// The current usage: the last valid one.
     pub fn usage(&self) -> Option<Usage> {
         self.usage
     }
 
-    /// Whether the stream reported a failure, as an `error` or as the reason a choice ended for.
+    /// Whether the stream reported a failure, as an `error` or as a finish reason.
     pub fn failed(&self) -> bool {
         let by_reason = |(_, finish): &(u32, _)| *finish == Some(FinishReason::Error);
         self.error || self.choices.iter().any(by_reason)

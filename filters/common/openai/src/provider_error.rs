@@ -1,17 +1,16 @@
-//! What a provider says when it refuses or fails, made fit to be shown.
+//! Provider errors, sanitised for clients and logs.
 
 use std::borrow::Cow;
 
 use crate::json::{Kind, Reader, SyntaxError};
 
-/// Most characters of a message that are kept.
+/// The most characters of a message.
 const MESSAGE_CHARS_MAX: usize = 400;
 
-/// A provider's error as far as it can be understood.
+/// A provider's error, as far as it can be parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderError {
-    /// The message on one line, without control characters, at most 400 characters; none when there is none that
-    /// means anything to a reader.
+    /// The message on one line, without control characters, at most 400 characters; `None` without a readable one.
     pub message: Option<String>,
     /// The provider's `type`, cleaned the same way.
     pub kind: Option<String>,
@@ -22,11 +21,10 @@ pub struct ProviderError {
 }
 
 impl ProviderError {
-    /// Reads the body of an answer, or the data of an error event, of whatever form.
+    /// Parses the body of a response, or the data of an error event, in any format.
     ///
-    /// Understood are the envelope `{"error":{"message",...}}`, `{"error":"..."}`, `{"message":"..."}`,
-    /// `{"detail":"..."}` or a list of such details, an array around any of them, a JSON string, and plain text.
-    /// A page of HTML gives its title. Anything else gives no message.
+    /// Supported are the envelope `{"error":{"message",...}}`, `{"error":"..."}`, `{"message":"..."}`, `{"detail":"..."}` or a list of such
+    /// details, an array around any of them, a JSON string, and plain text. An HTML page yields its title. Anything else yields no message.
     pub fn read(body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body);
         let text = text.trim_start_matches('\u{feff}').trim();
@@ -52,7 +50,7 @@ impl ProviderError {
         reader.end()
     }
 
-    /// Reads a value in which an error may be described. Levels below the fourth hold none.
+    /// Parses a value that may contain an error, down to the fourth level.
     fn value(&mut self, reader: &mut Reader<'_>, level: u32) -> Result<(), SyntaxError> {
         match reader.kind()? {
             Kind::String => {
@@ -104,7 +102,7 @@ impl ProviderError {
     }
 }
 
-/// One line of at most 400 characters: white space and control characters in a row become one space.
+/// One line of at most 400 characters: consecutive white space and control characters become one space.
 fn clean(text: &str) -> Option<String> {
     let mut line = String::with_capacity(text.len().min(MESSAGE_CHARS_MAX));
     let mut chars = 0;
@@ -129,7 +127,7 @@ fn clean(text: &str) -> Option<String> {
     (!line.is_empty()).then_some(line)
 }
 
-/// White space, controls, and characters that change how the text around them is shown.
+/// White space, control characters, and characters that change the display of the text around them.
 fn is_unprintable(character: char) -> bool {
     character.is_whitespace()
         || character.is_control()

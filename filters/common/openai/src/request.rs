@@ -1,4 +1,4 @@
-//! What a completion request says, as far as the gateway has to know, and what is wrong with it.
+//! Completion requests: parsing, validation and the facts that the gateway needs.
 
 mod case;
 mod error;
@@ -20,11 +20,10 @@ pub use error::{RequestError, RequestErrorCode};
 
 use error::{Path, brief};
 
-/// What reads a body also makes its canonical form: it is walked once.
+/// The parser of a body also builds its canonical form, in one pass.
 type Reader<'a> = crate::json::Reader<'a, Encoder>;
 
-/// Most top-level members that are read. Real requests have about twenty; the bound keeps the look for a
-/// member that stands twice small.
+/// The most top-level members. Real requests have about twenty; the limit bounds the check for duplicate members.
 const MEMBERS_MAX: usize = 1024;
 
 /// Which of the two completion operations a request is for.
@@ -45,46 +44,45 @@ pub struct Parts {
     pub audios: u32,
     /// `file`, `input_file`.
     pub files: u32,
-    /// Any other type than these and text, or none. What such a part holds is in `text_bytes` as well.
+    /// Any other type than these and text, or none. The content of such a part is in `text_bytes` as well.
     pub others: u32,
-    /// Bytes of the pictures, sounds and files themselves (or of their addresses) as they stand in the body.
+    /// Bytes of the pictures, sounds and files themselves (or of their URLs), as encoded in the body.
     pub media_bytes: u64,
 }
 
 /// The facts of one request body, owned, and its canonical form if that is short; the body itself is not kept.
 ///
-/// A value of this type says that the body is strict JSON with no top-level member twice, that every member
-/// the service describes has its type and range, and that none is one of those to a reader that ignores case. Members it does not describe
-/// were passed over.
+/// A value of this type guarantees that the body is strict JSON without duplicate top-level members, that every documented member has its
+/// type and range, and that no other name equals one of those for a case-insensitive parser. Other members were skipped.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompletionRequest {
-    /// The operation the body was read for.
+    /// The operation of the request.
     pub endpoint: Endpoint,
-    /// `model`; none when absent or null, which asks for the default model.
+    /// `model`; `None` when absent or null, which selects the default model.
     pub model: Option<String>,
     /// `stream`, default false.
     pub stream: bool,
     /// `cache`, default true.
     pub cache: bool,
-    /// `stream_options.include_usage` of a stream: the client wants the extra event with the usage.
+    /// `stream_options.include_usage` of a stream: the client requests the usage event.
     pub include_usage: bool,
     /// `max_tokens`, at least 1.
     pub max_tokens: Option<u64>,
     /// `max_completion_tokens`, at least 1.
     pub max_completion_tokens: Option<u64>,
-    /// `n`, the answers wanted for one prompt, default 1.
+    /// `n`, the answers requested for one prompt, default 1.
     pub n: u64,
-    /// `best_of`, the answers made for one prompt, default 1.
+    /// `best_of`, the answers generated for one prompt, default 1.
     pub best_of: u64,
     /// Prompts in the body: 1 for a chat, else the items of `prompt`, at least 1.
     pub prompts: u64,
-    /// Bytes of a text request's `system`, as they stand in the body. Every prompt is read behind it.
+    /// Bytes of a text request's `system`, as encoded in the body. It precedes every prompt.
     pub system_bytes: u64,
     /// Items of `messages`; 0 for a text request.
     pub messages: u64,
-    /// Bytes that may become prompt tokens, as they stand in the body: never fewer than the text has in UTF-8.
-    /// Pictures, sounds and files are not in it.
+    /// Bytes that may become prompt tokens, as encoded in the body: never fewer than the text has in UTF-8. Pictures, sounds and files are
+    /// not included.
     pub text_bytes: u64,
     /// Parts of messages that are not text.
     pub parts: Parts,
@@ -98,7 +96,7 @@ pub struct CompletionRequest {
     pub(crate) canonical: Form,
 }
 
-/// Top-level members the gateway may change before the body goes on.
+/// Top-level members that the gateway may change before the body is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owned {
     Model,
@@ -108,13 +106,13 @@ pub(crate) enum Owned {
     MaxCompletionTokens,
     /// Of a text request.
     Prompt,
-    /// Of a text request, when it is no null.
+    /// Of a text request, when it is not null.
     System,
-    /// One that some provider does not get, with the bytes of it that may become prompt tokens.
+    /// A member that some provider does not get, with its bytes that may become prompt tokens.
     Listed(u32),
 }
 
-/// What stands in `stream_options`, if it is an object.
+/// The content of `stream_options`, if it is an object.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StreamOptions {
     pub(crate) object: bool,
@@ -123,17 +121,17 @@ pub(crate) struct StreamOptions {
 }
 
 impl CompletionRequest {
-    /// Reads and checks the body of a completion request. Boxed, because it is large: it is written where it stays.
+    /// Parses and validates the body of a completion request. Boxed, because it is large: it is written in place.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong with it, in words that help to correct it: always a 400.
+    /// The first problem, with advice for correcting it: always a 400.
     pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Box<Self>, RequestError> {
         Self::read_listing(endpoint, body, &[])
     }
 
-    /// The same, and finds the members of the body whose names are `listed`, in any case: those that [`find_member`](Self::find_member) and
-    /// [`BodyEdit::without`](crate::BodyEdit::without) may be asked for.
+    /// The same, and records the members of the body whose names are `listed`, in any case: those that [`find_member`](Self::find_member)
+    /// and [`BodyEdit::without`](crate::BodyEdit::without) may be called for.
     ///
     /// # Errors
     ///
@@ -150,8 +148,7 @@ impl CompletionRequest {
         }
         let bytes = Bytes::of(body);
         let read = Self::walk(endpoint, body, bytes, listed);
-        // Whatever else is wrong with it, this has to be mended first. Not looked at in front, since most bodies are ASCII, which is
-        // seen much sooner.
+        // This error takes precedence over any other. Checked afterwards, since most bodies are ASCII, which is a faster check.
         if !bytes.ascii
             && let Err(error) = std::str::from_utf8(body)
         {
@@ -163,7 +160,7 @@ impl CompletionRequest {
         read
     }
 
-    /// Reads a body of whatever bytes; what it says of one that is not UTF-8 means nothing.
+    /// Parses a body of any bytes; its result for one that is not UTF-8 is meaningless.
     fn walk(
         endpoint: Endpoint,
         body: &[u8],
@@ -186,18 +183,18 @@ impl CompletionRequest {
         Ok(request)
     }
 
-    /// Most tokens one answer may have: the larger of `max_tokens` and `max_completion_tokens`, if either is there.
+    /// The most tokens of one answer: the larger of `max_tokens` and `max_completion_tokens`, if either is present.
     pub fn output_max(&self) -> Option<u64> {
         self.max_tokens.max(self.max_completion_tokens)
     }
 
-    /// Answers the provider may have to make: the larger of `n` and `best_of`, for every prompt.
+    /// The most answers that the provider may generate: the larger of `n` and `best_of`, for every prompt.
     pub fn answers_max(&self) -> u64 {
         self.n.max(self.best_of).saturating_mul(self.prompts)
     }
 
-    /// The name, as it stands in the body that the request was read from, of the first member that has one of `names` in any case. All of
-    /// these were listed when the body was read.
+    /// The name, as written in the parsed body, of the first member that has one of `names` in any case. All of these were listed when the
+    /// body was parsed.
     pub fn find_member(&self, body: &[u8], names: &[Box<str>]) -> Option<String> {
         let mut members = self.layout.members.iter();
         members.find_map(|(_, member)| {
@@ -206,8 +203,8 @@ impl CompletionRequest {
         })
     }
 
-    /// Takes what stands in members with one of `names`, in any case, out of [`text_bytes`](Self::text_bytes): for members that no provider
-    /// of the model gets. All of these were listed when `body` was read.
+    /// Subtracts the members with one of `names`, in any case, from [`text_bytes`](Self::text_bytes): for members that no provider of the
+    /// model gets. All of these were listed when `body` was parsed.
     pub fn leave_out(&mut self, body: &[u8], names: &[Box<str>]) {
         for (owned, member) in &self.layout.members {
             if let Owned::Listed(bytes) = owned
@@ -248,7 +245,7 @@ impl CompletionRequest {
         reader: &mut Reader<'_>,
         listed: &[Box<str>],
     ) -> Result<(), RequestError> {
-        // A bit for each word that has been a name. All other names, and words that stand twice.
+        // One bit for each word that has occurred as a name. All other names, and duplicate words.
         let mut words = 0u128;
         let mut names: SmallVec<[Cow<'_, [u8]>; 4]> = SmallVec::new();
         let mut first = true;
@@ -298,7 +295,7 @@ impl CompletionRequest {
         refuse_twins(&mut names)
     }
 
-    /// What can be said only when every member has been seen.
+    /// Checks that need all members.
     fn check_whole(&mut self) -> Result<(), RequestError> {
         let (required, found) = match self.endpoint {
             Endpoint::Chat => (b"messages".as_slice(), self.messages > 0),
@@ -319,19 +316,19 @@ impl CompletionRequest {
 /// The name of a member of `body`.
 pub(crate) fn name_of<'b>(member: &Member, body: &'b [u8]) -> Cow<'b, str> {
     let mut reader = crate::json::Reader::starting_at(body, member.key());
-    // It has been read before.
+    // It has been parsed before.
     let name = reader.string().map(Text::decode_lossy);
     name.unwrap_or_default()
 }
 
-/// Whether a member of this name is one of `names`, which are in any case.
+/// Whether a member's name is one of `names`, in any case.
 pub(crate) fn is_any_of(name: &str, names: &[Box<str>]) -> bool {
     names.iter().any(|one| case::is_same(name, one))
 }
 
-/// Refuses an object of whose names one stands twice: we would charge for one value and the provider use the other.
+/// Refuses an object with a duplicate name: we would charge for one value and the provider use the other.
 fn refuse_twins(names: &mut [Cow<'_, [u8]>]) -> Result<(), RequestError> {
-    // By length first, since most names differ in it and need not be looked at.
+    // By length first, since most names differ in it and need no comparison.
     names.sort_unstable_by(|one, other| (one.len(), one).cmp(&(other.len(), other)));
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(RequestError::invalid_json(format!(

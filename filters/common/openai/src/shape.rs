@@ -1,12 +1,12 @@
-//! What the answers of one provider have in common, so that not every one of them has to be walked.
+//! Answer templates: an answer that matches an earlier one of the same provider is not parsed.
 //!
-//! Such answers differ in a few values: the id, the time, what the model said, how many tokens that were. A [`Shape`] is an answer that was
-//! walked without those values: bytes that have to be the same, and between them one string or number each that may be any. A text with all
-//! these bytes around proper strings and numbers is the same JSON with other values, so that what was found in the one is known of the
-//! other, but for where it stands. Any other text is walked, and may become a shape itself.
+//! Such answers differ in a few values: the id, the time, the generated text, the token counts. A [`Shape`] is a parsed answer without
+//! those values: fixed bytes, and between them slots for one string or number each. A text with all these bytes around valid strings and
+//! numbers is the same JSON with other values, so that the facts of the one apply to the other, except for positions. Any other text is
+//! parsed, and may become a template itself.
 //!
-//! Shapes are kept by each thread for itself, the last few that fitted. What a model said stands in none of them but for what an answer
-//! says twice or beside its text: thoughts under two names, the tokens of `logprobs`, the addresses of media. It never leaves the thread.
+//! Templates are kept per thread, the last few that matched. They contain no generated text except where an answer repeats it or has it
+//! outside its text: reasoning under two names, the tokens of `logprobs`, the URLs of media. It never leaves the thread.
 
 #[cfg(test)]
 mod tests;
@@ -22,71 +22,71 @@ use crate::json::{Kind, Reader, Span, SyntaxError};
 use crate::usage::{self, Counts, Reported, Usage};
 use crate::word::Word;
 
-/// Shapes that a thread keeps: one or two for each model that is asked often, as a rule.
+/// The most templates of a thread: usually one or two for each frequently used model.
 const SHAPES_MAX: usize = 8;
 
-/// A shape is made of every answer that fits none, and of every second, fourth, and so on, while those that were made go unused; but no
-/// less often than every so many, as a power of two: a provider may change its ways.
+/// A template is made of every answer that matches none, and of every second, fourth, and so on, while the templates stay unused; but at
+/// least of every so many, as a power of two: a provider may change its format.
 const RARELY: u32 = 6;
 
-/// Values in one answer that may be others in the next.
+/// The most slots of one template.
 const HOLES_MAX: usize = 16;
 
-/// Bytes of an answer that are kept for comparing.
+/// The most fixed bytes of a template.
 const KEPT_BYTES_MAX: usize = 4 * 1024;
 
-/// The facts of one answer, and what may be known of the next one by them.
+/// The facts of one answer, as a template for the next one.
 #[derive(Debug)]
 pub(crate) struct Shape {
-    /// Of the text that was read last.
+    /// Of the last text.
     pub(crate) facts: Completion,
-    /// The name of our own member when it was walked: that it is none of the others is a fact too.
+    /// The name of our metadata member at the parse: that no other member has it is a fact too.
     metadata: Box<str>,
-    /// The bytes between the holes, one piece after the other. Empty for a text that is no shape.
+    /// The fixed bytes between the slots, concatenated. Empty for a text that is not a template.
     kept: Vec<u8>,
     /// In the order of the text.
     holes: SmallVec<[Hole; HOLES_MAX]>,
-    /// How many holes stand before each place that the facts tell of, in the order of [`Completion::move_places`].
+    /// The number of slots before each position in the facts, in the order of [`Completion::move_places`].
     before: SmallVec<[u8; 32]>,
-    /// Each of the three counts stands once in the one `usage`, as a number.
+    /// Each of the three counts occurs once in the one `usage`, as a number.
     counts_once: bool,
-    /// Another text has fitted.
+    /// Another text has matched.
     used: bool,
 }
 
-/// A value that may be another in the next answer.
+/// A slot: a value that may differ in the next answer.
 #[derive(Clone, Copy, Debug)]
 struct Hole {
     value: Value,
-    /// Where the bytes that stand before it, and behind the hole before, end among those that are kept.
+    /// The end, within the stored bytes, of the fixed bytes between the previous slot and this one.
     kept_to: u32,
-    /// Its length in the text that was read last.
+    /// Its length in the last text.
     length: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     String,
-    /// What the model said. Empty it would be no fact.
+    /// Generated text. An empty one would not be recorded.
     Said,
     Number,
-    /// The count of tokens at this place of the three.
+    /// The token count at this index of the three.
     Count(usize),
 }
 
-/// Where values stand that may be others in the next text.
+/// Positions of values that may differ in the next text.
 type Values = SmallVec<[(Value, Range<usize>); HOLES_MAX]>;
 
-/// The shapes of one thread.
+/// The templates of one thread.
 #[derive(Default)]
 struct Shapes {
-    /// The one that fitted last stands last, and those that never did stand first.
+    /// By last match: the most recent is last, those that never matched are first.
     known: SmallVec<[Box<Shape>; SHAPES_MAX]>,
-    /// Room for the facts of a text that is no shape.
+    /// A reusable allocation for the facts of a text that is not a template.
     room: Option<Box<Shape>>,
-    /// Texts that fitted none since one was last made a shape.
+    /// Texts without a match since the last template was made.
     missed: u32,
-    /// How many more shapes were of no use than were of some, up to [`RARELY`].
+    /// Unused templates minus used ones, up to [`RARELY`].
     wasted: u32,
 }
 
@@ -94,7 +94,7 @@ thread_local! {
     static SHAPES: RefCell<Shapes> = RefCell::default();
 }
 
-/// Reads `text`, an object in UTF-8. `metadata` is the name of our own member. What is given is to be given back ([`give_back`]).
+/// Parses `text`, an object in UTF-8. `metadata` is the name of our metadata member. The result has to be returned ([`give_back`]).
 pub(crate) fn read(
     text: &[u8],
     bytes: Bytes,
@@ -103,7 +103,7 @@ pub(crate) fn read(
     SHAPES.with_borrow_mut(|shapes| shapes.read(text, bytes, metadata))
 }
 
-/// Takes back what was read into.
+/// Takes the result back for reuse.
 pub(crate) fn give_back(shape: Box<Shape>) {
     SHAPES.with_borrow_mut(|shapes| shapes.keep(shape));
 }
@@ -125,7 +125,7 @@ impl Shapes {
         let read = shape.facts.read_knowing(text, bytes, metadata);
         if read.is_ok() {
             self.missed += 1;
-            // Where a provider puts something new into every answer, or more shapes are asked for than there is room for.
+            // A provider has new fixed values in every answer, or more templates are needed than fit.
             if self.missed >> self.wasted != 0 {
                 self.missed = 0;
                 shape.learn(text, metadata);
@@ -141,7 +141,7 @@ impl Shapes {
         }
         if !shape.kept.is_empty() {
             let gone = (self.known.len() == SHAPES_MAX).then(|| self.known.remove(0));
-            // The first to go until it is used, or models that come in turn would drive each other out.
+            // The first to be evicted until it is used, or models in turn would evict each other's templates.
             self.known.insert(0, shape);
             let Some(gone) = gone else { return };
             self.wasted = match gone.used {
@@ -151,7 +151,7 @@ impl Shapes {
             shape = gone;
             shape.forget();
         }
-        // An answer of very many choices has taken more room than all others need.
+        // An answer of very many choices has allocated more than all others need.
         self.room = Some(shape).filter(|shape| shape.facts.is_small());
     }
 }
@@ -169,7 +169,7 @@ impl Shape {
         })
     }
 
-    /// Whether `text` is the same with other values. The facts are those of `text` then, and else what they were.
+    /// Whether `text` matches with other values. If so, the facts are updated to those of `text`; else they are unchanged.
     fn fits(&mut self, text: &[u8], bytes: Bytes, metadata: &str) -> bool {
         let mut reader = Reader::new(text).knowing(bytes);
         let mut lengths = [0; HOLES_MAX];
@@ -190,7 +190,7 @@ impl Shape {
         if !reader.passes(&self.kept[kept..]) || reader.at() < text.len() {
             return false;
         }
-        // Rare, and so asked last.
+        // Rare, and therefore checked last.
         if *self.metadata != *metadata || self.kept.is_empty() {
             return false;
         }
@@ -199,9 +199,9 @@ impl Shape {
         true
     }
 
-    /// Moves all places to where they are now that the holes have these lengths.
+    /// Moves all positions to those of slots with these lengths.
     fn moves(&mut self, lengths: &[usize; HOLES_MAX]) {
-        // By how much what stands behind so many holes is moved. What is longer wraps around twice.
+        // The shift behind each number of slots. A larger one wraps around twice.
         let mut by = [0usize; HOLES_MAX + 1];
         for (at, (hole, &length)) in self.holes.iter_mut().zip(lengths).enumerate() {
             by[at + 1] = by[at].wrapping_add(length).wrapping_sub(hole.length);
@@ -214,7 +214,7 @@ impl Shape {
         });
     }
 
-    /// Is no shape any more.
+    /// Discards the template.
     fn forget(&mut self) {
         self.kept.clear();
         self.holes.clear();
@@ -222,7 +222,7 @@ impl Shape {
         self.used = false;
     }
 
-    /// Makes `text`, which has just been read, a shape if it can be one.
+    /// Makes `text`, which has just been parsed, a template if possible.
     #[cold]
     fn learn(&mut self, text: &[u8], metadata: &str) {
         self.forget();
@@ -249,8 +249,8 @@ impl Shape {
         self.metadata = metadata.into();
     }
 
-    /// The values that may be others in the next text, in their order, and whether each count stands among them once and nowhere else.
-    /// None for a text that is not made a shape.
+    /// The values that may differ in the next text, in order, and whether each count is among them once and nowhere else. `None` for a text
+    /// that is not made a template.
     fn values(&self, text: &[u8]) -> Result<Option<(Values, bool)>, SyntaxError> {
         let facts = &self.facts;
         let mut values = SmallVec::new();
@@ -305,7 +305,7 @@ impl Shape {
     }
 }
 
-/// Notes the numbers of a `usage`, which is an object, and of the objects in it. Gives how many of its counts are no numbers.
+/// Records the numbers of a `usage`, which is an object, and of the objects in it. Returns how many of its counts are not numbers.
 fn members_of_usage(reader: &mut Reader<'_>, values: &mut Values) -> Result<u32, SyntaxError> {
     let mut others = 0;
     let mut first = true;
@@ -320,7 +320,7 @@ fn members_of_usage(reader: &mut Reader<'_>, values: &mut Values) -> Result<u32,
                 let Span { start, end } = reader.skip()?;
                 values.push((value, start..end));
             }
-            // How many of the tokens were cached, or thoughts.
+            // The number of cached or reasoning tokens.
             Kind::Object => details(reader, values)?,
             _ => {
                 reader.skip()?;
@@ -330,7 +330,7 @@ fn members_of_usage(reader: &mut Reader<'_>, values: &mut Values) -> Result<u32,
     Ok(others)
 }
 
-/// Notes the numbers of an object in a `usage`.
+/// Records the numbers of an object in a `usage`.
 fn details(reader: &mut Reader<'_>, values: &mut Values) -> Result<(), SyntaxError> {
     let mut first = true;
     reader.enter()?;
@@ -345,7 +345,7 @@ fn details(reader: &mut Reader<'_>, values: &mut Values) -> Result<(), SyntaxErr
 }
 
 impl Value {
-    /// Reads the value that comes next, right where the reader stands, and tells whether it is one of this kind.
+    /// Parses the next value at the reader's exact position, and returns whether it is of this kind.
     fn read(self, reader: &mut Reader<'_>, counts: &mut Counts) -> bool {
         match self {
             Value::String => reader.stands_at(b'"') && reader.string().is_ok(),

@@ -1,14 +1,14 @@
-//! Changing single members of an object while every other byte stays what it was.
+//! Splicing: edits of single members of an object, with every other byte unchanged.
 
 use bytes::BytesMut;
 use smallvec::SmallVec;
 
 use crate::json::Span;
 
-/// Where one member of an object stands, in few bytes: it is kept for each request until its end.
+/// The position of one member of an object, in compact form: it is kept for each request until its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
-    /// How many members stand before it.
+    /// The number of members before it.
     ordinal: u32,
     key: u32,
     value: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// The member with `ordinal` others before it, whose key's opening quote stands at `key`. None in a text of four gigabytes.
+    /// The member with `ordinal` others before it, whose key's opening quote is at `key`. `None` for a text of four gigabytes.
     pub(crate) fn new(ordinal: u32, key: usize, value: Span) -> Option<Self> {
         // The end is the last of the three.
         let end = u32::try_from(value.end).ok()?;
@@ -28,7 +28,7 @@ impl Member {
         })
     }
 
-    /// Has each offset become what `to` makes of it, in the order of the text.
+    /// Maps each offset by `to`, in the order of the text.
     pub(crate) fn move_places(&mut self, mut to: impl FnMut(usize) -> usize) {
         for place in [&mut self.key, &mut self.value, &mut self.end] {
             *place = to(*place as usize) as u32;
@@ -48,13 +48,13 @@ impl Member {
     }
 }
 
-/// The members of an object that may be changed, in the order of the text, each with its name in `K`.
+/// The editable members of an object, in the order of the text, each with its name in `K`.
 ///
-/// A name may stand twice where the reader of the object allows it.
+/// A name may occur twice where the parser of the object allows it.
 #[derive(Debug)]
 pub(crate) struct Layout<K> {
     pub(crate) members: SmallVec<[(K, Member); 4]>,
-    /// How many members the object has in all.
+    /// The number of all members of the object.
     pub(crate) count: u32,
     /// Offset of the closing brace.
     pub(crate) close: usize,
@@ -63,7 +63,7 @@ pub(crate) struct Layout<K> {
 impl<K: Copy> Clone for Layout<K> {
     fn clone(&self) -> Self {
         Self {
-            // In one piece, which is not what a list's own copy does.
+            // One memory copy, unlike the list's own clone.
             members: SmallVec::from_slice(&self.members),
             ..*self
         }
@@ -85,13 +85,13 @@ impl<K: Copy + PartialEq> Layout<K> {
     }
 }
 
-/// A copy of a text under way, with changes made in the order of the text.
+/// A copy of a text in progress, with edits in the order of the text.
 pub(crate) struct Splice<'t, 'o> {
     text: &'t [u8],
     out: &'o mut BytesMut,
-    /// Everything before this offset is dealt with.
+    /// The text before this offset is done.
     done: usize,
-    /// How many members were left out.
+    /// The number of removed members.
     removed: u32,
     /// A member was added.
     added: bool,
@@ -109,23 +109,23 @@ impl<'t, 'o> Splice<'t, 'o> {
         }
     }
 
-    /// Copies up to `at`, and gives the copy so that something can be written there.
+    /// Copies up to `at`, and returns the output for an insertion.
     pub(crate) fn up_to(&mut self, at: usize) -> &mut BytesMut {
         self.out.extend_from_slice(&self.text[self.done..at]);
         self.done = at;
         self.out
     }
 
-    /// Copies up to `span`, leaves it out, and gives the copy so that something else can be written.
+    /// Copies up to `span`, skips it, and returns the output for a replacement.
     pub(crate) fn instead_of(&mut self, span: Span) -> &mut BytesMut {
         self.up_to(span.start);
         self.done = span.end;
         self.out
     }
 
-    /// Leaves a member out, with the one comma that has no use any more.
+    /// Removes a member, with the one comma that becomes redundant.
     ///
-    /// That is the comma before it, unless no member before it remains: then it is the one after it.
+    /// That is the comma before it, unless no earlier member remains: then it is the one after it.
     pub(crate) fn remove(&mut self, member: &Member) {
         let mut span = Span {
             start: member.key(),
@@ -148,9 +148,9 @@ impl<'t, 'o> Splice<'t, 'o> {
         self.removed += 1;
     }
 
-    /// Copies up to the closing brace of the object, and gives the copy so that a member can be added.
+    /// Copies up to the closing brace of the object, and returns the output for an additional member.
     ///
-    /// The comma before that member is written here if it needs one.
+    /// The comma before that member is written here if it is needed.
     pub(crate) fn append<K>(&mut self, layout: &Layout<K>) -> &mut BytesMut {
         self.up_to(layout.close);
         if self.added || self.removed < layout.count {

@@ -1,11 +1,11 @@
-//! Text requests for a model that only chats: asked as chats, and the answers turned back.
+//! Text requests for a chat-only model: translated into chats, and the answers translated back.
 //!
-//! A text request becomes one chat for each of its prompts: the prompt is what the user says, `system` is the system
-//! message. The answers become one text answer again, whose choices count through all prompts: choice `c` of prompt `p`
-//! is number `p * n + c`, which is how the operation numbers them itself.
+//! A text request becomes one chat for each of its prompts: the prompt is the user message, `system` is the system message. The answers
+//! become one text answer again, whose choices are numbered across all prompts: choice `c` of prompt `p` is number `p * n + c`, which is
+//! the operation's own numbering.
 //!
-//! What a chat cannot do is refused rather than left out: text after the insertion (`suffix`), the best of several
-//! answers (`best_of` above `n`), the log probabilities of the prompt (`echo` with `logprobs`).
+//! Features without a chat equivalent are refused rather than dropped: text after the insertion (`suffix`), the best of several answers
+//! (`best_of` above `n`), the log probabilities of the prompt (`echo` with `logprobs`).
 
 mod ask;
 mod choice;
@@ -19,23 +19,23 @@ use crate::json::SyntaxError;
 
 pub use stream::TextStream;
 
-/// Most prompts of one request: each of them is a call to the provider, and all run at the same time.
+/// The most prompts of one request: each of them is a call to the provider, and all run concurrently.
 pub const PROMPTS_MAX: usize = 16;
 
-/// A text request in the form of chats, and how their answers become its answer.
+/// A text request as chats, and the translation of their answers.
 #[derive(Clone, Debug)]
 pub struct TextAsChat {
     /// The bodies of the chats, one for each prompt, in order.
     chats: Vec<Bytes>,
     /// `n`: choices for each prompt.
     answers_each: u64,
-    /// The prompts as they stand between the quotes, where the client wants them before the text.
+    /// The prompts as encoded between the quotes, for a client that requests them before the text.
     echoed: Vec<Bytes>,
-    /// How many of the likeliest tokens the client wants at each place, if it wants log probabilities at all.
+    /// The number of likeliest tokens that the client requests at each position, if it requests log probabilities.
     logprobs: Option<u64>,
 }
 
-/// Why the answer to a chat cannot be turned into a text answer: the provider is at fault.
+/// Why the answer to a chat cannot be translated into a text answer: an error of the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnError {
@@ -45,18 +45,18 @@ pub enum TurnError {
     /// It is not a JSON object.
     #[error("the answer is not a JSON object: {0}")]
     NotAnObject(#[from] SyntaxError),
-    /// A choice has a number that the request did not ask for: it would be taken for one of another prompt.
+    /// A choice has an index that was not requested: it would collide with one of another prompt.
     #[error("the answer has a choice {index} where {asked} were asked for")]
     Index {
-        /// The number.
+        /// The index.
         index: u64,
-        /// Choices asked for.
+        /// Requested choices.
         asked: u64,
     },
 }
 
 impl TextAsChat {
-    /// The bodies of the chats, one for each prompt: chat requests that have yet to be read.
+    /// The bodies of the chats, one for each prompt: chat requests that are not parsed yet.
     pub fn chats(&self) -> &[Bytes] {
         &self.chats
     }

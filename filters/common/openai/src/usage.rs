@@ -1,4 +1,4 @@
-//! The token counts a provider reports.
+//! The token counts that a provider reports.
 
 use bytes::BytesMut;
 
@@ -6,7 +6,7 @@ use crate::json::{Key, Kind, Reader, Span, SyntaxError};
 use crate::number::{self, Whole};
 use crate::word::Word;
 
-/// More tokens than one answer can have. A count above it is a mistake of the provider, and nobody pays for it.
+/// More tokens than one answer can have. A higher count is an error of the provider, and is not charged.
 const TOKENS_MAX: u64 = 1 << 32;
 
 /// Token counts of one completion.
@@ -14,24 +14,24 @@ const TOKENS_MAX: u64 = 1 << 32;
 pub struct Usage {
     /// Tokens of everything sent to the model.
     pub prompt_tokens: u64,
-    /// Tokens the model made, over all choices.
+    /// Tokens that the model generated, over all choices.
     pub completion_tokens: u64,
 }
 
-/// What the value of a `usage` member says.
+/// The parsed value of a `usage` member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reported {
-    /// The usage, if the counts make sense.
+    /// The usage, if the counts are valid.
     pub(crate) usage: Option<Usage>,
-    /// The three counts are all there, once each, and the third is the sum of the other two: a client that reads the value
-    /// finds this usage.
+    /// The three counts are all present, once each, and the third is the sum of the other two: a client that reads the value finds this
+    /// usage.
     pub(crate) is_exact: bool,
 }
 
-/// The three counts of a `usage` as far as they are numbers that one answer can have, in the order of [`NAMES`].
+/// The three counts of a `usage`, each if it is plausible for one answer, in the order of [`NAMES`].
 pub(crate) type Counts = [Option<u64>; 3];
 
-/// The members of a `usage` that are counts of tokens.
+/// The members of a `usage` that are token counts.
 const NAMES: [&str; 3] = ["prompt_tokens", "completion_tokens", "total_tokens"];
 
 impl Usage {
@@ -48,7 +48,7 @@ impl Usage {
         self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 
-    /// The usage of several completions together; none when one of them is unknown.
+    /// The sum of several usages; `None` when one of them is unknown.
     pub fn sum(usages: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         usages.into_iter().try_fold(Self::default(), |sum, usage| {
             let usage = usage?;
@@ -61,7 +61,7 @@ impl Usage {
         })
     }
 
-    /// Reads the value of a `usage` member; none when it does not say how many tokens went in and came out.
+    /// Parses the value of a `usage` member; `None` without valid input and output counts.
     ///
     /// | Counts that are there | Usage |
     /// |---|---|
@@ -70,13 +70,13 @@ impl Usage {
     /// | total and one of the others | the missing one is what the total leaves for it; nothing left is no count |
     /// | fewer, or zeros only | none: the provider has not counted |
     ///
-    /// A count may be written as `5.0`. One that is null, negative, a fraction, absurdly large or not a number is missing. Other members,
-    /// the details of the counts among them, are passed over.
+    /// A count may be written as `5.0`. One that is null, negative, a fraction, implausibly large or not a number is missing. Other
+    /// members, the details of the counts among them, are skipped.
     pub fn read(value: &[u8]) -> Option<Self> {
         Reported::read(value).usage
     }
 
-    /// Which of the three counts a member is, in the order of [`Counts`].
+    /// The index of a member among the three counts, in the order of [`Counts`].
     pub(crate) fn place(key: &Key<'_>) -> Option<usize> {
         match key.word {
             Some(Word::PromptTokens) => Some(0),
@@ -100,7 +100,7 @@ impl Usage {
             }
             _ => return None,
         };
-        // A completion reads at least one token. A provider that claims none has not counted.
+        // A completion reads at least one token: a provider that reports zero has not counted.
         (usage != Self::default()).then_some(usage)
     }
 
@@ -121,8 +121,8 @@ impl Usage {
         out.extend_from_slice(b"}");
     }
 
-    /// Appends `value`, the value of a `usage` member, with this usage in it: each of the three counts is this one's, wherever it stands, and
-    /// is added where it is missing. Every other byte stays what it was. A value that is no object becomes one.
+    /// Appends `value`, the value of a `usage` member, with this usage in it: each of the three counts is overwritten at every occurrence,
+    /// and added where it is missing. Every other byte is unchanged. A value that is not an object becomes one.
     pub(crate) fn write_over(&self, value: &[u8], out: &mut BytesMut) {
         let start = out.len();
         if self.try_write_over(value, out).is_err() {
@@ -166,12 +166,12 @@ impl Usage {
 }
 
 impl Reported {
-    /// Reads the value of a `usage` member.
+    /// Parses the value of a `usage` member.
     pub(crate) fn read(value: &[u8]) -> Self {
         Self::from_reader(&mut Reader::new(value)).unwrap_or_default()
     }
 
-    /// Reads the value that comes next, of whatever kind it is.
+    /// Parses the next value, of any kind.
     pub(crate) fn from_reader(reader: &mut Reader<'_>) -> Result<Self, SyntaxError> {
         if reader.kind()? != Kind::Object {
             reader.skip()?;
@@ -198,11 +198,11 @@ impl Reported {
         Ok(Self::from_counts(counts, seen == [1; 3]))
     }
 
-    /// What these counts say; `once` tells that each of the three names stands once in the value.
+    /// The usage of these counts; `once`: each of the three names occurs once in the value.
     #[inline]
     pub(crate) fn from_counts(counts: Counts, once: bool) -> Self {
         match counts {
-            // As nearly all providers write it.
+            // The common form.
             [Some(prompt), Some(completion), Some(total)]
                 if prompt + completion == total && total > 0 =>
             {
@@ -218,13 +218,13 @@ impl Reported {
         }
     }
 
-    /// The usage that a client finds in the value, if it is one that makes sense.
+    /// The usage that a client finds in the value, if it is a valid one.
     pub(crate) fn shown(&self) -> Option<Usage> {
         self.usage.filter(|_| self.is_exact)
     }
 }
 
-/// A number as a count of tokens, if one answer can have so many.
+/// A number as a token count, if it is plausible for one answer.
 pub(crate) fn count(number: &[u8]) -> Option<u64> {
     match number::whole(number) {
         Whole::Value(count @ ..=TOKENS_MAX) => Some(count),

@@ -1,15 +1,15 @@
-//! Words that requests and answers are full of, known by a number each.
+//! Interned words: frequent names and values of requests and answers, each with a number.
 //!
-//! A name is compared with one word instead of with all that it might be: sixteen bytes of the text are taken for a number, and where that
-//! number stands in a table says which word alone it can be.
+//! A name is compared with one word instead of with all candidates: sixteen bytes of the text are read as an integer, whose perfect hash
+//! selects the only candidate.
 
 use crate::json::scan;
 use crate::string::Text;
 
-/// Lists the words, in the order of their numbers.
+/// Declares the words, in the order of their numbers.
 macro_rules! words {
     ($($name:ident $text:literal)*) => {
-        /// A member name or a value that is known by a number. None is longer than sixteen bytes.
+        /// A member name or a value with a number. None is longer than sixteen bytes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub(crate) enum Word {
@@ -21,8 +21,7 @@ macro_rules! words {
     };
 }
 
-// Those of requests first, and those in the order in which programs write them: canonical forms sort by it, and what comes sorted is not
-// moved.
+// Words of requests first, and those in the order in which programs write them: canonical forms sort by it, and sorted input is not moved.
 words! {
     Model "model" Messages "messages" Role "role" Content "content" System "system" User "user" Assistant "assistant" Tool "tool"
     Developer "developer" Function "function" Prompt "prompt" MaxTokens "max_tokens" Temperature "temperature" TopP "top_p" N "n"
@@ -38,18 +37,19 @@ words! {
     FunctionCall "function_call"
 }
 
-/// How many bytes of a text are looked at.
+/// The number of bytes of a text that are compared.
 pub(crate) const WINDOW: usize = 16;
 
-/// Spreads all words over [`PLACES`] without two in one place. Found by trying; a list with more words needs another.
+/// The hash multiplier that distributes all words over [`PLACES`] without a collision. Found by search; a list with more words needs
+/// another.
 const SPREAD: u64 = 0x48b5_cccc_3805_cbf5;
 
 const NOWHERE: u8 = u8::MAX;
 
-/// A word with all that tells whether a text is it.
+/// A word with its comparison data.
 #[derive(Clone, Copy)]
 struct Known {
-    /// Its bytes as a number, the first of them lowest.
+    /// Its bytes as an integer, the first of them lowest.
     text: u128,
     length: u8,
     word: Word,
@@ -86,7 +86,7 @@ const fn of_word((word, text): (Word, &str)) -> Known {
     }
 }
 
-/// Which word alone a number can be, by its place.
+/// The candidate word for each hash value.
 static PLACES: [u8; 256] = {
     let mut places = [NOWHERE; 256];
     let mut at = 0;
@@ -122,10 +122,9 @@ impl Word {
         Word::known(window & (u128::MAX >> (8 * (WINDOW - length))), length)
     }
 
-    /// The word that a window begins with, if the quote that ends a string stands behind it, and its length.
+    /// The word at the start of a window, if the quote that ends a string follows it, and its length.
     ///
-    /// None as well for a word that fills the window. One quote is looked for and nothing else: a word has no byte that could not stand in
-    /// a string.
+    /// `None` as well for a word that fills the window. Only one quote is searched for: a word has no byte that is invalid in a string.
     #[inline]
     pub(crate) fn quoted(window: [u8; WINDOW]) -> Option<(Word, usize)> {
         let window = u128::from_le_bytes(window);
@@ -152,11 +151,11 @@ impl Word {
     #[inline]
     fn known(text: u128, length: usize) -> Option<Word> {
         let known = KNOWN.get(usize::from(PLACES[place(text)]))?;
-        // The length as well: a text may end with zeros, which look like nothing.
+        // The length is compared as well: a text may end with zeros, which equal padding.
         (known.text == text && usize::from(known.length) == length).then_some(known.word)
     }
 
-    /// The word that a string says, however it is written.
+    /// The word of a string, with or without escapes.
     #[cold]
     pub(crate) fn of(text: Text<'_>) -> Option<Word> {
         if !text.escaped {
@@ -171,7 +170,7 @@ impl Word {
     }
 }
 
-/// The last few bytes of a text as a number.
+/// The last few bytes of a text as an integer.
 #[cold]
 fn end_of(rest: &[u8]) -> u128 {
     let mut window = [0; WINDOW];

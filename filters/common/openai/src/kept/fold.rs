@@ -1,4 +1,4 @@
-//! A stream folded into the whole answer that it tells.
+//! Accumulator: the events of a stream become the equivalent whole answer.
 
 use bytes::Bytes;
 
@@ -10,13 +10,13 @@ use crate::usage::{Reported, Usage};
 use super::node::{Join, Node, Touched, index_of, place, write_members};
 use super::{KeepError, Kept, write_usage};
 
-/// Most choices that are folded; a broken provider stays cheap.
+/// The most choices; bounds the cost of a broken provider.
 const CHOICES_MAX: usize = 128;
 
-/// Collects the events of one stream, as the provider sends them or as the client gets them.
+/// Accumulates the events of one stream, as the provider sends them or as the client gets them.
 ///
-/// Most events differ from the one before only in the words said. As the reader of events does, it keeps the last such event as a
-/// template; one like it costs two comparisons and a copy of its words.
+/// Most events differ from the one before only in the generated text. Like the event reader, it keeps the last such event as a template; a
+/// matching event costs two comparisons and a copy of its text.
 #[derive(Debug)]
 pub struct Fold {
     endpoint: Endpoint,
@@ -42,14 +42,15 @@ struct Template {
     before: Vec<u8>,
     after: Vec<u8>,
     choice: usize,
-    /// Where the words go, within the choice's speech, or within the choice itself for a text completion.
+    /// The path of the text within the choice's message, or within the choice itself for a text completion.
     path: Vec<usize>,
-    /// Events made into a template since one was last recognised.
+    /// Templates made since the last match.
     unused: u32,
 }
 
 impl Fold {
-    /// A fold for one stream. `metadata` is the name of our own member; more than `bytes_max` bytes are not kept.
+    /// An accumulator for one stream. `metadata` is the name of our metadata member; an answer of more than `bytes_max` bytes is not
+    /// stored.
     pub fn new(endpoint: Endpoint, metadata: &str, bytes_max: usize) -> Fold {
         Fold {
             endpoint,
@@ -64,7 +65,7 @@ impl Fold {
         }
     }
 
-    /// Takes in the data of one event, other than `[DONE]`.
+    /// Adds the data of one event, other than `[DONE]`.
     pub fn event(&mut self, data: &[u8]) {
         if self.failed.is_some() {
             return;
@@ -81,11 +82,11 @@ impl Fold {
         }
     }
 
-    /// The answer that was told. `model` is the model's name for clients.
+    /// The accumulated answer. `model` is the model's name for clients.
     ///
     /// # Errors
     ///
-    /// Why it cannot be kept.
+    /// Why it cannot be stored.
     pub fn finish(mut self, model: &str) -> Result<Kept, KeepError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -138,7 +139,7 @@ impl Fold {
         self.template = Template::default();
     }
 
-    /// Takes in an event that differs from the template in its words only.
+    /// Adds an event that differs from the template only in its text.
     fn like_the_last(&mut self, data: &[u8]) -> bool {
         let Template {
             before,
@@ -150,7 +151,7 @@ impl Fold {
         if before.is_empty() || !data.starts_with(before) || !data.ends_with(after) {
             return false;
         }
-        // Where beginning and end overlap, the string that begins in the one does not end in the other.
+        // Where start and end overlap, the string of the one does not end in the other.
         let end = data.len() - after.len();
         let mut reader = Reader::starting_at(data, before.len() - 1);
         let Ok(words) = reader.string() else {
@@ -186,11 +187,11 @@ impl Fold {
         while let Some(key) = reader.key(&mut first)? {
             let name = key.text.decode_lossy();
             match (&*name, reader.kind()?) {
-                // What hides the length of events in one reply would hide nothing in another.
+                // The padding that obscures event lengths in one reply has no effect in another.
                 ("id" | "created" | "model" | "object" | "error" | "obfuscation", _) => {
                     reader.skip()?;
                 }
-                // What some providers repeat from the request is about whoever sent it.
+                // Members that some providers repeat from the request identify the requester.
                 ("metadata" | "user", _) => {
                     reader.skip()?;
                 }
@@ -199,7 +200,7 @@ impl Fold {
                 }
                 ("usage", _) => {
                     let value = reader.skip()?.of(data);
-                    // The last that makes sense holds, as it does for the bill.
+                    // The last valid one counts, as it does for the charge.
                     if Usage::read(value).is_some() {
                         self.usage.clear();
                         self.usage.extend_from_slice(value);
@@ -232,7 +233,7 @@ impl Fold {
         Ok(())
     }
 
-    /// Takes in one choice of an event, and says which it is.
+    /// Adds one choice of an event, and returns its index.
     fn choice(
         &mut self,
         reader: &mut Reader<'_>,
@@ -282,14 +283,14 @@ impl Fold {
         Ok(at)
     }
 
-    /// Makes a template of an event that would add nothing but its words if it came again.
+    /// Makes a template of an event whose repetition would add only its text.
     fn learn(&mut self, data: &[u8], choice: usize, touched: Touched) {
         if touched.appended != 1 || touched.listed {
             return;
         }
         let template = &mut self.template;
         template.unused = template.unused.saturating_add(1);
-        // A provider that puts something new into every event makes templates useless: try ever less often.
+        // A provider with a new value in every event makes templates useless: try at doubling intervals.
         if template.unused > 4 && !template.unused.is_power_of_two() {
             return;
         }
@@ -319,7 +320,7 @@ impl Choice {
                 let content = speech.member(b"content").unwrap_or(&Node::Nothing);
                 let calls = speech.member(b"tool_calls").is_some();
                 match content {
-                    // Streams begin with an empty text whatever comes; a whole answer that only calls tools has none.
+                    // Streams start with an empty text in any case; a whole answer with tool calls only has none.
                     Node::Text(text) if text.is_empty() && calls => out.extend_from_slice(b"null"),
                     content => content.write(b"content", out),
                 }

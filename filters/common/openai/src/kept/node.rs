@@ -1,45 +1,45 @@
-//! What the events of a stream have said so far, as a small tree whose leaves are JSON as written.
+//! The accumulated content of a stream, as a small tree whose leaves are JSON as written.
 
 use crate::json::{Kind, Reader, SyntaxError};
 use crate::number::{self, Whole};
 
-/// How strings of one name in several events come together.
+/// How strings of one name in several events are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Join {
-    /// The last that is not null counts: facts about the choice.
+    /// The last one that is not null replaces the others: facts about the choice.
     Replace,
-    /// They are pieces of one text: what the model says.
+    /// They are concatenated: generated text.
     Append,
 }
 
-/// One value that grows.
+/// One accumulated value.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Node {
-    /// Nothing was said of it.
+    /// No value yet.
     #[default]
     Nothing,
     /// A number, a boolean or null, as written.
     Plain(Vec<u8>),
-    /// What stands between the quotes of a string, as written.
+    /// The text between the quotes of a string, as written.
     Text(Vec<u8>),
-    /// Items, with the number that tells which of them an event goes on with.
+    /// Items, with the index by which an event continues one of them.
     List(Vec<(Option<u64>, Node)>),
     Map(Vec<(Box<[u8]>, Node)>),
 }
 
-/// What an event did to the tree.
+/// The effect of an event on the tree.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
-    /// Bytes that the tree grew by; what was replaced counts against it.
+    /// Bytes that the tree grew by, less the replaced bytes.
     pub(super) grown: isize,
-    /// Strings that were appended, with where the last of them stood in the event: the offset of its first byte, and its length.
+    /// Appended strings, with the position of the last of them in the event: the offset of its first byte, and its length.
     pub(super) appended: usize,
     pub(super) last: (usize, usize),
-    /// Where the last of them went.
+    /// The path of the last of them.
     pub(super) path: Vec<usize>,
-    /// Something else than that string would be there twice if the event came twice.
+    /// A part other than that string would be duplicated if the event were repeated.
     pub(super) listed: bool,
-    /// Where the walk is.
+    /// The current path of the walk.
     here: Vec<usize>,
 }
 
@@ -54,9 +54,9 @@ impl Touched {
 }
 
 impl Node {
-    /// Takes in the value that comes next. `name` is that of the member it stands in.
+    /// Adds the next value. `name` is that of its member.
     ///
-    /// Goes one call deeper for each level; the reader stops at 64.
+    /// Recurses once for each level; the reader stops at 64.
     pub(super) fn take(
         &mut self,
         reader: &mut Reader<'_>,
@@ -158,7 +158,7 @@ impl Node {
         }
     }
 
-    /// The text that a path leads to.
+    /// The text at a path.
     pub(super) fn text_at(&mut self, path: &[usize]) -> Option<&mut Vec<u8>> {
         let mut node = self;
         for &at in path {
@@ -207,7 +207,7 @@ impl Node {
                         out.push(b',');
                     }
                     match item {
-                        // The index told which item an event went on with; in a whole answer its place does.
+                        // The index identified the continued item; in a whole answer its position does.
                         Node::Map(map) if name == b"tool_calls" => {
                             let all = map.iter().map(|(name, node)| (&**name, node));
                             out.push(b'{');
@@ -223,7 +223,7 @@ impl Node {
     }
 }
 
-/// Appends members with commas between them; `follows` says that there is one before the first too.
+/// Appends members with commas between them; `follows`: another member precedes the first.
 pub(super) fn write_members<'n>(
     members: impl Iterator<Item = (&'n [u8], &'n Node)>,
     follows: bool,
@@ -242,7 +242,7 @@ pub(super) fn write_members<'n>(
     }
 }
 
-/// Where the member of this name stands in a map; it is made where there is none.
+/// The position of the member of this name in a map; it is inserted if absent.
 pub(super) fn place(map: &mut Vec<(Box<[u8]>, Node)>, name: &[u8], touched: &mut Touched) -> usize {
     if let Some(at) = map.iter().position(|(known, _)| **known == *name) {
         return at;
@@ -252,7 +252,7 @@ pub(super) fn place(map: &mut Vec<(Box<[u8]>, Node)>, name: &[u8], touched: &mut
     map.len() - 1
 }
 
-/// The `index` of the object that comes next, which is read again afterwards.
+/// The `index` of the next object, which is parsed again afterwards.
 pub(super) fn index_of(reader: &Reader<'_>) -> Result<Option<u64>, SyntaxError> {
     let mut ahead = reader.ahead();
     if ahead.kind()? != Kind::Object {

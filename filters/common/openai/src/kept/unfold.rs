@@ -1,4 +1,4 @@
-//! A kept completion told in events.
+//! Replay of a stored completion as stream events.
 
 use bytes::{BufMut, BytesMut};
 use smallvec::SmallVec;
@@ -11,10 +11,10 @@ use super::{KeepError, KeptEvents, members};
 /// Words in one event.
 const WORDS_MAX: usize = 20;
 
-/// A member of which only the place of its value is needed.
+/// A member, with the position of its value.
 type Member<'t> = (&'t [u8], Span);
 
-/// Top-level members that stand in every event, as providers send them; others stand in the first.
+/// Top-level members of every event, as providers send them; others are in the first only.
 const EVERYWHERE: [&[u8]; 2] = [b"system_fingerprint", b"service_tier"];
 
 pub(super) fn events(
@@ -84,7 +84,7 @@ pub(super) fn events(
     })
 }
 
-/// Appends members, each with a comma in front.
+/// Appends members, each with a preceding comma.
 fn append(text: &[u8], members: &[Member<'_>], out: &mut BytesMut) {
     for (name, value) in members {
         out.extend_from_slice(b",\"");
@@ -97,9 +97,9 @@ fn append(text: &[u8], members: &[Member<'_>], out: &mut BytesMut) {
 struct Teller<'t> {
     text: &'t [u8],
     endpoint: Endpoint,
-    /// What every event has before its choices.
+    /// The part of every event before its choices.
     head: BytesMut,
-    /// What only the first has.
+    /// Members of the first event only.
     others: SmallVec<[Member<'t>; 4]>,
     usage_null: bool,
     out: BytesMut,
@@ -110,7 +110,7 @@ struct Teller<'t> {
 #[derive(Default)]
 struct Choice<'t> {
     index: &'t [u8],
-    /// The words: of the message, or of the choice itself.
+    /// The text: of the message, or of the choice itself.
     words: Option<Span>,
     /// `content` where it is not a string, as written.
     content: &'t [u8],
@@ -176,7 +176,7 @@ impl<'t> Teller<'t> {
         let mut logprobs = choice.logprobs;
         if let Some(words) = choice.words.filter(|words| words.len() > 2) {
             let words = &text[words.start + 1..words.end - 1];
-            // The tokens are told one by one in there, and only together they fit the words.
+            // They list the tokens one by one, and only the whole list matches the text.
             let mut pieces = Pieces {
                 rest: words,
                 words_max: if logprobs == b"null" {
@@ -211,7 +211,7 @@ impl<'t> Teller<'t> {
         Ok(())
     }
 
-    /// One event for each call, as a whole; where it stands in the list becomes its index.
+    /// One event for each call, as a whole; its position in the list becomes its index.
     fn tool_calls(&mut self, choice: &[u8], calls: Span) -> Result<(), KeepError> {
         let text = self.text;
         let mut reader = Reader::starting_at(text, calls.start);
@@ -280,7 +280,7 @@ fn said(chat: bool, words: &[u8], out: &mut BytesMut) {
     out.extend_from_slice(if chat { b"\"}" } else { b"\"" });
 }
 
-/// The inside of a JSON string in pieces of whole words. A blank is no part of any escape, so a cut behind one breaks none.
+/// The content of a JSON string in pieces of whole words. A blank is not a part of any escape, so a split after one breaks none.
 struct Pieces<'t> {
     rest: &'t [u8],
     words_max: usize,

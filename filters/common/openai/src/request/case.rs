@@ -1,14 +1,14 @@
 //! Member names that differ from known ones in case alone.
 //!
 //! JSON names are case-sensitive, and so are the names here. Several decoders behind gateways are not: for Go's `encoding/json` `MODEL` is
-//! `model`, and of both in one object the last one holds. What the gateway prices and what such a provider serves would be two requests.
+//! `model`, and of both in one object the last one counts. The gateway would price one request and such a provider serve another.
 
 use crate::string::Text;
 
 use super::error::Path;
 use super::{RequestError, RequestErrorCode};
 
-/// Members of a body that the gateway reads, that the service describes, or that change what a request costs at a provider.
+/// Members of a body that the gateway reads, that the contract documents, or that change the cost of a request at a provider.
 pub(super) const BODY: &[&str] = &[
     "model",
     "messages",
@@ -52,7 +52,7 @@ pub(super) const REASONING: &[&str] = &["effort", "max_tokens", "enabled", "excl
 /// Members of a message.
 pub(super) const MESSAGE: &[&str] = &["role", "content", "name", "tool_calls", "tool_call_id"];
 
-/// Members of a part of a message: its type, and what it holds by its type.
+/// Members of a part of a message: its type, and its content by type.
 pub(super) const PART: &[&str] = &[
     "type",
     "text",
@@ -66,9 +66,9 @@ pub(super) const PART: &[&str] = &[
     "input_file",
 ];
 
-/// Refuses a member that is written like one of `known` except for case. `path` makes its path of its name.
+/// Refuses a member whose name equals one of `known` except for case. `path` builds its path from its name.
 ///
-/// All known names are in small ASCII letters: a name of nothing but those, digits and signs is looked at no further.
+/// All known names are in lower-case ASCII letters: a name of only those, digits and signs is not compared.
 #[inline]
 pub(super) fn check(
     name: Text<'_>,
@@ -89,7 +89,7 @@ fn check_closely(
     path: impl for<'p> FnOnce(&'p str) -> Path<'p>,
 ) -> Result<(), RequestError> {
     let Some(name) = name.decode() else {
-        // Half a surrogate pair is no letter.
+        // Half a surrogate pair is not a letter.
         return Ok(());
     };
     match known.iter().find(|known| is_same(&name, known)) {
@@ -102,7 +102,7 @@ fn check_closely(
     }
 }
 
-/// Whether a decoder that ignores case may take one name for the other.
+/// Whether a case-insensitive decoder may take one name for the other.
 pub fn is_same(one: &str, other: &str) -> bool {
     let (mut one, mut other) = (one.chars().map(fold), other.chars().map(fold));
     loop {
@@ -114,10 +114,10 @@ pub fn is_same(one: &str, other: &str) -> bool {
     }
 }
 
-/// A character in small letters, as any of the usual decoders sees it.
+/// Case folding of a character, as any of the usual decoders does it.
 ///
-/// Beside the ASCII letters four characters are ASCII letters in another case: the long s and the Kelvin sign, by Unicode's simple folding
-/// (Go's `strings.EqualFold`), and the two of the Turkish i, by mapping to capitals and back (Java's `equalsIgnoreCase`).
+/// Besides the ASCII letters four characters fold to ASCII letters: the long s and the Kelvin sign, by Unicode's simple folding (Go's
+/// `strings.EqualFold`), and the two of the Turkish i, by mapping to capitals and back (Java's `equalsIgnoreCase`).
 fn fold(character: char) -> char {
     match character {
         '\u{17f}' => 's',

@@ -1,26 +1,26 @@
-//! Mistakes in a request body, in words that help to correct them.
+//! Validation errors of a request body, with advice for correcting them.
 
 use std::fmt;
 
 use crate::json::{Kind, SyntaxError};
 
-/// The kinds of mistakes in a request body; [`RequestErrorCode::as_str`] is the `code` of the error envelope.
+/// The kinds of validation errors; [`RequestErrorCode::as_str`] is the `code` of the error envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestErrorCode {
-    /// The body cannot be read at all, or not in one way only.
+    /// The body cannot be parsed, or is ambiguous.
     InvalidJson,
-    /// A required member is not there.
+    /// A required member is missing.
     MissingField,
-    /// A member has a type that the service does not take.
+    /// A member has an invalid type.
     InvalidType,
-    /// A member has the right type and a value that the service does not take.
+    /// A member has a valid type and an invalid value.
     OutOfRange,
-    /// A member has a name that differs from a known one in case alone.
+    /// A member's name differs from a known one in case alone.
     UnknownField,
 }
 
 impl RequestErrorCode {
-    /// The code as it stands in the error envelope.
+    /// The code in the error envelope.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidJson => "invalid_json",
@@ -36,11 +36,11 @@ impl RequestErrorCode {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestError {
-    /// The kind of mistake.
+    /// The kind of error.
     pub code: RequestErrorCode,
-    /// Path of the member at fault, like `messages[2].role`; none when it is the body as a whole.
+    /// Path of the invalid member, like `messages[2].role`; `None` for the body as a whole.
     pub param: Option<String>,
-    /// What is wrong and what to send instead. Safe to show to the client.
+    /// The problem and its correction. Safe to show to the client.
     pub message: String,
 }
 
@@ -86,7 +86,7 @@ impl From<SyntaxError> for RequestError {
     }
 }
 
-/// The beginning of a text that a client sent, short enough to be quoted in a message.
+/// The start of a client's text, short enough to be quoted in a message.
 pub(super) fn brief(text: &str) -> &str {
     match text.char_indices().nth(40) {
         Some((end, _)) => &text[..end],
@@ -94,7 +94,7 @@ pub(super) fn brief(text: &str) -> &str {
     }
 }
 
-/// Where a member stands. Written out only when an error needs it: paths of good requests cost nothing.
+/// The path of a member. Formatted only for an error: paths of valid requests cost nothing.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'a> {
     /// A member of the body; its name is UTF-8, as all of the body is.
@@ -123,7 +123,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Checks the kind of a value, or says what was wanted in its place.
+/// Checks the kind of a value, or returns an error with the expected kind.
 pub(super) fn expect(
     path: Path<'_>,
     wanted: &str,

@@ -1,4 +1,4 @@
-//! The top-level members of a request body, each with its rule.
+//! The top-level members of a request body, each with its validation.
 
 use std::borrow::Cow;
 
@@ -11,11 +11,10 @@ use super::{
     CompletionRequest, Endpoint, Owned, Reader, RequestError, StreamOptions, case, message,
 };
 
-/// Reads one member into `request`, and says whether its place has to be remembered.
+/// Parses one member into `request`, and returns whether its position has to be recorded.
 ///
-/// `n`, `best_of` and, in a stream, `stream_options` are not described by the service. They are checked all the
-/// same: the first two size the hold, and a provider that reads `"5"` as five would be paid for answers that
-/// nothing was held for; the third is written to.
+/// `n`, `best_of` and, in a stream, `stream_options` are not documented members. They are validated all the same: the first two size the
+/// hold, and a provider that reads `"5"` as five would be paid for answers without a hold; the third is edited.
 pub(super) fn read(
     request: &mut CompletionRequest,
     reader: &mut Reader<'_>,
@@ -102,7 +101,7 @@ pub(super) fn read(
             reasoning(reader)?;
             request.text_bytes += (reader.at() - start) as u64;
         }
-        // These never reach the model's text.
+        // These are not part of the model's text.
         (_, Word::User | Word::Metadata) => {
             reader.skip()?;
         }
@@ -124,14 +123,14 @@ fn reasoning(reader: &mut Reader<'_>) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// A member that the service does not know, or that is null.
+/// An unknown member, or one that is null.
 fn other(
     request: &mut CompletionRequest,
     reader: &mut Reader<'_>,
     kind: Kind,
 ) -> Result<(), RequestError> {
     let value = reader.skip()?;
-    // A structure or text may well end in the prompt: schemas, documents.
+    // A structure or text may become a part of the prompt: schemas, documents.
     if matches!(kind, Kind::Object | Kind::Array | Kind::String) {
         request.text_bytes += value.len() as u64;
     }
@@ -158,7 +157,7 @@ fn prompt(
                 request.prompts += 1;
                 request.text_bytes += reader.string()?.raw.len() as u64;
             }
-            // The provider answers an empty list as it likes; it is held for like one prompt.
+            // The provider's answer to an empty list is undefined; it is held for like one prompt.
             request.prompts = request.prompts.max(1);
         }
         _ => return Err(RequestError::invalid_type(path, WANTED, kind.noun())),
@@ -236,7 +235,7 @@ fn temperature(reader: &mut Reader<'_>, path: Path<'_>, kind: Kind) -> Result<()
     Ok(())
 }
 
-/// An integer of at least 1, or none for null.
+/// An integer of at least 1, or `None` for null.
 fn count(reader: &mut Reader<'_>, path: Path<'_>, kind: Kind) -> Result<Option<u64>, RequestError> {
     const WANTED: &str = "an integer of at least 1";
     if kind == Kind::Null {
@@ -291,7 +290,7 @@ fn string<'a>(
     }
 }
 
-/// Checks an array whose items are all of one kind, and says whether it has any.
+/// Checks an array whose items are all of one kind, and returns whether it has any.
 pub(super) fn array_of(
     reader: &mut Reader<'_>,
     path: Path<'_>,

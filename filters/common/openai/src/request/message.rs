@@ -1,4 +1,4 @@
-//! The messages of a chat request: who speaks, what they say, and what is not text.
+//! The messages of a chat request: roles, text, and parts that are not text.
 
 use crate::json::Kind;
 use crate::string::Text;
@@ -8,7 +8,7 @@ use super::error::{Path, brief, expect};
 use super::members::{array_of, item_of};
 use super::{CompletionRequest, Parts, Reader, RequestError, case};
 
-/// Reads `messages` into the counts of `request`.
+/// Parses `messages` into the counts of `request`.
 pub(super) fn read_all(
     request: &mut CompletionRequest,
     reader: &mut Reader<'_>,
@@ -134,7 +134,7 @@ fn content(
     Ok(())
 }
 
-/// What a part of a message is by its `type`.
+/// The kind of a message part by its `type`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PartKind {
     Text,
@@ -144,7 +144,7 @@ enum PartKind {
     Other,
 }
 
-/// Names that say what a part is, both as its `type` and as the member that holds the thing itself.
+/// Names of part kinds, both as the `type` and as the member with the content.
 const KINDS: [(&str, PartKind); 9] = [
     ("text", PartKind::Text),
     ("image_url", PartKind::Image),
@@ -157,23 +157,23 @@ const KINDS: [(&str, PartKind); 9] = [
     ("input_file", PartKind::File),
 ];
 
-/// The kind a name stands for.
+/// The kind of a name.
 fn kind_of(name: Text<'_>) -> Option<PartKind> {
     let found = KINDS.iter().find(|(known, _)| name.is(known));
     found.map(|(_, kind)| *kind)
 }
 
-/// One part of a message. Its `type` may come after the rest, so the bytes are sorted at the end.
+/// One part of a message. Its `type` may come after the rest, so the bytes are classified at the end.
 struct Part {
     kind: PartKind,
-    /// Bytes of members named like a picture, a sound or a file, by which of the three they are.
+    /// Bytes of members named like a picture, a sound or a file, by kind.
     media: [(PartKind, u64); 3],
     /// Bytes of every other member.
     rest: u64,
 }
 
 impl Part {
-    /// Reads part `index` of a message.
+    /// Parses part `index` of a message.
     fn read(reader: &mut Reader<'_>, message: u64, index: u64) -> Result<Self, RequestError> {
         let mut part = Self {
             kind: PartKind::Other,
@@ -208,13 +208,13 @@ impl Part {
         Ok(part)
     }
 
-    /// Bytes of what the part's type makes a picture, a sound or a file.
+    /// Bytes that the part's type makes a picture, a sound or a file.
     fn media_bytes(&self) -> u64 {
         let own = self.media.iter().find(|(kind, _)| *kind == self.kind);
         own.map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Bytes of everything else: a text hidden in a part of another type is still a text.
+    /// Bytes of all other members: a text hidden in a part of another type is still a text.
     fn text_bytes(&self) -> u64 {
         let media: u64 = self.media.iter().map(|(_, bytes)| bytes).sum();
         self.rest + media - self.media_bytes()

@@ -1,4 +1,4 @@
-//! From one text request to chats.
+//! Translation of one text request into chats.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,8 +8,8 @@ use crate::request::{CompletionRequest, RequestError, RequestErrorCode};
 
 use super::{PROMPTS_MAX, TextAsChat};
 
-/// Members of a text request that a chat writes otherwise or does not have. Tools are among them: their calls have no
-/// place in a text.
+/// Members of a text request that a chat encodes differently or does not have. Tools are among them: their calls cannot be represented in a
+/// text.
 const LEFT_OUT: [&str; 14] = [
     "prompt",
     "system",
@@ -27,23 +27,23 @@ const LEFT_OUT: [&str; 14] = [
     "modalities",
 ];
 
-/// What stands in a text request.
+/// The parsed members of a text request.
 #[derive(Default)]
 struct Asked {
     prompts: Vec<Span>,
     system: Option<Span>,
     echo: bool,
     logprobs: Option<u64>,
-    /// Members that go on as they are.
+    /// Members that are unchanged.
     kept: Vec<Span>,
 }
 
 impl TextAsChat {
-    /// The chats that ask what a text request asks. `body` is what `request` was read from.
+    /// The chats that are equivalent to a text request. `body` is the body of `request`.
     ///
     /// # Errors
     ///
-    /// The request wants what a chat cannot do: always a 400.
+    /// The request needs a feature that a chat does not have: always a 400.
     pub fn read(request: &CompletionRequest, body: &[u8]) -> Result<Self, RequestError> {
         let asked = Asked::read(body)?;
         if asked.prompts.is_empty() {
@@ -131,7 +131,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// The chat for one prompt. Whatever is kept stands as the client wrote it.
+    /// The chat for one prompt. Kept members are as the client wrote them.
     fn chat(&self, prompt: Span, body: &[u8]) -> Bytes {
         let kept: usize = self.kept.iter().map(|member| member.len() + 1).sum();
         let said = prompt.len() + self.system.map_or(0, Span::len);
@@ -159,7 +159,7 @@ impl Asked {
     }
 }
 
-/// `logprobs` of a text request: how many of the likeliest tokens are wanted at each place.
+/// `logprobs` of a text request: the number of likeliest tokens at each position.
 fn logprobs(reader: &mut Reader<'_>, kind: Kind) -> Result<Option<u64>, RequestError> {
     const WANTED: &str = "is no number of tokens; send an integer of at least 0";
     match kind {
@@ -167,7 +167,7 @@ fn logprobs(reader: &mut Reader<'_>, kind: Kind) -> Result<Option<u64>, RequestE
             reader.null()?;
             Ok(None)
         }
-        // As some clients send it, who think of chats.
+        // The chat form, which some clients send.
         Kind::Bool => Ok(reader.bool()?.then_some(0)),
         Kind::Number => match number::whole(reader.number()?) {
             Whole::Value(count) => Ok(Some(count)),

@@ -1,4 +1,4 @@
-//! One walk over what a provider says in a chat, and its choices as those of a text.
+//! One parse of a provider's chat output, and its choices as those of a text.
 
 use bytes::BytesMut;
 use smallvec::SmallVec;
@@ -10,14 +10,14 @@ use crate::string;
 use super::TurnError;
 use super::logprobs;
 
-/// A whole chat answer, or one event of a stream, by the places of its parts.
+/// A whole chat answer, or one event of a stream, as positions of its parts.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     pub(super) id: Option<Span>,
     pub(super) created: Option<Span>,
     pub(super) usage: Option<Span>,
     pub(super) error: Option<Span>,
-    /// Top-level members that stay as they are, names and all.
+    /// Top-level members that are unchanged, including their names.
     pub(super) kept: SmallVec<[Span; 4]>,
     pub(super) choices: SmallVec<[SaidChoice; 1]>,
 }
@@ -33,9 +33,9 @@ pub(super) struct SaidChoice {
     refusal: Option<Span>,
     /// `logprobs.content`, an array.
     logprobs: Option<Span>,
-    /// Members that a text choice takes over: thoughts, and what else the provider added.
+    /// Members that a text choice adopts: reasoning, and additional members of the provider.
     kept: SmallVec<[Span; 2]>,
-    /// Whether any of `kept` says something.
+    /// Whether any of `kept` is not empty.
     thinks: bool,
 }
 
@@ -141,7 +141,7 @@ impl SaidChoice {
         Ok(choice)
     }
 
-    /// A `delta` or a `message`. Calls of tools have no place in a text and are passed over.
+    /// A `delta` or a `message`. Tool calls cannot be represented in a text and are skipped.
     fn speech(&mut self, reader: &mut Reader<'_>) -> Result<(), TurnError> {
         let mut first = true;
         reader.enter()?;
@@ -173,13 +173,13 @@ impl SaidChoice {
         Ok(())
     }
 
-    /// The strings that make its text.
+    /// The strings of its text.
     fn texts(&self) -> impl Iterator<Item = &Span> {
         let refusal = self.content.is_empty().then_some(&self.refusal);
         self.content.iter().chain(refusal.into_iter().flatten())
     }
 
-    /// Whether it tells a client nothing: the role, or a piece of a tool's call.
+    /// Whether it has no content for a client: the role, or a piece of a tool call.
     pub(super) fn is_silent(&self) -> bool {
         self.finish.is_none()
             && !self.thinks
@@ -187,8 +187,8 @@ impl SaidChoice {
             && self.texts().all(|text| text.len() <= 2)
     }
 
-    /// Writes it as a choice of a text. `echo` comes before its text; `at` is how many characters of the text have been
-    /// written before, and is moved on.
+    /// Writes it as a choice of a text. `echo` precedes its text; `at` is the number of characters of the text that were written before,
+    /// and is advanced.
     pub(super) fn write(
         &self,
         text: &[u8],
@@ -213,7 +213,7 @@ impl SaidChoice {
         }
         out.extend_from_slice(br#","finish_reason":"#);
         out.extend_from_slice(match self.finish.map(|finish| finish.of(text)) {
-            // The text is over, and that is all there is to say.
+            // The text is over, which is the only fact left.
             Some(br#""tool_calls""# | br#""function_call""#) => br#""stop""#,
             Some(reason) => reason,
             None => b"null",
@@ -227,7 +227,7 @@ impl SaidChoice {
     }
 }
 
-/// What all events of one text answer have in common, as JSON; empty where the provider says nothing.
+/// The common members of all events of one text answer, as JSON; empty where the provider sends none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity {
     pub(super) id: Box<[u8]>,
@@ -235,7 +235,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// That of the first chat that answered. An id that says it is a chat's says no more.
+    /// That of the first chat with an answer. The chat prefix of an id is dropped.
     pub(super) fn of(said: &Said, text: &[u8]) -> Self {
         let id = said.id.map_or(&b""[..], |span| span.of(text));
         let id = match id.strip_prefix(b"\"chatcmpl-") {

@@ -1,4 +1,4 @@
-//! Log probabilities in the two public shapes: a list of tokens in a chat, lists side by side in a text.
+//! Log probabilities in the two public formats: a list of tokens in a chat, parallel lists in a text.
 
 use bytes::BytesMut;
 
@@ -15,7 +15,7 @@ struct Token {
     top: Option<Span>,
 }
 
-/// The `content` of the `logprobs` object that comes next, if it is an array.
+/// The `content` of the next `logprobs` object, if it is an array.
 pub(super) fn find(reader: &mut Reader<'_>) -> Result<Option<Span>, SyntaxError> {
     let mut found = None;
     let mut first = true;
@@ -30,8 +30,8 @@ pub(super) fn find(reader: &mut Reader<'_>) -> Result<Option<Span>, SyntaxError>
     Ok(found)
 }
 
-/// Writes the list of a chat as the lists of a text. `at` is the offset of the first token, in characters of the text, and is
-/// moved behind the last. `top` is how many of the likeliest tokens were asked for; none makes their list null.
+/// Writes the list of a chat as the lists of a text. `at` is the offset of the first token, in characters of the text, and is advanced past
+/// the last. `top` is the requested number of likeliest tokens; `None` makes their list null.
 pub(super) fn write(
     content: &[u8],
     top: u64,
@@ -86,7 +86,7 @@ fn list(
     }
 }
 
-/// The likeliest tokens at one place as an object from token to log probability. Of two that read the same the likelier stands.
+/// The likeliest tokens at one position as an object from token to log probability. Of two with the same text the likelier one is kept.
 fn likeliest(top: &[u8], out: &mut BytesMut) -> Result<(), SyntaxError> {
     let mut named: Vec<&[u8]> = Vec::new();
     out.extend_from_slice(b"{");

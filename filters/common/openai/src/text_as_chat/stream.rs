@@ -1,4 +1,4 @@
-//! The events of streamed chats turned into those of one text stream.
+//! Translation of streamed chats into one text stream.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::usage::Usage;
 use super::choice::{Identity, Said};
 use super::{TextAsChat, TurnError};
 
-/// One text stream under way, made of the streams of one or several chats.
+/// One text stream in progress, made of the streams of one or several chats.
 #[derive(Debug)]
 pub struct TextStream {
     turn: Arc<TextAsChat>,
@@ -20,18 +20,18 @@ pub struct TextStream {
     scratch: BytesMut,
 }
 
-/// The standing of one chat.
+/// The state of one chat.
 #[derive(Debug, Default)]
 struct Chat {
     choices: Vec<Choice>,
     usage: Option<Usage>,
 }
 
-/// The standing of one choice.
+/// The state of one choice.
 #[derive(Debug)]
 struct Choice {
     index: u64,
-    /// Characters whose tokens have been named.
+    /// Characters whose tokens have been written.
     at: u64,
     over: bool,
 }
@@ -63,12 +63,12 @@ impl TextStream {
         }
     }
 
-    /// Appends the event of the text stream for the data of an event of the chat about prompt `prompt`, other than `[DONE]`; nothing
-    /// for one that says nothing a text stream has a place for.
+    /// Appends the event of the text stream for the data of an event of the chat for prompt `prompt`, other than `[DONE]`; nothing for one
+    /// without content for a text stream.
     ///
     /// # Errors
     ///
-    /// It is no event of a chat.
+    /// It is not an event of a chat.
     pub fn turn(
         &mut self,
         prompt: usize,
@@ -109,7 +109,7 @@ impl TextStream {
             choice.write(data, number, echo, logprobs, text)?;
         }
         text.extend_from_slice(b"]");
-        // The usage of one chat is the usage of all; that of several is told at the end.
+        // The usage of a single chat is relayed; that of several is written at the end.
         let usage = said.usage.filter(|_| alone);
         if let Some(usage) = usage {
             text.extend_from_slice(br#","usage":"#);
@@ -122,13 +122,13 @@ impl TextStream {
         Ok(())
     }
 
-    /// Whether every choice of the chat about prompt `prompt` has ended.
+    /// Whether every choice of the chat for prompt `prompt` has ended.
     pub fn is_over(&self, prompt: usize) -> bool {
         let choices = &self.chats[prompt].choices;
         choices.len() as u64 >= self.turn.answers_each && choices.iter().all(|choice| choice.over)
     }
 
-    /// Appends the end of a stream whose chats are all over: their usage, if every one of several has told its own, and `[DONE]`.
+    /// Appends the end of a stream whose chats are all over: their usage, if every one of several has reported its own, and `[DONE]`.
     pub fn end(&mut self, out: &mut BytesMut) {
         if self.chats.len() > 1
             && let Some(usage) = Usage::sum(self.chats.iter().map(|chat| chat.usage))

@@ -10,12 +10,12 @@ use super::{TextAsChat, TurnError};
 impl TextAsChat {
     /// The text answer of the chats' whole answers, one for each prompt, in order.
     ///
-    /// Their choices are numbered through, and their usages are added up; where one of several is missing there is none, since a
-    /// part of the tokens says nothing about all of them. An error that any of them reports becomes the answer's.
+    /// Their choices are renumbered, and their usages are summed; where one of several is missing there is none, since a partial sum is
+    /// meaningless. An error of any of them becomes the answer's.
     ///
     /// # Errors
     ///
-    /// One of them is no chat answer.
+    /// One of them is not a chat answer.
     pub fn whole(&self, answers: &[Bytes]) -> Result<Bytes, TurnError> {
         let mut all = Vec::with_capacity(answers.len());
         for answer in answers {
@@ -54,7 +54,7 @@ impl TextAsChat {
     }
 }
 
-/// The usage of one answer as it stands; of several, the sum.
+/// The usage of one answer unchanged; of several, the sum.
 fn write_usage(all: &[(Said, &Bytes)], out: &mut BytesMut) {
     const NAME: &[u8] = br#","usage":"#;
     let usages = || {
