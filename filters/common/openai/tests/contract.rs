@@ -1,10 +1,10 @@
-//! The reader of requests does what the table of their members says, and the table says nothing else.
+//! The request parser implements the table of members, and the table is complete.
 
 use serde_json::{Map, Value, json};
 use tollgate_openai::contract::{MESSAGE, MemberRule, Shape, members};
 use tollgate_openai::{CompletionRequest, Endpoint, RequestErrorCode};
 
-/// Values that fit a shape.
+/// Values that match a shape.
 fn good(shape: Shape) -> Vec<Value> {
     match shape {
         Shape::Text => vec![json!(""), json!("a")],
@@ -49,7 +49,7 @@ fn bad(shape: Shape) -> (Vec<Value>, Vec<Value>) {
     }
 }
 
-/// An object with a good value for each required member.
+/// An object with a valid value for each required member.
 fn least(rules: &[MemberRule]) -> Map<String, Value> {
     let needed = rules.iter().filter(|rule| rule.required);
     needed
@@ -65,7 +65,7 @@ fn read(
     CompletionRequest::read(endpoint, &body).map_err(|error| (error.code, error.param))
 }
 
-/// Puts values in the place of every member in turn, `wrap` making a body of the object and `path` the path of a member.
+/// Replaces the value of every member in turn, `wrap` making a body of the object and `path` the path of a member.
 fn check(
     endpoint: Endpoint,
     rules: &[MemberRule],

@@ -1,6 +1,6 @@
-//! Canonical forms, told again as RFC 8785 has them and held beside those of another implementation.
+//! Canonical forms, converted to RFC 8785 and compared with another implementation.
 //!
-//! What can be read back is made of one value only: two values have two forms.
+//! A form decodes to exactly one value: two values have two forms.
 
 mod decode;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value};
 use super::*;
 use crate::request::Endpoint;
 
-/// The form of a body as RFC 8785 would have it.
+/// The RFC 8785 form of a body.
 fn canonical(body: &str) -> Result<String, CanonicalError> {
     make(body.as_bytes()).map(|form| decode::rfc8785(&form))
 }
@@ -124,7 +124,7 @@ fn read(body: &str) -> Box<CompletionRequest> {
     CompletionRequest::read(Endpoint::Chat, body.as_bytes()).expect("a request")
 }
 
-/// What is appended for a request, behind what stood there.
+/// The bytes that are appended for a request, after the existing ones.
 fn written(request: &CompletionRequest, body: &str) -> Result<Vec<u8>, CanonicalError> {
     let mut out = b"prefix".to_vec();
     let written = write(request, body.as_bytes(), &mut out);
@@ -190,7 +190,7 @@ fn a_form_that_is_too_long_to_be_kept_is_made_again() {
             assert_eq!(written(&request, &body), make(body.as_bytes()));
         }
     }
-    // What is left out takes no room.
+    // Dropped members take no space.
     let body = request(&format!(r#""user":"{}""#, "x".repeat(1 << 20)));
     assert!(matches!(read(&body).canonical, Form::Kept(_)));
 }
@@ -208,7 +208,7 @@ fn what_has_no_form_is_read_all_the_same() {
     }
 }
 
-/// Any JSON value whose numbers a double holds as they are written.
+/// Any JSON value whose numbers a double holds exactly.
 fn value() -> impl Strategy<Value = Value> {
     let number = prop_oneof![
         any::<i32>().prop_map(Number::from),
@@ -235,7 +235,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Any text, many that are words or nearly, and some about as long as those whose length stands apart.
+/// Any text, many that are words or nearly, and some near the length from which it is encoded separately.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -245,7 +245,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn body() -> impl Strategy<Value = Value> {
-    // A prefix keeps the names away from those that are left out.
+    // A prefix prevents names of dropped members.
     prop::collection::btree_map("x[a-z\u{e000}\u{10000}é\"\\\\]{0,3}", value(), 0..6)
         .prop_map(|map| Value::from(map.into_iter().collect::<Map<_, _>>()))
 }
@@ -257,7 +257,7 @@ fn draw(seed: &mut u64, below: usize) -> usize {
     (*seed >> 33) as usize % below
 }
 
-/// The same value, spelled as a seed says: members in any order, white space anywhere, escapes where there need be none.
+/// The same value, spelled by a seed: members in any order, white space anywhere, redundant escapes.
 fn spell(value: &Value, seed: &mut u64, out: &mut String) {
     let space = [" ", "", "\n", "\t", "", ""];
     out.push_str(space[draw(seed, 6)]);

@@ -1,4 +1,4 @@
-//! The reader against the grammar, and against another reader.
+//! The reader against the grammar, and against another parser.
 
 use proptest::prelude::*;
 use serde::de::IgnoredAny;
@@ -10,7 +10,7 @@ fn accepts(text: &str) -> bool {
     reader.skip().is_ok() && reader.end().is_ok()
 }
 
-/// An independent reader's opinion. Its depth limit is 128 where ours is 64.
+/// The result of an independent parser. Its depth limit is 128 where ours is 64.
 fn reference_accepts(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
@@ -105,10 +105,10 @@ fn sixty_four_levels_are_read_and_one_more_is_refused() {
 
 type Next<'a> = fn(&mut Reader<'a>, &mut bool) -> Result<Option<Key<'a>>, SyntaxError>;
 
-/// Name, word and place of each member.
+/// Name, word and position of each member.
 type Members<'a> = Vec<(&'a [u8], Option<Word>, usize)>;
 
-/// The members of the object that a text begins with, and what is wrong behind them.
+/// The members of the object at the start of a text, and the error after them.
 fn members<'a>(text: &'a str, next: Next<'a>) -> (Members<'a>, Option<SyntaxError>) {
     let mut members = Vec::new();
     let mut reader = Reader::new(text.as_bytes());
@@ -128,7 +128,7 @@ fn members<'a>(text: &'a str, next: Next<'a>) -> (Members<'a>, Option<SyntaxErro
 
 type Number<'a> = fn(&mut Reader<'a>) -> Result<&'a [u8], SyntaxError>;
 
-/// The number that a text begins with, and where the reader stands behind it.
+/// The number at the start of a text, and the reader's position after it.
 fn number<'a>(text: &'a str, read: Number<'a>) -> (Result<&'a [u8], SyntaxError>, usize) {
     let mut reader = Reader::new(text.as_bytes());
     (read(&mut reader), reader.at())

@@ -1,4 +1,4 @@
-//! Answers kept and told again: typical streams, and whatever a provider can say.
+//! Stored and replayed answers: typical streams, and arbitrary provider output.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};

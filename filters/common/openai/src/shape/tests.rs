@@ -1,4 +1,4 @@
-//! Answers read by their shapes, against the same answers walked.
+//! Answers parsed by templates, against the same answers parsed in full.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const METADATA: &str = "x_svc";
 
-/// What a reader without shapes finds.
+/// The result of a parser without templates.
 fn walked(text: &str) -> (String, Result<(), SyntaxError>) {
     let mut facts = Completion::new();
     let read = facts.read(text.as_bytes(), METADATA);
@@ -23,7 +23,7 @@ fn read_by(shapes: &mut Shapes, text: &str) -> (String, Result<(), SyntaxError>,
     (facts, read, fitted)
 }
 
-/// Reads texts one after the other, as walking each would, and tells which of them fitted a shape.
+/// Parses texts in sequence, compares with full parses, and returns which of them matched a template.
 fn fitted(texts: &[&str]) -> Vec<bool> {
     let mut shapes = Shapes::default();
     let read = |text: &&str| {
@@ -56,7 +56,7 @@ fn answers_that_differ_in_their_values_fit_and_others_do_not() {
         (first.replace(":5,", ":2.0e1,"), true),
         (first.replace(":5,", ":-2,"), true),
         (first.replace(":5,", ":0.5,"), true),
-        // An empty text is not noted, so it is another fact.
+        // An empty text is not recorded, so it is another fact.
         (answer("\"a\"", "\"\"", usage), false),
         (answer("\"a\"", "null", usage), false),
         (answer("1", "\"b\"", usage), false),
@@ -110,7 +110,7 @@ fn an_answer_with_two_usages_is_no_shape() {
     }
 }
 
-/// An answer of a model, whose shape is no other model's.
+/// An answer of a model, whose template fits no other model's.
 fn answer_of(model: usize) -> String {
     answer("\"a\"", "\"b\"", "{}").replace("\"m\"", &format!("\"m{model}\""))
 }
@@ -128,7 +128,7 @@ fn several_shapes_are_known_and_the_one_that_was_not_asked_for_is_forgotten() {
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let mut expected = vec![false; SHAPES_MAX];
     expected.extend([true; SHAPES_MAX]);
-    // One more takes the place of the second.
+    // One more evicts the second.
     expected.extend([true, false, true, true, true, false]);
     assert_eq!(fitted(&texts), expected);
 }
@@ -179,16 +179,16 @@ fn answers_that_are_all_different_are_seldom_made_into_shapes() {
     let learned: usize = (0..1000)
         .map(|model| learns(&mut shapes, &answer_of(model)))
         .sum();
-    // While there is room, then after 1, 2, 4 and so on, and at last one in 64.
+    // While there is capacity, then after 1, 2, 4 and so on, and at last one in 64.
     assert_eq!(learned, SHAPES_MAX + 7 + (1000 - SHAPES_MAX - 127) / 64);
-    // Then they are alike again.
+    // Then they match again.
     let learned: usize = (0..1000)
         .map(|_| learns(&mut shapes, &answer_of(5000)))
         .sum();
     assert_eq!(learned, 1, "one is enough");
 }
 
-/// A value of a member, and whether it is proper JSON does not matter.
+/// A value of a member, valid JSON or not.
 fn value() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "\"[a-zé\\\\\"\n ]{0,20}\"",
@@ -213,7 +213,7 @@ proptest! {
             _ => format!(r#"{{"usage":{},"usage":{{"total_tokens":{}}},"id":{},"created":{},"id":{},"error":{},"choices":{},"model":{}}}"#, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]),
         };
         let texts: Vec<String> = values.iter().map(of).collect();
-        // Each twice, and all in one order and the other, so that each meets shapes of the others and its own.
+        // Each twice, and all in one order and the other, so that each meets templates of the others and its own.
         let texts: Vec<&str> = texts.iter().chain(texts.iter().rev()).map(String::as_str).collect();
         fitted(&texts);
     }

@@ -58,7 +58,7 @@ fn a_whole_answer_is_stamped_at_its_end_and_otherwise_untouched() {
         written(WHOLE, None, Some(r#"{"cache_hit":false}"#)),
         stamped
     );
-    // A usage that is charged as it was reported stays as it was written.
+    // A usage that is charged as it was reported is unchanged.
     assert_eq!(written(WHOLE, Some(Usage::new(5, 4)), None), WHOLE);
 }
 
@@ -92,7 +92,7 @@ fn a_missing_usage_is_filled_in_with_what_was_charged() {
     }
 }
 
-/// The text of a `usage` in an answer, as a client gets it that is charged for so many tokens in and out.
+/// The text of a `usage` in an answer, for a client that is charged for so many tokens in and out.
 fn shown(usage: &str, charged: (u64, u64)) -> String {
     let body = format!(r#"{{"model":"m-small","choices":[{{}}],"usage":{usage}}}"#);
     let written = written(&body, Some(Usage::new(charged.0, charged.1)), None);
@@ -106,7 +106,7 @@ fn shown(usage: &str, charged: (u64, u64)) -> String {
 #[test]
 fn a_usage_says_what_is_charged_and_keeps_every_other_byte() {
     for (usage, charged, expected) in [
-        // Right as it is, in whatever notation.
+        // Correct already, in any notation.
         (
             r#"{ "total_tokens":9.0, "cost":1.50,"completion_tokens":4,"prompt_tokens":5 }"#,
             (5, 4),
@@ -118,13 +118,13 @@ fn a_usage_says_what_is_charged_and_keeps_every_other_byte() {
             (5, 20),
             r#"{"prompt_tokens":5,"completion_tokens": 20 ,"total_tokens":25,"completion_tokens_details":{"reasoning_tokens":1.60e1}}"#,
         ),
-        // Cut to what can have been used.
+        // Bounded by what can have been used.
         (
             r#"{"prompt_tokens":5,"completion_tokens":400,"total_tokens":405,"x":[1, 2]}"#,
             (5, 40),
             r#"{"prompt_tokens":5,"completion_tokens":40,"total_tokens":45,"x":[1, 2]}"#,
         ),
-        // Counted, in place of nothing.
+        // Counted, where none was reported.
         (
             r#"{"prompt_tokens":0,"completion_tokens":null,"total_tokens":"0","cost":0}"#,
             (3, 2),
@@ -141,7 +141,7 @@ fn a_usage_says_what_is_charged_and_keeps_every_other_byte() {
             (5, 4),
             r#"{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9}"#,
         ),
-        // A reader that takes the first of two finds no other than one that takes the last.
+        // A parser that takes the first of two gets the same as one that takes the last.
         (
             r#"{"prompt_tokens":1,"completion_tokens":4,"total_tokens":9,"prompt_tokens":5}"#,
             (5, 4),
@@ -160,7 +160,7 @@ fn every_one_of_two_usages_says_what_is_charged() {
     assert_eq!(written(both, Some(Usage::new(1, 1)), None), both);
 }
 
-/// What stands for a count in a usage.
+/// The value of a count in a usage.
 fn count() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => (0u64..40).prop_map(|count| count.to_string()),
@@ -179,10 +179,10 @@ proptest! {
     ) {
         let members: Vec<_> = members.iter().map(|(name, count)| format!("\"{name}\":{count}")).collect();
         let body = format!(r#"{{"choices":[{{}}],"usage":{{{}}}{also}}}"#, members.join(","));
-        // Twice: the second time it is known by its shape.
+        // Twice: the second time it matches its template.
         for _ in 0..2 {
             let reported = Answer::read(body.as_bytes(), &patch()).expect("an answer").usage();
-            // What the meter makes of it: held to what can have been used, or counted.
+            // The meter's result: bounded by what can have been used, or counted.
             let charged = match reported {
                 Some(usage) => Usage::new(usage.prompt_tokens.min(bound), usage.completion_tokens.min(bound)),
                 None => Usage::new(counted.0, counted.1),

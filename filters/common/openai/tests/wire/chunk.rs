@@ -1,4 +1,4 @@
-//! Events of completion streams: their facts, and what a client gets of them.
+//! Events of completion streams: their facts, and their form for the client.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn write(chunk: &Chunk<'_>, metadata: Option<&[u8]>, out: &mut BytesMut) {
     }
 }
 
-/// One event as the client gets it.
+/// One event in its form for the client.
 fn patched(reader: &mut ChunkReader, data: &str, metadata: Option<&str>) -> String {
     let mut out = BytesMut::new();
     let chunk = reader.read(data.as_bytes()).expect("a chunk");
@@ -66,7 +66,7 @@ data: {"error":{"message":"The model provider stopped answering.","type":"upstre
 
 "#;
 
-/// What a whole stream adds up to.
+/// The accumulated result of a whole stream.
 #[derive(Debug, Default)]
 struct Sum {
     said: String,
@@ -234,7 +234,7 @@ fn only_an_error_that_says_something_is_an_error() {
             );
         }
     }
-    // Further down the word means nothing.
+    // At a deeper level the word has no meaning.
     let mut reader = reader(false);
     let data = br#"{"choices":[{"delta":{"error":"x","content":"\"error\":1"}}]}"#;
     assert_eq!(reader.read(data).expect("a chunk").error(), None);
@@ -269,7 +269,7 @@ fn everything_the_model_wrote_is_said() {
         ),
         "f{\"a\":"
     );
-    // Names, roles, log probabilities and ids are not what it said.
+    // Names, roles, log probabilities and ids are not generated text.
     assert_eq!(
         choice(r#""delta":{"role":"assistant","id":"x"},"logprobs":{"content":[{"token":"t"}]}"#),
         ""
@@ -298,13 +298,13 @@ fn model_id_usage_and_metadata_are_patched_and_nothing_else() {
         patched(&mut reader(include_usage), before, metadata)
     };
     for (before, asked, not_asked) in [
-        // Nothing to do but the model.
+        // Only the model is changed.
         (
             r#"{ "id":"chatcmpl-1", "model" : "org/x" ,"choices":[{"a":1.50}]}"#,
             r#"{ "id":"chatcmpl-1", "model" : "m-small" ,"choices":[{"a":1.50}]}"#,
             r#"{ "id":"chatcmpl-1", "model" : "m-small" ,"choices":[{"a":1.50}]}"#,
         ),
-        // The usage member stands last, first, in the middle, twice, alone with what else goes.
+        // The usage member is last, first, in the middle, twice, or next to other removed members.
         (
             r#"{"model":"x","choices":[{}],"usage":{"prompt_tokens":1}}"#,
             r#"{"model":"m-small","choices":[{}],"usage":null}"#,
@@ -320,7 +320,7 @@ fn model_id_usage_and_metadata_are_patched_and_nothing_else() {
             r#"{ "usage":null,"model":"m-small", "usage" : null ,"choices":[{}]}"#,
             r#"{ "model":"m-small" ,"choices":[{}]}"#,
         ),
-        // The event that carries the usage.
+        // The usage event.
         (
             r#"{"model":"x","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}"#,
             r#"{"model":"m-small","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}"#,
@@ -384,7 +384,7 @@ fn an_event_with_the_usage_is_made_of_the_last_event() {
             r#"{{"id":"1","created":5,"model":"x","choices":[{{"index":0,"delta":{{"content":"{words}"}}}}],"usage":null}}"#
         )
     };
-    // The second is recognised by its frame, the third is not.
+    // The second matches the template, the third does not.
     for data in [
         like("a"),
         like("b"),
@@ -429,7 +429,7 @@ fn a_frame_that_fits_around_something_else_than_words_does_not_count() {
     };
     let first = data("a");
     reader.read(first.as_bytes()).expect("a chunk");
-    // All of these begin and end like the first.
+    // All of these start and end like the first.
     let finished = data(r#"b"},"finish_reason":"stop","delta":{"content":"c"#);
     let chunk = reader.read(finished.as_bytes()).expect("a chunk");
     assert_eq!(chunk.choices()[0].finish, Some(Stop));
@@ -444,12 +444,12 @@ fn a_frame_that_fits_around_something_else_than_words_does_not_count() {
         .expect("it is there");
     bytes[at] = 0xff;
     assert!(reader.read(&bytes).is_err(), "not UTF-8");
-    // Shorter than its frame: the end of one is the beginning of the other.
+    // Shorter than its template: the end of one is the start of the other.
     let overlapping = &first[..first.len() - 5];
     assert!(reader.read(overlapping.as_bytes()).is_err());
 }
 
-/// An event of many shapes, so that frames fit often and not always.
+/// An event of many forms, so that templates match often and not always.
 fn event() -> impl Strategy<Value = String> {
     let words = prop::sample::select(vec![
         "", "a", "the toll", "\\n", "\\\"", "é", "\\ud83d", "\"", "\\", "}]}", "\"}}]}",

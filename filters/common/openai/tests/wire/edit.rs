@@ -1,4 +1,4 @@
-//! Changes to a request body: what changes, and above all what does not.
+//! Edits of a request body: the changed bytes, and above all the unchanged ones.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ type Edit = fn(BodyEdit<'_>) -> BodyEdit<'_>;
 
 const MESSAGES: &str = r#""messages":[{"role":"user","content":"x"}]"#;
 
-/// Applies an edit; `M` in both bodies stands for a list of messages.
+/// Applies an edit; `M` in both bodies is a placeholder for a list of messages.
 fn check(before: &str, edit: Edit, after: &str) {
     let body = Bytes::from(before.replace('M', MESSAGES));
     let request = CompletionRequest::read(Endpoint::Chat, &body).expect("the request is good");
@@ -49,7 +49,7 @@ fn the_model_is_replaced_or_added() {
         r#"{ "model" : "org/m \"1\"" , M }"#,
     );
     check("{M}", edit, r#"{M,"model":"org/m \"1\""}"#);
-    // Written otherwise, it is the same name all the same.
+    // With escapes it is still the same name.
     check(
         r#"{"model":"org\/m \u00221\"",M}"#,
         edit,
@@ -83,7 +83,7 @@ fn usage_is_asked_for_beside_the_options_that_are_there() {
         let body = |options| format!(r#"{{"stream":true,"stream_options":{options},M}}"#);
         check(&body(before), edit, &body(after));
     }
-    // An answer that is no stream has its usage anyway.
+    // An answer that is not a stream has its usage anyway.
     check("{M}", edit, "{M}");
     check(
         r#"{M,"stream_options":{"include_usage":false}}"#,
@@ -155,7 +155,7 @@ fn a_text_request_knows_only_the_older_cap() {
     assert_eq!(&edited[..], br#"{"prompt":"x","max_tokens":3}"#);
 }
 
-/// One member as it may stand in a body, with white space around its parts.
+/// One member in any valid encoding, with white space around its parts.
 fn member() -> impl Strategy<Value = (&'static str, String)> {
     let stated = prop::sample::select(vec![
         ("model", r#""a""#),
@@ -232,7 +232,7 @@ proptest! {
             if request.output_max().is_none() {
                 expected["max_tokens"] = json!(cap);
             }
-            // Looking a member up has put it in.
+            // The lookup of a member has inserted it.
             for name in ["max_tokens", "max_completion_tokens"] {
                 if expected[name].is_null() && before.get(name).is_none() {
                     expected.as_object_mut().expect("an object").remove(name);
@@ -245,7 +245,7 @@ proptest! {
         prop_assert_eq!(&parsed, &expected);
         let again = CompletionRequest::read(Endpoint::Chat, &edited);
         prop_assert!(again.is_ok(), "{:?} from {:?}", again, edited);
-        // Members that the gateway does not change stand there as the client wrote them.
+        // Members that the gateway does not change are as the client wrote them.
         let edited = std::str::from_utf8(&edited).expect("UTF-8");
         for (name, text) in &members {
             if before.get(name) == expected.get(name) {

@@ -1,4 +1,4 @@
-//! Streams cut into events: the same events however the bytes arrive.
+//! Streams split into events: the same events at any fragmentation.
 
 use proptest::prelude::*;
 use tollgate_openai::{EventCutter, Tail};
@@ -10,7 +10,7 @@ enum Seen {
     Torn,
 }
 
-/// Everything that comes out of a stream that arrives in these pieces.
+/// All output of a stream that arrives in these pieces.
 fn cut<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, bytes_max: usize) -> Vec<Seen> {
     let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
     let mut cutter = EventCutter::new(bytes_max);
@@ -42,7 +42,7 @@ fn events(data: &[&str]) -> Vec<Seen> {
         .collect()
 }
 
-/// Streams with what they hold. All other tests of this file cut the same ones in other ways.
+/// Streams with their events. All other tests of this file split the same ones differently.
 fn streams() -> Vec<(&'static str, Vec<Seen>)> {
     let torn = |mut seen: Vec<Seen>| {
         seen.push(Seen::Torn);
@@ -113,7 +113,7 @@ fn streams() -> Vec<(&'static str, Vec<Seen>)> {
         ("data: {}\n\ndat", torn(events(&["{}"]))),
         ("data: {\"a\":\ndata: 1}", events(&["{\"a\":\n1}"])),
         ("data: [DON", torn(vec![])),
-        // The names of fields are as they are.
+        // Field names have to match exactly.
         (
             "Data: 1\n\n data: 2\n\ndata : 3\n\ndata:4\n\n",
             events(&["4"]),
@@ -173,7 +173,7 @@ fn an_event_above_the_bound_is_refused_in_any_pieces() {
             assert_eq!(cut([first, second], 8), expected, "{stream:?} cut at {at}");
         }
     }
-    // A line without an end is refused when it gets too long, not when memory does.
+    // A line without an end is refused at the limit, before memory is exhausted.
     assert_eq!(
         cut(std::iter::repeat_n(&b"xxxx"[..], 1000), 100),
         vec![Seen::TooLarge]
@@ -202,7 +202,7 @@ fn an_event_is_written_as_one_line_and_read_back() {
     }
 }
 
-/// Pieces of streams that join to anything.
+/// Pieces of streams, joined arbitrarily.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop::sample::select(vec![
         "data: ",

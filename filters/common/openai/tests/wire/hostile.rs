@@ -1,5 +1,5 @@
-//! Input made to cost time, stack or memory. None of these tests looks at a clock: a walk that were quadratic or
-//! recursive would not end, or would overflow.
+//! Adversarial input that costs time, stack or memory. None of these tests reads a clock: a quadratic or recursive parser would not
+//! terminate, or would overflow.
 
 use bytes::{Bytes, BytesMut};
 use tollgate_openai::RequestErrorCode::InvalidJson;
@@ -32,7 +32,7 @@ fn deep_nesting_is_refused_and_costs_no_stack() {
 
 #[test]
 fn the_deepest_request_that_is_read_has_64_levels() {
-    // The value stands on the second level.
+    // The value is on the second level.
     let nested = |levels: usize| {
         with(&format!(
             r#""a":{}{}"#,

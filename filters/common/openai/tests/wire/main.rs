@@ -1,4 +1,4 @@
-//! The crate from outside: tables of what is accepted, and properties of what is changed.
+//! Integration tests of the crate: tables of accepted input, and properties of edits.
 
 mod answer;
 mod chunk;

@@ -14,7 +14,7 @@ fn read(endpoint: Endpoint, body: &str) -> Box<CompletionRequest> {
     }
 }
 
-/// A chat request with one good message and these members.
+/// A chat request with one valid message and these members.
 fn chat_with(members: &str) -> String {
     format!(r#"{{"messages":[{{"role":"user","content":"hi"}}],{members}}}"#)
 }
@@ -388,7 +388,7 @@ fn text_bytes_hold_everything_that_may_reach_the_prompt() {
             r#"{"messages":[{"role":"user","content":"12345"},{"content":"123","role":"system"}]}"#,
             8,
         ),
-        // As it stands in the body: an escape is never shorter than what it means.
+        // As encoded in the body: an escape is never shorter than its character.
         (r#"{"messages":[{"role":"user","content":"\u00e9"}]}"#, 6),
         (
             r#"{"messages":[{"role":"user","content":[{"type":"text","text":"1234"},{"text":"12","type":"text"}]}]}"#,
@@ -502,13 +502,13 @@ fn a_member_that_differs_from_a_known_one_in_case_alone_is_refused_at_every_leve
     );
 }
 
-/// A name as a decoder sees it that ignores case: in capitals, and back in small letters.
+/// A name as a case-insensitive decoder sees it: in capitals, and back in small letters.
 fn folded(name: &str) -> String {
     let capitals = name.chars().flat_map(char::to_uppercase);
     capitals.flat_map(char::to_lowercase).collect()
 }
 
-/// A name with some letters in another case, and some written as escapes.
+/// A name with some letters in another case, and some as escapes.
 fn spelled(name: &'static str) -> impl Strategy<Value = (String, String)> {
     let letter = |letter: char| {
         let other = match letter {
@@ -531,7 +531,7 @@ fn spelled(name: &'static str) -> impl Strategy<Value = (String, String)> {
     })
 }
 
-/// One member of a body: its name as it is said, as it is written, and its value.
+/// One member of a body: its decoded name, its encoded name, and its value.
 fn member() -> impl Strategy<Value = (String, String, u64)> {
     let name = prop::sample::select(vec![
         "model",

@@ -1,4 +1,4 @@
-//! Text requests as chats, and the answers turned back.
+//! Text requests as chats, and the answers translated back.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Canonical forms read back.
+//! A decoder of canonical forms.
 
 use super::*;
 
-/// The one value that has this form, written as RFC 8785 has it.
+/// The one value of this form, in RFC 8785.
 pub(super) fn rfc8785(form: &[u8]) -> String {
     let mut rest = form;
     let text = value(&mut rest);
@@ -16,7 +16,7 @@ fn take<'f>(rest: &mut &'f [u8], length: usize) -> &'f [u8] {
     taken
 }
 
-/// The length in a first byte, or behind it.
+/// The length in a first byte, or after it.
 fn length(first: u8, long: usize, rest: &mut &[u8]) -> usize {
     let told = usize::from(first) & long;
     if told < long {
