@@ -6,7 +6,7 @@
 //! 2. The plan is activated in the same unit of work in which a payment becomes settled, and a payment becomes settled once.
 //! 3. An offer is shown only while no payment of the account can still move money.
 //! 4. The outcome of a payment is never guessed: with a node it is settled or dead when a chain lookup proves it, and open until then,
-//! whatever the facilitator answers; without one the facilitator is believed.
+//! whatever the facilitator answers; without one the facilitator is trusted.
 //! 5. A transaction pays for one payment, or for as many as it has transfers for on the chain.
 
 use std::fmt;
@@ -65,7 +65,7 @@ pub struct Parts {
     pub once: IdempotencyKeys,
     /// The service that submits transfers to the chain.
     pub facilitator: Arc<dyn Facilitator>,
-    /// A node of the chain: with one, the chain decides a payment's outcome; without one, the facilitator is believed, and a payment whose
+    /// A node of the chain: with one, the chain decides a payment's outcome; without one, the facilitator is trusted, and a payment whose
     /// outcome it does not report stays unclear.
     pub node: Option<Arc<dyn Node>>,
     /// The price, the token and the payee.

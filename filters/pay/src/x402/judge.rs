@@ -1,7 +1,7 @@
 //! The outcome of a payment: the answer of the facilitator against the state of the chain. Pure.
 //!
 //! With a node the chain alone decides: an answer of the facilitator that it does not confirm leaves the outcome open, whatever the answer
-//! was. Without a node the facilitator is believed.
+//! was. Without a node the facilitator is trusted.
 
 use super::answer::Settled;
 use super::hex::Nonce;

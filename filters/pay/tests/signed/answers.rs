@@ -192,7 +192,7 @@ fn a_refusal_of_verify_is_none_when_the_authorization_is_used_and_not_final_whil
     paid_once(&shop);
 }
 
-/// Without a node the facilitator is believed. A payment that it refused after submission is kept for the operator, and checked again.
+/// Without a node the facilitator is trusted. A payment that it refused after submission is kept for the operator, and checked again.
 #[test]
 fn without_a_node_a_refused_payment_is_kept_and_checked_again_when_it_is_presented() {
     let mut shop = Shop::without_node();

@@ -125,7 +125,7 @@ impl Shop {
         Shop::with(true, Duration::from_secs(25))
     }
 
-    /// Without a node: the facilitator is believed.
+    /// Without a node: the facilitator is trusted.
     pub(crate) fn without_node() -> Shop {
         Shop::with(false, Duration::from_secs(25))
     }
