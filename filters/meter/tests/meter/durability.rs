@@ -131,7 +131,7 @@ fn event(data: &str) -> Step {
     Step::Send(format!("data: {data}\n\n"))
 }
 
-/// A value that was read once is not read again while nothing was awaited; a recorded value must not be older than the wait.
+/// A clock reading is reused until something has been awaited; a recorded time must not be older than the wait.
 #[tokio::test]
 async fn the_books_are_dated_by_the_end_of_an_answer_however_long_it_took() {
     for wait in [1, 300, 999, 1_000, 90_000].map(Duration::from_millis) {
@@ -142,7 +142,7 @@ async fn the_books_are_dated_by_the_end_of_an_answer_however_long_it_took() {
     }
 }
 
-/// The remainder at the end of the answer is recorded before the charge, and a client may read slowly.
+/// The rest of the answer is sent before the charge, and a client may read slowly.
 #[tokio::test]
 async fn the_books_are_dated_by_the_end_of_what_a_slow_client_reads() {
     let gateway = Gateway::new(CREDITS).await;
