@@ -11,7 +11,7 @@ use tollgate_store::{CommitError, EntryKind, Failure, Part, Refusal};
 pub struct Credit {
     /// The id it is booked under.
     pub operation: OperationId,
-    /// Whose credit.
+    /// The account.
     pub account: AccountId,
     /// How much; never zero, and below zero for a correction or expiry that takes away.
     pub amount: Micros,
@@ -49,7 +49,7 @@ pub enum CreditError {
     /// With it the account would have more than can be counted.
     #[error("account `{account}` cannot take {amount} credits more")]
     TooMuch {
-        /// Whose credit.
+        /// The account.
         account: AccountId,
         /// What was asked for.
         amount: Micros,
@@ -71,7 +71,7 @@ pub enum CreditError {
         "account `{account}` has {available} credits free; {requested} cannot be taken from it"
     )]
     InsufficientCredit {
-        /// Whose credit.
+        /// The account.
         account: AccountId,
         /// What could be taken, its credit limit included.
         available: Micros,

@@ -14,7 +14,7 @@ use crate::settlement::{Beside, SettleError, Settlement};
 pub struct HoldRequest {
     /// The operation; one hold each.
     pub operation: OperationId,
-    /// Whose credit.
+    /// The account.
     pub account: AccountId,
     /// The most that the operation can cost; not negative.
     pub amount: Micros,
@@ -46,7 +46,7 @@ pub enum HoldError {
         "account `{account}` has {available} credits free, the hold needs {requested}; top up or lower `max_tokens`"
     )]
     InsufficientCredit {
-        /// Whose credit.
+        /// The account.
         account: AccountId,
         /// What it could have promised at most, its credit limit included.
         available: Micros,

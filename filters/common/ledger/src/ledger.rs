@@ -22,7 +22,7 @@ pub struct Ledger {
 pub struct Charge {
     /// The operation.
     pub operation: OperationId,
-    /// Whose credit.
+    /// The account.
     pub account: AccountId,
     /// What it costs; zero leaves a usage record and no entry.
     pub amount: Micros,

@@ -1,4 +1,5 @@
-//! The lines of the ledger. Only the crate `tollgate-ledger` makes these parts: it has decided that the credit is there.
+//! Ledger entries and the parts that write them. Only the crate `tollgate-ledger` builds these parts: it has verified that the credit is
+//! available.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,25 +10,25 @@ use crate::codes::{Contra, EntryKind};
 pub use crate::journal::{Body, Broken, Record};
 use crate::rows::{UsageRecord, UsageRow};
 
-/// One line of the ledger, written once and never changed.
+/// One ledger entry: append-only, never changed.
 ///
-/// It moves `d_available` and `d_held` on its account and `-(d_available + d_held)` on the contra side, so that each line is a whole
+/// It adds `d_available` and `d_held` to its account and `-(d_available + d_held)` to the contra account, so that each row is a complete
 /// double entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The operation; with the kind's phase the key of the line.
+    /// The operation; together with the phase of `kind` the key of the entry.
     pub operation: OperationId,
-    /// What the row does.
+    /// What the entry does.
     pub kind: EntryKind,
-    /// Whose balance.
+    /// The account whose balance changes.
     pub account: AccountId,
-    /// Change of what is free to spend.
+    /// Change of the available balance.
     pub d_available: Micros,
-    /// Change of what is promised.
+    /// Change of the held balance.
     pub d_held: Micros,
-    /// The other side.
+    /// The contra account.
     pub contra: Contra,
-    /// What the operator or a payment route calls it; unique per account.
+    /// The reference chosen by the operator or a payment route; unique per account.
     pub reference: Option<Arc<str>>,
     /// The price version that the operation is billed at.
     pub price_version: Option<i64>,
@@ -36,9 +37,9 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry that a part makes; a charge of nothing makes none.
+    /// The entry that a part writes; a charge of zero writes none.
     pub fn of(part: &LedgerPart) -> Option<Entry> {
-        // Wraps where a damaged record says what no amount can be: its seal tells.
+        // Wraps on amounts that only a damaged record can contain: its seal shows the damage.
         let less = |amount: Micros| Micros::new(amount.get().wrapping_neg());
         let row =
             |operation, kind: EntryKind, account, d_available, d_held, price_version, at| Entry {
@@ -140,7 +141,7 @@ impl Entry {
     }
 }
 
-/// One commit's summary, chained to the one before it so that lost or edited history shows.
+/// Summary of one commit, hash-chained to the previous one so that lost or edited history is detected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seal {
     /// The node that committed.
@@ -155,7 +156,7 @@ pub struct Seal {
     pub sum_available: Micros,
     /// The sum of their `d_held`.
     pub sum_held: Micros,
-    /// The hash of the seal before this one of the same node, across epochs; zero for the very first.
+    /// The hash of the previous seal of the same node, across epochs; zero for the very first.
     pub previous: [u8; 32],
     /// BLAKE3 over `previous`, the numbers above and below, and the commit's body in the journal.
     pub hash: [u8; 32],
@@ -163,14 +164,14 @@ pub struct Seal {
     pub at: i64,
 }
 
-/// A part of a unit of work that makes entries.
+/// A part of a unit of work that writes ledger entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LedgerPart {
-    /// Promises credit to one operation.
+    /// Reserves credit for one operation.
     Hold {
         /// The operation.
         operation: OperationId,
-        /// Whose credit.
+        /// The account.
         account: AccountId,
         /// How much.
         amount: Micros,
@@ -178,52 +179,52 @@ pub enum LedgerPart {
         price_version: Option<i64>,
         /// Unix microseconds.
         at: i64,
-        /// Unix microseconds after which anybody may release it.
+        /// Unix microseconds after which any process may release it.
         expires_at: i64,
     },
-    /// Resolves a hold by taking what the operation cost.
+    /// Resolves a hold by charging what the operation cost.
     Settle {
         /// The operation.
         operation: OperationId,
-        /// Whose credit.
+        /// The account.
         account: AccountId,
-        /// What its hold promised.
+        /// The amount of its hold.
         held: Micros,
-        /// What is taken: from the hold, and beyond it from what is available.
+        /// The amount charged: from the hold, and beyond it from the available balance.
         charged: Micros,
-        /// What the operation cost beyond that.
+        /// Cost of the operation beyond that.
         written_off: Micros,
         /// The price version fixed at the hold.
         price_version: Option<i64>,
-        /// What was used.
+        /// Usage of the operation.
         usage: UsageRecord,
         /// Unix microseconds.
         at: i64,
     },
-    /// Resolves a hold by giving it back whole.
+    /// Resolves a hold by returning it in full.
     Release {
         /// The operation.
         operation: OperationId,
-        /// Whose credit.
+        /// The account.
         account: AccountId,
-        /// What its hold promised.
+        /// The amount of its hold.
         held: Micros,
         /// Unix microseconds.
         at: i64,
     },
-    /// Takes a cost that had no hold. With nothing to take it is a usage record alone.
+    /// Charges a cost that had no hold. With nothing to charge it is a usage record alone.
     Charge {
         /// The operation.
         operation: OperationId,
-        /// Whose credit.
+        /// The account.
         account: AccountId,
-        /// What is taken.
+        /// The amount charged.
         charged: Micros,
-        /// What the operation cost beyond that.
+        /// Cost of the operation beyond that.
         written_off: Micros,
         /// The price version it was billed at.
         price_version: Option<i64>,
-        /// What was used.
+        /// Usage of the operation.
         usage: UsageRecord,
         /// Unix microseconds.
         at: i64,
@@ -232,13 +233,13 @@ pub enum LedgerPart {
     Credit {
         /// The operation.
         operation: OperationId,
-        /// Whose credit.
+        /// The account.
         account: AccountId,
         /// Top-up, grant, refund, expiry or correction.
         kind: EntryKind,
-        /// How much; below zero it is taken away.
+        /// The amount; negative to remove credit.
         amount: Micros,
-        /// What makes it idempotent, within the account.
+        /// The idempotency reference, unique within the account.
         reference: Arc<str>,
         /// Unix microseconds.
         at: i64,
@@ -267,7 +268,7 @@ impl fmt::Display for LedgerPart {
 }
 
 impl LedgerPart {
-    /// The operation it is about.
+    /// The operation of this part.
     pub fn operation(&self) -> OperationId {
         match *self {
             LedgerPart::Hold { operation, .. }
@@ -278,7 +279,7 @@ impl LedgerPart {
         }
     }
 
-    /// Whose credit it is about.
+    /// The account of this part.
     pub fn account(&self) -> AccountId {
         match *self {
             LedgerPart::Hold { account, .. }
@@ -289,7 +290,7 @@ impl LedgerPart {
         }
     }
 
-    /// The usage record that it leaves: a settlement's or a charge's.
+    /// The usage record that it writes: a settlement's or a charge's.
     pub fn usage(&self) -> Option<UsageRow> {
         match *self {
             LedgerPart::Settle {

@@ -1,4 +1,4 @@
-//! Checkouts: sessions in which a platform helps an account's owner to buy the plan.
+//! Checkout sessions: a platform helps an account owner buy the plan.
 
 use std::sync::Arc;
 
@@ -8,71 +8,70 @@ use crate::codes::CheckoutState;
 use crate::error::ReadError;
 use crate::rows::CredentialId;
 
-/// A checkout as it is stored.
+/// A stored checkout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckoutRow {
-    /// Its id: drawn, so that nobody finds one by trying.
+    /// Its id: random, so that it cannot be guessed.
     pub id: CheckoutId,
-    /// Whose.
+    /// The account.
     pub account: AccountId,
-    /// How far it has come.
+    /// State of the checkout.
     pub state: CheckoutState,
-    /// Counts the changes, from 0. Whoever changes the row names the version it has seen.
+    /// Row version from 0, for optimistic locking: a change names the version it is based on.
     pub version: i64,
-    /// The credential that it was made with, which tells its owner who asks.
+    /// The credential that created it, which identifies the calling platform to the owner.
     pub credential: Option<CredentialId>,
-    /// The host that the platform's profile lies at, as it said itself.
+    /// The host of the platform's profile, as the platform gave it.
     pub platform: Option<Arc<str>>,
-    /// What the platform said of the buyer, as JSON.
+    /// Buyer data from the platform, as JSON.
     pub buyer: Option<Arc<str>>,
-    /// The mandate that its owner was led to.
+    /// The mandate that the owner was redirected to.
     pub mandate: Option<MandateId>,
-    /// The digest of the name of the request that asked for its completion, so that the same request is known after a crash.
+    /// The digest of the idempotency key of the completion request, so that the same request is recognised after a crash.
     pub asked: Option<[u8; 32]>,
-    /// What the account has since, once it is completed.
+    /// The subscription of the account after completion.
     pub subscription: Option<SubscriptionId>,
     /// Unix microseconds.
     pub created_at: i64,
     /// Unix microseconds of the last change.
     pub updated_at: i64,
-    /// Unix microseconds at which it ends by itself, unless its owner has agreed by then.
+    /// Unix microseconds at which it expires, unless its owner has agreed by then.
     pub expires_at: i64,
 }
 
-/// A change of what is known about checkouts.
+/// A change of a checkout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckoutPart {
-    /// Stores a new checkout: [`crate::Refusal::CheckoutMoved`] when its id is taken. Of those of the account that wait for something no
-    /// more than so many are left, the newest.
+    /// Stores a new checkout: [`crate::Refusal::CheckoutMoved`] when its id is taken. Of the account's waiting checkouts only the newest
+    /// `waiting_max` are kept.
     Begin {
         /// The row.
         row: CheckoutRow,
-        /// The most that wait.
+        /// Maximum number of waiting checkouts.
         waiting_max: u32,
     },
-    /// Puts a row in the place of the one that had the version before its own: [`crate::Refusal::CheckoutMoved`] when somebody else has
-    /// changed it.
+    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::CheckoutMoved`] after a concurrent change.
     Change(CheckoutRow),
-    /// The account has the plan: completes every checkout of it that waits for its owner, and none that is over. For the unit of work that
-    /// gives the plan.
+    /// The account has the plan: completes each of its checkouts that waits for the owner, and none that is finished. Part of the unit of
+    /// work that grants the plan.
     Complete {
-        /// Whose.
+        /// The account.
         account: AccountId,
-        /// What it has.
+        /// The account's subscription.
         subscription: SubscriptionId,
         /// Unix microseconds.
         at: i64,
     },
-    /// Forgets checkouts that last changed before, at most as many as told.
+    /// Deletes checkouts last changed before `before`, at most `limit`.
     Forget {
         /// Unix microseconds.
         before: i64,
-        /// The most that go at once.
+        /// Maximum number of rows deleted at once.
         limit: u32,
     },
 }
 
-/// Checkouts as they are committed. Blocks, as [`crate::Read`] does.
+/// Reads of committed checkouts. Blocks like [`crate::Read`].
 pub trait ReadCheckouts {
     /// One checkout.
     fn checkout(&self, id: CheckoutId) -> Result<Option<CheckoutRow>, ReadError>;

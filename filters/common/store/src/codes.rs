@@ -1,6 +1,6 @@
-//! Every small integer that is stored in place of a word, in one file.
+//! Stored codes: every enumeration that is stored as a small integer, in one file.
 //!
-//! A code is for ever: rows written years ago carry it. New words take new numbers; none is reused.
+//! A code is permanent: rows written years ago contain it. New variants take new numbers; none is reused.
 
 macro_rules! codes {
     ($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $word:ident = $code:literal,)+ }) => {
@@ -12,7 +12,7 @@ macro_rules! codes {
         }
 
         impl $name {
-            /// Every word, in the order of the codes.
+            /// Every variant, in the order of the codes.
             pub const ALL: &'static [$name] = &[$($name::$word),+];
 
             /// The stored number.
@@ -22,7 +22,7 @@ macro_rules! codes {
                 }
             }
 
-            /// The word of a stored number; `None` for a number that no version up to this one has written.
+            /// The variant of a stored number; `None` for a number that no version up to this one has written.
             pub const fn from_code(code: i64) -> Option<$name> {
                 match code {
                     $($code => Some($name::$word),)+
@@ -38,19 +38,19 @@ codes! {
     AccountStatus {
         /// In use.
         Active = 0,
-        /// Barred by the operator; its credentials are refused.
+        /// Suspended by the operator; its credentials are refused.
         Suspended = 1,
-        /// Left for good; kept because its entries are.
+        /// Closed permanently; kept because its entries are.
         Closed = 2,
     }
 }
 
 codes! {
-    /// Whose answers the completion cache may give to an account, and who may be given its own.
+    /// Which accounts share completion cache entries with this one.
     CacheScope {
-        /// Everyone's.
+        /// All accounts.
         Shared = 0,
-        /// Its own only.
+        /// This account only.
         Account = 1,
         /// None.
         Off = 2,
@@ -58,7 +58,7 @@ codes! {
 }
 
 codes! {
-    /// What a credential is.
+    /// The type of a credential.
     CredentialKind {
         /// A developer API key.
         ApiKey = 1,
@@ -72,7 +72,7 @@ codes! {
 }
 
 codes! {
-    /// Where a login's one-time codes go.
+    /// Where a login's one-time codes are sent.
     LoginKind {
         /// An e-mail address.
         Email = 1,
@@ -82,13 +82,13 @@ codes! {
 }
 
 codes! {
-    /// What a one-time code is for.
+    /// The purpose of a one-time code.
     CodePurpose {
         /// Signing in to an account.
         SignIn = 1,
-        /// Making an account, or signing in to the one that there is.
+        /// Creating an account, or signing in to an existing one.
         SignUp = 2,
-        /// Confirming, within a session, who is there.
+        /// Confirming the person's identity within a session.
         Confirm = 3,
     }
 }
@@ -96,13 +96,13 @@ codes! {
 codes! {
     /// What an entry of the ledger does.
     EntryKind {
-        /// Promises credit to one operation.
+        /// Reserves credit for one operation.
         Hold = 1,
-        /// Takes what the operation cost and frees the rest of its hold.
+        /// Charges what the operation cost and frees the rest of its hold.
         Settle = 2,
-        /// Frees a hold whole.
+        /// Frees a hold in full.
         Release = 3,
-        /// Takes a cost without a hold before it.
+        /// Charges a cost without a previous hold.
         Charge = 4,
         /// Credit bought with outside money.
         TopUp = 5,
@@ -110,17 +110,17 @@ codes! {
         Grant = 6,
         /// Revenue given back as credit.
         Refund = 7,
-        /// Credit that ran out by time.
+        /// Credit that expired.
         Expiry = 8,
-        /// A difference put right by the operator, up or down.
+        /// A correction by the operator, up or down.
         Correction = 9,
     }
 }
 
 codes! {
-    /// The other side of an entry: the account that gets `-(d_avail + d_held)`.
+    /// The contra account of an entry: it receives `-(d_avail + d_held)`.
     Contra {
-        /// Nobody: the entry only moves between the two fields of its account.
+        /// No contra account: the entry only moves between the two fields of its account.
         None = 0,
         /// Money from outside.
         Outside = 1,
@@ -138,7 +138,7 @@ codes! {
 }
 
 codes! {
-    /// The endpoint that an operation was billed at, or an idempotency key belongs to.
+    /// The endpoint that an operation was billed at, or that an idempotency key is scoped to.
     Endpoint {
         /// Chat completions.
         Chat = 1,
@@ -148,25 +148,25 @@ codes! {
         X402 = 3,
         /// The plan, paid by MPP.
         Mpp = 4,
-        /// A checkout session made at the service's own address.
+        /// A checkout session created at the service's own endpoint.
         Checkout = 5,
-        /// A checkout session made as UCP has it.
+        /// A UCP checkout session created.
         UcpCreate = 6,
-        /// One changed.
+        /// A UCP checkout session updated.
         UcpUpdate = 7,
-        /// One completed.
+        /// A UCP checkout session completed.
         UcpComplete = 8,
-        /// One cancelled.
+        /// A UCP checkout session cancelled.
         UcpCancel = 9,
-        /// No place: the id of a payment challenge, which is answered once.
+        /// No endpoint: the id of a payment challenge, which is answered once.
         Challenge = 10,
     }
 }
 
 codes! {
-    /// The time over which a credential's spending counts against its cap.
+    /// The period over which a credential's spending counts against its cap.
     CapPeriod {
-        /// All of it.
+        /// All time.
         Total = 0,
         /// Each calendar month, UTC.
         Month = 1,
@@ -174,27 +174,27 @@ codes! {
 }
 
 codes! {
-    /// How far a purchase of credits has come.
+    /// State of a credit purchase.
     TopUpState {
-        /// Decided here; the provider may have heard of it or not.
+        /// Stored here; the provider may have received it or not.
         Created = 0,
-        /// The provider has an order, and the buyer decides.
+        /// The provider has an order; the buyer decides.
         Open = 1,
-        /// The provider was asked to take the money, or is about to be; what came of it shows only there.
+        /// The capture was requested, or is about to be; its result is known only to the provider.
         Capturing = 2,
-        /// The provider has taken the money and does not have it yet.
+        /// The provider has accepted the payment and has not received the money yet.
         Pending = 3,
         /// Paid and credited.
         Captured = 4,
-        /// Over, and nothing was taken.
+        /// Finished; nothing was charged.
         Failed = 5,
     }
 }
 
 codes! {
-    /// How the plan is paid.
+    /// The payment route of the plan.
     Route {
-        /// A transfer that the buyer has signed, sent to the chain by a facilitator.
+        /// A transfer signed by the buyer, submitted to the chain by a facilitator.
         X402 = 1,
         /// PayPal, which charges again each month.
         PayPal = 2,
@@ -202,97 +202,97 @@ codes! {
 }
 
 codes! {
-    /// What was last heard of a subscription.
+    /// Last known status of a subscription.
     SubscriptionStatus {
         /// Paid.
         Active = 1,
         /// The next period could not be charged for.
         PastDue = 2,
-        /// Its owner has ended it, or the money went back.
+        /// Cancelled by its owner, or the payment was returned.
         Canceled = 3,
-        /// It ran out.
+        /// It expired.
         Expired = 4,
     }
 }
 
 codes! {
-    /// Whether a payment is still ours.
+    /// Whether a payment was kept or returned.
     PaymentStatus {
-        /// It is.
+        /// Kept.
         Paid = 1,
-        /// It went back to the buyer.
+        /// Returned to the buyer.
         Returned = 2,
     }
 }
 
 codes! {
-    /// How far a checkout has come.
+    /// State of a checkout.
     CheckoutState {
-        /// Nothing to be bought stands in it yet.
+        /// It contains no purchasable item yet.
         Incomplete = 0,
         /// Its owner has to agree.
         Waiting = 1,
-        /// Its owner came back from the payment provider, which could not be asked yet.
+        /// Its owner returned from the payment provider, which could not be queried yet.
         Ready = 2,
-        /// Its owner has agreed, and the first payment has yet to come.
+        /// Its owner has agreed; the first payment is outstanding.
         Placing = 3,
         /// Its owner has the plan.
         Completed = 4,
-        /// Ended before that.
+        /// Cancelled before completion.
         Canceled = 5,
     }
 }
 
 codes! {
-    /// How far a mandate has come.
+    /// State of a mandate.
     MandateState {
-        /// Decided here; the provider may have heard of it or not.
+        /// Stored here; the provider may have received it or not.
         Created = 0,
-        /// The provider has it, and the buyer decides.
+        /// The provider has it; the buyer decides.
         Open = 1,
         /// The buyer has agreed, and nothing has been paid yet: money may move at any time.
         Agreed = 2,
-        /// Paid at least once, and charged again each month.
+        /// Paid at least once, and charged each month.
         Active = 3,
-        /// Cancellation requested, not confirmed yet; the paid period stays.
+        /// Cancellation requested, not confirmed yet; the paid period remains valid.
         CancelPending = 4,
-        /// Nothing more is charged; what it has paid for stays.
+        /// No further charges; the paid period remains valid.
         Ended = 5,
         /// A duplicate of another payment for the plan: it is being cancelled, and every charge that bought nothing is refunded.
         Duplicate = 6,
-        /// No longer offered. The buyer may still agree to it at the provider's.
+        /// No longer offered. The buyer may still approve it at the provider.
         Dropped = 7,
-        /// Over, and nothing was kept.
+        /// Finished; nothing was kept.
         Over = 8,
     }
 }
 
 codes! {
-    /// How far a signed transfer has come.
+    /// State of a signed transfer.
     AuthorizationState {
-        /// Found good here; nobody was asked.
+        /// Validated here; not submitted.
         Seen = 0,
-        /// Sent, or about to be.
+        /// Submitted, or about to be.
         Settling = 1,
-        /// Sent, and nobody knows what became of it.
+        /// Submitted; outcome unknown.
         Unknown = 2,
-        /// The money has moved, and what it pays for was given.
+        /// The money has moved, and what it pays for was granted.
         Settled = 3,
         /// It can never move money any more, and has not.
         Dead = 4,
-        /// It was refused before it was sent, and nothing moved.
+        /// Refused before submission; nothing moved.
         Refused = 5,
-        /// It was sent and refused, and nothing but the facilitator's word says that nothing moved.
+        /// Refused after submission: only the facilitator's response says that nothing moved.
         RefusedAfterSubmit = 6,
     }
 }
 
 codes! {
-    /// What a row of the change feed is about.
+    /// What a row of the change feed refers to.
     ChangeKind {
         /// An account's status, class or cache scope.
         Account = 1,
-        /// A credential made or revoked.
+        /// A credential created or revoked.
         Credential = 2,
         /// A grant revoked, or all grants of an account.
         Grant = 3,
@@ -300,7 +300,7 @@ codes! {
 }
 
 impl Route {
-    /// Its word in answers, logs and references.
+    /// Its name in responses, logs and references.
     pub const fn word(self) -> &'static str {
         match self {
             Route::X402 => "x402",
@@ -310,7 +310,7 @@ impl Route {
 }
 
 impl EntryKind {
-    /// The other side that this kind books against.
+    /// The contra account of this kind.
     pub const fn contra(self) -> Contra {
         match self {
             EntryKind::Hold | EntryKind::Release => Contra::None,

@@ -1,4 +1,4 @@
-//! What can go wrong, by who must do something about it.
+//! Store errors, grouped by who has to act on them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::idempotency::KeyUse;
 use crate::oauth::OAuthRefusal;
 use crate::rows::CredentialId;
 
-/// Why a store could not be opened. Each is for the operator, at start.
+/// Why a store could not be opened; reported to the operator at start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -19,29 +19,29 @@ pub enum OpenError {
     InUse {
         /// The database file.
         path: PathBuf,
-        /// `process 1234`, or `another process` when it has not said which.
+        /// `process 1234`, or `another process` when the lock file has no process id.
         holder: String,
     },
-    /// The file has further names, through which it cannot be shared.
+    /// The file has further hard links and cannot be locked reliably.
     #[error(
         "`{path}` has {links} names (hard links), and SQLite keeps a log beside each: two programs would overwrite each other's work; stop every gateway that uses one of them, keep the name with the newest `-wal` file beside it, remove the others (`find FOLDER -samefile {path}` finds them), and run `tollgate audit`", path = path.display()
     )]
     HardLinks {
         /// The database file.
         path: PathBuf,
-        /// How many names there are.
+        /// Number of links.
         links: u64,
     },
-    /// Another process has opened the file meanwhile.
+    /// Another process has opened the file in the meantime.
     #[error(transparent)]
     Stopped(Failure),
-    /// Another program holds SQLite's own lock.
+    /// Another program holds an SQLite lock on the file.
     #[error("`{path}` is locked by another program; close whatever has it open (a database shell, a copy job) and start again", path = path.display())]
     Locked {
         /// The database file.
         path: PathBuf,
     },
-    /// The file is there and not a store, or damaged.
+    /// The file exists but is not a store, or is damaged.
     #[error("`{path}` {problem}; put a backup in its place, or move it away to begin with an empty store", path = path.display())]
     Damaged {
         /// The database file.
@@ -49,7 +49,7 @@ pub enum OpenError {
         /// What is wrong with it, as a predicate: `is not a database`.
         problem: String,
     },
-    /// A later version has written the file.
+    /// The file was written by a later version.
     #[error("`{path}` has schema {found}, this version knows up to {known}; run the version that wrote it, or a later one", path = path.display())]
     Newer {
         /// The database file.
@@ -59,29 +59,29 @@ pub enum OpenError {
         /// The number of this version.
         known: i64,
     },
-    /// An earlier release wrote it, and none of this release has opened it to write.
+    /// Written by an earlier release and not yet opened for writing by this one.
     #[error(
         "`{path}` has schema {found}, and this version reads {known}; start the gateway once, which brings it up to date", path = path.display()
     )]
     Older {
         /// The file.
         path: PathBuf,
-        /// The schema it has.
+        /// Its schema version.
         found: i64,
-        /// The schema that is read.
+        /// The schema version required for reading.
         known: i64,
     },
-    /// What is derived from the journal is not what the journal leads to.
+    /// The derived tables do not match the journal.
     #[error(
         "the balances in `{path}` are not those that its journal leads to ({problem}); run `tollgate audit --fix-derived`", path = path.display()
     )]
     Unbalanced {
         /// The database file.
         path: PathBuf,
-        /// What was seen.
+        /// The difference found.
         problem: String,
     },
-    /// A version from before the first release wrote it, which kept its books otherwise.
+    /// Written by a version from before the first release, whose ledger has another format.
     #[error(
         "`{path}` has books as they were kept before the first release, which this version cannot take over; move it away to begin with an empty store, in which nobody has an account or credit", path = path.display()
     )]
@@ -89,13 +89,13 @@ pub enum OpenError {
         /// The database file.
         path: PathBuf,
     },
-    /// There is no store at that path, and the caller asked not to make one.
+    /// There is no store at that path, and the caller asked not to create one.
     #[error("there is no store at `{path}`; start the gateway once to make it, or correct `store.url`", path = path.display())]
     Missing {
         /// The database file.
         path: PathBuf,
     },
-    /// The file system said no.
+    /// A file system error.
     #[error("could not {action} `{path}`", path = path.display())]
     File {
         /// `open`, `lock`, `create` ...
@@ -106,7 +106,7 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
-    /// Anything else the engine reports.
+    /// Any other error of the engine.
     #[error("could not {action} `{path}`", path = path.display())]
     Engine {
         /// `open`, `migrate` ...
@@ -126,7 +126,7 @@ pub enum ReadError {
     /// The engine could not read.
     #[error("could not read {what} from the store")]
     Engine {
-        /// What was asked for.
+        /// The object of the read.
         what: &'static str,
         /// Why.
         #[source]
@@ -135,7 +135,7 @@ pub enum ReadError {
     /// The journal cannot be read.
     #[error("could not read {what}: {problem}; put a backup in the store's place")]
     Damaged {
-        /// What was asked for.
+        /// The object of the read.
         what: &'static str,
         /// What is wrong.
         problem: String,
@@ -147,16 +147,16 @@ pub enum ReadError {
     Unknown {
         /// Which column.
         what: &'static str,
-        /// What stands there.
+        /// The stored value.
         value: String,
     },
 }
 
-/// Why a unit was not taken into the queue. Nothing of it was or will be written.
+/// Why a unit was not queued. Nothing of it was or will be written.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// The writer is behind. For the downstream a 503 with `Retry-After`.
+    /// The queue is full. Reported to the downstream as a 503 with `Retry-After`.
     #[error("{waiting} units of work wait for the disk; try again in a second")]
     Overloaded {
         /// Units in the queue.
@@ -171,34 +171,34 @@ pub enum SubmitError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The data says no; nothing of the unit was written, and the store goes on.
+    /// The data does not permit the change; nothing of the unit was written, and the store continues.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The writer is behind; nothing of the unit was written. For the downstream a 503 with `Retry-After`.
+    /// The queue is full; nothing of the unit was written. Reported to the downstream as a 503 with `Retry-After`.
     #[error("{waiting} units of work wait for the disk; try again in a second")]
     Overloaded {
         /// Units in the queue.
         waiting: usize,
     },
-    /// The store has stopped for good. Whether the unit is durable shows only after a restart.
+    /// The store has stopped for good. Whether the unit is durable is known only after a restart.
     #[error("the store has stopped")]
     Stopped(#[source] Failure),
 }
 
-/// What in the data stands against a unit of work.
+/// Why the stored data does not permit a unit of work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// There is an account with this id.
+    /// The account exists already.
     #[error("account `{0}` exists already")]
     AccountExists(AccountId),
-    /// There is none.
+    /// The account does not exist.
     #[error("there is no account `{0}`")]
     NoAccount(AccountId),
     /// A credential with this id or digest is stored.
     #[error("credential `{0}` exists already")]
     CredentialExists(CredentialId),
-    /// There is none.
+    /// The credential does not exist.
     #[error("there is no credential `{0}`")]
     NoCredential(CredentialId),
     /// The address belongs to a login.
@@ -210,68 +210,68 @@ pub enum Refusal {
     /// The operation has an entry of this phase, or a usage record.
     #[error("operation `{0}` is already in the books")]
     OperationExists(OperationId),
-    /// The hold was resolved by somebody else, or was never there.
+    /// The hold was resolved already, or never existed.
     #[error("operation `{0}` has no open hold")]
     NoHold(OperationId),
-    /// The reference stands for something else.
+    /// The reference is booked with another kind or amount.
     #[error("reference `{reference}` was booked as {kind:?} of {amount}; use another reference")]
     ReferenceUsed {
         /// The reference.
         reference: Arc<str>,
-        /// What it was booked as.
+        /// The booked kind.
         kind: EntryKind,
-        /// How much.
+        /// The booked amount.
         amount: Micros,
     },
-    /// There is a purchase with this id, or one with the same order or payment.
+    /// A purchase with this id, order or payment exists.
     #[error("purchase `{0}`, its order or its payment is stored already")]
     TopUpExists(TopUpId),
-    /// Somebody else has changed the purchase.
+    /// The purchase was changed concurrently.
     #[error("purchase `{0}` was changed meanwhile")]
     TopUpMoved(TopUpId),
-    /// Somebody else has changed what the account has of the plan.
+    /// The account's subscription was changed concurrently.
     #[error("the subscription of `{0}` was changed meanwhile")]
     SubscriptionMoved(AccountId),
-    /// The payment is stored, or was noted as gone back, already.
+    /// The payment is stored, or was marked as returned, already.
     #[error("the payment is known already")]
     PaymentKnown,
-    /// There is such a checkout already, or somebody else has changed it.
+    /// The checkout exists already, or was changed concurrently.
     #[error("checkout `{0}` was changed meanwhile")]
     CheckoutMoved(CheckoutId),
-    /// There is a mandate with this id or this subscription of the provider's, or another one of the account is under way.
+    /// A mandate with this id or provider subscription exists, or the account has another one in progress.
     #[error("mandate `{0}`, its subscription, or another mandate of its account is stored already")]
     MandateExists(MandateId),
-    /// Somebody else has changed the mandate.
+    /// The mandate was changed concurrently.
     #[error("mandate `{0}` was changed meanwhile")]
     MandateMoved(MandateId),
-    /// The signed transfer is stored already, or somebody else has changed it.
+    /// The signed transfer is stored already, or was changed concurrently.
     #[error("the signed transfer was changed meanwhile")]
     AuthorizationMoved,
-    /// Another signed transfer of the account may still move money, or the account has something else by now.
+    /// Another signed transfer of the account may still move money, or the account's subscription has changed.
     #[error("another payment of the account came first")]
     AuthorizationOpen,
     /// The transaction has paid for another signed transfer.
     #[error("the transaction has paid for another payment")]
     TransactionUsed,
-    /// The notice has come in before.
+    /// The notification was received before.
     #[error("the notice was stored already")]
     NoticeSeen,
-    /// The idempotency key is not free.
+    /// The idempotency key is in use.
     #[error("the key is not free: {0:?}")]
     KeyInUse(KeyUse),
-    /// A request, code, token or grant is not what the change needs.
+    /// A request, code, token or grant is not in the state that the change requires.
     #[error(transparent)]
     OAuth(OAuthRefusal),
-    /// So many were sent that the next has to wait.
+    /// The send limit is reached; the next has to wait.
     #[error("too many were sent; the next may be at {until}")]
     TooMany {
         /// Unix microseconds.
         until: i64,
     },
-    /// The one-time code has ended, was used, or has no tries left.
+    /// The one-time code has expired, was used, or has no attempts left.
     #[error("the one-time code is over")]
     CodeOver,
-    /// The session that asks was ended meanwhile.
+    /// The session was ended in the meantime.
     #[error("the session is over")]
     SessionOver,
     /// A value cannot be stored.
@@ -279,11 +279,11 @@ pub enum Refusal {
     Invalid(&'static str),
 }
 
-/// Why the store has stopped for good: the process must end with an error, and a restart recovers.
+/// Why the store has stopped for good: the process must exit with an error, and a restart recovers.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What kind of failure.
+    /// Kind of failure.
     pub kind: FailureKind,
     /// What happened and what to do, for the log.
     pub message: Arc<str>,
@@ -293,20 +293,20 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// No room left on the disk.
+    /// The disk is full.
     DiskFull,
     /// A write or a sync failed; what the page cache holds can no longer be trusted.
     Io,
     /// The file is damaged.
     Damaged,
-    /// Another process has opened the store since, in a newer epoch of the node.
+    /// Another process has since opened the store, in a newer epoch of the node.
     Fenced,
-    /// The name of the file leads to another file, or to none.
+    /// The path of the file leads to another file, or to none.
     Replaced,
     /// Another program kept the file locked.
     Locked,
-    /// A balance in the file does not agree with the one that decisions were made on.
+    /// A balance in the file differs from the one that decisions were based on.
     Books,
-    /// Closed by the owner; no failure.
+    /// Closed by the owner; not a failure.
     Closed,
 }

@@ -1,4 +1,4 @@
-//! What the writer does, as plain numbers that anybody may read at any time without a lock.
+//! Metrics of the writer: plain counters, readable at any time without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,7 +11,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// How many buckets there are; the last upper bound is `2^(BUCKETS - 2)`.
+    /// Number of buckets; the last upper bound is `2^(BUCKETS - 2)`.
     pub const BUCKETS: usize = 24;
 
     /// Counts one value.
@@ -22,12 +22,12 @@ impl Histogram {
         self.sum.fetch_add(value, Relaxed);
     }
 
-    /// The counts, smallest values first; not cumulative.
+    /// The counts, smallest bucket first; not cumulative.
     pub fn counts(&self) -> [u64; Histogram::BUCKETS] {
         std::array::from_fn(|bucket| self.buckets[bucket].load(Relaxed))
     }
 
-    /// How many values were counted.
+    /// Number of values counted.
     pub fn count(&self) -> u64 {
         self.counts().iter().sum()
     }
@@ -38,23 +38,23 @@ impl Histogram {
     }
 }
 
-/// The writer in numbers.
+/// Metrics of the writer.
 #[derive(Debug, Default)]
 pub struct Gauges {
     /// Units waiting in the queue now.
     pub queue_depth: AtomicU64,
-    /// Units refused because the queue was too full.
+    /// Units refused because the queue was full (load shedding).
     pub overloads: AtomicU64,
     /// Units per commit.
     pub batch_size: Histogram,
-    /// Microseconds per commit, from the first statement to the disk's word.
+    /// Microseconds per commit, from the first statement to the completed sync.
     pub commit_us: Histogram,
-    /// Microseconds that a commit spent posting balances, holds and records; within those of [`Gauges::commit_us`], and without what the
-    /// disk then took longer. Only commits that posted are counted.
+    /// Microseconds that a commit spent posting balances, holds and records; included in [`Gauges::commit_us`], without the longer sync
+    /// that posting then causes. Only commits that posted are counted.
     pub posting_us: Histogram,
-    /// Microseconds in which the writer itself moved the log into the main file, between two commits.
+    /// Microseconds in which the writer itself checkpointed the log into the main file, between two commits.
     pub checkpoint_us: Histogram,
-    /// Holds that met their settlement in one commit and became one entry.
+    /// Holds coalesced with their settlement in one commit into one entry.
     pub folded: AtomicU64,
     /// Ledger entries written.
     pub entries: AtomicU64,

@@ -1,4 +1,4 @@
-//! Answers that are given once, whatever a network does to the request for them.
+//! Idempotency keys: one response per key, however often the request is repeated.
 
 use std::sync::Arc;
 
@@ -6,82 +6,82 @@ use tollgate_money::AccountId;
 
 use crate::codes::Endpoint;
 
-/// What a client calls a request, so that it can ask for the same answer again. It means something within one account and endpoint.
+/// An idempotency key, scoped to one account and endpoint: a client repeats it to receive the same response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
-    /// Whose.
+    /// The account.
     pub account: AccountId,
-    /// Where.
+    /// The endpoint.
     pub endpoint: Endpoint,
-    /// The client's word for it.
+    /// The client's key.
     pub key: Arc<str>,
 }
 
-/// A change of what is known under a key.
+/// A change of an idempotency key.
 ///
-/// A key is free, taken by a request under way, or holds an answer. A request is told from another of the same key by the moment its
-/// claim runs out: a claim is taken over only after that moment, so no two have the same.
+/// A key is free, claimed by a running request, or holds a response. The expiry of its claim identifies a request among those with the same
+/// key: a claim is taken over only after it has expired, so no two have the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyPart {
-    /// Claims a key for one request: [`crate::Refusal::KeyInUse`] when it is not free for it.
+    /// Claims a key for one request: [`crate::Refusal::KeyInUse`] when it is not free.
     Claim {
         /// The key.
         key: IdempotencyKey,
-        /// A digest of the request; another one is another request.
+        /// A digest of the request; another digest means another request.
         request_hash: [u8; 32],
-        /// The moment of claiming, by a clock that only this process reads.
+        /// The moment of claiming, by the process's internal clock.
         now: i64,
-        /// The moment at which the claim runs out, by the same clock.
+        /// The expiry of the claim, by the same clock.
         locked_until: i64,
         /// Unix microseconds.
         at: i64,
-        /// Unix microseconds after which nothing is known under the key any more.
+        /// Unix microseconds after which the key is forgotten.
         expires_at: i64,
     },
-    /// Keeps the answer of the request that has the claim; refused when it has lost it.
+    /// Stores the response of the request that holds the claim; refused when the claim is lost.
     Keep {
         /// The key.
         key: IdempotencyKey,
-        /// The claim's end.
+        /// The expiry of the claim.
         locked_until: i64,
-        /// The answer.
+        /// The response.
         answer: KeptAnswer,
     },
-    /// Frees the key of a request that leaves no answer. One that has lost its claim changes nothing.
+    /// Frees the key of a request without a response. A request that has lost its claim changes nothing.
     Free {
         /// The key.
         key: IdempotencyKey,
-        /// The claim's end.
+        /// The expiry of the claim.
         locked_until: i64,
     },
-    /// Frees every key that is claimed: the requests of an earlier run are over.
+    /// Frees every claimed key: the requests of an earlier run are finished.
     FreeAll,
-    /// Forgets keys that have expired, at most as many as told.
+    /// Deletes expired keys, at most `limit`.
     Forget {
-        /// Unix microseconds: those that expired by now.
+        /// Unix microseconds: keys that have expired by this time.
         now: i64,
-        /// The most that go at once.
+        /// Maximum number of rows deleted at once.
         limit: u32,
     },
 }
 
-/// An answer as it is kept.
+/// A stored response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
     /// The status.
     pub status: u16,
-    /// What belongs to it besides the body, in words of whoever keeps it.
+    /// Further parts of the response, in the format of the caller that stores it.
     pub headers: Arc<str>,
-    /// The body; `None` when it was too large to be kept.
+    /// The body; `None` when it was too large to store.
     pub body: Option<Arc<[u8]>>,
 }
 
-/// What is known under a key.
+/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyRow {
     /// The digest of the request.
     pub request_hash: [u8; 32],
-    /// The answer; `None` while the request is under way.
+    /// The response; `None` while the request is running.
     pub answer: Option<KeptAnswer>,
     /// Unix microseconds.
     pub expires_at: i64,
@@ -90,17 +90,17 @@ pub struct IdempotencyRow {
 /// Why a key is not free for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyUse {
-    /// It stands for another request.
+    /// It belongs to another request.
     OtherRequest,
-    /// The same request is under way.
+    /// The same request is running.
     UnderWay,
-    /// The same request has its answer.
+    /// The same request has its response.
     Answered,
     /// The claim was lost to a later request.
     Lost,
 }
 
-/// What the state of a row is stored as.
+/// The stored codes of a key's state.
 pub(crate) mod state {
     pub(crate) const CLAIMED: i64 = 0;
     pub(crate) const ANSWERED: i64 = 1;

@@ -1,4 +1,4 @@
-//! The journal's own form: the ledger parts of one commit, packed into bytes and read back.
+//! The write-ahead journal's record format: the ledger parts of one commit, packed into bytes and read back.
 //!
 //! ```text
 //! body    = version (1), number of words, words, records
@@ -6,8 +6,8 @@
 //! record  = length (2 bytes), kind (1), operation (16), account (16), time (8), what the kind needs
 //! ```
 //!
-//! The head of a record has fixed places, so that a reader who looks for one account or one operation skips the others without reading
-//! them. Numbers after it are LEB128, signed ones zigzag first. All other integers are little-endian.
+//! The head of a record has fixed places, so that a reader searching for one account or one operation skips the other records without
+//! decoding them. Numbers after it are LEB128, signed ones zigzag first. All other integers are little-endian.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ const ACCOUNT: usize = 17;
 const AT: usize = 33;
 const HEAD: usize = 41;
 
-/// Why a body, or a record in it, cannot be read. No version writes such a one: the file was damaged or edited.
+/// Why a body, or a record in it, cannot be decoded. No version writes such data: the file was damaged or edited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Broken(&'static str);
 
-/// Packs ledger parts, in the order they are handed in.
+/// Packs ledger parts, in the order they are pushed.
 #[derive(Debug, Default)]
 pub(crate) struct Packer {
     words: Vec<Arc<str>>,
@@ -40,7 +40,7 @@ pub(crate) struct Packer {
     count: usize,
 }
 
-/// A place in a [`Packer`] to come back to.
+/// A position in a [`Packer`] to rewind to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     words: usize,
@@ -138,7 +138,7 @@ impl Packer {
         self.end_record(begin);
     }
 
-    /// Adds a record of another body as it stands there, its words named by their places here.
+    /// Copies a record of another body unchanged, except that its words refer to positions in this body.
     pub(crate) fn copy(&mut self, record: &Record<'_>) -> Result<(), Broken> {
         let begin = self.records.len();
         self.records.extend_from_slice(&[0, 0]);
@@ -163,10 +163,10 @@ impl Packer {
         Ok(())
     }
 
-    /// Writes how long the record is that begins at `begin`.
+    /// Writes the length of the record that starts at `begin`.
     fn end_record(&mut self, begin: usize) {
         let length = self.records.len() - begin - 2;
-        // A head and some twenty numbers of ten bytes: texts are kept elsewhere.
+        // A head and some twenty numbers of ten bytes: texts are stored elsewhere.
         let length = u16::try_from(length).expect("a record is a few hundred bytes at most");
         self.records[begin..begin + 2].copy_from_slice(&length.to_le_bytes());
         self.count += 1;
@@ -194,9 +194,9 @@ impl Packer {
         }
     }
 
-    /// The place of a word, which is written when it is new.
+    /// The index of a word, which is added when it is new.
     fn word(&mut self, word: &Arc<str>) -> u64 {
-        // The newest first, since neighbours say the same, and not all of them: a word may stand there twice.
+        // Newest first, since neighbouring records share words, and only some of them: a word may be stored twice.
         let recent = self.words.len().saturating_sub(WORDS_COMPARED);
         let known = self.words[recent..]
             .iter()
@@ -227,7 +227,7 @@ impl Packer {
         leb128(&mut self.records, number);
     }
 
-    /// A body without a part, which says `note` in the place of a word.
+    /// A body without records, with `note` in place of a word.
     pub(crate) fn noted(note: &str) -> Vec<u8> {
         let words = vec![Arc::from(note)];
         let mut packer = Packer {
@@ -237,12 +237,12 @@ impl Packer {
         packer.finish()
     }
 
-    /// How many parts there are.
+    /// Number of parts.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Where the parts end now, for [`Packer::rewind`].
+    /// The current position, for [`Packer::rewind`].
     pub(crate) fn mark(&self) -> Mark {
         Mark {
             words: self.words.len(),
@@ -251,21 +251,21 @@ impl Packer {
         }
     }
 
-    /// Forgets the parts added since `mark`.
+    /// Removes the parts added since `mark`.
     pub(crate) fn rewind(&mut self, mark: Mark) {
         self.words.truncate(mark.words);
         self.records.truncate(mark.records);
         self.count = mark.count;
     }
 
-    /// The body of all parts; afterwards there are none.
+    /// The body of all parts; leaves the packer empty.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         self.finish_into(&mut body);
         body
     }
 
-    /// The same, written in the place of what `body` holds.
+    /// The same, written into `body` in place of its content.
     pub(crate) fn finish_into(&mut self, body: &mut Vec<u8>) {
         let words: usize = self.words.iter().map(|word| word.len() + 4).sum();
         body.clear();
@@ -290,7 +290,7 @@ fn leb128(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// A body being read.
+/// A body being decoded.
 #[derive(Debug)]
 pub struct Body<'b> {
     words: Vec<Arc<str>>,
@@ -319,13 +319,13 @@ impl<'b> Body<'b> {
         })
     }
 
-    /// What a commit without records says: a repair writes one.
+    /// The note of a commit without records: a repair writes one.
     pub fn note(&self) -> Option<&str> {
         let is_empty = self.records.is_empty();
         self.words.first().filter(|_| is_empty).map(|note| &**note)
     }
 
-    /// Its records, in the order they were packed in.
+    /// Its records, in the order they were packed.
     pub fn records(&self) -> impl Iterator<Item = Result<Record<'_>, Broken>> {
         let mut rest = Fields(self.records);
         std::iter::from_fn(move || {
@@ -334,7 +334,7 @@ impl<'b> Body<'b> {
             }
             let record = rest.record(&self.words);
             if record.is_err() {
-                // Where the next one begins is not known either.
+                // The start of the next one is unknown too.
                 rest.0 = &[];
             }
             Some(record)
@@ -342,7 +342,7 @@ impl<'b> Body<'b> {
     }
 }
 
-/// One record, of which only the head has been looked at.
+/// One record, of which only the head has been decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'b> {
     bytes: &'b [u8],
@@ -361,7 +361,7 @@ impl Record<'_> {
         OperationId::from_bytes(self.id(OPERATION))
     }
 
-    /// Whose credit.
+    /// The account.
     pub fn account(&self) -> AccountId {
         AccountId::from_bytes(self.id(ACCOUNT))
     }
@@ -373,12 +373,12 @@ impl Record<'_> {
         i64::from_le_bytes(at)
     }
 
-    /// Whether an account's owner sees it: what moved the balance, and what was used. Holds and releases are not.
+    /// Whether an account's owner sees it: balance changes and usage. Holds and releases are not shown.
     pub fn is_seen_by_owner(&self) -> bool {
         ![EntryKind::Hold.code(), EntryKind::Release.code()].contains(&i64::from(self.bytes[0]))
     }
 
-    /// The places of its words, apart from the rest; none of a kind that names no word.
+    /// The indices of its words, separate from the rest; `None` for a kind without words.
     fn words_apart(&self) -> Result<Option<WordsApart<'_>>, Broken> {
         let kind = EntryKind::from_code(i64::from(self.bytes[0])).ok_or(UNKNOWN_KIND)?;
         let mut fields = Fields(&self.bytes[HEAD..]);
@@ -409,7 +409,7 @@ impl Record<'_> {
         }))
     }
 
-    /// What was packed.
+    /// The packed part.
     pub fn part(&self) -> Result<LedgerPart, Broken> {
         let kind = EntryKind::from_code(i64::from(self.bytes[0]));
         let kind = kind.ok_or(UNKNOWN_KIND)?;
@@ -465,12 +465,12 @@ impl Record<'_> {
     }
 }
 
-/// A record of which the places of its words are known.
+/// A record with the indices of its words located.
 struct WordsApart<'b> {
     before: &'b [u8],
-    /// The place of its model or reference.
+    /// The index of its model or reference.
     word: u64,
-    /// That of its provider as it stands there: one more, zero for none. No field of all kinds.
+    /// The index of its provider as stored: one more, zero for none. Not a field of all kinds.
     upstream: Option<u64>,
     after: &'b [u8],
 }
@@ -479,7 +479,7 @@ const CUT: Broken = Broken("ends in the middle of a record");
 
 const UNKNOWN_KIND: Broken = Broken("has a record of a kind that this version does not know");
 
-/// What is left to be read.
+/// The unread bytes.
 struct Fields<'b>(&'b [u8]);
 
 impl<'b> Fields<'b> {

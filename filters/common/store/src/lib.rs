@@ -1,13 +1,13 @@
 //! The only door to durable data.
 //!
-//! Everything that changes is a [`UnitOfWork`]: one or more [`Part`]s that become durable together or not at all. Units go through
-//! a bounded queue to one writer, which commits whatever is waiting in one transaction (group commit) and only then tells those who
-//! wait. Reads ([`Read`]) see committed data and never wait for the writer.
+//! Everything that changes is a [`UnitOfWork`]: one or more [`Part`]s that become durable together or not at all. Units go through a
+//! bounded queue to one writer, which commits all waiting units in one transaction (group commit) and only then notifies the waiting
+//! callers. Reads ([`Read`]) see committed data and never wait for the writer.
 //!
-//! The traits name no engine. [`sqlite`] is the embedded one: a file, no set-up.
+//! The traits name no engine. [`sqlite`] is the embedded one: one file, no set-up.
 //!
-//! Times are Unix microseconds, handed in by the caller; nothing here reads a clock, and the one random value (the root secret) is
-//! handed in as well.
+//! Times are Unix microseconds, passed in by the caller; nothing here reads a clock, and the one random value (the root secret) is passed
+//! in as well.
 
 pub mod books;
 mod checkout;

@@ -1,4 +1,4 @@
-//! Mandates: leave of an account's owner to be charged again and again.
+//! Mandates: an account owner's permission for recurring charges.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::error::ReadError;
 /// A mandate as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MandateRow {
-    /// The mandate: what the provider knows it by, and what buyers are told.
+    /// The mandate's id, used at the provider and shown to buyers.
     pub id: MandateId,
-    /// Whose plan it pays.
+    /// The account whose plan it pays.
     pub account: AccountId,
     /// How far it has come.
     pub state: MandateState,
-    /// Counts the changes, from 0. Whoever changes the row names the version it has seen.
+    /// Row version from 0, for optimistic locking: a change names the version it is based on.
     pub version: i64,
     /// The provider's plan.
     pub plan_id: Arc<str>,
     /// What is charged each month.
     pub price: Usd,
-    /// The key under which the provider makes the subscription once; stored before it is asked to.
+    /// The idempotency key for creating the subscription at the provider; stored before the request is sent.
     pub create_key: Arc<str>,
     /// The provider's subscription; `None` until it is known.
     pub provider_ref: Option<Arc<str>>,
@@ -30,9 +30,9 @@ pub struct MandateRow {
     pub approve_url: Option<Arc<str>>,
     /// Where the buyer comes back to.
     pub return_url: Arc<str>,
-    /// Where the buyer comes back to without having agreed.
+    /// The URL the buyer returns to after declining.
     pub cancel_url: Arc<str>,
-    /// Unix microseconds at which it was first seen that the buyer had agreed.
+    /// Unix microseconds at which the buyer's approval was first seen.
     pub agreed_at: Option<i64>,
     /// Unix microseconds at which the first payment was verified. Never changes.
     pub activated_at: Option<i64>,
@@ -42,11 +42,11 @@ pub struct MandateRow {
     pub paid_at: Option<i64>,
     /// Unix microseconds of the end of what was paid for.
     pub paid_until: Option<i64>,
-    /// The time of a payment that the provider told of and did not list yet, for which a day was given.
+    /// The time of a payment that the provider reported and did not list yet, for which a day was granted.
     pub advanced_for: Option<i64>,
     /// Unix microseconds of the cancellation request: later charges are refunded (column `left_at`).
     pub cancel_requested_at: Option<i64>,
-    /// What went wrong or why it ended, in the provider's word or ours.
+    /// What went wrong or why it ended, in the provider's words or ours.
     pub note: Option<Arc<str>>,
     /// Reconciliation attempts since the last change.
     pub attempts: u32,
@@ -62,13 +62,13 @@ pub struct MandateRow {
     pub updated_at: i64,
 }
 
-/// A change of what is known about mandates.
+/// A change of a mandate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MandatePart {
-    /// Stores a new mandate: [`crate::Refusal::MandateExists`] when its id is taken, or its account has one that is offered.
+    /// Stores a new mandate: [`crate::Refusal::MandateExists`] when its id is taken, or its account already has one on offer.
     Begin(MandateRow),
-    /// Puts a row in the place of the one that had the version before its own: [`crate::Refusal::MandateMoved`] when somebody else has
-    /// changed it, [`crate::Refusal::MandateExists`] when its account has another under way. Its `notifications` stay as they are stored.
+    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::MandateMoved`] after a concurrent change,
+    /// [`crate::Refusal::MandateExists`] when its account has another in progress. Its `notifications` stay as they are stored.
     Change(MandateRow),
     /// Counts a notification about a mandate. An unknown mandate changes nothing.
     Notify(MandateSubject),
@@ -79,24 +79,24 @@ pub enum MandatePart {
 pub enum MandateSubject {
     /// The mandate of this id.
     Mandate(MandateId),
-    /// The mandate with this subscription of the provider's.
+    /// The mandate with this provider subscription.
     Subscription(Arc<str>),
     /// The mandates of the account whose plan this charge has paid for.
     Payment(Arc<str>),
 }
 
-/// Mandates as they are committed. Blocks, as [`crate::Read`] does.
+/// Reads of committed mandates. Blocks like [`crate::Read`].
 pub trait ReadMandates {
     /// One mandate.
     fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError>;
 
-    /// At most `limit` mandates that have news or whose next look is due at `now` (Unix microseconds): what nobody is offered any more after
-    /// everything else, and the longest waiting first.
+    /// At most `limit` mandates with new notifications or whose next attempt is due at `now` (Unix microseconds): those no longer offered
+    /// last, and the longest waiting first.
     fn mandates_due(&self, now: i64, limit: usize) -> Result<Vec<MandateRow>, ReadError>;
 
     /// At most `limit` mandates of an account, newest first.
     fn mandates_of(&self, account: AccountId, limit: usize) -> Result<Vec<MandateRow>, ReadError>;
 
-    /// How many mandates there are in a state.
+    /// Number of mandates in a state.
     fn mandates_in(&self, state: MandateState) -> Result<u64, ReadError>;
 }

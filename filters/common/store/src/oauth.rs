@@ -1,4 +1,4 @@
-//! Clients, requests for authorization, grants, codes and refresh tokens, as they are stored (RFC 6749).
+//! OAuth clients, authorization requests, grants, codes and refresh tokens, as stored (RFC 6749).
 
 use std::sync::Arc;
 
@@ -7,29 +7,29 @@ use tollgate_money::AccountId;
 use crate::error::ReadError;
 use crate::rows::{CredentialId, GrantId};
 
-/// A client that has registered, or that a person has allowed something (RFC 7591).
+/// A client that has registered, or that a person has granted access (RFC 7591).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRow {
-    /// What it is called by: made here, or the address of a document about it.
+    /// Its client id: issued here, or the URL of its metadata document.
     pub id: Arc<str>,
     /// The name it gives itself.
     pub name: Option<Arc<str>>,
-    /// Where answers to it may go. None has a line break.
+    /// Its redirect URIs. None contains a line break.
     pub redirect_uris: Vec<Arc<str>>,
     /// Whether it registered for refresh tokens.
     pub refresh: bool,
-    /// Whether its id is the address of a document about it.
+    /// Whether its id is the URL of its metadata document.
     pub document: bool,
     /// Unix microseconds.
     pub created_at: i64,
-    /// Unix microseconds when it was last allowed something or given a token; `None` before the first time.
+    /// Unix microseconds when it was last granted access or issued a token; `None` before the first time.
     pub used_at: Option<i64>,
 }
 
-/// A request for authorization that was found sound, and that a person has yet to decide on.
+/// A validated authorization request that waits for a person's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingRow {
-    /// Random: whoever knows it first may decide.
+    /// Random: the first session that presents it may decide.
     pub id: [u8; 16],
     /// The client.
     pub client: Arc<str>,
@@ -37,9 +37,9 @@ pub struct PendingRow {
     pub client_name: Option<Arc<str>>,
     /// Whether it registered for refresh tokens.
     pub refresh: bool,
-    /// Whether the client's id is the address of a document about it.
+    /// Whether the client's id is the URL of its metadata document.
     pub document: bool,
-    /// Where the answer goes, as the request had it.
+    /// The redirect URI, as in the request.
     pub redirect_uri: Arc<str>,
     /// Given back to the client unchanged.
     pub state: Option<Arc<str>>,
@@ -51,7 +51,7 @@ pub struct PendingRow {
     pub asked: Option<Arc<str>>,
     /// Bit set of the scopes asked for.
     pub scopes: u32,
-    /// Digest of the session that may decide; `None` until one has looked at it.
+    /// Digest of the session that may decide; `None` until a session has opened it.
     pub session: Option<[u8; 32]>,
     /// Unix microseconds.
     pub created_at: i64,
@@ -59,7 +59,8 @@ pub struct PendingRow {
     pub expires_at: i64,
 }
 
-/// What a person has allowed a client. The head of a family: code, access tokens and refresh tokens belong to it and end with it.
+/// The access a person has granted a client. The head of a token family: code, access tokens and refresh tokens belong to it and end with
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantRow {
     /// The id.
@@ -82,9 +83,9 @@ pub struct GrantRow {
     pub scopes: u32,
     /// Unix microseconds.
     pub created_at: i64,
-    /// Unix microseconds when something of it was last used, to within minutes.
+    /// Unix microseconds of its last use, with a precision of minutes.
     pub used_at: i64,
-    /// Unix microseconds from which nothing of it works any more by itself.
+    /// Unix microseconds at which everything in it has expired.
     pub ends_at: i64,
     /// Unix microseconds; `None` while it holds.
     pub revoked_at: Option<i64>,
@@ -95,9 +96,9 @@ pub struct GrantRow {
 pub struct CodeRow {
     /// What it stands for.
     pub grant: GrantRow,
-    /// The challenge that its verifier must meet.
+    /// The PKCE code challenge.
     pub challenge: Arc<str>,
-    /// Requests that named it and were refused.
+    /// Number of refused requests that named it.
     pub refusals: u32,
     /// Unix microseconds.
     pub expires_at: i64,
@@ -114,7 +115,7 @@ pub struct RefreshRow {
     pub expires_at: i64,
     /// Unix microseconds; `None` while it is unspent.
     pub spent_at: Option<i64>,
-    /// Whether the token that took its place is spent as well.
+    /// Whether its successor is spent as well.
     pub successor_spent: bool,
 }
 
@@ -123,12 +124,12 @@ pub struct RefreshRow {
 pub enum OAuthPart {
     /// Stores a client.
     InsertClient {
-        /// The client. One that is there is replaced.
+        /// The client. Replaces an existing one.
         client: ClientRow,
-        /// The most clients that nobody has allowed anything; the oldest above it go.
+        /// Maximum number of clients without a grant; the oldest above it are deleted.
         unused_max: u32,
     },
-    /// Notes that a client was allowed something. Refused when there is no such client.
+    /// Marks a client as granted. Refused when the client does not exist.
     UseClient {
         /// Which.
         id: Arc<str>,
@@ -139,10 +140,10 @@ pub enum OAuthPart {
     InsertPending {
         /// The request.
         pending: PendingRow,
-        /// The most requests at once; the oldest above it go.
+        /// Maximum number of requests; the oldest above it are deleted.
         pending_max: u32,
     },
-    /// Gives a request to the session that looks at it first. Refused for every other.
+    /// Binds a request to the first session that opens it. Refused for every other session.
     BindPending {
         /// Which.
         id: [u8; 16],
@@ -151,7 +152,7 @@ pub enum OAuthPart {
         /// Unix microseconds.
         now: i64,
     },
-    /// Takes a request away, decided. Refused when it is gone, or another session's.
+    /// Removes a decided request. Refused when it does not exist, or belongs to another session.
     TakePending {
         /// Which.
         id: [u8; 16],
@@ -168,26 +169,26 @@ pub enum OAuthPart {
         hash: [u8; 32],
         /// The grant.
         grant: GrantId,
-        /// The challenge that its verifier must meet.
+        /// The PKCE code challenge.
         challenge: Arc<str>,
         /// Unix microseconds.
         expires_at: i64,
     },
-    /// Counts a request that named a code and was refused.
+    /// Counts a refused request that named a code.
     RefuseCode {
         /// SHA-256 of the code.
         hash: [u8; 32],
     },
-    /// Uses a code. Refused when it is used already, expired, worn out, or its grant is revoked.
+    /// Uses a code. Refused when it is used already, expired, over its attempt limit, or its grant is revoked.
     TakeCode {
         /// SHA-256 of the code.
         hash: [u8; 32],
-        /// The refusals after which it works no more.
+        /// Number of refusals after which it is invalid.
         refusals_max: u32,
         /// Unix microseconds.
         at: i64,
     },
-    /// Stores a refresh token of a grant. One that is there stays as it is.
+    /// Stores a refresh token of a grant. An existing one stays unchanged.
     InsertRefresh {
         /// SHA-256 of the token.
         hash: [u8; 32],
@@ -196,51 +197,51 @@ pub enum OAuthPart {
         /// Unix microseconds.
         expires_at: i64,
     },
-    /// Spends a refresh token. Refused when it is expired, its grant revoked, or it was spent before and the grace is over.
+    /// Spends a refresh token. Refused when it is expired, its grant revoked, or it was spent before and the grace period is over.
     SpendRefresh {
         /// SHA-256 of the token.
         hash: [u8; 32],
-        /// SHA-256 of the token that takes its place.
+        /// SHA-256 of its successor.
         successor: [u8; 32],
-        /// A spent token may be spent again for so many microseconds, while its successor is unspent.
+        /// Grace period in microseconds within which a spent token may be spent again, while its successor is unspent.
         grace_us: i64,
         /// Unix microseconds.
         at: i64,
     },
-    /// Moves the end of a grant further on, and notes that it was used.
+    /// Extends the expiry of a grant, and records its use.
     ProlongGrant {
         /// Which.
         id: GrantId,
-        /// Unix microseconds until which something of it works.
+        /// Unix microseconds until which something of it is valid.
         ends_at: i64,
         /// Unix microseconds.
         at: i64,
     },
-    /// Revokes a grant with all that came from it. Revoking it again changes nothing; one that is not there neither.
+    /// Revokes a grant with everything issued from it. Revoking it again changes nothing; nor does revoking an unknown one.
     RevokeGrant {
         /// Which.
         id: GrantId,
-        /// Whose.
+        /// The account.
         account: AccountId,
         /// Unix microseconds.
         at: i64,
     },
-    /// Revokes the grants of an account, with all that came from them.
+    /// Revokes the grants of an account, with everything issued from them.
     RevokeGrants {
-        /// Whose.
+        /// The account.
         account: AccountId,
         /// Those of this client; `None` for all.
         client: Option<Arc<str>>,
         /// Unix microseconds.
         at: i64,
     },
-    /// Notes when credentials were last let in.
+    /// Records when credentials were last accepted.
     NoteUses(Vec<(CredentialId, i64)>),
-    /// Forgets what can no longer matter, at most so many rows of each kind.
+    /// Deletes rows that are no longer needed, at most `limit` of each kind.
     Forget {
         /// Unix microseconds.
         now: i64,
-        /// Clients that were never allowed anything and are older than this, in Unix microseconds.
+        /// Clients without a grant that are older than this, in Unix microseconds.
         unused_before: i64,
         /// Clients that were last used before this, in Unix microseconds.
         used_before: i64,
@@ -251,14 +252,14 @@ pub enum OAuthPart {
     },
 }
 
-/// What in the data stands against a change.
+/// Why the stored data does not permit a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OAuthRefusal {
     /// There is no such client.
     #[error("the client is gone")]
     NoClient,
-    /// The request was decided, or its time is over.
+    /// The request was decided or has expired.
     #[error("the request for authorization is gone")]
     PendingGone,
     /// The request belongs to another session.
@@ -267,7 +268,7 @@ pub enum OAuthRefusal {
     /// The code was used before.
     #[error("the code was used before")]
     CodeUsed,
-    /// The code is unknown, expired or worn out.
+    /// The code is unknown, expired or over its attempt limit.
     #[error("the code does not work")]
     CodeDead,
     /// The refresh token was spent before.
@@ -286,18 +287,18 @@ pub trait OAuthRead {
     /// One client.
     fn oauth_client(&self, id: &str) -> Result<Option<ClientRow>, ReadError>;
 
-    /// One request that nobody has decided on, expired or not.
+    /// One undecided request, expired or not.
     fn oauth_pending(&self, id: &[u8; 16]) -> Result<Option<PendingRow>, ReadError>;
 
-    /// The code with this digest, used and expired ones too.
+    /// The code with this digest, also used and expired ones.
     fn oauth_code(&self, hash: &[u8; 32]) -> Result<Option<CodeRow>, ReadError>;
 
-    /// The refresh token with this digest, spent and expired ones too.
+    /// The refresh token with this digest, also spent and expired ones.
     fn oauth_refresh(&self, hash: &[u8; 32]) -> Result<Option<RefreshRow>, ReadError>;
 
     /// One grant, revoked and ended ones too.
     fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError>;
 
-    /// The grants of an account that hold at `now` (Unix microseconds), oldest first.
+    /// The grants of an account that are valid at `now` (Unix microseconds), oldest first.
     fn oauth_grants(&self, account: AccountId, now: i64) -> Result<Vec<GrantRow>, ReadError>;
 }

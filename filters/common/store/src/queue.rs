@@ -1,4 +1,4 @@
-//! The bounded queue between everybody and the writer.
+//! The bounded queue in front of the writer, with admission control and group commit.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -10,7 +10,7 @@ use crate::error::{CommitError, Failure, SubmitError};
 use crate::gauges::Gauges;
 use crate::unit::{Admission, Done, UnitOfWork};
 
-/// A unit that waits, with who is to be told.
+/// A waiting unit with its completion callback.
 pub(crate) struct Item {
     pub(crate) unit: UnitOfWork,
     pub(crate) done: Done,
@@ -18,22 +18,23 @@ pub(crate) struct Item {
 
 /// Units in the order they were queued in.
 ///
-/// Beginnings stop at three quarters of the bound. Ends are always taken: each belongs to something begun earlier, and refusing it
-/// would lose money to save memory.
+/// `Normal` units are refused from three quarters of the bound. Those that finish an operation are always accepted: each belongs to one
+/// started earlier, and refusing it would lose money to save memory.
 pub(crate) struct Queue {
     state: Mutex<State>,
     waiting: Condvar,
-    /// Whether there is a [`State::stopped`]; set under the lock.
+    /// Whether [`State::stopped`] is set; written under the lock.
     is_stopped: AtomicBool,
     admit_max: usize,
     gauges: Arc<Gauges>,
 }
 
-/// How long notes wait for company. They are written a hundred at a time instead of a few, and a crash loses no more than these.
+/// How long best-effort units wait for further units. They are written a hundred at a time instead of a few, and a crash loses no more than
+/// these.
 const NAP: Duration = Duration::from_millis(10);
 
-/// How long a batch is left open for those to come again that have been told of the last one: requests come in bursts, since those that
-/// were committed together go on together. Time enough for some hundred of them, and little beside an answer of a model.
+/// How long a batch is held open for the callers of the previous commit to return: requests come in bursts, since those committed together
+/// continue together. Long enough for some hundred of them, and short compared with a model's response time.
 const LINGER: Duration = Duration::from_millis(2);
 
 fn is_note(item: &Item) -> bool {
@@ -44,9 +45,9 @@ fn is_note(item: &Item) -> bool {
 struct State {
     items: VecDeque<Item>,
     writer_sleeps: bool,
-    /// It has nothing but notes, and waits for more of them or for something that somebody waits for.
+    /// The queue has only best-effort units; the writer waits for more of them or for a unit with a waiting caller.
     writer_naps: bool,
-    /// It waits until there are so many, or for somebody who waits for a first byte; zero when it does not.
+    /// The batch size that the writer waits for, unless a caller waits for a first byte; zero when it does not wait.
     writer_awaits: usize,
     stopped: Option<Failure>,
     failed: bool,
@@ -83,8 +84,8 @@ impl Queue {
 
     /// Whether a beginning would be taken now.
     ///
-    /// Every request asks. It is answered from what is noted under the lock, without the lock, for which the writer and all workers meet;
-    /// only who would be refused looks again.
+    /// Called for every request. It is answered from a value published under the lock, without taking the lock, which the writer and all
+    /// workers contend for; only a refusal is verified under the lock.
     pub(crate) fn admit(&self) -> Result<(), SubmitError> {
         let waiting = self.gauges.queue_depth.load(Relaxed);
         if waiting < self.admit_max as u64 && !self.is_stopped.load(Acquire) {
@@ -105,8 +106,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for units and moves at most `max` of them into `batch`. `told` have been told a moment ago of what they waited for: as many
-    /// more units are waited for, but not for long, and not while somebody waits for the first byte of an answer. `false` when the queue
+    /// Waits for units and moves at most `max` of them into `batch`. `told` is the number of callers notified a moment ago: the batch waits
+    /// for as many further units, for a short time, and not while a caller waits for the first byte of a response. `false` when the queue
     /// has stopped: after a failure at once, after [`Queue::stop`] once it is empty.
     pub(crate) fn take(&self, max: usize, told: usize, batch: &mut Vec<Item>) -> bool {
         let mut state = self.lock();
@@ -114,7 +115,8 @@ impl Queue {
         let company = (state.items.len() + told).min(max);
         if state.items.len() < company && !state.items.iter().any(begins) {
             state.writer_awaits = company;
-            // One wait, ended by whoever completes the company: every other look would cost the processor as much as a unit does.
+            // One wait, ended by the unit that completes the batch: each additional wake-up would cost as much processor time as a unit
+            // does.
             let waited = self.waiting.wait_timeout_while(state, LINGER, |state| {
                 state.writer_awaits > 0 && state.stopped.is_none()
             });
@@ -150,7 +152,7 @@ impl Queue {
         true
     }
 
-    /// Takes no more units. Those inside are still handed out. The first reason stays.
+    /// Accepts no more units. Queued ones are still handed out. The first reason is kept.
     pub(crate) fn stop(&self, failure: Failure) {
         let mut state = self.lock();
         state.stopped.get_or_insert(failure);
@@ -159,11 +161,11 @@ impl Queue {
         self.waiting.notify_one();
     }
 
-    /// Takes no more units, and tells everybody inside that theirs is lost. `true` for the first call.
+    /// Accepts no more units, and notifies every queued caller that its unit is lost. `true` for the first call.
     pub(crate) fn fail(&self, failure: Failure) -> bool {
         let mut state = self.lock();
         let first = !std::mem::replace(&mut state.failed, true);
-        // A failure outranks a mere closing: what was inside when the store closed is lost after all.
+        // A failure overrides a mere close: what was queued when the store closed is lost after all.
         if state.stopped.is_none() || first {
             state.stopped = Some(failure.clone());
         }
@@ -183,13 +185,13 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing under the lock can leave the state half changed.
+        // No operation under the lock can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Whether the writer waits for what has just come; it is told once.
+    /// Whether the writer waits for the unit that was just queued; it is woken once.
     fn wakes_for(&mut self, admission: Admission) -> bool {
         let has_company = match admission {
             // Somebody waits for the first byte.
@@ -276,7 +278,8 @@ mod tests {
             assert!(writer.take(64, 0, &mut batch));
             batch.len()
         });
-        // Either the writer naps and this wakes it, or it has not looked yet; both ways all of it is one batch, or the nap is over.
+        // Either the writer waits and this wakes it, or it has not checked the queue yet; in both cases everything is one batch, or the
+        // wait is over.
         push(&queue, Admission::Ends).expect("an open queue");
         let first = taken.join().expect("no panic");
         assert!(first == 3 || first == 2, "{first}");

@@ -20,7 +20,7 @@ macro_rules! row_id {
                 Self(bytes)
             }
 
-            /// The id of a text form; `None` for what is none.
+            /// The id of a text form; `None` for an invalid one.
             pub fn read(text: &str) -> Option<Self> {
                 let sound = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
                 let number = u128::from_str_radix(text, 16).ok()?;
@@ -49,23 +49,23 @@ row_id! {
 }
 
 row_id! {
-    /// One grant: what a person has allowed an OAuth client, and the family of all that came from it.
+    /// One grant: access a person has given an OAuth client, and the head of its token family.
     GrantId
 }
 
 row_id! {
-    /// One login: an address that an account is reached by.
+    /// One login: an address for signing in to an account.
     LoginId
 }
 
-/// An account to be made, with a balance of zero.
+/// A new account, with a balance of zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewAccount {
     /// The id; its text form is the public id.
     pub id: AccountId,
     /// The class whose limits apply.
     pub class: Arc<str>,
-    /// Whose cached answers it may be given.
+    /// Its completion cache scope.
     pub cache_scope: CacheScope,
     /// How far below zero `available` may go; never negative.
     pub credit_limit: Micros,
@@ -82,7 +82,7 @@ pub struct AccountRow {
     pub status: AccountStatus,
     /// The class whose limits apply.
     pub class: Arc<str>,
-    /// Whose cached answers it may be given.
+    /// Its completion cache scope.
     pub cache_scope: CacheScope,
     /// Free to spend.
     pub available: Micros,
@@ -90,7 +90,7 @@ pub struct AccountRow {
     pub held: Micros,
     /// How far below zero `available` may go.
     pub credit_limit: Micros,
-    /// The class in place of [`AccountRow::class`] that the plan gives, and the Unix microseconds at which that ends.
+    /// The class that the plan gives in place of [`AccountRow::class`], and the Unix microseconds at which that ends.
     pub plan: Option<(Arc<str>, i64)>,
     /// Unix microseconds.
     pub created_at: i64,
@@ -123,21 +123,21 @@ pub struct NewCredential {
     pub client_id: Option<Arc<str>>,
     /// The OAuth grant it came from.
     pub grant_id: Option<[u8; 16]>,
-    /// Bit set of the resources it is good for.
+    /// Bit set of the permitted resources.
     pub resource: u32,
     /// Bit set of its scopes.
     pub scopes: u32,
     /// Its name, given by its owner.
     pub label: Option<Arc<str>>,
-    /// What may be shown of the secret (first and last characters).
+    /// The displayable part of the secret (first and last characters).
     pub hint: Option<Arc<str>>,
-    /// The only models it may use; `None` for all. A model id has no line break.
+    /// The only permitted models; `None` for all. A model id has no line break.
     pub models: Option<Arc<[Arc<str>]>>,
-    /// The most it may spend; `None` for no cap.
+    /// Its spending cap; `None` for no cap.
     pub spending_cap: Option<SpendingCap>,
     /// Unix microseconds.
     pub created_at: i64,
-    /// Unix microseconds; `None` for good until revoked.
+    /// Unix microseconds; `None` when it does not expire.
     pub expires_at: Option<i64>,
 }
 
@@ -155,9 +155,9 @@ pub struct SpendingCap {
 pub struct CredentialRow {
     /// What was stored when it was made.
     pub made: NewCredential,
-    /// Unix microseconds; `None` while it is good.
+    /// Unix microseconds; `None` while it is valid.
     pub revoked_at: Option<i64>,
-    /// Unix microseconds, to a minute or two; `None` while nobody has presented it.
+    /// Unix microseconds, with a precision of a minute or two; `None` before its first use.
     pub used_at: Option<i64>,
 }
 
@@ -172,7 +172,7 @@ pub struct NewLogin {
     pub kind: LoginKind,
     /// The address in its canonical form; one login per kind and address.
     pub address: Arc<str>,
-    /// Unix microseconds; `None` until a one-time code came back.
+    /// Unix microseconds; `None` until it was verified by a one-time code.
     pub verified_at: Option<i64>,
     /// Unix microseconds.
     pub created_at: i64,
@@ -186,7 +186,7 @@ pub type LoginRow = NewLogin;
 pub struct OpenHold {
     /// The operation it was placed for.
     pub operation: OperationId,
-    /// Whose credit.
+    /// The account.
     pub account: AccountId,
     /// How much.
     pub amount: Micros,
@@ -196,11 +196,11 @@ pub struct OpenHold {
     pub epoch: i64,
     /// Unix microseconds.
     pub created_at: i64,
-    /// Unix microseconds after which anybody may release it.
+    /// Unix microseconds after which any process may release it.
     pub expires_at: i64,
 }
 
-/// Bit set of what is particular about a usage record.
+/// Flags of a usage record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageFlags(u32);
 
@@ -213,9 +213,9 @@ impl UsageFlags {
     pub const CACHE_HIT: UsageFlags = UsageFlags(1 << 1);
     /// Sent as an event stream.
     pub const STREAMED: UsageFlags = UsageFlags(1 << 2);
-    /// Cut short: the downstream left, or the upstream failed, after output had begun.
+    /// Cut short: the downstream disconnected, or the upstream failed, after output had started.
     pub const INCOMPLETE: UsageFlags = UsageFlags(1 << 3);
-    /// It was the upstream that failed. Not said of records older than this flag.
+    /// The upstream failed. Not set in records older than this flag.
     pub const CUT_UPSTREAM: UsageFlags = UsageFlags(1 << 4);
 
     /// The bits, as they are stored.
@@ -248,7 +248,7 @@ impl std::ops::BitOrAssign for UsageFlags {
     }
 }
 
-/// What one operation used: everything but its cost, which the ledger adds.
+/// Usage of one operation: everything but its cost, which the ledger adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageRecord {
     /// The credential that was presented.
@@ -265,9 +265,9 @@ pub struct UsageRecord {
     pub completion_tokens: u64,
     /// What is particular about it.
     pub flags: UsageFlags,
-    /// The status that the downstream was answered with.
+    /// The status of the response to the downstream.
     pub http_status: u16,
-    /// Microseconds from the request's head to the first byte of the answer.
+    /// Microseconds from the request's head to the first byte of the response.
     pub ttfb_us: Option<u64>,
     /// Microseconds from the request's head to the last byte known.
     pub total_us: Option<u64>,
@@ -284,16 +284,16 @@ pub struct UsageRow {
     pub usage: UsageRecord,
     /// What was taken for it.
     pub cost: Micros,
-    /// What it cost beyond that, lost to the operator.
+    /// The cost beyond that, lost to the operator.
     pub written_off: Micros,
     /// Unix microseconds.
     pub at: i64,
 }
 
-/// What one account spent on one model in one day.
+/// Usage of one account and model on one day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageTotal {
-    /// Unix microseconds of the day's beginning, UTC.
+    /// Unix microseconds of the start of the day, UTC.
     pub day_at: i64,
     /// The model as the service names it.
     pub model: Arc<str>,
@@ -309,7 +309,7 @@ pub struct UsageTotal {
     pub written_off: Micros,
 }
 
-/// One line of an account's statement: an entry that moved its balance, with the usage it paid for.
+/// One line of an account's statement: an entry that changed its balance, with the usage it paid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerLine {
     /// The entry.
@@ -318,7 +318,7 @@ pub struct LedgerLine {
     pub usage: Option<UsageRow>,
 }
 
-/// What a model cost at one version of its price. Written once and never changed: charges name the version they were worked out at.
+/// The price of a model at one version. Written once and never changed: charges name the version they were calculated with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriceRow {
     /// The version.

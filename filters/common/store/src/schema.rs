@@ -1,8 +1,8 @@
-//! The numbered steps from nothing to the schema of this version.
+//! Schema migrations: the numbered steps from an empty file to the schema of this version.
 //!
-//! Forward only. A release may add what the one before it does not know, and change nothing that the one before it needs: the
-//! previous release must run on the next schema while an upgrade is under way. The fifth step, which takes the first books away, came before
-//! there was a release.
+//! Forward only. A release may add what the previous one does not know, and change nothing that the previous one needs: the previous
+//! release must run on the next schema during an upgrade. The fifth step, which removes the first ledger tables, predates the first
+//! release.
 
 /// The schema that this version writes.
 pub(crate) const SCHEMA: i64 = MIGRATIONS.len() as i64;
@@ -16,7 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/006.sql"),
 ];
 
-/// What an engine calls the words that differ.
+/// The SQL keywords that differ between engines.
 pub(crate) struct Dialect {
     pub(crate) int: &'static str,
     pub(crate) bin: &'static str,

@@ -5,7 +5,7 @@ use tollgate_money::Micros;
 use crate::books::{Entry, LedgerPart, Seal};
 use crate::journal::{Body, Broken};
 
-/// Adds up the entries of one commit, for its seal.
+/// Sums the entries of one commit, for its seal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums {
     pub(crate) entries: i64,
@@ -15,14 +15,14 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Any part, whether it makes an entry or not.
+    /// Any part, whether it writes an entry or not.
     pub(crate) fn see(&mut self, part: &LedgerPart) {
         self.at = self.at.max(part.at());
     }
 
     pub(crate) fn add(&mut self, entry: &Entry) {
         self.entries += 1;
-        // The sums of a damaged file may be anything; they are compared, not relied on.
+        // The sums of a damaged file may be arbitrary; they are compared, not relied on.
         self.available = self.available.wrapping_add(entry.d_available.get());
         self.held = self.held.wrapping_add(entry.d_held.get());
     }
@@ -66,12 +66,12 @@ impl Seal {
         }
     }
 
-    /// The seal that belongs over `body` in this one's place: equal to this one in books that nobody has edited.
+    /// The seal for `body` in this one's place: equal to this one in an unedited journal.
     pub fn made_again(&self, body: &[u8]) -> Result<Seal, Broken> {
         Seal::of(((self.node, self.epoch, self.number), self.previous), body)
     }
 
-    /// The seal over what a body says, in a place behind `previous`.
+    /// The seal for the content of a body, following `previous`.
     pub(crate) fn of(
         (key, previous): ((i64, i64, i64), [u8; 32]),
         body: &[u8],

@@ -1,4 +1,4 @@
-//! Signing in: sessions, one-time codes, the counters that slow down guessing, and messages that have to leave.
+//! Sign-in: sessions, one-time codes, rate limits against guessing, and outgoing messages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,33 +9,33 @@ use crate::codes::{AccountStatus, CodePurpose, LoginKind};
 use crate::error::ReadError;
 use crate::rows::LoginId;
 
-/// A change of what is known about people signing in.
+/// A change of sign-in data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SigninPart {
-    /// Begins a session, in place of an earlier one of the same browser.
+    /// Starts a session, replacing an earlier one of the same browser.
     StartSession {
         /// The session.
         session: NewSession,
-        /// The digest of the session that ends with it.
+        /// The digest of the replaced session.
         replaces: Option<[u8; 32]>,
     },
-    /// Refuses the unit when a session has ended: [`crate::Refusal::SessionOver`]. Stands in front of what gives somebody more than
-    /// the session itself, so that nothing comes of a request that was under way when its session was ended.
+    /// Refuses the unit when a session has ended: [`crate::Refusal::SessionOver`]. Precedes parts that grant more than the session itself,
+    /// so that a request in progress when its session was ended has no effect.
     RequireSession {
         /// Its digest.
         hash: [u8; 32],
         /// Unix microseconds.
         at: i64,
     },
-    /// Notes that a session was used, so that it does not end for want of use.
+    /// Records the use of a session, so that its idle timeout restarts.
     SeeSession {
         /// Its digest.
         hash: [u8; 32],
         /// Unix microseconds.
         at: i64,
     },
-    /// Keeps a form with a session, or forgets the one that is kept.
+    /// Stores a form with a session, or deletes the stored one.
     KeepDraft {
         /// The session's digest.
         hash: [u8; 32],
@@ -52,16 +52,16 @@ pub enum SigninPart {
         /// The account.
         account: AccountId,
     },
-    /// Counts one sending against several limits: [`crate::Refusal::TooMany`] when one of them is reached.
+    /// Counts one message against several limits: [`crate::Refusal::TooMany`] when one of them is reached.
     CountSend {
         /// The limits.
         limits: Vec<SendLimit>,
         /// Unix microseconds.
         at: i64,
     },
-    /// Stores a code in place of the one that its browser had.
+    /// Stores a code, replacing the browser's earlier one.
     PutCode(NewLoginCode),
-    /// Counts a try before it is judged: [`crate::Refusal::CodeOver`] when the code has no more, or has ended.
+    /// Counts an attempt before it is verified: [`crate::Refusal::CodeOver`] when the code has no attempts left, or has expired.
     TryCode {
         /// The code.
         id: LoginCodeId,
@@ -70,7 +70,7 @@ pub enum SigninPart {
         /// Unix microseconds.
         at: i64,
     },
-    /// Takes a code that was typed right: [`crate::Refusal::CodeOver`] for everyone but the first.
+    /// Consumes a correct code: [`crate::Refusal::CodeOver`] for every request but the first.
     SpendCode {
         /// The code.
         id: LoginCodeId,
@@ -79,7 +79,7 @@ pub enum SigninPart {
     CountFailure {
         /// What it is counted by.
         key: [u8; 32],
-        /// When it is forgotten, and what it leads to until then.
+        /// When it is forgotten, and its effect until then.
         rule: FailureRule,
         /// Unix microseconds.
         at: i64,
@@ -96,7 +96,7 @@ pub enum SigninPart {
         /// Which.
         id: MessageId,
     },
-    /// A message could not leave and is tried again.
+    /// Message delivery failed and is retried.
     DelayMessage {
         /// Which.
         id: MessageId,
@@ -117,13 +117,13 @@ pub enum SigninPart {
         /// The account.
         account: AccountId,
     },
-    /// Forgets what has ended: sessions, codes, counters and messages.
+    /// Deletes expired sessions, codes, counters and messages.
     Sweep {
         /// Unix microseconds.
         now: i64,
-        /// Sessions not seen since then have ended too.
+        /// Sessions not used since then have ended too.
         idle_before: i64,
-        /// Sendings before then count against no limit.
+        /// Messages sent before then count against no limit.
         sent_before: i64,
         /// At most so many of each.
         limit: i64,
@@ -134,7 +134,7 @@ pub enum SigninPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LoginCodeId(pub [u8; 16]);
 
-/// The id of a message: also what receivers tell copies of it by.
+/// The id of a message: also the key by which receivers deduplicate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageId(pub [u8; 16]);
 
@@ -145,7 +145,7 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// A session to be begun. All times are Unix microseconds.
+/// A new session. All times are Unix microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSession {
     /// SHA-256 of its value.
@@ -166,7 +166,7 @@ pub struct NewSession {
     pub draft: Option<Draft>,
 }
 
-/// A form that was sent, kept until its sender has confirmed who they are.
+/// A submitted form, stored until its sender has confirmed their identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
     /// The page it belongs to.
@@ -175,7 +175,7 @@ pub struct Draft {
     pub form: String,
 }
 
-/// A session as it is stored, with what is known of its owner. All times are Unix microseconds.
+/// A stored session, with data of its owner. All times are Unix microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
     /// Who is signed in.
@@ -192,7 +192,7 @@ pub struct SessionRow {
     pub started_at: i64,
     /// When they last typed a code.
     pub confirmed_at: i64,
-    /// When it was last noted that it is used.
+    /// When its use was last recorded.
     pub seen_at: i64,
     /// When it ends whatever happens.
     pub expires_at: i64,
@@ -200,12 +200,12 @@ pub struct SessionRow {
     pub draft: Option<Draft>,
 }
 
-/// A one-time code to be stored. All times are Unix microseconds.
+/// A new one-time code. All times are Unix microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewLoginCode {
     /// Its id.
     pub id: LoginCodeId,
-    /// SHA-256 of the browser's session value: nobody else can use it.
+    /// SHA-256 of the browser's session value: no other browser can use it.
     pub session_hash: [u8; 32],
     /// What it is for.
     pub purpose: CodePurpose,
@@ -232,23 +232,23 @@ pub struct LoginCodeRow {
     pub attempts: i64,
 }
 
-/// At most so many sendings within so much time, by what is counted under one key.
+/// A send limit: at most so many messages within a window, counted under one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendLimit {
     /// What is counted.
     pub key: [u8; 32],
-    /// How many and in which time (microseconds); each holds.
+    /// Count and window (microseconds); all of them apply.
     pub rules: Vec<(i64, i64)>,
 }
 
-/// What failures lead to. All times are microseconds.
+/// Exponential backoff after failures. All times are microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailureRule {
-    /// Failures are counted anew after this time.
+    /// The failure count restarts after this time.
     pub window: i64,
     /// So many have no consequence.
     pub free: i64,
-    /// The first one after them bars the key for so long, each further one for twice as long as the one before.
+    /// Lockout after the first failure above them; each further one doubles it.
     pub delay: i64,
     /// But never for longer.
     pub delay_max: i64,
@@ -261,7 +261,7 @@ pub struct NewMessage {
     pub id: MessageId,
     /// How it leaves.
     pub kind: LoginKind,
-    /// Where to. Empty for a message to nobody, which is stored like all others so that storing takes the same time.
+    /// The recipient. Empty for a message that is not sent, which is stored like all others so that storing takes the same time.
     pub recipient: Arc<str>,
     /// What it is about.
     pub purpose: CodePurpose,
@@ -269,7 +269,7 @@ pub struct NewMessage {
     pub sealed: Vec<u8>,
     /// Unix microseconds.
     pub created_at: i64,
-    /// Unix microseconds after which it is worth nothing.
+    /// Unix microseconds after which it is not delivered any more.
     pub expires_at: i64,
 }
 
@@ -282,7 +282,7 @@ pub struct MessageRow {
     pub tries: i64,
 }
 
-/// What is stored about people signing in. Every method blocks, as those of [`crate::Read`] do.
+/// Reads of sign-in data. Every method blocks, as those of [`crate::Read`] do.
 pub trait SigninRead: Send + Sync {
     /// The session of this digest, ended or not.
     fn session(&self, hash: &[u8; 32]) -> Result<Option<SessionRow>, ReadError>;
@@ -297,13 +297,13 @@ pub trait SigninRead: Send + Sync {
         address: &str,
     ) -> Result<Option<(LoginId, AccountId)>, ReadError>;
 
-    /// Until when a key is barred by its failures (Unix microseconds); 0 when it is not.
+    /// Until when a key is locked out by its failures (Unix microseconds); 0 when it is not.
     fn barred_until(&self, key: &[u8; 32]) -> Result<i64, ReadError>;
 
-    /// At most `limit` messages that may leave at `now`, the oldest first.
+    /// At most `limit` messages due at `now`, the oldest first.
     fn messages_due(&self, now: i64, limit: usize) -> Result<Vec<MessageRow>, ReadError>;
 
-    /// When the next message may leave (Unix microseconds).
+    /// When the next message is due (Unix microseconds).
     fn next_message_at(&self) -> Result<Option<i64>, ReadError>;
 
     /// Credits promised at sign-up and not yet booked.

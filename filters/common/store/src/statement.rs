@@ -6,10 +6,10 @@ use crate::books::Entry;
 use crate::error::ReadError;
 use crate::rows::CredentialId;
 
-/// What an account was charged for the use of one credential on one day.
+/// Charges for one credential on one day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaySpending {
-    /// Unix microseconds of the day's beginning, UTC.
+    /// Unix microseconds of the start of the day, UTC.
     pub day_at: i64,
     /// The credential; `None` for use without one.
     pub credential: Option<CredentialId>,
@@ -19,26 +19,26 @@ pub struct DaySpending {
     pub cost: Micros,
 }
 
-/// Some days of an account, all as they were at one instant.
+/// Some days of an account, all read at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     /// Free to spend now.
     pub available: Micros,
     /// Promised to open holds now.
     pub held: Micros,
-    /// By how much `available + held` has changed since the end of these days.
+    /// Change of `available + held` since the end of these days.
     pub changed_since: Micros,
     /// The entries that moved credit under a reference in these days, newest first.
     pub credits: Vec<Entry>,
-    /// What was charged in these days, newest day first.
+    /// The charges of these days, newest day first.
     pub spending: Vec<DaySpending>,
-    /// Unix microseconds of the last thing before these days, if there was one.
+    /// Unix microseconds of the last entry before these days, if there is one.
     pub older: Option<i64>,
 }
 
-/// Statements. Blocks, as [`crate::Read`] does.
+/// Reads of statements. Blocks like [`crate::Read`].
 pub trait ReadStatement {
-    /// What happened in `from <= at < to` (Unix microseconds); `None` when there is no such account.
+    /// The statement for `from <= at < to` (Unix microseconds); `None` when there is no such account.
     fn statement(
         &self,
         account: AccountId,

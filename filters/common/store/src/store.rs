@@ -1,4 +1,4 @@
-//! What a store can do, without naming an engine.
+//! The store's traits, independent of an engine.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
 use crate::usage::{RequestsWanted, UsageDay};
 use crate::x402::ReadAuthorizations;
 
-/// Committed data, to be looked at. Every method blocks until the engine has answered: call it where waiting is allowed.
+/// Reads of committed data. Every method blocks until the engine has answered: call it where blocking is allowed.
 pub trait Read:
     Send
     + Sync
@@ -38,13 +38,13 @@ pub trait Read:
     + ReadTopUps
     + SigninRead
 {
-    /// Hands over every account, for a node that keeps them in memory.
+    /// Visits every account, for a node that keeps them in memory.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
 
-    /// Hands over every credential that is neither revoked nor expired at `now` (Unix microseconds).
+    /// Visits every credential that is neither revoked nor expired at `now` (Unix microseconds).
     fn credentials(&self, now: i64, each: &mut dyn FnMut(CredentialRow)) -> Result<(), ReadError>;
 
-    /// Hands over every version of every price.
+    /// Visits every version of every price.
     fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError>;
 
     /// Hands over every open hold.
@@ -70,10 +70,10 @@ pub trait Read:
     /// The logins of one account.
     fn logins(&self, account: AccountId) -> Result<Vec<LoginRow>, ReadError>;
 
-    /// The credentials of one account, revoked and expired ones too, oldest first.
+    /// The credentials of one account, also revoked and expired ones, oldest first.
     fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError>;
 
-    /// What a credential of an account was charged since `since` (Unix microseconds), from the usage records.
+    /// Charges to a credential of an account since `since` (Unix microseconds), from the usage records.
     fn credential_spent(
         &self,
         account: AccountId,
@@ -81,13 +81,13 @@ pub trait Read:
         since: i64,
     ) -> Result<Micros, ReadError>;
 
-    /// The credential whose secret has this digest, revoked and expired ones too.
+    /// The credential whose secret has this digest, also revoked and expired ones.
     fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError>;
 
-    /// What is known under an idempotency key, expired or not.
+    /// The state of an idempotency key, expired or not.
     fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError>;
 
-    /// What one account used in `from <= at < to`, by day (UTC) and model.
+    /// Usage of one account in `from <= at < to`, by day (UTC) and model.
     fn usage_totals(
         &self,
         account: AccountId,
@@ -95,7 +95,7 @@ pub trait Read:
         to: i64,
     ) -> Result<Vec<UsageTotal>, ReadError>;
 
-    /// What one account used in `from <= at < to`, by day (UTC), model and credential.
+    /// Usage of one account in `from <= at < to`, by day (UTC), model and credential.
     fn usage_days(
         &self,
         account: AccountId,
@@ -103,11 +103,11 @@ pub trait Read:
         to: i64,
     ) -> Result<Vec<UsageDay>, ReadError>;
 
-    /// Requests of one account that left a usage record, newest first.
+    /// Requests of one account with a usage record, newest first.
     fn requests(&self, wanted: &RequestsWanted) -> Result<Vec<UsageRow>, ReadError>;
 
-    /// The last `limit` entries before `before` that moved the balance of one account, newest first: credits, settlements and
-    /// charges, with what was used. Holds and releases leave no trace on a balance and are not listed.
+    /// The last `limit` entries before `before` that changed the balance of one account, newest first: credits, settlements and charges,
+    /// with their usage. Holds and releases do not change a balance and are not listed.
     fn lines(
         &self,
         account: AccountId,
@@ -115,10 +115,10 @@ pub trait Read:
         limit: usize,
     ) -> Result<Vec<LedgerLine>, ReadError>;
 
-    /// All that is stored about one operation. Walks the whole journal: for whoever looks into one case, not for a request.
+    /// Everything stored about one operation. Scans the whole journal: for the investigation of one case, not for a request.
     fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError>;
 
-    /// A view in which nothing changes until it is dropped, for the audit.
+    /// A consistent snapshot until it is dropped, for the audit.
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError>;
 }
 
@@ -130,7 +130,7 @@ pub trait Snapshot {
     /// Every account.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
 
-    /// Every operation that has left anything anywhere, in no order.
+    /// Every operation with any stored row, in no order.
     fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError>;
 
     /// Every payment for the plan.
@@ -139,13 +139,13 @@ pub trait Snapshot {
     /// Every subscription.
     fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError>;
 
-    /// Every commit of the books, by node, epoch and number.
+    /// Every commit of the journal, by node, epoch and number.
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError>;
 
-    /// Every node, with run and number of the last commit that it has posted, if it has posted one.
+    /// Every node, with run and number of its last posted commit, if there is one.
     fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError>;
 
-    /// Every account whose postings or whose references say something else than the journal.
+    /// Every account whose postings or references differ from the journal.
     fn misposted(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError>;
 }
 
@@ -158,7 +158,7 @@ pub struct BatchRows {
     pub body: Vec<u8>,
 }
 
-/// All that the books have of one operation.
+/// All ledger data of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationRows {
     /// The operation.
@@ -169,11 +169,11 @@ pub struct OperationRows {
     pub hold: Option<OpenHold>,
     /// Its usage record.
     pub usage: Option<UsageRow>,
-    /// These are not the first things that began under this id, which is used once.
+    /// An operation id was used more than once; each is used once.
     pub is_begun_again: bool,
 }
 
-/// A store that this process may write to. There is one such process at a time.
+/// A store that this process may write to. Only one process at a time has one.
 pub trait Store: Read {
     /// Queues a unit of work and returns at once. `done` is called when the unit is durable, refused, or lost with the store; it
     /// is not called when this method returns an error.
@@ -181,11 +181,11 @@ pub trait Store: Read {
     /// Units become durable in the order they were queued in: none is without all those before it.
     fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError>;
 
-    /// Whether a unit that begins something would be taken now.
+    /// Whether a `Normal` unit would be accepted now.
     fn admit(&self) -> Result<(), SubmitError>;
 
-    /// Has `observer` told of every part that is committed from now on, except entries of single operations (holds,
-    /// settlements, releases and charges), whose makers know.
+    /// Calls `observer` for every part committed from now on, except entries of single operations (holds, settlements, releases and
+    /// charges), which their callers know.
     fn observe(&self, observer: Arc<dyn Observer>);
 
     /// This node's number.
@@ -200,25 +200,25 @@ pub trait Store: Read {
     /// What the writer does.
     fn gauges(&self) -> &Gauges;
 
-    /// Why the store has stopped, once it has.
+    /// Why the store has stopped, if it has.
     fn failure(&self) -> Option<Failure>;
 
-    /// Takes no more units, makes those in the queue durable, and lets go of the file. Blocks; a second call does nothing.
+    /// Accepts no more units, makes the queued ones durable, and releases the file. Blocks; a second call does nothing.
     fn close(&self);
 }
 
-/// One who keeps in memory what is stored, and follows.
+/// An observer that keeps stored data in memory up to date.
 pub trait Observer: Send + Sync {
-    /// A part is durable. Called on the writer's thread, in the order of the commits, before anybody who waits for the part is
-    /// told: what a waiter sees afterwards includes it. Must not block.
+    /// A part is durable. Called on the writer's thread, in commit order, before any caller waiting for the part is notified: what a caller
+    /// reads afterwards includes it. Must not block.
     fn committed(&self, part: &Part, effect: Effect);
 }
 
-/// Queues a unit and waits until it is durable. A caller who goes away does not undo it.
+/// Queues a unit and waits until it is durable. Dropping the future does not undo it.
 pub async fn commit(store: &dyn Store, unit: UnitOfWork) -> Result<Receipt, CommitError> {
     let (told, wait) = oneshot::channel();
     let done: Done = Box::new(move |result| {
-        // The waiter may have left; the unit is durable all the same.
+        // The caller may have gone; the unit is durable all the same.
         let _ = told.send(result);
     });
     match store.submit(unit, done) {
@@ -230,15 +230,15 @@ pub async fn commit(store: &dyn Store, unit: UnitOfWork) -> Result<Receipt, Comm
     }
 }
 
-/// Readers at once, whoever they are: pages of history read a lot, and must leave the processor to those who pay for completions.
+/// Concurrent readers in total: pages of history read a lot, and must leave processor time to paid completions.
 static READERS: Semaphore = Semaphore::const_new(8);
 
-/// Reads on a thread that may wait, for callers that may not.
+/// Reads on a blocking thread, for callers that must not block.
 pub async fn reading<T: Send + 'static>(
     store: &Arc<dyn Store>,
     read: impl FnOnce(&dyn Read) -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, ReadError> {
-    // Of those who wait here, one who goes away has read nothing.
+    // A caller that is dropped while it waits here has read nothing.
     let permit = READERS.acquire().await;
     let store = Arc::clone(store);
     tokio::task::spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! Purchases of credits, and the notices a payment provider sends about them.
+//! Credit purchases, and the notifications a payment provider sends about them.
 
 use std::sync::Arc;
 
@@ -16,31 +16,31 @@ pub struct TopUpRow {
     pub account: AccountId,
     /// How far it has come.
     pub state: TopUpState,
-    /// Counts the changes, from 0. Whoever changes the row names the version it has seen.
+    /// Row version from 0, for optimistic locking: a change names the version it is based on.
     pub version: i64,
     /// What is paid.
     pub price: Usd,
-    /// What is credited for it: fixed when the purchase begins.
+    /// The credits booked for it: fixed when the purchase starts.
     pub credits: Micros,
-    /// The key under which the provider makes the order once.
+    /// The idempotency key for creating the order at the provider.
     pub create_key: Arc<str>,
     /// The provider's order; `None` until it is known.
     pub order: Option<Arc<str>>,
     /// Where the buyer agrees to it.
     pub approve_url: Option<Arc<str>>,
-    /// The key under which the provider takes the money once; stored before it is asked to.
+    /// The idempotency key for the capture at the provider; stored before the request is sent.
     pub capture_key: Option<Arc<str>>,
     /// The payment, once money has moved or is about to.
     pub capture: Option<Arc<str>>,
-    /// How often the provider could not take the money from what the buyer had chosen.
+    /// Number of declined captures.
     pub declines: u32,
     /// What has gone back to the buyer since.
     pub returned: Usd,
-    /// The credits that were taken back for it.
+    /// Credits already taken back for it.
     pub taken_back: Micros,
-    /// Credits that are still to be taken back: they were held or spent when the money went.
+    /// Credits still to be taken back: they were held or spent when the payment was returned.
     pub owed: Micros,
-    /// Why it ended or what is unclear about it, in the provider's word or ours.
+    /// Why it ended or what is unresolved, in the provider's words or ours.
     pub note: Option<Arc<str>>,
     /// Reconciliation attempts since the last change.
     pub attempts: u32,
@@ -56,17 +56,17 @@ pub struct TopUpRow {
     pub updated_at: i64,
 }
 
-/// A change of what is known about purchases.
+/// A change of a purchase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopUpPart {
     /// Stores a new purchase: [`crate::Refusal::TopUpExists`] when its id is taken.
     Begin(TopUpRow),
-    /// Puts a row in the place of the one that had the version before its own: [`crate::Refusal::TopUpMoved`] when somebody else has
-    /// changed it. Its `notifications` stay as they are stored.
+    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::TopUpMoved`] after a concurrent change. Its
+    /// `notifications` stay as they are stored.
     Change(TopUpRow),
     /// Counts a notification about a purchase. An unknown purchase changes nothing.
     Notify(TopUpSubject),
-    /// Notes that a notice has come in: [`crate::Refusal::NoticeSeen`] when it had before.
+    /// Records a notification id: [`crate::Refusal::NoticeSeen`] when it was received before.
     Notice {
         /// The provider's id of the event.
         id: Arc<str>,
@@ -75,7 +75,7 @@ pub enum TopUpPart {
         /// Unix microseconds.
         at: i64,
     },
-    /// Forgets notices that came in before, at most as many as told.
+    /// Deletes notification ids received before `before`, at most `limit`.
     ForgetNotices {
         /// Unix microseconds.
         before: i64,
@@ -89,21 +89,22 @@ pub enum TopUpPart {
 pub enum TopUpSubject {
     /// The purchase of this id.
     TopUp(TopUpId),
-    /// The purchase with this order of the provider's.
+    /// The purchase with this provider order.
     Order(Arc<str>),
-    /// The purchase with this payment of the provider's.
+    /// The purchase with this provider payment.
     Capture(Arc<str>),
 }
 
-/// Purchases as they are committed. Blocks, as [`crate::Read`] does.
+/// Reads of committed purchases. Blocks like [`crate::Read`].
 pub trait ReadTopUps {
     /// One purchase.
     fn top_up(&self, id: TopUpId) -> Result<Option<TopUpRow>, ReadError>;
 
-    /// At most `limit` purchases that have news or whose next look is due at `now` (Unix microseconds), the longest waiting first.
+    /// At most `limit` purchases with new notifications or whose next attempt is due at `now` (Unix microseconds), the longest waiting
+    /// first.
     fn top_ups_due(&self, now: i64, limit: usize) -> Result<Vec<TopUpRow>, ReadError>;
 
-    /// At most `limit` purchases of an account that were begun before `before`, newest first.
+    /// At most `limit` purchases of an account that were started before `before`, newest first.
     fn top_ups_of(
         &self,
         account: AccountId,
@@ -111,6 +112,6 @@ pub trait ReadTopUps {
         limit: usize,
     ) -> Result<Vec<TopUpRow>, ReadError>;
 
-    /// How many purchases are neither paid nor over.
+    /// Number of unfinished purchases.
     fn top_ups_open(&self) -> Result<u64, ReadError>;
 }

@@ -1,4 +1,4 @@
-//! Units of work: what is committed together.
+//! Units of work: atomic sets of changes.
 
 use std::sync::Arc;
 
@@ -35,21 +35,21 @@ pub enum Part {
         /// Unix microseconds.
         at: i64,
     },
-    /// Stores an address that an account is reached by.
+    /// Stores a login address of an account.
     InsertLogin(Box<NewLogin>),
-    /// Writes down what a version of a price is. Written again with the same amounts it changes nothing.
+    /// Stores a version of a price. Repeating it with the same amounts changes nothing.
     RecordPrice(Box<PriceRow>),
-    /// Changes what is known under an idempotency key.
+    /// Changes an idempotency key.
     Idempotency(Box<IdempotencyPart>),
     /// Changes clients, grants, codes or refresh tokens.
     OAuth(Box<OAuthPart>),
     /// Changes what is known about checkouts.
     Checkout(Box<CheckoutPart>),
-    /// Changes what accounts have of the plan, and what was paid for it.
+    /// Changes subscriptions or payments.
     Plan(Box<PlanPart>),
-    /// Changes what is known about signed transfers.
+    /// Changes a signed transfer.
     Authorization(Box<AuthorizationPart>),
-    /// Changes what is known about purchases of credits.
+    /// Changes a credit purchase.
     TopUp(Box<TopUpPart>),
     /// Changes what is known about mandates.
     Mandate(Box<MandatePart>),
@@ -68,20 +68,20 @@ pub struct AccountChange {
     pub status: Option<AccountStatus>,
     /// The class whose limits apply.
     pub class: Option<Arc<str>>,
-    /// Whose cached answers it may be given.
+    /// The completion cache scope.
     pub cache_scope: Option<CacheScope>,
     /// Unix microseconds.
     pub at: i64,
 }
 
-/// What the queue does with a unit when the writer falls behind.
+/// Admission of a unit when the writer falls behind (load shedding).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Begins something: refused once three quarters of the queue are in use.
+    /// Starts something: refused once three quarters of the queue are in use.
     Begins,
-    /// Notes something that nobody waits for: refused like a beginning, and left waiting for company for a moment.
+    /// Best effort, without a waiting caller: refused like `Normal`, and delayed for a moment so that several are written together.
     Notes,
-    /// Ends something that was begun: always taken. There are never more of these than things begun.
+    /// Finishes something already started: always accepted. There are never more of these than started operations.
     Ends,
 }
 
@@ -116,24 +116,24 @@ impl UnitOfWork {
     }
 }
 
-/// What a part did when its unit was committed.
+/// The effect of a part when its unit was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It was written.
     Applied,
-    /// The same reference had been booked before with the same kind and amount; nothing was written.
+    /// The same reference was booked before with the same kind and amount; nothing was written.
     Repeated {
         /// The operation it was booked under.
         operation: OperationId,
     },
 }
 
-/// The answer to a unit that was committed.
+/// The result of a committed unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// The operation that had booked the unit's reference before, if one had.
+    /// The operation that booked the unit's reference before, if any.
     pub repeated: Option<OperationId>,
 }
 
-/// Told once, from the writer's thread, after the unit is durable or will never be. Must not block.
+/// Called once, from the writer's thread, after the unit is durable or will never be. Must not block.
 pub type Done = Box<dyn FnOnce(Result<Receipt, CommitError>) + Send>;

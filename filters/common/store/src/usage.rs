@@ -1,4 +1,4 @@
-//! What an account has used, as its owner looks at it.
+//! Usage of an account, as shown to its owner.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::rows::CredentialId;
 
-/// What one account used of one model through one credential in one day.
+/// Usage of one account, model and credential on one day.
 ///
-/// Everything that is shown of a period is a sum of these: by day, by model, by credential, or all of them.
+/// Every displayed period is a sum of these: by day, by model, by credential, or all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageDay {
-    /// Unix microseconds of the day's beginning, UTC.
+    /// Unix microseconds of the start of the day, UTC.
     pub day_at: i64,
     /// The model as the service names it.
     pub model: Arc<str>,
@@ -29,18 +29,18 @@ pub struct UsageDay {
     pub completion_tokens: u64,
     /// What was taken.
     pub cost: Micros,
-    /// What the cache's answers would have cost beyond what was taken for them, at the price in force when they were given.
+    /// The cost of cached responses beyond the amount charged for them, at the price in force when they were served.
     pub saved: Micros,
 }
 
-/// Which requests of an account are wanted, and how many.
+/// A query for requests of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestsWanted {
-    /// Whose.
+    /// The account.
     pub account: AccountId,
     /// Unix microseconds; none before it.
     pub from: i64,
-    /// Unix microseconds; none at it or after it.
+    /// Unix microseconds, exclusive.
     pub to: i64,
     /// Only those for this model.
     pub model: Option<Arc<str>>,
@@ -52,18 +52,18 @@ pub struct RequestsWanted {
     pub limit: usize,
 }
 
-/// Where a page of requests begins or ends.
+/// Where a page of requests starts or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// With the newest of the period.
     Newest,
-    /// With the first that is older than this one.
+    /// Starting with the first that is older than this one.
     OlderThan(RequestMark),
-    /// With the last that is newer than this one.
+    /// Ending with the last that is newer than this one.
     NewerThan(RequestMark),
 }
 
-/// The place of one request in the order of time. Two may share an instant, hence the id.
+/// The position of one request in the order of time. Two may share an instant, hence the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestMark {
     /// Unix microseconds.

@@ -1,4 +1,4 @@
-//! Transfers that buyers have signed (x402): what is known of each, so that none counts twice and none is forgotten.
+//! Signed transfers (x402): each is stored, so that none counts twice and none is lost.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tollgate_money::AccountId;
 use crate::codes::AuthorizationState;
 use crate::error::ReadError;
 
-/// What makes a signed transfer unlike every other: the chain, the token, the wallet, and the number that the wallet has given it.
+/// The identity of a signed transfer: the chain, the token, the wallet, and the wallet's nonce.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AuthorizationKey {
     /// The chain (CAIP-2).
@@ -25,27 +25,27 @@ pub struct AuthorizationKey {
 pub struct AuthorizationRow {
     /// Which.
     pub key: AuthorizationKey,
-    /// The account that has shown it first, and gets what it pays for.
+    /// The account that presented it first and receives what it pays for.
     pub account: AccountId,
     /// How far it has come.
     pub state: AuthorizationState,
-    /// Counts the changes, from 0. Whoever changes the row names the version it has seen.
+    /// Row version from 0, for optimistic locking: a change names the version it is based on.
     pub version: i64,
-    /// A digest of the payment, whole: another signature for the same transfer is another payment.
+    /// A digest of the complete payment: another signature for the same transfer is another payment.
     pub digest: [u8; 32],
-    /// What is sent to the chain by, sealed; `None` once that is of no use any more.
+    /// The sealed payload for submission to the chain; `None` once it is not needed any more.
     pub sealed: Option<Arc<[u8]>>,
-    /// Unix microseconds: the chain takes it before this.
+    /// Unix microseconds: the chain accepts it before this.
     pub valid_before: i64,
-    /// The transaction, once one is known. What it did is said by the state.
+    /// The transaction, once known. Its result is given by the state.
     pub transaction: Option<[u8; 32]>,
-    /// What the buyer was given as proof, once the money has moved.
+    /// The receipt given to the buyer, once the money has moved.
     pub receipt: Option<Arc<str>>,
-    /// Why it was refused, or what was last heard of it.
+    /// Why it was refused, or its last known status.
     pub note: Option<Arc<str>>,
     /// Looks since something last changed.
     pub looks: u32,
-    /// Unix microseconds of the next look; `None` when nothing is expected any more.
+    /// Unix microseconds of the next reconciliation; `None` when no change is expected any more.
     pub look_at: Option<i64>,
     /// Unix microseconds.
     pub created_at: i64,
@@ -53,40 +53,39 @@ pub struct AuthorizationRow {
     pub updated_at: i64,
 }
 
-/// A change of what is known about signed transfers.
+/// A change of a signed transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorizationPart {
     /// Stores a new one: [`crate::Refusal::AuthorizationMoved`] when it is stored already.
     Begin(AuthorizationRow),
-    /// Puts a row in the place of the one that had the version before its own: [`crate::Refusal::AuthorizationMoved`] when somebody else
-    /// has changed it.
+    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::AuthorizationMoved`] after a concurrent change.
     Change(AuthorizationRow),
-    /// The same, for one that is about to move money: also refused ([`crate::Refusal::AuthorizationOpen`]) while another of the account
-    /// may, and when the account's subscription is not the one of this version any more, or, with `None`, when there is one.
+    /// The same, before submission: also refused ([`crate::Refusal::AuthorizationOpen`]) while another of the account may move money, and
+    /// when the account's subscription does not have this version any more, or, with `None`, when there is one.
     Send {
         /// The row.
         row: AuthorizationRow,
-        /// The version of the subscription that was seen.
+        /// The expected version of the subscription.
         subscription: Option<i64>,
     },
     /// The same, for one that has paid: also refused ([`crate::Refusal::TransactionUsed`]) when its transaction has paid for another one,
-    /// unless the chain has the transfer of this number in it: one transaction may settle several.
+    /// unless the transaction contains the transfer with this nonce on the chain: one transaction may settle several.
     Settle {
         /// The row.
         row: AuthorizationRow,
         /// Whether the chain proves it.
         is_proven: bool,
     },
-    /// Forgets those that were never sent and that the chain takes no more, at most as many as told.
+    /// Deletes transfers that were never submitted and that the chain accepts no more, at most `limit`.
     Forget {
-        /// Unix microseconds: those that the chain took before this only.
+        /// Unix microseconds: those whose validity ended before this.
         before: i64,
         /// The most that go at once.
         limit: u32,
     },
 }
 
-/// Signed transfers as they are committed. Blocks, as [`crate::Read`] does.
+/// Reads of committed signed transfers. Blocks like [`crate::Read`].
 pub trait ReadAuthorizations {
     /// One of them.
     fn authorization(&self, key: &AuthorizationKey) -> Result<Option<AuthorizationRow>, ReadError>;
@@ -95,14 +94,14 @@ pub trait ReadAuthorizations {
     fn authorization_open(&self, account: AccountId)
     -> Result<Option<AuthorizationRow>, ReadError>;
 
-    /// At most `limit` whose next look is due at `now` (Unix microseconds), the longest waiting first.
+    /// At most `limit` whose next reconciliation is due at `now` (Unix microseconds), the longest waiting first.
     fn authorizations_due(
         &self,
         now: i64,
         limit: usize,
     ) -> Result<Vec<AuthorizationRow>, ReadError>;
 
-    /// All whose outcome is not proved: those that may still move money, and those that were sent and refused on the facilitator's word.
-    /// Few.
+    /// All without a proven outcome: those that may still move money, and those refused after submission on the facilitator's response
+    /// alone. Few.
     fn authorizations_open(&self) -> Result<Vec<AuthorizationRow>, ReadError>;
 }

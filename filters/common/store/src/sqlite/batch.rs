@@ -155,7 +155,7 @@ impl Batch {
         self.unposted.has_some()
     }
 
-    /// Whether enough has gathered to be posted; `now_us` is the time of a clock that never goes back.
+    /// Whether enough has gathered to be posted; `now_us` is the time of a monotonic clock.
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
         self.unposted.is_due(now_us)
     }

@@ -1,4 +1,4 @@
-//! Checkouts. Rare, so prepared where they stand.
+//! Checkouts. Rare, so their statements are prepared on use.
 
 use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::{AccountId, CheckoutId, MandateId, SubscriptionId};

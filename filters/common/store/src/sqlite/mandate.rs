@@ -1,4 +1,4 @@
-//! Mandates. Rare, so prepared where they stand.
+//! Mandates. Rare, so their statements are prepared on use.
 
 use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::{AccountId, MandateId, Usd};

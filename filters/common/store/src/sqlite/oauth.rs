@@ -1,4 +1,4 @@
-//! OAuth: clients, requests, grants, codes and refresh tokens. Rare, so prepared where they stand.
+//! OAuth: clients, requests, grants, codes and refresh tokens. Rare, so their statements are prepared on use.
 
 use std::sync::Arc;
 

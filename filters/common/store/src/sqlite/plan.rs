@@ -1,4 +1,4 @@
-//! Subscriptions and payments. Rare, so prepared where they stand.
+//! Subscriptions and payments. Rare, so their statements are prepared on use.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tollgate_money::{AccountId, Micros, PaymentId, SubscriptionId, Usd};

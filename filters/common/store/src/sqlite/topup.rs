@@ -1,4 +1,4 @@
-//! Purchases of credits. Rare, so prepared where they stand.
+//! Purchases of credits. Rare, so their statements are prepared on use.
 
 use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::{AccountId, Micros, TopUpId, Usd};

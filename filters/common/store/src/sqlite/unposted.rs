@@ -378,7 +378,7 @@ impl Unposted {
         !self.tail.rows.is_empty()
     }
 
-    /// Whether enough has gathered to be posted; `now_us` is the time of a clock that never goes back.
+    /// Whether enough has gathered to be posted; `now_us` is the time of a monotonic clock.
     ///
     /// A posting costs a row an account at least, and holds commits up for as long as it has records: as few as are worth their rows.
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {

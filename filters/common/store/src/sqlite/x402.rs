@@ -1,4 +1,4 @@
-//! Signed transfers. Rare, so prepared where they stand.
+//! Signed transfers. Rare, so their statements are prepared on use.
 
 use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::AccountId;
