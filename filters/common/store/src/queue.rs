@@ -18,7 +18,7 @@ pub(crate) struct Item {
 
 /// Units in the order they were queued in.
 ///
-/// `Normal` units are refused from three quarters of the bound. Those that finish an operation are always accepted: each belongs to one
+/// Units of [`Admission::Begins`] are refused from three quarters of the bound, those of [`Admission::Ends`] never: each belongs to one
 /// started earlier, and refusing it would lose money to save memory.
 pub(crate) struct Queue {
     state: Mutex<State>,

@@ -181,7 +181,7 @@ pub trait Store: Read {
     /// Units become durable in the order they were queued in: none is without all those before it.
     fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError>;
 
-    /// Whether a `Normal` unit would be accepted now.
+    /// Whether a unit that starts something would be accepted now.
     fn admit(&self) -> Result<(), SubmitError>;
 
     /// Calls `observer` for every part committed from now on, except entries of single operations (holds, settlements, releases and

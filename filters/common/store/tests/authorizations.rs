@@ -1,4 +1,4 @@
-//! Signed transfers: one of an account at a time, and none that two requests both think theirs.
+//! Signed transfers: one per account at a time, and none claimed by two requests.
 
 mod support;
 
@@ -221,7 +221,7 @@ fn a_transaction_counts_once_unless_the_chain_proves_each_transfer() {
         transaction: Some([hash; 32]),
         ..next(row, AuthorizationState::Settled)
     };
-    // A transaction that is only reported for an open payment takes nothing from another one.
+    // A transaction that is only reported for an open payment does not block another one.
     let open = AuthorizationRow {
         transaction: Some([7; 32]),
         ..next(&rows[3], AuthorizationState::Unknown)

@@ -1,4 +1,4 @@
-//! Two processes on one file: which names are one, who is refused, and what stops a process that has lost the file.
+//! Two processes on one file: which names are the same file, which process is refused, and what stops a process that has lost the file.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn open(path: &Path) -> Result<Arc<dyn Store>, OpenError> {
     sqlite::open(path, options())
 }
 
-/// Opens the store as on a file system without locks, where every process gets in.
+/// Opens the store as on a file system without locks, where every process can open it.
 fn open_unlocked(path: &Path) -> Arc<dyn Store> {
     let options = Options {
         lock: Some(Lock::disabled()),
@@ -50,7 +50,7 @@ fn made() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// Other names of the file that lead to the same one.
+/// Other names of the same file.
 fn soft_names(folder: &Path) -> Vec<PathBuf> {
     let linked = folder.join("linked.db");
     symlink("t.db", &linked).expect("a link to the file");
@@ -197,8 +197,8 @@ fn a_process_with_an_old_epoch_stops_when_the_other_came_through_a_symbolic_link
     }
 }
 
-/// A process that came through a name with a log of its own leaves nothing that SQLite shows, but for the header of the file once it has
-/// moved its log there. Two such logs in one process are not to be had; `tests/e2e/process/names.rs` has two processes.
+/// A process that opened a name with its own log leaves nothing visible to SQLite, except for the header of the file once it has
+/// checkpointed its log. Two such logs in one process are not possible; `tests/e2e/process/names.rs` has two processes.
 #[test]
 fn a_process_stops_when_the_header_of_the_file_has_another_epoch() {
     for epoch in [0u32, 1, 3] {
@@ -217,7 +217,8 @@ fn a_process_stops_when_the_header_of_the_file_has_another_epoch() {
     }
 }
 
-/// As long as a reader has a view of the state before, the log is not moved into the file, and the header is that of the run before.
+/// As long as a reader has a snapshot of the previous state, the log is not checkpointed into the file, and the header is that of the
+/// previous run.
 #[test]
 fn a_store_that_is_opened_beside_a_reader_commits() {
     let (_folder, path) = made();
@@ -229,7 +230,7 @@ fn a_store_that_is_opened_beside_a_reader_commits() {
     make(&store, 3).expect("and may be moved there now");
 }
 
-/// A process that has nothing to write gives answers from its memory all the same.
+/// A process without anything to write still answers from its memory.
 #[test]
 fn a_process_with_an_old_epoch_stops_though_nothing_is_committed() {
     let (_folder, path) = made();
@@ -257,7 +258,7 @@ fn making_the_balances_anew_raises_the_epoch() {
 
 #[test]
 fn a_process_whose_file_was_replaced_or_removed_stops() {
-    //   what happens to the file, and what is said of it
+    //   what happens to the file, and the message
     for (replaced, says) in [
         (true, "was replaced by another file"),
         (false, "was moved or removed"),
@@ -276,7 +277,7 @@ fn a_process_whose_file_was_replaced_or_removed_stops() {
         assert!(failure.to_string().contains(says), "{failure}");
         store.close();
         if replaced {
-            // Nothing of the old log is taken for the new file's, and nothing of the new file's is removed.
+            // The old log is not used for the new file, and nothing of the new file is removed.
             for beside in ["-wal", "-shm"] {
                 let _ = fs::remove_file(folder.path().join(format!("t.db{beside}")));
             }
@@ -303,7 +304,7 @@ fn record_locks(path: &Path) -> usize {
     mine.count()
 }
 
-/// Closing any descriptor of the file would drop them all, and the next process to close the file would take its log away.
+/// Closing any descriptor of the file would drop them all, and the next process to close the file would delete its log.
 #[test]
 fn locks_of_sqlite_stay_while_this_process_opens_and_closes_the_file() {
     let (folder, path) = made();

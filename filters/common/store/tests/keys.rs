@@ -1,4 +1,4 @@
-//! Idempotency keys: claimed once, answered once, forgotten in time.
+//! Idempotency keys: claimed once, answered once, deleted after expiry.
 
 mod support;
 
@@ -35,7 +35,7 @@ fn usual() -> IdempotencyKey {
     key(1, Endpoint::Chat, "k")
 }
 
-/// Claims the usual key at a moment of both clocks, for a body told by one byte.
+/// Claims the usual key at a moment of both clocks, for a body identified by one byte.
 fn claim(store: &Arc<dyn Store>, now: i64, body: u8) -> Result<(), KeyUse> {
     claim_of(store, usual(), now, body)
 }
@@ -95,7 +95,7 @@ fn a_key_is_claimed_by_one_request_until_that_leaves_an_answer_or_frees_it() {
     assert_eq!(claim(&store, 3, 2), Err(KeyUse::Answered));
     assert_eq!(claim(&store, 3, 1), Err(KeyUse::OtherRequest));
     assert_eq!(claim(&store, 2 + CLAIM, 2), Err(KeyUse::Answered));
-    // An answer is for good, whoever comes late.
+    // A stored response is final for every later request.
     free(&store, 2);
     assert_eq!(keep(&store, 2, "no"), Err(KeyUse::Lost));
     let row = store.idempotency(&usual()).expect("a read").expect("a row");

@@ -1,4 +1,4 @@
-//! Mandates: one of an account at a time, changed by whoever has seen the last change, and found when there is news.
+//! Mandates: one per account at a time, changed with optimistic locking, and due when there is a notification.
 
 mod support;
 
@@ -70,7 +70,7 @@ fn an_account_has_one_mandate_that_is_offered_and_one_that_is_agreed_to_or_charg
     ] {
         write(&store, [part(MandatePart::Begin(mandate(number, state)))]).expect("beside it");
     }
-    // One takes the place of the other in one unit, and in no other order.
+    // One replaces the other in one unit, and in no other order.
     let next = mandate(11, Created);
     let dropped = MandateRow {
         state: Dropped,

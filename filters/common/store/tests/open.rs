@@ -1,4 +1,4 @@
-//! Files that a store cannot be opened from, and what the operator is told.
+//! Files that a store cannot be opened from, and the messages for the operator.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn open(path: &Path) -> Result<Arc<dyn Store>, OpenError> {
     sqlite::open(path, options())
 }
 
-/// A store with some accounts in it, closed.
+/// A closed store with some accounts.
 fn filled() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("t.db");
@@ -92,7 +92,7 @@ fn a_second_opener_is_told_who_has_the_file() {
         message.contains("is in use by") && message.contains(&me),
         "{message}"
     );
-    // Looking at it is allowed, and so is opening it once the first has let go.
+    // Reading is allowed, and so is opening it once the first has released it.
     sqlite::open_read(&path).expect("a reader beside");
     first.close();
     assert!(open(&path).is_ok());
@@ -152,7 +152,7 @@ fn a_file_of_a_newer_version_is_left_alone() {
     );
 }
 
-/// Takes everything back that the migrations after this schema did, as if they had never been.
+/// Reverts all migrations after this schema.
 fn as_of_schema(path: &Path, schema: usize) {
     const STEPS: [&str; 6] = [
         include_str!("../src/migrations/001.sql"),
@@ -171,7 +171,7 @@ fn as_of_schema(path: &Path, schema: usize) {
     );
 }
 
-/// Takes everything back that a migration did.
+/// Reverts a migration.
 fn undo(path: &Path, last: &str, earlier: &[&str]) {
     let bare = |text: &str| {
         let lines = text.lines().filter(|line| !line.starts_with("--"));
@@ -279,7 +279,7 @@ fn a_damaged_file_is_refused_with_what_is_wrong() {
     assert!(bytes.len() > 20 * page, "the file has pages to lose");
     let mut garbage = bytes.clone();
     garbage[..100].fill(b'x');
-    //   what is in the file                what the operator is told
+    //   what is in the file                the message
     for (content, told) in [
         (&bytes[..bytes.len() - 10 * page], "is damaged"),
         (&bytes[..page], "is damaged"),
@@ -333,7 +333,7 @@ fn a_folder_that_is_not_there_is_named() {
     );
 }
 
-/// A process that ends without closing leaves its log; the next start has all of it.
+/// A process that exits without closing leaves its log; the next start has all of it.
 #[test]
 fn a_log_that_was_left_behind_is_taken_in() {
     let (_folder, path) = filled();

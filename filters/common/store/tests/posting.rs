@@ -1,4 +1,4 @@
-//! What the journal says and has not been posted yet: refused units, starts, and other nodes must not lose or double any of it.
+//! The journal's unposted tail: refused units, starts, and other nodes must neither lose nor double any of it.
 
 mod support;
 
@@ -17,7 +17,7 @@ use tollgate_store::{
     UsageRow, UsageTotal,
 };
 
-/// So many that nothing is posted but at an end and at a start.
+/// So many that records are posted only at a close and at a start.
 const NEVER: usize = 1 << 16;
 
 /// So few that every commit is posted.
@@ -34,7 +34,7 @@ fn open(folder: &Path, node: i64, post_records: usize) -> Arc<dyn Store> {
     open_as(folder, options)
 }
 
-/// Writes each part in a commit of its own.
+/// Writes each part in its own commit.
 fn write_each(store: &Arc<dyn Store>, parts: impl IntoIterator<Item = Part>) {
     for part in parts {
         write(store, [part]).expect("it is written");
@@ -50,7 +50,7 @@ fn killed(folder: &Path) -> tempfile::TempDir {
     copy
 }
 
-/// How many commits of the books have not been posted.
+/// Number of unposted commits.
 fn unposted(folder: &Path) -> i64 {
     let connection = Connection::open(folder.join("t.db")).expect("the file opens");
     let sql =
@@ -60,7 +60,7 @@ fn unposted(folder: &Path) -> i64 {
         .expect("a count")
 }
 
-// What happens at a time told by the operation's number, with the number of the account before the amount.
+// The record whose time is given by the operation's number, with the number of the account before the amount.
 
 fn grant(number: u8, account_number: u8, amount: i64) -> Part {
     Part::Ledger(LedgerPart::Credit {
@@ -133,7 +133,7 @@ fn usage() -> UsageRecord {
     }
 }
 
-/// All that a reader is told of the accounts, in an order that can be compared.
+/// All account data that a reader gets, in a comparable order.
 #[derive(Debug, PartialEq)]
 struct Seen {
     accounts: Vec<AccountRow>,
@@ -182,7 +182,7 @@ impl Seen {
         seen
     }
 
-    /// Free to spend and promised, by account.
+    /// Available and held, by account.
     fn balances(&self) -> Vec<(i64, i64)> {
         let rows = self.accounts.iter();
         rows.map(|row| (row.available.get(), row.held.get()))
@@ -195,7 +195,7 @@ impl Seen {
     }
 }
 
-/// Every account has what its entries add up to, and what is posted is what the journal says.
+/// Every account has the sum of its entries, and what is posted matches the journal.
 fn assert_adds_up(reader: &dyn Read) {
     let view = reader.snapshot().expect("a view");
     let mut entries = Vec::new();
@@ -237,7 +237,7 @@ fn a_refused_unit_leaves_a_posted_hold_open() {
             let refused = write(&store, [end.clone(), new_account(1)]);
             assert_eq!(refused, Err(Refusal::AccountExists(account(1))));
             assert_eq!(Seen::by(&*store).open(), [10, 11]);
-            // With the next thing that is posted, and with the end of another hold.
+            // With the next posting, and with the end of another hold.
             for part in [grant(2, 1, 5), settle(11, 1, 2, 2)] {
                 write(&store, [part]).expect("it is written");
                 assert!(Seen::by(&*store).open().contains(&10));
@@ -290,7 +290,7 @@ fn a_unit_refused_after_its_hold_may_begin_it_again() {
     }
 }
 
-/// The answers to units that are written in one commit.
+/// The results of units that are written in one commit.
 fn write_together<const N: usize>(
     store: &Arc<dyn Store>,
     units: [Vec<Part>; N],

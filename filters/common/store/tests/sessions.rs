@@ -1,4 +1,4 @@
-//! Sessions, and what is only written while they last.
+//! Sessions, and data that is written only while they last.
 
 mod support;
 

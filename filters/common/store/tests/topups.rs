@@ -1,4 +1,4 @@
-//! Purchases of credits, notices about them, and statements.
+//! Credit purchases, their notifications, and statements.
 
 mod support;
 
@@ -112,7 +112,7 @@ fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
     write(&store, [ring.clone()]).expect("rings");
     let seen = due(0).pop().expect("news is due at once");
     assert_eq!((seen.notifications, seen.acknowledged), (1, 0));
-    // Somebody rings while the first ring is looked at.
+    // A notification arrives while the previous one is being reconciled.
     write(&store, [ring]).expect("rings");
     let heard = TopUpRow {
         version: 1,

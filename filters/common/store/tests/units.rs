@@ -183,7 +183,7 @@ fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
     }
 }
 
-/// The store itself stands against every second hold, second end, and end beside an end, in whichever commits they come.
+/// The store itself refuses every second hold, second end, and end beside an end, in any distribution over commits.
 #[test]
 fn an_operation_is_held_once_and_ends_once() {
     let release = |number| {
@@ -455,7 +455,7 @@ fn usage_adds_up_by_day_and_model_and_lines_tell_what_moved_a_balance() {
         1
     );
 
-    // An upstream may claim anything; what it claimed must not stand in the way of the rest.
+    // An upstream may report anything; what it reported must not block the other units.
     for number in [30, 31] {
         let absurd = LedgerPart::Charge {
             operation: operation(number),
@@ -527,7 +527,7 @@ fn a_backup_made_beside_a_busy_writer_is_the_state_of_one_commit() {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for number in 1..=250 {
-                // Both accounts in one unit: a copy that has one and not the other is of no commit.
+                // Both accounts in one unit: a copy with only one of them matches no commit.
                 write(&store, [grant(number, 1, 1), second_grant(number)]).expect("grants");
             }
         });

@@ -1,4 +1,4 @@
-//! What an account has used, read by day and request by request.
+//! Usage of an account, read by day and request by request.
 
 mod support;
 
@@ -19,7 +19,7 @@ const DAY: i64 = 86_400_000_000;
 const MINE: AccountId = AccountId::from_bytes([1; 16]);
 const THEIRS: AccountId = AccountId::from_bytes([2; 16]);
 
-/// One request: what differs from the next one.
+/// One request: the fields that differ between requests.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     at: i64,
@@ -38,7 +38,7 @@ impl Books {
     fn open() -> Books {
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options {
-            // So few that what is read is partly posted and partly not.
+            // So few that some of the data read is posted and some is not.
             post_records: 5,
             ..options()
         };
@@ -261,11 +261,11 @@ fn commits() -> impl Strategy<Value = Vec<Vec<Request>>> {
         "small" => at(time, "small", key),
         _ => at(time, "large", key),
     });
-    // As many as a posting has, some more and some less: times overlap from one to the next, and in no order.
+    // As many as a posting has, some more and some fewer: times overlap between postings, in no order.
     prop::collection::vec(prop::collection::vec(request, 1..9), 1..12)
 }
 
-/// A choice among the requests of an account, with the pages it is read in.
+/// A filter on an account's requests, with the pages it is read in.
 fn choice() -> impl Strategy<Value = RequestsWanted> {
     let model = prop::option::of(Just(Arc::from("small")));
     let credential = prop::option::of((1u8..3).prop_map(key));
@@ -289,8 +289,8 @@ fn place_of(row: &UsageRow) -> (i64, OperationId) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Several requests of one instant included: whoever follows the links sees each request once, in both directions, whatever of
-    /// them is posted.
+    /// Including several requests of one instant: following the links yields each request once, in both directions, whatever of them is
+    /// posted.
     #[test]
     fn pages_in_either_direction_leave_nothing_out(commits in commits(), wanted in choice()) {
         let mut books = Books::open();
@@ -323,7 +323,7 @@ proptest! {
             older.extend(rows.iter().map(place_of));
         }
         prop_assert_eq!(&older, &all);
-        // From before the first one: what a page of no requests would link to.
+        // Before the first one: the link of an empty page.
         let mut place = Place::NewerThan(RequestMark { at: -1, operation: operation(0) });
         let mut newer = Vec::new();
         loop {

@@ -43,10 +43,10 @@ pub enum BackupError {
     },
 }
 
-/// Writes a copy of the store at `path` to the new file `to`, while a gateway serves from it or with none.
+/// Writes a consistent copy of the store at `path` to the new file `to`, with or without a running gateway.
 ///
-/// The copy is the state of one commit. Until it is complete and on the disk it stands under another name (`to` and `.part`). It is
-/// for its owner's eyes only, as the store is. Opened by a gateway it gives back what was held when it was made.
+/// The copy is the state of one commit. Until it is complete and synced it has a temporary name (`to` and `.part`). Only its owner can read
+/// it, as with the store. A gateway that opens it releases the holds that were open when it was made.
 pub fn backup(path: &Path, to: &Path) -> Result<(), BackupError> {
     if to.exists() {
         return Err(BackupError::Exists {
@@ -83,7 +83,7 @@ pub fn backup(path: &Path, to: &Path) -> Result<(), BackupError> {
         .map_err(failed)
 }
 
-/// Writes `text` to the new file `to`, for its owner alone, and waits until it is durable.
+/// Writes `text` to the new file `to`, readable only by its owner, and waits until it is durable.
 pub fn export(to: &Path, text: &[u8]) -> Result<(), BackupError> {
     if to.exists() {
         return Err(BackupError::Exists {
@@ -104,7 +104,7 @@ pub fn export(to: &Path, text: &[u8]) -> Result<(), BackupError> {
 
 fn copy(source: &Connection, to: &Path) -> rusqlite::Result<()> {
     let mut target = Connection::open(to)?;
-    // All pages in one step: one view of the source, which the log gives without stopping the writer.
+    // All pages in one step: one snapshot of the source, which the WAL provides without stopping the writer.
     rusqlite::backup::Backup::new(source, &mut target)?.step(-1)?;
     target.close().map_err(|(_, error)| error)
 }

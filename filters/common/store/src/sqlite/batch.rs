@@ -1,4 +1,4 @@
-//! One commit: units of work written in one transaction.
+//! Group commit: units of work written in one transaction.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub(crate) enum Trouble {
     Refused(Refusal),
     /// The engine cannot.
     Engine(rusqlite::Error),
-    /// A balance is not the one that was decided on.
+    /// A balance differs from the one that decisions were based on.
     Books(String),
     /// This run has lost the file.
     Stopped(Failure),
@@ -47,7 +47,7 @@ impl Trouble {
             problem,
         };
         match self {
-            // A balance that the journal does not lead to.
+            // A balance that does not follow from the journal.
             Trouble::Engine(error)
                 if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) =>
             {
@@ -61,10 +61,10 @@ impl Trouble {
     }
 }
 
-/// The answer to each unit of a batch, in its order.
+/// The result of each unit of a batch, in order.
 pub(crate) type Answers = Vec<Result<Receipt, Refusal>>;
 
-/// A run of the writer: what it needs beside the statements, and buffers that are kept from batch to batch.
+/// A run of the writer: its state beside the statements, and buffers that are reused between batches.
 pub(crate) struct Batch {
     node: i64,
     epoch: i64,
@@ -72,14 +72,14 @@ pub(crate) struct Batch {
     number: i64,
     /// Its hash, or that of the last seal of an earlier epoch.
     previous: [u8; 32],
-    /// Changes written by this run, for ids that nobody else makes.
+    /// Changes written by this run, for unique ids.
     changes: u32,
     packer: Packer,
     body: Vec<u8>,
     sums: Sums,
     moves: Vec<(AccountId, Move)>,
     unposted: Unposted,
-    /// Entries that were saved by folding, for the gauge.
+    /// Entries saved by coalescing, for the gauge.
     pub(crate) folded: u64,
     /// Entries of the last batch.
     pub(crate) entries: u64,
@@ -116,8 +116,8 @@ impl Batch {
         })
     }
 
-    /// Writes the units into the open transaction: their rows, and one row of the journal for all that they move. After an error the
-    /// transaction has to be taken back, and this run is over.
+    /// Writes the units into the open transaction: their rows, and one journal row for all their ledger parts. After an error the
+    /// transaction has to be rolled back, and this run is over.
     pub(crate) fn write(
         &mut self,
         connection: &Connection,
@@ -150,17 +150,17 @@ impl Batch {
         Ok(answers)
     }
 
-    /// Whether the journal has something that was not posted.
+    /// Whether the journal has unposted records.
     pub(crate) fn has_unposted(&self) -> bool {
         self.unposted.has_some()
     }
 
-    /// Whether enough has gathered to be posted; `now_us` is the time of a monotonic clock.
+    /// Whether enough records have accumulated to be posted; `now_us` is the time of a monotonic clock.
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
         self.unposted.is_due(now_us)
     }
 
-    /// Posts whatever has not been, in the open transaction.
+    /// Posts all unposted records, in the open transaction.
     pub(crate) fn post(&mut self, connection: &Connection) -> Result<(), Trouble> {
         self.unposted.post(connection)
     }
@@ -328,7 +328,7 @@ impl Batch {
         Ok(Receipt::default())
     }
 
-    /// A hold that is settled in this batch: only its operation is noted.
+    /// A hold that is settled in this batch: only its operation is recorded.
     fn begin(&mut self, parts: &[Part]) -> Result<Receipt, Trouble> {
         match parts {
             [Part::Ledger(LedgerPart::Hold { operation, .. })]
@@ -340,7 +340,7 @@ impl Batch {
         }
     }
 
-    /// A settlement whose hold is in this batch: one charge stands for both.
+    /// A settlement whose hold is in this batch: both become one charge.
     fn fold(&mut self, parts: &[Part]) -> Result<Receipt, Trouble> {
         if let [
             Part::Ledger(LedgerPart::Settle {
@@ -387,7 +387,8 @@ impl Batch {
         for moves in self.moves.chunk_by(|(one, _), (next, _)| one == next) {
             let mut sum = Move::default();
             for (_, moved) in moves {
-                // Wrapping, since the order of adding is not that of deciding; the sum is in range whatever its parts do.
+                // Wrapping, since the order of addition differs from that of the decisions; the sum is in range even if partial sums are
+                // not.
                 sum.available = sum.available.wrapping_add(moved.available);
                 sum.held = sum.held.wrapping_add(moved.held);
                 sum.at = sum.at.max(moved.at);
@@ -422,7 +423,7 @@ impl Batch {
         at: i64,
     ) -> Result<(), Trouble> {
         self.changes += 1;
-        // Sorted by time, and unlike any other: node, epoch and a count that this run uses once.
+        // Sorted by time, and unique: node, epoch and a counter of this run.
         let mut id = [0u8; 16];
         id[..6].copy_from_slice(&(at / 1000).to_be_bytes()[2..]);
         id[6..8].copy_from_slice(&self.node.to_be_bytes()[6..]);
@@ -435,7 +436,7 @@ impl Batch {
     }
 }
 
-/// A refusal when the error says that the key is taken.
+/// A refusal when the error is a key conflict.
 pub(crate) fn taken(error: rusqlite::Error, refusal: impl FnOnce() -> Refusal) -> Trouble {
     use rusqlite::ffi::{SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE};
     match error.sqlite_error().map(|error| error.extended_code) {

@@ -1,4 +1,4 @@
-//! Which operations were begun not long ago: each begins once.
+//! Recently started operations, for duplicate detection: each operation starts once.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,21 +10,21 @@ use super::failure::RowError;
 use super::journal;
 use crate::books::Body;
 
-/// Operations of which it is known that they were begun, at least; at most twice as many.
+/// Minimum number of operations remembered; at most twice as many.
 pub(crate) const SEEN_MIN: usize = 1 << 17;
 
-/// The last operations that were begun or have ended, in two generations: the older one is forgotten when the younger is full.
+/// The most recently started or finished operations, in two generations: the older one is dropped when the younger is full.
 #[derive(Default)]
 pub(crate) struct Begun {
     younger: HashSet<OperationId, BuildHasherDefault<TimeHasher>>,
     older: HashSet<OperationId, BuildHasherDefault<TimeHasher>>,
 }
 
-/// Puts operations of one moment beside each other in a table of megabytes: those that come now are looked for, and put, where the last
-/// ones are, in memory that the processor has at hand.
+/// A hash that keeps operations of the same time adjacent in a table of megabytes: current operations are searched and inserted next to the
+/// previous ones, in memory that is in the processor's cache.
 ///
-/// An id begins with its time, and what follows is random (RFC 9562, section 5.7). Those of 16 ms share 4096 places, and the next 16 ms
-/// have the places behind. Should more come, or the clock stand still, a table looks further, and is slower for it but no less right.
+/// An id starts with its time, and the rest is random (RFC 9562, section 5.7). Those of 16 ms share 4096 slots, and the next 16 ms have the
+/// following ones. With more operations, or a stopped clock, a table probes further, and is slower but still correct.
 #[derive(Clone, Copy, Default)]
 struct TimeHasher(u64);
 
@@ -33,11 +33,11 @@ impl Hasher for TimeHasher {
         let mut half = [0; 8];
         let (time, random) = bytes.split_at(bytes.len().min(8));
         half[..time.len()].copy_from_slice(time);
-        // 48 bits of milliseconds, of which the lowest 4 stay out.
+        // 48 bits of milliseconds, without the lowest 4.
         let time = u64::from_be_bytes(half) >> 20;
         half = [0; 8];
         half[..random.len().min(8)].copy_from_slice(&random[..random.len().min(8)]);
-        // A table takes the lowest bits for the place, and tells those of a place apart by the highest 7.
+        // A table uses the lowest bits for the slot, and distinguishes entries of a slot by the highest 7.
         let random = u64::from_be_bytes(half).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = (random & 0xfe00_0000_0000_0fff) | (time << 12 & 0x01ff_ffff_ffff_f000);
     }
@@ -59,7 +59,7 @@ impl Begun {
         while begun.older.len() < SEEN_MIN
             && let Some(row) = rows.next()?
         {
-            // One that cannot be read has nothing to say here; the audit tells.
+            // An unreadable one is skipped here; the audit reports it.
             if let Ok(body) = Body::read(row.get_ref(0)?.as_blob()?) {
                 let operations = body.records().flatten().map(|record| record.operation());
                 begun.older.extend(operations);
@@ -68,12 +68,12 @@ impl Begun {
         Ok(begun)
     }
 
-    /// Remembers an operation from now on; `false` when it was known.
+    /// Remembers an operation; `false` when it was known.
     pub(crate) fn insert(&mut self, operation: OperationId) -> bool {
         let is_known = self.older.contains(&operation);
         let is_new = self.younger.insert(operation) && !is_known;
         if self.younger.len() == SEEN_MIN {
-            // Emptied and filled again, not made anew: a table that grows is copied each time.
+            // Cleared and refilled, not reallocated: a growing table is copied each time.
             std::mem::swap(&mut self.older, &mut self.younger);
             self.younger.clear();
         }

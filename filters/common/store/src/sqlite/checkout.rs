@@ -64,7 +64,7 @@ pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), 
             subscription,
             at,
         } => {
-            // One whose owner has agreed does not run out before it is known what came of that.
+            // A checkout whose owner has agreed does not expire before the outcome is known.
             connection
                 .prepare_cached(
                     "UPDATE checkouts SET state = ?3, subscription_id = ?2, version = version + 1, updated_at = ?4

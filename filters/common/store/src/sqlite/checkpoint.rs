@@ -1,8 +1,8 @@
-//! The thread that moves the log into the main file, so that no commit has to.
+//! The checkpoint thread: moves the write-ahead log into the main file, so that commits do not have to.
 //!
-//! The log begins anew when nothing in it is left to be moved, and under load something always is. So when it has grown long the writer
-//! moves what came meanwhile, between two of its commits, and the next one begins anew. SQLite syncs the main file when nothing is left, so
-//! the writer waits for the disk to take what the thread has moved since that was last so: seconds of pages, or those of a long read.
+//! The log restarts only when all of it has been moved, and under load some of it never is. So when it has grown long, the writer moves the
+//! remainder between two of its commits, and the next commit restarts the log. SQLite syncs the main file when nothing is left, so the
+//! writer waits for the sync of what the thread has moved since the last restart: pages of a few seconds, or those of a long read.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,8 +21,8 @@ use crate::error::Failure;
 /// How often what has gathered is moved.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The log's size from which on it should begin anew. A sync over space that was written before is one write to the disk; where the file
-/// grows it is three, one behind the other.
+/// The log size from which it should be restarted. Syncing space that was written before is one write to the disk; where the file grows it
+/// is three in sequence.
 const LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// The handle of the thread.
@@ -32,7 +32,7 @@ pub(crate) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Starts the thread on a connection of its own.
+    /// Starts the thread with its own connection.
     pub(crate) fn start(
         shared: Arc<Shared>,
         connection: Connection,
@@ -79,14 +79,14 @@ fn run(
         if *stopped {
             break;
         }
-        // Even when there was nothing to commit: a process that has lost the file has no answers to give either.
+        // Also without anything to commit: a process that has lost the file must not answer either.
         fence.check(&mut epoch)?;
         let commits = shared.gauges.batch_size.count();
         if commits == seen {
             continue;
         }
         seen = commits;
-        // A failed sync of the main file says the same about the disk as one of the log.
+        // A failed sync of the main file means the same about the disk as one of the log.
         if let Some(log_bytes) = checkpoint(connection).map_err(stopped_by)? {
             shared.gauges.wal_bytes.store(log_bytes, Relaxed);
             shared.log_is_long.store(log_bytes > LOG_BYTES_MAX, Relaxed);
@@ -95,7 +95,8 @@ fn run(
     Ok(())
 }
 
-/// Moves what no reader keeps, without waiting for anybody. Gives the length of the log in bytes; none while another is at it.
+/// Moves what no reader needs, without waiting for any lock. Returns the length of the log in bytes; `None` while another checkpoint is
+/// running.
 pub(crate) fn checkpoint(connection: &Connection) -> rusqlite::Result<Option<u64>> {
     let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
     let frames = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
@@ -109,14 +110,14 @@ pub(crate) fn checkpoint(connection: &Connection) -> rusqlite::Result<Option<u64
     }
 }
 
-/// How long the thread waits for a lock of another program.
+/// How long the thread waits for another program's lock.
 pub(crate) const BUSY: Duration = Duration::from_millis(20);
 
 /// Opens the connection of the thread.
 pub(crate) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = super::file::open(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE, BUSY)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // The writer closes last, and knows whether the file is still this process's to write.
+    // The writer closes last, and knows whether the file still belongs to this process.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }
@@ -142,7 +143,7 @@ mod tests {
         let other = connect(&path).expect("a second connection");
         let log = |connection| checkpoint(connection).expect("a checkpoint");
         (0..50).for_each(|_| write());
-        // As if these were written while the thread was at it: it leaves them.
+        // As if these were written during the thread's checkpoint: it skips them.
         let reader = Connection::open(&path).expect("a third connection");
         reader
             .execute_batch("BEGIN; SELECT count(*) FROM t")

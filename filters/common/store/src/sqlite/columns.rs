@@ -1,4 +1,4 @@
-//! The columns of each table, and the values they are read as.
+//! The columns of each table, and the conversion of their values.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub(crate) fn each_row<T>(
     Ok(())
 }
 
-/// Hands over accounts with what was committed since they were posted to. `only` is the one that `which` asks for, if it asks for one.
-/// `view` has to be in a transaction: the two have to be read of one state.
+/// Visits accounts with everything committed since they were last posted. `only` is the account that `which` selects, if it selects one.
+/// `view` has to be in a transaction: both reads need the same snapshot.
 pub(crate) fn all_accounts(
     view: &Connection,
     only: Option<AccountId>,
@@ -103,7 +103,7 @@ fn price(row: &Row<'_>) -> Result<PriceRow, RowError> {
     })
 }
 
-/// The few distinct words that a column of many rows has, each kept once.
+/// The few distinct words of a column with many rows, each allocated once.
 #[derive(Default)]
 struct Words(Vec<Arc<str>>);
 
@@ -153,13 +153,13 @@ fn credential(row: &Row<'_>) -> Result<CredentialRow, RowError> {
             scopes: row.get(7)?,
             label: row.get(8)?,
             hint: row.get(9)?,
-            // No model at all is written as an empty text, which has no line.
+            // An empty list of models is stored as an empty text, which has no line.
             models: models.map(|models| models.lines().map(Arc::from).collect()),
             spending_cap: match row.get::<_, Option<i64>>(11)? {
                 None => None,
                 Some(max) => Some(SpendingCap {
                     max: Micros::new(max),
-                    // What was written before there were periods counts over all time.
+                    // Rows from before periods existed count over all time.
                     period: match row.get_ref(15)? {
                         ValueRef::Null => CapPeriod::Total,
                         _ => word(row, 15, "a cap's period", CapPeriod::from_code)?,
@@ -197,7 +197,7 @@ pub(crate) fn hold(row: &Row<'_>) -> Result<OpenHold, RowError> {
     })
 }
 
-/// Adds up what was used, by day and model.
+/// Sums usage by day and model.
 pub(crate) fn add(total: &mut UsageTotal, usage: &UsageRow) {
     total.requests += 1;
     total.prompt_tokens = total

@@ -1,8 +1,8 @@
-//! This process's own descriptor of a database file.
+//! This process's own file descriptor of a database file.
 //!
-//! SQLite's locks on the file are POSIX record locks, and the kernel drops all of them that a process has on a file as soon as the process
-//! closes any descriptor of it. So the process opens each database file at most once beside SQLite, shares that descriptor, and closes it
-//! when the last user of the file in this process is gone. Code that opens a connection of SQLite keeps a [`Descriptor`] from before until after.
+//! SQLite's locks on the file are POSIX record locks, and the kernel drops all of a process's locks on a file as soon as the process closes
+//! any descriptor of it. So the process opens each database file at most once beside SQLite, shares that descriptor, and closes it when the
+//! last user of the file in this process is gone. Code that opens an SQLite connection keeps a [`Descriptor`] from before until after.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -17,7 +17,7 @@ use super::name::FileId;
 static OPEN: Mutex<BTreeMap<FileId, Shared>> = Mutex::new(BTreeMap::new());
 
 struct Shared {
-    /// One, and those that were handed over or opened in a race.
+    /// One, and those that were received from another process or opened in a race.
     files: Vec<File>,
     users: usize,
     locked: bool,
@@ -36,7 +36,7 @@ impl Descriptor {
     /// Opens the file at `path`, or shares it where this process has it open.
     pub(crate) fn open(path: &Path) -> io::Result<Descriptor> {
         let mut open = lock();
-        // Looked at by name first: to open it and find that it is open already would mean to close it again.
+        // Checked by name first: opening a file that is already open would mean closing it again.
         let known = FileId::of(&fs::metadata(path)?);
         if let Some(shared) = open.get_mut(&known) {
             shared.users += 1;
@@ -71,7 +71,7 @@ impl Descriptor {
         self.id
     }
 
-    /// Takes the exclusive lock on the file, which is that of every name it has.
+    /// Takes the exclusive lock on the file, which applies to every name of it.
     pub(crate) fn try_lock(&self) -> Result<(), TryLockError> {
         self.with(|shared| {
             if shared.locked {
@@ -94,7 +94,7 @@ impl Descriptor {
         });
     }
 
-    /// The locked file, for another process. This one has no lock any more, and the lock is not free.
+    /// The locked file, for another process. This process gives up the lock, and the lock is never free in between.
     pub(crate) fn hand_over(&self) -> io::Result<File> {
         self.with(|shared| {
             shared.locked = false;
@@ -102,7 +102,7 @@ impl Descriptor {
         })
     }
 
-    /// The `user_version` in the file itself, whatever a log beside it says; zero of a file that is too short to be a database.
+    /// The `user_version` in the file itself, independent of any log; zero for a file that is too short to be a database.
     pub(crate) fn user_version(&self) -> io::Result<i64> {
         let mut bytes = [0; 4];
         let read = self.with(|shared| shared.files[0].read_exact_at(&mut bytes, USER_VERSION_AT));
@@ -126,7 +126,7 @@ impl Drop for Descriptor {
         if let Some(shared) = open.get_mut(&self.id) {
             shared.users -= 1;
             if shared.users == 0 {
-                // Closed under the mutex: no other thread opens the file anew before that.
+                // Closed under the mutex: no other thread reopens the file before that.
                 open.remove(&self.id);
             }
         }

@@ -71,7 +71,7 @@ pub(crate) enum RowError {
         what: &'static str,
         value: String,
     },
-    /// What is wrong, as a sentence without its end.
+    /// The cause, as a sentence without its full stop.
     Damaged(String),
 }
 

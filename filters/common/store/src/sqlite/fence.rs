@@ -1,12 +1,12 @@
-//! The fence: a commit is refused when the node has a newer epoch than the one that this process opened the store with.
+//! Fencing: a commit is refused when the node has a newer epoch than the one that this process opened the store with.
 //!
-//! Three looks at each commit, each for what the others cannot see:
+//! Three checks at each commit, each for a case that the others cannot detect:
 //!
-//! - the row of the node, read in the transaction itself. `BEGIN IMMEDIATE` keeps other writers of the same log off until the commit, so
-//!   what it says holds for the commit: this is exact for every process that names the file by the same resolved name;
-//! - the epoch in the header of the file (`user_version`), read past SQLite. A process that came through another name has a log of its own,
-//!   and its rows cannot be seen; what it has moved into the file can;
-//! - whether the name still leads to the file. Commits to a file that was moved away or replaced are lost with it.
+//! - the row of the node, read in the transaction itself. `BEGIN IMMEDIATE` excludes other writers of the same log until the commit, so its
+//!   value is valid for the commit: this is exact for every process that opened the file by the same resolved name;
+//! - the epoch in the header of the file (`user_version`), read past SQLite. A process that opened another name has its own log, whose rows
+//!   are invisible; what it has checkpointed into the file is not;
+//! - whether the name still refers to the file. Commits to a file that was moved away or replaced are lost with it.
 
 use std::fs;
 use std::io;
@@ -23,7 +23,7 @@ use super::failure::failure;
 use super::name::FileId;
 use crate::error::{Failure, FailureKind};
 
-/// Reads the epoch that a commit is held against.
+/// Reads the epoch that a commit is checked against.
 const EPOCH: &str = "SELECT epoch, name FROM nodes WHERE id = ?1";
 
 /// One run's place before the fence.
@@ -32,7 +32,7 @@ pub(crate) struct Fence {
     file: Descriptor,
     node: i64,
     epoch: i64,
-    /// The epoch in the header of the file before this run had moved its own there.
+    /// The epoch in the header of the file before this run checkpointed its own.
     header_before: i64,
     /// Whether the header has been seen with the epoch of this run.
     header_seen: AtomicBool,
@@ -41,7 +41,7 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    /// The fence before a run of `node` that is about to raise its epoch in the file at `path`.
+    /// The fence before a run of `node` that is about to increment its epoch in the file at `path`.
     pub(crate) fn new(path: &Path, node: i64) -> io::Result<Fence> {
         let file = Descriptor::open(path)?;
         let header_before = file.user_version()?;
@@ -57,7 +57,7 @@ impl Fence {
         })
     }
 
-    /// The same for a run that has raised its epoch. Without `enabled` nothing is checked.
+    /// The same for a run that has incremented its epoch. Without `enabled` nothing is checked.
     pub(crate) fn with_epoch(self, epoch: i64, enabled: bool) -> Arc<Fence> {
         Arc::new(Fence {
             epoch,
@@ -74,7 +74,7 @@ impl Fence {
         connection.prepare(EPOCH)
     }
 
-    /// Makes sure that this run still has the file; with `epoch` prepared on the connection that is about to write, in its transaction.
+    /// Verifies that this run still owns the file; with `epoch` prepared on the writing connection, in its transaction.
     pub(crate) fn check(&self, epoch: &mut Statement<'_>) -> Result<(), Failure> {
         if !self.enabled {
             return Ok(());
@@ -83,7 +83,7 @@ impl Fence {
         let found = epoch
             .query_row([self.node], |row| {
                 let epoch = row.get(0)?;
-                // Read only where it is needed: a commit costs no allocation here.
+                // Read only where needed, so that a commit allocates nothing here.
                 let name = (epoch != self.epoch).then(|| row.get::<_, String>(1));
                 Ok((epoch, name.transpose()?))
             })
@@ -96,7 +96,7 @@ impl Fence {
         }
     }
 
-    /// Whether the name still leads to the file that was opened.
+    /// Whether the name still refers to the opened file.
     fn check_name(&self) -> Result<(), Failure> {
         let path = self.path.display();
         let replaced = |what: &str| Failure {
@@ -126,7 +126,7 @@ impl Fence {
         }
     }
 
-    /// Whether the header has the epoch of this run, or what stood there before it.
+    /// Whether the header has the epoch of this run, or the previous one.
     fn check_header(&self) -> Result<(), Failure> {
         let found = self
             .file
@@ -136,7 +136,7 @@ impl Fence {
             self.header_seen.store(true, Relaxed);
             return Ok(());
         }
-        // Until the log is moved into the file for the first time, which a reader may put off.
+        // Until the first checkpoint of the log into the file, which a reader may delay.
         if found == self.header_before && !self.header_seen.load(Relaxed) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The database file: making it, checking it, connecting to it.
+//! The database file: creation, checks, connections.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::error::OpenError;
 use crate::rows::RootSecret;
 use crate::schema::{Dialect, SCHEMA};
 
-/// SQLite's words for the schema. Tables in the order of their key hold each row once; STRICT refuses a value of another type.
+/// SQLite's keywords for the schema. WITHOUT ROWID tables store each row once; STRICT refuses a value of another type.
 const DIALECT: Dialect = Dialect {
     int: "INTEGER",
     bin: "BLOB",
@@ -20,10 +20,10 @@ const DIALECT: Dialect = Dialect {
     keyed: "STRICT, WITHOUT ROWID",
 };
 
-/// `tlgt`: tells a store from a database of some other program.
+/// `tlgt`: distinguishes a store from a database of another program.
 const APPLICATION_ID: i64 = 0x746c_6774;
 
-/// Makes sure that there is a file at `path`: a store is made where there is none. The caller has the lock.
+/// Verifies that there is a file at `path`, and creates a store where there is none. The caller has the lock.
 pub(crate) fn provide(path: &Path, options: &Options) -> Result<(), OpenError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.len() == 0 => Err(OpenError::Damaged {
@@ -31,7 +31,7 @@ pub(crate) fn provide(path: &Path, options: &Options) -> Result<(), OpenError> {
             problem: String::from("is empty, which a store never is"),
         }),
         Ok(_) => Ok(()),
-        // Put in place of the link, the store would not be where the link says.
+        // Created in place of the link, the store would not be at the link's target.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.is_symlink() => {
             create(path, options)
         }
@@ -43,7 +43,7 @@ pub(crate) fn provide(path: &Path, options: &Options) -> Result<(), OpenError> {
     }
 }
 
-/// Connects to the store at `path`, which is migrated when it has to be. The caller has the lock.
+/// Connects to the store at `path`, and migrates it if necessary. The caller has the lock.
 pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, OpenError> {
     let connection = open(
         path,
@@ -60,7 +60,7 @@ pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, Open
     Ok(connection)
 }
 
-/// Connects to the store at `path` to read it.
+/// Connects to the store at `path` for reading.
 pub(crate) fn connect_read(path: &Path) -> Result<Connection, OpenError> {
     if !path.exists() {
         return Err(OpenError::Missing {
@@ -100,7 +100,7 @@ pub(crate) fn root_secret(connection: &Connection, path: &Path) -> Result<RootSe
     })
 }
 
-/// Raises the epoch of the node for a new run: the runs before it are fenced off, and their holds are orphans.
+/// Increments the epoch of the node for a new run: earlier runs are fenced off, and their holds are orphans.
 pub(crate) fn raise_epoch(
     connection: &Connection,
     path: &Path,
@@ -119,8 +119,8 @@ pub(crate) fn raise_epoch_within(
 ) -> Result<i64, OpenError> {
     let (first, last) = super::journal::ids(options.node);
     let raise = || -> rusqlite::Result<i64> {
-        // Greater than each epoch that the file knows of, and not only the node's row: a run through another name of the file may have
-        // moved its header there, or its journal, and not its row.
+        // Greater than every epoch in the file, and not only the node's row: a run through another name of the file may have checkpointed
+        // its header or its journal there, and not its row.
         let header: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let journal: Option<i64> = connection.query_row(
             "SELECT max(id) FROM journal WHERE id BETWEEN ?1 AND ?2",
@@ -148,7 +148,7 @@ pub(crate) fn raise_epoch_within(
     Ok(epoch)
 }
 
-/// Runs `act` in a transaction, which is rolled back after an error.
+/// Runs `act` in a transaction; an error rolls it back.
 pub(crate) fn in_transaction<T>(
     connection: &Connection,
     path: &Path,
@@ -163,7 +163,7 @@ pub(crate) fn in_transaction<T>(
         Ok(done)
     });
     if done.is_err() {
-        // The engine may have rolled back by itself already.
+        // The engine may have rolled back already.
         let _ = connection.execute_batch("ROLLBACK");
     }
     done
@@ -176,7 +176,7 @@ pub(crate) fn open(path: &Path, access: OpenFlags, busy: Duration) -> rusqlite::
     Ok(connection)
 }
 
-/// What the connection that writes is set to.
+/// Settings of the writing connection.
 fn settings(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
     let synchronous = match options.durability {
         Durability::Power => "FULL",
@@ -184,7 +184,7 @@ fn settings(connection: &Connection, options: &Options) -> rusqlite::Result<()> 
     };
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", synchronous)?;
-    // A checkpoint inside a commit would make everybody in that commit wait for it: a thread of its own does nearly all of it.
+    // A checkpoint inside a commit would delay all of that commit's callers: a dedicated thread does nearly all of it.
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "cell_size_check", true)?;
@@ -196,7 +196,7 @@ fn settings(connection: &Connection, options: &Options) -> rusqlite::Result<()> 
     Ok(())
 }
 
-/// Makes a store under another name and puts it in place when it is complete: at `path` there is either nothing or a whole store.
+/// Creates a store under a temporary name and renames it when it is complete: at `path` there is either nothing or a whole store.
 fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
     let unfinished = beside(path, ".new");
     let failed = |action, path: &Path| {
@@ -213,7 +213,7 @@ fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
         }
         _ => {}
     }
-    // Made first, and by the standard library, whose error says what is wrong with the folder.
+    // Created first, and by the standard library, whose error names the problem with the folder.
     private_file(&unfinished).map_err(failed("create", &unfinished))?;
     let fill = || -> rusqlite::Result<()> {
         let connection = Connection::open(&unfinished)?;
@@ -232,10 +232,10 @@ fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
     sync_folder(path).map_err(failed("sync the folder of", path))
 }
 
-/// The schema from which on the books are a journal.
+/// The schema from which on the ledger is a journal.
 const JOURNAL: i64 = 5;
 
-/// Makes sure that nothing was booked before there was a journal.
+/// Verifies that nothing was booked before the journal existed.
 fn take_over(connection: &Connection, found: i64, path: &Path) -> Result<(), OpenError> {
     let has_entries = || {
         connection
@@ -250,7 +250,7 @@ fn take_over(connection: &Connection, found: i64, path: &Path) -> Result<(), Ope
     Ok(())
 }
 
-/// Runs the steps that are missing, in one transaction.
+/// Runs the missing migrations, in one transaction.
 fn migrate(connection: &Connection, from: i64) -> rusqlite::Result<()> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let steps = || -> rusqlite::Result<()> {
@@ -268,7 +268,7 @@ fn migrate(connection: &Connection, from: i64) -> rusqlite::Result<()> {
     })
 }
 
-/// The number of the schema in the file, if this version knows it.
+/// The schema version of the file, if this version knows it.
 fn schema(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
     let failed = |error| open_error(path, "read", error);
     let application: i64 = connection
@@ -307,7 +307,7 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Makes the file at `path`, for its owner only: it holds digests of secrets.
+/// Creates the file at `path`, accessible only by its owner: it holds digests of secrets.
 pub(crate) fn private_file(path: &Path) -> std::io::Result<File> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);

@@ -1,4 +1,4 @@
-//! Holds that are settled in the commit they begin in.
+//! Coalescing of holds that are settled in the commit they start in.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -9,18 +9,18 @@ use crate::books::LedgerPart;
 use crate::queue::Item;
 use crate::unit::Part;
 
-/// What is to be done with a unit, seen together with the others of its batch.
+/// How to write a unit, considering the others of its batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Its parts are written one after the other.
+    /// Its parts are written in sequence.
     Apply,
-    /// A hold that is settled in the same batch: the two are one charge, written by the settlement.
+    /// A hold that is settled in the same batch: both become one charge, written by the settlement.
     Folded,
     /// A settlement whose hold is unit `hold` of the same batch.
     Folding { hold: usize },
 }
 
-/// Looks for holds that are settled in the batch they begin in. Empty when there is none: every unit is then applied.
+/// Finds holds that are settled in the batch they start in. Empty when there is none: every unit is then applied.
 pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
     let mut holds = Holds::default();
     let mut steps = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
                 amount,
                 ..
             } => {
-                // A second hold of one operation will be refused, and the first is then written as itself.
+                // A second hold of one operation will be refused, and the first is then written unchanged.
                 holds
                     .entry(operation)
                     .and_modify(|first| *first = None)
@@ -64,10 +64,10 @@ pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
     steps
 }
 
-/// The holds of a batch that have not met their end: which unit, whose credit and how much.
+/// The unresolved holds of a batch: unit, account and amount.
 type Holds = HashMap<OperationId, Option<(usize, AccountId, Micros)>, BuildHasherDefault<IdHasher>>;
 
-/// Takes the hold that this end belongs to out of the map, so that a second end finds none.
+/// Removes the hold that this settlement or release belongs to from the map, so that a second one finds none.
 fn meets(
     holds: &mut Holds,
     operation: OperationId,

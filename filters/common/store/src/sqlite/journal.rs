@@ -1,4 +1,4 @@
-//! Rows of the journal, and what has not been posted of them.
+//! Rows of the journal, and its unposted tail.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::failure::RowError;
 use crate::books::{Body, Broken, Entry, LedgerPart, Record, Seal};
 use crate::rows::OpenHold;
 
-/// Where the numbers stand in an id: seven bits of node, twenty-two of run, thirty-four of commit.
+/// The layout of an id: seven bits of node, twenty-two of run, thirty-four of commit.
 const NODE: u32 = 56;
 const EPOCH: u32 = 34;
 
@@ -28,7 +28,7 @@ pub(crate) fn id(node: i64, epoch: i64, number: i64) -> i64 {
     node << NODE | epoch << EPOCH | number
 }
 
-/// The smallest id of a node, and its greatest.
+/// The smallest and the greatest id of a node.
 pub(crate) fn ids(node: i64) -> (i64, i64) {
     (node << NODE, node << NODE | ((1 << NODE) - 1))
 }
@@ -44,7 +44,7 @@ pub(crate) const INSERT: &str = "INSERT INTO journal (id, entries, sum_avail, su
 pub(crate) const ALL: &str =
     "SELECT body, id, entries, sum_avail, sum_held, prev, hash, at FROM journal ORDER BY id";
 
-/// Every node's rows after the last one that it has posted. The order is that of the ids, said so that nothing is sorted.
+/// Every node's rows after its last posted one. They are in the order of the ids; the clause says so to avoid a sort.
 pub(crate) const TAIL: &str = "SELECT j.body, j.id FROM nodes n JOIN journal j
      ON j.id BETWEEN max(n.posted + 1, n.id << 56) AND (n.id << 56 | 72057594037927935) ORDER BY n.id, j.id";
 
@@ -75,10 +75,10 @@ pub(crate) fn broken(id: i64) -> impl Fn(Broken) -> RowError {
     }
 }
 
-/// Is told each body, with the id of its row.
+/// Receives each body, with the id of its row.
 pub(crate) type EachBody<'a> = dyn FnMut(i64, &[u8]) -> Result<(), RowError> + 'a;
 
-/// Hands over the bodies that a query finds, whose first columns are body and id.
+/// Visits the bodies that a query selects, whose first columns are body and id.
 pub(crate) fn each_body(
     connection: &Connection,
     sql: &str,
@@ -107,7 +107,7 @@ fn each_record(
     })
 }
 
-/// Hands over every record that has not been posted, in the order of the commits, with the id of its row.
+/// Visits every unposted record, in commit order, with the id of its row.
 pub(crate) fn unposted(
     connection: &Connection,
     each: &mut dyn FnMut(i64, Record<'_>) -> Result<(), Broken>,
@@ -115,7 +115,7 @@ pub(crate) fn unposted(
     each_record(connection, TAIL, [], each)
 }
 
-/// Hands over every record that has been posted.
+/// Visits every posted record.
 pub(crate) fn posted(
     connection: &Connection,
     each: &mut dyn FnMut(Record<'_>) -> Result<(), Broken>,
@@ -123,7 +123,7 @@ pub(crate) fn posted(
     each_record(connection, POSTED, [], &mut |_, record| each(record))
 }
 
-/// Every part about one operation. Walks the whole journal: for a person who asks, not for a request.
+/// Every part of one operation. Scans the whole journal: for an operator's query, not for a request.
 pub(crate) fn of_operation(
     connection: &Connection,
     operation: OperationId,
@@ -154,14 +154,14 @@ pub(crate) struct Move {
 
 impl Move {
     pub(crate) fn add(&mut self, entry: &Entry) {
-        // The order of adding is not that of deciding; the sum is in range whatever its parts do.
+        // The order of addition differs from that of the decisions; the sum is in range even if partial sums are not.
         self.available = self.available.wrapping_add(entry.d_available.get());
         self.held = self.held.wrapping_add(entry.d_held.get());
         self.at = self.at.max(entry.at);
     }
 }
 
-/// What has not been posted to one account, or to any.
+/// The unposted changes of one account, or of all.
 pub(crate) fn moves(
     connection: &Connection,
     only: Option<AccountId>,
@@ -257,7 +257,7 @@ mod tests {
         let path = folder.path().join("t.db");
         file::provide(&path, &options).expect("a store");
         let connection = file::connect(&path, &options).expect("it opens");
-        //   the query    how it comes to its rows
+        //   the query    its query plan
         for (sql, way) in [
             (TAIL, "SEARCH j USING INTEGER PRIMARY KEY"),
             (POSTED, "SEARCH j USING INTEGER PRIMARY KEY"),

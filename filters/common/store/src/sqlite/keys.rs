@@ -107,11 +107,11 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
     Ok(())
 }
 
-/// What stands under a key that somebody asks for.
+/// The state of a requested key.
 struct Earlier {
     same: bool,
     answered: bool,
-    /// A request has it, and its claim has not run out.
+    /// Claimed by a request, and the claim has not expired.
     claimed: bool,
     expired: bool,
 }
@@ -120,7 +120,7 @@ impl Earlier {
     /// Why the key is not free; `None` when it is.
     fn stands(&self) -> Option<KeyUse> {
         match self {
-            // Whoever is under way keeps the key whatever the wall clock says.
+            // A running request keeps the key whatever the wall clock says.
             Earlier {
                 expired: true,
                 answered,

@@ -1,4 +1,4 @@
-//! The lock that keeps a second gateway off the file.
+//! The file lock that excludes a second gateway.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -10,11 +10,11 @@ use crate::error::OpenError;
 
 /// Exclusive locks on the database file itself and on the file `PATH.lock`, which names the process that has them.
 ///
-/// The first is that of the file, whatever name it is opened by. The second is there before the database is, says who has it, and is the
-/// one that releases before this one take. Both are those of flock(2): SQLite's own locks are of another kind and do not meet them.
+/// The first covers the file under every name. The second exists before the database does, names its holder, and is the one that earlier
+/// releases take. Both are flock(2) locks: SQLite's own locks are of another kind and do not conflict with them.
 ///
-/// The locks belong to the open files, not to the process: passed to another process over a socket they stay taken, with no moment
-/// between in which a third one could have them. That is how an upgrade hands the store over ([`Lock::from_files`]).
+/// The locks belong to the open files, not to the process: passed to another process over a socket they remain held, with no moment in
+/// which a third process could take them. This is how an upgrade hands over the store ([`Lock::from_files`]).
 #[derive(Debug)]
 pub struct Lock {
     /// None where the lock is disabled.
@@ -29,7 +29,7 @@ struct Held {
 }
 
 impl Lock {
-    /// Takes the lock of the store at `path`, or says which process has it.
+    /// Takes the lock of the store at `path`, or reports which process has it.
     pub fn acquire(path: &Path) -> Result<Lock, OpenError> {
         let path = name::resolve(path);
         let lock_path = lock_path(&path);
@@ -71,12 +71,12 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Extends the lock to the database file, if there is one by now.
+    /// Extends the lock to the database file, if it exists by now.
     pub(crate) fn cover(&mut self, path: &Path) -> Result<(), OpenError> {
         let Some(held) = self.held.as_mut().filter(|held| held.database.is_none()) else {
             return Ok(());
         };
-        // Before the lock is tried, since it is the cause: a process that has the file through its other name is in the wrong too.
+        // Before the lock is tried, since it is the cause: a process that has opened the file by its other name is misconfigured too.
         name::check_links(path)?;
         let failed = |action| {
             move |source| OpenError::File {
@@ -103,7 +103,7 @@ impl Lock {
         Ok(())
     }
 
-    /// A lock that another process had and has handed over with its open files.
+    /// A lock received from another process with its open files.
     pub fn from_files([named, database]: [File; 2]) -> std::io::Result<Lock> {
         let database = Some(Descriptor::from_file(database, true)?);
         Ok(Lock {
@@ -111,7 +111,7 @@ impl Lock {
         })
     }
 
-    /// The open files, to be handed over; none of a lock without a database. The store must have been closed.
+    /// The open files, for the handover; `None` for a lock without a database. The store must have been closed.
     pub fn into_files(mut self) -> std::io::Result<Option<[File; 2]>> {
         let Some(Held {
             named,
@@ -124,7 +124,7 @@ impl Lock {
         Ok(Some([named, file]))
     }
 
-    /// A lock that excludes no other process, as on a file system without locks: for tests of the fence behind it.
+    /// A lock that excludes no other process, as on a file system without locks: for tests of the fencing behind it.
     #[doc(hidden)]
     pub fn disabled() -> Lock {
         Lock { held: None }
@@ -133,7 +133,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing would not do: a reader of this process may share the descriptor.
+        // Closing is not sufficient: a reader of this process may share the descriptor.
         if let Some(Held {
             database: Some(database),
             ..
@@ -150,7 +150,7 @@ fn lock_path(path: &Path) -> PathBuf {
 
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
-    // A process that has just taken the lock may not have written its number yet.
+    // A process that has just taken the lock may not have written its process id yet.
     let _ = file.read_to_string(&mut text);
     match text.trim().parse::<u32>() {
         Ok(process) => format!("process {process}"),

@@ -154,7 +154,7 @@ impl ReadMandates for Reader {
     }
 
     fn mandates_due(&self, now: i64, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
-        // Two halves, each by an index of its own, as with purchases of credits.
+        // Two halves, each by its own index, as with credit purchases.
         let limit = rows_max(limit);
         let mut found = self.some_mandates(
             "WHERE rings > heard ORDER BY updated_at LIMIT ?1",

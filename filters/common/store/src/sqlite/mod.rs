@@ -1,14 +1,14 @@
-//! The embedded store: one SQLite file beside its log and its lock.
+//! The embedded store: one SQLite file with its log and its lock.
 //!
-//! One thread owns the writing connection and commits in groups: it takes whatever waits, writes it in one transaction, and while
-//! the disk syncs the next group gathers. There is no timer; the sync is the window. A second thread moves the log into the main
-//! file. Reads use connections of their own.
+//! One thread owns the writing connection and uses group commit: it takes all waiting units, writes them in one transaction, and while the
+//! disk syncs the next group accumulates. There is no timer; the sync is the window. A second thread checkpoints the log into the main
+//! file. Reads use their own connections.
 //!
-//! The books are a journal: one row a commit, with all that it moves packed into one value, sealed and chained to the row before. That is
-//! what a request costs. Balances, open holds and what owners see are made from the journal now and then (*posted*), at some rows an account
-//! and not at one a request; whoever reads them adds what the journal says since. The writer keeps open holds, the last hundred thousand
-//! operations and the balances on their way in memory, and refuses there what must not be: a second beginning or end of an operation, a
-//! balance below its limit.
+//! The ledger is a write-ahead journal: one row per commit, with all its records packed into one value, sealed and chained to the previous
+//! row. That is the cost of a request. Balances, open holds and what owners see are derived from the journal from time to time (*posted*),
+//! at some rows per account instead of one per request; readers add the journal's unposted tail. The writer keeps open holds, the last
+//! hundred thousand operations and the unposted balances in memory, and refuses there what would violate an invariant: a second start or
+//! end of an operation, a balance below its limit.
 
 mod backup;
 mod batch;
@@ -77,10 +77,10 @@ pub use self::repost::repost;
 /// What a commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Loss of power: every commit is synced to the disk.
+    /// Power loss: every commit is synced to the disk.
     #[default]
     Power,
-    /// The end of the process in any way, but not loss of power or of the operating system.
+    /// Any termination of the process, but not loss of power or an operating system crash.
     Process,
 }
 
@@ -94,34 +94,33 @@ pub struct Options {
     pub node_name: String,
     /// Units in one commit at most.
     pub batch_max: usize,
-    /// Units in the queue at most; beginnings are refused from three quarters of it on.
+    /// Maximum number of units in the queue; new operations are refused from three quarters of it on.
     pub queue_max: usize,
-    /// Records of the journal from which on they are posted however many accounts they are of, those of few accounts sooner: what readers
-    /// add up, and what a start replays.
+    /// Number of journal records from which on they are posted for any number of accounts, and for few accounts sooner: it bounds what
+    /// readers add up, and what a start replays.
     pub post_records: usize,
-    /// How long to wait for a lock that another program holds on the file.
+    /// How long to wait for another program's lock on the file.
     pub busy_timeout: Duration,
-    /// The most pages of 4096 bytes that the file may have; beyond, the store stops as it does when the disk is full. `None` for
-    /// as many as fit.
+    /// The maximum size of the file in pages of 4096 bytes; beyond it the store stops as on a full disk. `None` for no limit.
     pub pages_max: Option<u32>,
     /// The time of opening, in Unix microseconds.
     pub now: i64,
-    /// 32 random bytes, kept as the root secret if the store is new.
+    /// 32 random bytes, stored as the root secret if the store is new.
     pub random: RootSecret,
-    /// A clock that never goes back, in microseconds, for the gauges.
+    /// A monotonic clock in microseconds, for the gauges.
     pub monotonic_us: Box<dyn Fn() -> u64 + Send>,
-    /// Called once when the store stops for good for any reason but [`Store::close`]; the process has to end with an error. The
-    /// call comes from a thread of the store and must not block.
+    /// Called once when the store stops for good for any reason but [`Store::close`]; the process has to exit with an error. The call is
+    /// made on a thread of the store and must not block.
     pub on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
-    /// The lock on the file, when another process handed it over; `None` to take it.
+    /// The lock on the file, when received from another process; `None` to take it.
     pub lock: Option<Lock>,
-    /// Whether commits check the node's epoch. They do, but in tests that make the books two writers have damaged.
+    /// Whether commits check the node's epoch. Always, except in tests that need a ledger damaged by two writers.
     #[doc(hidden)]
     pub fenced: bool,
 }
 
 impl Options {
-    /// The defaults: durable against loss of power, node 1, commits of up to 1024 units, a queue of 16,384.
+    /// The defaults: durable against power loss, node 1, commits of up to 1024 units, a queue of 16,384.
     pub fn new(now: i64, random: RootSecret) -> Options {
         Options {
             durability: Durability::Power,
@@ -142,7 +141,7 @@ impl Options {
     }
 }
 
-/// Opens the store at `path`, or makes it, and takes it for this process.
+/// Opens the store at `path`, or creates it, with exclusive ownership.
 pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
     let path = &resolve(path);
     let lock = take(path, &mut options)?;
@@ -158,11 +157,11 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     let root_secret = file::root_secret(&connection, path)?;
     let epoch = file::raise_epoch(&connection, path, &options)?;
     let fence = fence.with_epoch(epoch, options.fenced);
-    // The header of the file shows the epoch to processes that cannot see the log.
+    // The header of the file shows the epoch to processes that cannot read the log.
     checkpoint::checkpoint(&connection).map_err(|error| open_error(path, "write", error))?;
     let mut batch = Batch::load(&connection, options.node, epoch, options.post_records)
         .map_err(|error| error.opening(path))?;
-    // What a run before has left: nobody reads it twice.
+    // Posts the tail of the previous run once, so that readers need not.
     writer::post(&connection, &mut batch, &fence).map_err(|trouble| trouble.opening(path))?;
     let thread = failed("start a thread for");
     let shared = Arc::new(Shared::new(
@@ -198,7 +197,7 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     }))
 }
 
-/// Takes the lock on the file at `path`, and makes the file when there is none.
+/// Takes the lock on the file at `path`, and creates the file when there is none.
 fn take(path: &Path, options: &mut Options) -> Result<Lock, OpenError> {
     let mut lock = match options.lock.take() {
         Some(lock) => lock,
@@ -209,7 +208,7 @@ fn take(path: &Path, options: &mut Options) -> Result<Lock, OpenError> {
     Ok(lock)
 }
 
-/// Opens the store at `path` to look at it, beside a gateway that serves from it or with none.
+/// Opens the store at `path` for reading, with or without a running gateway.
 pub fn open_read(path: &Path) -> Result<Arc<dyn Read>, OpenError> {
     let path = &resolve(path);
     name::check_links(path)?;

@@ -1,9 +1,9 @@
 //! The name of the database file.
 //!
-//! SQLite keeps its log beside the file, under the file's name; the lock and the control socket stand there too. So a name is resolved
-//! before anything else is named after it: symbolic links, relative paths and links to the folder lead to one log, one lock, one socket.
-//! A hard link is a name that cannot be resolved to another: through it SQLite keeps a second log for the same file, and two programs
-//! overwrite each other's pages. A file with more than one name is refused.
+//! SQLite keeps its log beside the file, under the file's name; the lock and the control socket are there too. So a name is resolved before
+//! any other path is derived from it: symbolic links, relative paths and links to the folder lead to one log, one lock, one socket. A hard
+//! link is a name that cannot be resolved to another: through it SQLite keeps a second log for the same file, and two programs overwrite
+//! each other's pages. A file with more than one name is refused.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
 
-/// The one name of the database at `path`, through whatever symbolic links it is named. A path that leads nowhere stays as it is.
+/// The canonical name of the database at `path`, with symbolic links resolved. A path to a missing file stays unchanged.
 pub fn resolve(path: &Path) -> PathBuf {
     if let Ok(resolved) = fs::canonicalize(path) {
         return resolved;
     }
-    // Not made yet: its folder has a name already.
+    // Not created yet: its folder exists already.
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -27,7 +27,7 @@ pub fn resolve(path: &Path) -> PathBuf {
     }
 }
 
-/// Makes sure that the file at `path` has no other name. A path that leads nowhere has none.
+/// Verifies that the file at `path` has no other hard link. A missing file has none.
 pub(crate) fn check_links(path: &Path) -> Result<(), OpenError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.nlink() > 1 => Err(OpenError::HardLinks {

@@ -211,8 +211,8 @@ fn insert_pending(
         .prepare_cached("SELECT count(*) FROM oauth_pending")?
         .query_row([], |row| row.get(0))?;
     let mut many = found.saturating_sub(pending_max);
-    // Anybody can send requests that no session has looked at. They make room before those that somebody is deciding on; the newest
-    // always has its place, or none would come in any more once all others are looked at.
+    // Requests that no session has opened can be sent without credentials. They are evicted before those waiting for a decision; the newest
+    // is always kept, or no new request would be accepted once all others have been opened.
     for which in ["session IS NULL AND id <> ?1", "id <> ?1"] {
         if many == 0 {
             break;
@@ -357,7 +357,7 @@ fn revoke(
     which: &str,
     params: &[&dyn rusqlite::ToSql],
 ) -> Result<(), Trouble> {
-    // Codes and refresh tokens need no mark of their own: both are refused with their grant.
+    // Codes and refresh tokens need no revocation column of their own: both are refused with their grant.
     connection
         .prepare_cached(&format!(
             "UPDATE credentials SET revoked_at = ?2
@@ -416,7 +416,7 @@ fn forget(
              (SELECT r.hash FROM oauth_grants g JOIN oauth_refresh r ON r.grant_id = g.id WHERE g.ends_at < ?1 LIMIT ?2)",
             ended_before,
         ),
-        // Grants go last, when nothing is left that names them.
+        // Grants are deleted last, when no row refers to them.
         (
             "DELETE FROM oauth_grants WHERE id IN
              (SELECT g.id FROM oauth_grants g WHERE g.ends_at < ?1

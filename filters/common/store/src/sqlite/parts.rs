@@ -9,7 +9,7 @@ use crate::error::Refusal;
 use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
 use crate::unit::AccountChange;
 
-/// Stands in the place of an end that never comes; the column has no other way to say so.
+/// Stored for an expiry that never comes; the column is not nullable.
 pub(crate) const NEVER: i64 = i64::MAX;
 
 pub(crate) fn create_account(connection: &Connection, account: &NewAccount) -> Result<(), Trouble> {
@@ -217,7 +217,7 @@ pub(crate) fn booked(
         .optional()
 }
 
-/// Writes down what a reference is booked as.
+/// Records what a reference is booked as.
 pub(crate) fn book(
     connection: &Connection,
     (account, reference): (AccountId, &str),

@@ -25,13 +25,13 @@ use crate::rows::{
 use crate::store::{OperationRows, Read, Snapshot};
 use crate::usage::{RequestsWanted, UsageDay};
 
-/// Connections that are kept for the next reader.
+/// Connections kept for the next reader.
 const IDLE_MAX: usize = 4;
 
 /// A day, in microseconds.
 pub(super) const DAY_US: i64 = 86_400_000_000;
 
-/// Opens connections as they are needed, and keeps a few.
+/// A connection pool: opens connections on demand, and keeps a few.
 pub(crate) struct Reader {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
@@ -97,7 +97,7 @@ impl Reader {
         result
     }
 
-    /// The same, where several reads have to see one state.
+    /// The same, for several reads that need one snapshot.
     pub(crate) fn with_view<T>(
         &self,
         what: &'static str,
@@ -116,7 +116,7 @@ impl Read for Reader {
 
     fn credentials(&self, now: i64, each: &mut dyn FnMut(CredentialRow)) -> Result<(), ReadError> {
         self.with("credentials", |connection| {
-            // The plus keeps the engine from walking the index by expiry, which would fetch each row by itself.
+            // The plus keeps the engine from using the index by expiry, which would fetch each row separately.
             all_credentials(
                 connection,
                 "WHERE revoked_at IS NULL AND +expires_at > ?1",

@@ -1,7 +1,7 @@
-//! What the owner of an account sees of the journal: their postings, and what has not been posted yet.
+//! An account owner's view of the journal: the account's postings and unposted records.
 //!
-//! A posting says when its first and its last record were made, so that a reader leaves alone what lies outside the time asked for. The
-//! records of one posting may be older than some of the posting before: times are handed in by callers.
+//! A posting stores the times of its first and its last record, so that a reader skips those outside the requested time. The records of one
+//! posting may be older than some of the previous posting: times are passed in by callers.
 
 use rusqlite::{Connection, params};
 use tollgate_money::{AccountId, OperationId};
@@ -10,16 +10,16 @@ use super::failure::RowError;
 use super::journal;
 use crate::books::{Body, Broken, LedgerPart, Record};
 
-/// An instant and an operation: the place of a record in the order of time.
+/// An instant and an operation: the position of a record in the order of time.
 pub(crate) type Place = (i64, OperationId);
 
-/// Whose records, and which.
+/// Account and filter of a query.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) account: AccountId,
     /// Unix microseconds; none before it.
     pub(crate) from: i64,
-    /// Unix microseconds; none at it or after it.
+    /// Unix microseconds, exclusive.
     pub(crate) to: i64,
 }
 
@@ -47,7 +47,7 @@ impl Wanted {
         Ok(())
     }
 
-    /// The newest `limit` records that `wanted` takes, newest first.
+    /// The newest `limit` records that `wanted` accepts, newest first.
     pub(crate) fn newest(
         &self,
         connection: &Connection,
@@ -66,7 +66,7 @@ impl Wanted {
         )?;
         let mut rows = statement.query(params![self.account.as_bytes(), self.from, self.to])?;
         while let Some(row) = rows.next()? {
-            // All that follow end no later than this one.
+            // All the following ones end no later than this one.
             let at_max: i64 = row.get(1)?;
             if found.last().is_some_and(|(at, _)| at_max < at) {
                 break;
@@ -78,7 +78,7 @@ impl Wanted {
         Ok(found.parts())
     }
 
-    /// The oldest `limit` records that `wanted` takes, oldest first.
+    /// The oldest `limit` records that `wanted` accepts, oldest first.
     pub(crate) fn oldest(
         &self,
         connection: &Connection,
@@ -91,7 +91,7 @@ impl Wanted {
         )?;
         let mut rows = statement.query(params![self.account.as_bytes(), self.from, self.to])?;
         while let Some(row) = rows.next()? {
-            // One of those that follow may begin before what has been found, although it ends later.
+            // One of the following may start before what has been found, although it ends later.
             let at_min: i64 = row.get(1)?;
             if found.last().is_some_and(|(at, _)| at_min > at) {
                 continue;
@@ -139,7 +139,7 @@ impl Wanted {
     }
 }
 
-/// The first `limit` in some order of what is offered.
+/// The first `limit` of the offered records in a given order.
 struct Kept<C> {
     limit: usize,
     order: C,
@@ -171,13 +171,13 @@ impl<C: Fn(&Place, &Place) -> std::cmp::Ordering> Kept<C> {
     }
 
     fn cut(&mut self) {
-        // Stable: of two with the same place the first offered comes first.
+        // Stable: of two at the same position the first offered comes first.
         self.parts
             .sort_by(|(one, _), (other, _)| (self.order)(one, other));
         self.parts.truncate(self.limit);
     }
 
-    /// The place of the last one, once there are as many as wanted.
+    /// The position of the last one, once there are `limit`.
     fn last(&mut self) -> Option<Place> {
         if self.parts.len() < self.limit {
             return None;

@@ -1,12 +1,12 @@
-//! The way back for a journal that two processes have written at once, or that has lost commits.
+//! Repair of a journal that two processes have written concurrently, or that has lost commits.
 //!
-//! What can be proven is kept, as it is: a commit whose seal is right says what was decided, whether or not it follows the one before it.
-//! The rest is quarantined: commits that are not what was sealed, a second beginning or a second end of an operation, a reference that is
-//! booked twice. The chain is then sealed anew behind the first place where it broke, numbers that are missing are filled with empty
-//! commits, and the journal says in a commit of its own that it was repaired. Everything derived is made anew.
+//! What can be proven is kept unchanged: a commit with a valid seal states what was decided, whether or not it follows the previous one.
+//! The rest is quarantined: commits that differ from what was sealed, a second start or a second end of an operation, a reference that is
+//! booked twice. The chain is then sealed again from the first break, missing numbers are filled with empty commits, and the journal
+//! records the repair in a separate commit. Everything derived is rebuilt.
 //!
-//! One thing cannot stay as it was decided: an account cannot be below its credit limit. What two processes have sold of the same credit is
-//! given to the account by a correction, which the operator sees before anything is done.
+//! One invariant cannot keep what was decided: an account cannot be below its credit limit. Credit sold by both processes is restored to
+//! the account by a correction, which the operator sees before anything is done.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -24,36 +24,36 @@ use crate::error::OpenError;
 use crate::journal::Packer;
 use crate::store::BatchRows;
 
-/// Numbers in a row that can be missing: more were never lost, and are the work of something else.
+/// Maximum number of consecutive missing numbers: more were never lost, and have another cause.
 const FILLED_MAX: i64 = 1 << 20;
 
-/// What a repair has found, and done about it.
+/// Findings and changes of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
     /// The epoch of the node in which the repair writes.
     pub epoch: i64,
-    /// Commits looked at.
+    /// Commits read.
     pub commits: u64,
     /// Commits whose seal was made anew.
     pub resealed: u64,
-    /// What is not as one process would have written it, in the order of the journal.
+    /// Differences from a journal written by one process, in journal order.
     pub findings: Vec<Finding>,
-    /// Accounts whose balance is another one afterwards, in the order of their ids.
+    /// Accounts whose balance changes, in the order of their ids.
     pub accounts: Vec<BalanceChange>,
 }
 
 impl Repair {
-    /// How many commits or records were quarantined.
+    /// Number of quarantined commits or records.
     pub fn quarantined(&self) -> usize {
         let is_quarantined = |finding: &&Finding| matches!(finding.action, Action::Quarantine(_));
         self.findings.iter().filter(is_quarantined).count()
     }
 }
 
-/// One thing in the journal that cannot stay as it is.
+/// One part of the journal that has to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Node, epoch and number of the commit that it was found in.
+    /// Node, epoch and number of its commit.
     pub commit: (i64, i64, i64),
     /// The operation, where it is about one.
     pub operation: Option<OperationId>,
@@ -68,15 +68,15 @@ pub struct Finding {
 /// What a repair does about a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The commit stays, and is sealed anew behind the one before it.
+    /// The commit stays, and is sealed again after the previous one.
     Reseal,
-    /// So many empty commits take the places of those that are missing.
+    /// Number of empty commits that replace missing ones.
     Fill(i64),
-    /// The commit, or the record as a body of its own, is taken out of the journal; these are its bytes.
+    /// The commit, or the record as a body of its own, is removed from the journal; these are its bytes.
     Quarantine(Vec<u8>),
-    /// A settlement stays as a charge of the same amount: what it held is in no other commit.
+    /// A settlement becomes a charge of the same amount: its hold is in no other commit.
     Charge(Micros),
-    /// The account is given so much, which brings it up to its limit.
+    /// The account is credited with this amount, up to its limit.
     Correct(Micros),
 }
 
@@ -91,14 +91,14 @@ pub struct BalanceChange {
     pub after: (Micros, Micros),
 }
 
-/// Repairs the journal of the store at `path` and makes everything derived from it anew, in one transaction. A journal without a finding
-/// is left alone. Refused while a gateway has the store, and where the file itself is damaged.
+/// Repairs the journal of the store at `path` and rebuilds everything derived from it, in one transaction. A journal without findings is
+/// not changed. Refused while a gateway has the store, and where the file itself is damaged.
 pub fn repair(path: &Path, mut options: Options) -> Result<Repair, OpenError> {
     let path = &resolve(path);
     let _lock = take(path, &mut options)?;
     let connection = file::connect(path, &options)?;
     let failed = |error| open_error(path, "write", error);
-    // The balances on the way to the last one may be below a limit; the last ones are not, which is looked at.
+    // Intermediate balances may be below a limit; the final ones are not, which is verified.
     connection
         .pragma_update(None, "ignore_check_constraints", true)
         .map_err(failed)?;
@@ -117,7 +117,7 @@ pub fn repair(path: &Path, mut options: Options) -> Result<Repair, OpenError> {
     Ok(done)
 }
 
-/// Makes sure that the engine can read the file: what it cannot read is not for this repair.
+/// Verifies that the engine can read the file: what it cannot read is out of scope for this repair.
 fn check_pages(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     let said: String = connection
         .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
@@ -172,7 +172,7 @@ fn run(connection: &Connection, path: &Path, options: &Options) -> Result<Repair
 
 type Balances = BTreeMap<AccountId, (Micros, Micros)>;
 
-/// Every balance as readers see it; without what is not posted where that cannot be read.
+/// Every balance as readers see it; without the unposted part where that cannot be read.
 fn balances(connection: &Connection) -> Result<Balances, RowError> {
     let mut found = Balances::new();
     let read = all_accounts(connection, None, "", [], &mut |row| {
@@ -201,7 +201,7 @@ fn balances(connection: &Connection) -> Result<Balances, RowError> {
     Ok(found)
 }
 
-/// Makes sure that each node of the journal has a row with its last epoch.
+/// Verifies that each node of the journal has a row with its last epoch.
 fn provide_nodes(connection: &Connection) -> rusqlite::Result<()> {
     let mut nodes =
         connection.prepare("SELECT id >> 56, max(id) FROM journal GROUP BY id >> 56")?;
@@ -218,14 +218,14 @@ fn provide_nodes(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Walks the journal and writes it anew where it has to be.
+/// Scans the journal and rewrites it where necessary.
 struct Walk<'c> {
     connection: &'c Connection,
     repair: Repair,
     open: HashMap<OperationId, (AccountId, Micros)>,
-    /// What the kept records add to `available`. Wide, since the records of two processes may add up to anything.
+    /// What the kept records add to `available`. Wide, since the records of two processes may have any sum.
     sums: BTreeMap<AccountId, i128>,
-    /// The last commit: epoch, number, the hash it had and the hash it has.
+    /// The last commit: epoch, number, its previous hash and its hash.
     last: Option<Last>,
 }
 
@@ -247,7 +247,7 @@ enum Fate {
 
 impl<'c> Walk<'c> {
     fn new(connection: &'c Connection) -> Result<Walk<'c>, RowError> {
-        // All there ever were: kept by the engine on the disk when there are many.
+        // All that ever were: the engine spills them to disk when there are many.
         connection.execute_batch(
             "CREATE TEMP TABLE repair_begun (op_id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
              CREATE TEMP TABLE repair_references (account_id BLOB, reference TEXT, PRIMARY KEY (account_id, reference)) STRICT, WITHOUT ROWID",
@@ -358,7 +358,7 @@ impl<'c> Walk<'c> {
         Ok(())
     }
 
-    /// Looks at each record of a body; gives the body that stays, where it is another one.
+    /// Checks each record of a body; returns the remaining body, where it differs.
     fn records(
         &mut self,
         commit: (i64, i64, i64),
@@ -395,7 +395,7 @@ impl<'c> Walk<'c> {
         Ok(is_changed.then(|| packer.finish()))
     }
 
-    /// An operation begins once and ends once, the first of each counts; a reference is booked once.
+    /// An operation starts once and ends once, the first of each counts; a reference is booked once.
     fn fate(&mut self, part: &LedgerPart) -> Result<Fate, RowError> {
         let begins_again = || Fate::Quarantine(String::from("begins its operation a second time"));
         Ok(match part {
@@ -466,7 +466,7 @@ impl<'c> Walk<'c> {
                 ..
             } => match self.end(*operation, *account, *held)? {
                 End::Whole => Fate::Keep,
-                // It would give back what was taken in no commit.
+                // It would return what no commit has charged.
                 End::NoHold => {
                     Fate::Quarantine(String::from("is a release whose hold is in no commit"))
                 }
@@ -502,7 +502,7 @@ impl<'c> Walk<'c> {
         })
     }
 
-    /// What brings each account that is below its limit up to it.
+    /// The corrections that bring accounts below their limit up to it.
     fn corrections(&mut self) -> Result<Vec<(AccountId, Micros)>, RowError> {
         let mut limits = HashMap::new();
         each_row(
@@ -550,14 +550,14 @@ impl<'c> Walk<'c> {
     }
 }
 
-/// How an end fits the hold of its operation.
+/// Whether the end of an operation matches its hold.
 enum End {
     Whole,
     NoHold,
     Not(String),
 }
 
-/// Writes what was done into the journal: one commit that says it, and one with the corrections.
+/// Writes the repair into the journal: one commit that describes it, and one with the corrections.
 fn record(
     connection: &Connection,
     options: &Options,

@@ -1,4 +1,4 @@
-//! Making anew what is derived from the journal: balances, open holds, postings and references.
+//! Rebuilding of everything derived from the journal: balances, open holds, postings and references.
 
 use std::path::Path;
 
@@ -13,21 +13,21 @@ use crate::books::{Body, LedgerPart};
 use crate::error::OpenError;
 use crate::store::BatchRows;
 
-/// Makes everything that is derived from the journal of the store at `path` anew, in one transaction; the journal stays as it is. Refused
-/// while a gateway has the store, and where a commit of the journal is not what was sealed: what it moved would be left out for good.
+/// Rebuilds everything derived from the journal of the store at `path`, in one transaction; the journal stays unchanged. Refused while a
+/// gateway has the store, and where a commit of the journal differs from what was sealed: its changes would be lost permanently.
 pub fn repost(path: &Path, mut options: Options) -> Result<(), OpenError> {
     let path = &resolve(path);
     let _lock = take(path, &mut options)?;
     let connection = file::connect(path, &options)?;
     file::in_transaction(&connection, path, || {
         prove(&connection).map_err(|error| error.opening(path))?;
-        // A process that has the store in spite of the lock must not go on from the balances it knows.
+        // A process that has the store in spite of the lock must not continue with its cached balances.
         file::raise_epoch_within(&connection, path, &options)?;
         post(&connection, options.post_records).map_err(|trouble| trouble.opening(path))
     })
 }
 
-/// Makes sure that every commit is what was sealed, follows the one before, and is there if it was posted.
+/// Verifies that every commit matches its seal, follows the previous one, and exists if it was posted.
 fn prove(connection: &Connection) -> Result<(), RowError> {
     let lost = "SELECT 1 FROM nodes WHERE posted <> 0 AND posted NOT IN (SELECT id FROM journal)
                 UNION ALL SELECT 1 FROM journal WHERE id >> 56 NOT IN (SELECT id FROM nodes)";
@@ -61,7 +61,7 @@ fn prove(connection: &Connection) -> Result<(), RowError> {
     }
 }
 
-/// Makes everything derived from the journal anew, in the open transaction.
+/// Rebuilds everything derived from the journal, in the open transaction.
 pub(super) fn post(connection: &Connection, records_max: usize) -> Result<(), Trouble> {
     connection.execute_batch(
         "UPDATE accounts SET available = 0, held = 0;

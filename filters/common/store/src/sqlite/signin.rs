@@ -167,7 +167,7 @@ fn count_send(connection: &Connection, limits: &[SendLimit], at: i64) -> Result<
     let mut wait_until = None;
     for limit in limits {
         for (most, window) in &limit.rules {
-            // The one whose leaving the window makes room again.
+            // The one whose expiry from the window frees the next slot.
             let in_the_way: Option<i64> = connection
                 .prepare_cached(
                     "SELECT at FROM login_sends WHERE key = ?1 AND at > ?2 ORDER BY at DESC LIMIT 1 OFFSET ?3",
@@ -220,7 +220,7 @@ fn count_failure(
         .prepare_cached("SELECT failures, since, until FROM login_failures WHERE key = ?1")?
         .query_row([key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()?;
-    // What is barred, or was so a moment ago, is not forgiven by the mere end of the window.
+    // A key that is or was recently locked out is not reset by the end of the window.
     let (failures, since) = match earlier {
         Some((failures, since, until)) if at - since.max(until) < rule.window => {
             (failures + 1, since)

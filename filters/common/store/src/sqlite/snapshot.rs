@@ -26,7 +26,7 @@ pub(crate) struct SqliteSnapshot<'r> {
 impl<'r> SqliteSnapshot<'r> {
     pub(crate) fn begin(reader: &'r Reader) -> Result<SqliteSnapshot<'r>, ReadError> {
         let connection = reader.take("a snapshot")?;
-        // The view is fixed by the first read, not by the beginning.
+        // The snapshot is fixed by the first read, not by the start of the transaction.
         connection
             .execute_batch("BEGIN")
             .and_then(|()| {
@@ -114,7 +114,7 @@ impl BatchRows {
     }
 }
 
-/// Puts operations together from the journal, in the order in which they end; those that have not ended come last.
+/// Assembles operations from the journal, in the order in which they end; unfinished ones come last.
 struct Operations<'c> {
     connection: &'c Connection,
     open: HashMap<OperationId, Entry>,
@@ -123,7 +123,7 @@ struct Operations<'c> {
 
 impl Operations<'_> {
     fn walk(connection: &Connection, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
-        // Every operation there ever was, to find one that was begun twice. The engine keeps it on the disk when there are many.
+        // Every operation ever, to find one that was started twice. The engine spills them to disk when there are many.
         connection.execute_batch(
             "CREATE TEMP TABLE begun (op_id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID",
         )?;
@@ -177,7 +177,7 @@ impl Operations<'_> {
         Ok(())
     }
 
-    /// Operations that have not ended, and holds that no operation has.
+    /// Unfinished operations, and holds without an operation.
     fn rest(mut self, each: &mut dyn FnMut(OperationRows)) {
         for (id, entry) in self.open.drain() {
             each(OperationRows {
@@ -200,7 +200,7 @@ impl Operations<'_> {
     }
 }
 
-/// How many records there are, and a sum over what each of them says: equal records in another order are no difference.
+/// Number of records, and a sum over their contents: equal records in another order are no difference.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Digest(i64, u64);
 
@@ -213,7 +213,7 @@ impl Digest {
     }
 }
 
-/// Finds accounts whose postings or references are not what the journal says.
+/// Finds accounts whose postings or references differ from the journal.
 fn misposted(connection: &Connection, each: &mut dyn FnMut(AccountId)) -> Result<(), RowError> {
     let mut digests: HashMap<AccountId, Digest> = HashMap::new();
     let mut packer = Packer::default();

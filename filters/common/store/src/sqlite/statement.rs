@@ -1,4 +1,4 @@
-//! What happened on an account, read in one transaction so that it adds up.
+//! An account's statement, read in one transaction so that it adds up.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ fn read(
             return;
         };
         if entry.at >= to {
-            // A settlement gives back what was held: what it changes of both together is what it cost.
+            // A settlement returns the hold: its change of both fields together is the cost.
             let changed = match part.usage() {
                 Some(usage) => usage.cost.get().wrapping_neg(),
                 None => entry.d_available.get().wrapping_add(entry.d_held.get()),

@@ -1,4 +1,4 @@
-//! The statements that every commit needs, prepared once.
+//! The prepared statements that every commit needs.
 
 use rusqlite::{Connection, Statement, params};
 
@@ -6,7 +6,7 @@ use super::fence::Fence;
 use super::journal;
 use crate::books::Seal;
 
-/// What a commit costs in statements. Everything rarer is prepared where it stands and kept by the connection.
+/// The statements of every commit. All rarer ones are prepared on use and cached by the connection.
 pub(crate) struct Statements<'c> {
     insert_journal: Statement<'c>,
     pub(crate) begin: Statement<'c>,

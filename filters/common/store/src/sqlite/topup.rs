@@ -155,7 +155,7 @@ impl ReadTopUps for Reader {
     }
 
     fn top_ups_due(&self, now: i64, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
-        // Two halves, each by an index of its own: few rows are ever in either.
+        // Two halves, each by its own index: either contains few rows at any time.
         let limit = rows_max(limit);
         let mut found = self.some_top_ups(
             "WHERE rings > heard ORDER BY updated_at LIMIT ?1",
@@ -184,7 +184,7 @@ impl ReadTopUps for Reader {
 
     fn top_ups_open(&self) -> Result<u64, ReadError> {
         self.with("purchases", |connection| {
-            // Whatever is neither paid nor over is looked at now and then.
+            // Every unfinished purchase is reconciled from time to time.
             let open: i64 = connection
                 .prepare_cached(
                     "SELECT count(*) FROM top_ups WHERE look_at IS NOT NULL AND state NOT IN (?1, ?2)",

@@ -1,9 +1,8 @@
-//! What the writer keeps in memory of the books beside the journal: open holds, operations that were begun, and balances on their way.
+//! The writer's in-memory ledger state beside the journal: open holds, started operations, and unposted balances.
 //!
-//! Every decision about a hold or an operation is checked here a second time, whatever the code above has decided: an operation begins
-//! once, a hold ends once, no balance goes below its limit. From time to time all that has gathered is posted: the balances to the
-//! accounts, the open holds to theirs, and what owners see of the journal to their own pages. That costs some rows an account and not one a
-//! request.
+//! Every decision about a hold or an operation is checked here a second time, independent of the code above: an operation starts once, a
+//! hold ends once, no balance drops below its limit. From time to time all accumulated changes are posted: balances, open holds, and the
+//! journal pages that owners see. That costs some rows per account and not one per request.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -20,29 +19,29 @@ use crate::books::{self, Body, Broken, LedgerPart, Record};
 use crate::journal::Packer;
 use crate::rows::OpenHold;
 
-/// Accounts with balances on their way, from which on they are posted: a posting of so many holds commits up for some tens of milliseconds.
-/// Where more accounts than these are busy at once, a request costs about a row again.
+/// Number of accounts with unposted balances from which on they are posted: posting this many delays commits by some tens of milliseconds.
+/// With more active accounts than this, a request costs about a row again.
 const ACCOUNTS_MAX: usize = 4096;
 
-/// Records of each account, on average, that make its row of the postings worth it.
+/// Average number of records per account that justifies its postings row.
 const RECORDS_EACH: usize = 64;
 
-/// Fewer than this part of the most that are posted at once are left to gather, whatever accounts they are of.
+/// Below this fraction of the maximum posted at once, records are left to accumulate, for any number of accounts.
 const WORTH_POSTING: usize = 16;
 
-/// A row of the postings has about this part of the most records that are posted at once: 512. That is few enough that whoever looks for
-/// the newest ones does not read thousands, and that the engine has memory for the row, which it would otherwise get from the system, page
-/// by page, while commits wait.
+/// A postings row has about this fraction of the maximum number of records posted at once: 512. That is few enough that a query for the
+/// newest ones does not read thousands, and that the engine has memory for the row, which it would otherwise get from the system, page by
+/// page, while commits wait.
 const ROWS: usize = 128;
 
-/// What is worth it is posted after this long at the latest.
+/// Justified postings are made after this long at the latest.
 const POSTED_AFTER_US: u64 = 10_000_000;
 
 type Ids<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
 pub(crate) struct Unposted {
     node: i64,
-    /// Records from which on they are posted, however many accounts they are of.
+    /// Number of records from which on they are posted, for any number of accounts.
     records_max: usize,
     standings: Ids<AccountId, Standing>,
     open: Ids<OperationId, Open>,
@@ -50,17 +49,17 @@ pub(crate) struct Unposted {
     ended: Vec<OperationId>,
     begun: Begun,
     tail: Tail,
-    /// Whose records those of the tail are.
+    /// The accounts of the tail's records.
     owners: HashSet<AccountId, BuildHasherDefault<IdHasher>>,
     packer: Packer,
     page: Vec<u8>,
-    /// When the last posting was, by the caller's monotonic clock.
+    /// Time of the last posting, by the caller's monotonic clock.
     posted_us: u64,
     undo: Vec<Undo>,
 }
 
-/// The journal since the last posting. Its memory, the larger part of what a posting takes, is kept for the next: what is taken anew has to
-/// be cleared by the system, page by page, while commits wait.
+/// The journal since the last posting. Its memory, the larger part of what a posting takes, is reused for the next: newly allocated memory
+/// has to be cleared by the system, page by page, while commits wait.
 #[derive(Default)]
 struct Tail {
     bodies: Vec<u8>,
@@ -84,7 +83,7 @@ struct Posted<'b> {
     record: Record<'b>,
 }
 
-/// An account's fields as they are with everything that was committed.
+/// An account's fields including everything committed.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     available: i64,
@@ -115,7 +114,7 @@ impl Unposted {
     ) -> Result<Unposted, RowError> {
         let mut unposted = Unposted::new(node, records_max);
         for (operation, hold) in journal::posted_holds(connection)? {
-            // Those of other nodes are theirs to end.
+            // Those of other nodes are resolved by those nodes.
             if hold.node == node {
                 let posted = true;
                 unposted.open.insert(operation, Open { hold, posted });
@@ -133,7 +132,7 @@ impl Unposted {
         Ok(unposted)
     }
 
-    /// Makes all that is posted anew from a node's journal, in the open transaction, after what was there has been taken away.
+    /// Rebuilds all posted data from a node's journal, in the open transaction, after the previous data was deleted.
     pub(crate) fn repost(
         connection: &Connection,
         node: i64,
@@ -182,7 +181,7 @@ impl Unposted {
         }
     }
 
-    /// Takes in a row that was committed before.
+    /// Adds a row that was committed before.
     fn take_in(&mut self, connection: &Connection, id: i64, bytes: &[u8]) -> Result<(), RowError> {
         let broken = journal::broken(id);
         let body = Body::read(bytes).map_err(&broken)?;
@@ -208,7 +207,7 @@ impl Unposted {
             let Some(entry) = books::Entry::of(&part) else {
                 continue;
             };
-            // Entries of nobody are for the audit to tell.
+            // Entries without an account are reported by the audit.
             if let Some(standing) = self.standing(connection, entry.account)? {
                 standing.available = standing.available.wrapping_add(entry.d_available.get());
                 standing.held = standing.held.wrapping_add(entry.d_held.get());
@@ -243,7 +242,7 @@ impl Unposted {
         }
     }
 
-    /// Begins an operation; `false` when it has been begun.
+    /// Starts an operation; `false` when it was started before.
     pub(crate) fn begin(&mut self, operation: OperationId) -> bool {
         let begun = !self.open.contains_key(&operation) && self.begun.insert(operation);
         if begun {
@@ -252,7 +251,7 @@ impl Unposted {
         begun
     }
 
-    /// Notes the hold of an operation that has just been begun.
+    /// Records the hold of an operation that was just started.
     pub(crate) fn hold(&mut self, part: &LedgerPart, epoch: i64) {
         self.keep(part, self.node, epoch);
         if let LedgerPart::Hold { operation, .. } = *part {
@@ -260,7 +259,7 @@ impl Unposted {
         }
     }
 
-    /// Ends a hold; `false` when it is not open as described.
+    /// Ends a hold; `false` when it is not open with these values.
     pub(crate) fn end(
         &mut self,
         operation: OperationId,
@@ -275,14 +274,14 @@ impl Unposted {
             if open.posted {
                 self.ended.push(operation);
             }
-            // It began long ago, maybe, and has to be known a while longer.
+            // It may have started long ago, and has to be remembered for a while longer.
             self.begun.insert(operation);
             self.undo.push(Undo::Ended(open));
         }
         true
     }
 
-    /// Where the doings stand now, for [`Unposted::rewind`].
+    /// The current position of the undo log, for [`Unposted::rewind`].
     pub(crate) fn mark(&self) -> usize {
         self.undo.len()
     }
@@ -336,7 +335,7 @@ impl Unposted {
         Ok(read.map(|standing| place.insert(standing)))
     }
 
-    /// Moves both fields of an account by what one commit has decided.
+    /// Changes both fields of an account by the decisions of one commit.
     pub(crate) fn move_balance(
         &mut self,
         connection: &Connection,
@@ -360,7 +359,7 @@ impl Unposted {
         }
     }
 
-    /// Notes whose record one of the journal is.
+    /// Records the account of one journal record.
     pub(crate) fn owner(&mut self, account: AccountId) {
         self.owners.insert(account);
     }
@@ -378,9 +377,9 @@ impl Unposted {
         !self.tail.rows.is_empty()
     }
 
-    /// Whether enough has gathered to be posted; `now_us` is the time of a monotonic clock.
+    /// Whether enough records have accumulated to be posted; `now_us` is the time of a monotonic clock.
     ///
-    /// A posting costs a row an account at least, and holds commits up for as long as it has records: as few as are worth their rows.
+    /// A posting costs at least a row per account, and delays commits in proportion to its records: as few as justify their rows.
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
         let worth = (self.records_max / WORTH_POSTING).max(1);
         let enough = (self.owners.len().saturating_mul(RECORDS_EACH)).min(self.records_max);
@@ -393,7 +392,7 @@ impl Unposted {
         is_due
     }
 
-    /// Posts all that has gathered, in the open transaction.
+    /// Posts all accumulated changes, in the open transaction.
     pub(crate) fn post(&mut self, connection: &Connection) -> Result<(), Trouble> {
         self.post_balances(connection)?;
         self.post_holds(connection)?;
@@ -413,7 +412,7 @@ impl Unposted {
         // Neighbours share a page.
         standings.sort_unstable_by_key(|(account, _)| *account);
         let mut update = connection.prepare_cached(
-            // Without a way back of its own, which would copy each page: what fails here takes the whole transaction with it.
+            // Without a savepoint, which would copy each page: an error here rolls back the whole transaction.
             "UPDATE OR FAIL accounts SET available = ?2, held = ?3, updated_at = max(updated_at, ?4) WHERE id = ?1",
         )?;
         for (account, standing) in standings {
@@ -452,7 +451,7 @@ impl Unposted {
     }
 
     fn post_records(&mut self, connection: &Connection) -> Result<(), Trouble> {
-        // Packed by this process or read by it already.
+        // Packed by this process or already read by it.
         let unreadable = |broken: Broken| Trouble::Books(format!("the journal {broken}"));
         let bodies = self.tail.bodies();
         let bodies = bodies
@@ -474,7 +473,7 @@ impl Unposted {
                 }
             }
         }
-        // Stable: what happened first stays first.
+        // Stable: earlier records stay first.
         records.sort_by_key(|posted| posted.account);
         let mut insert = connection.prepare_cached(
             "INSERT INTO postings (account_id, at_max, id, at_min, body) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -494,8 +493,8 @@ impl Unposted {
     }
 }
 
-/// Divides records, in order of their accounts, into pages of one account each, which are full with so many. A page ends with a row of the
-/// journal, by which it is told from the others of its account.
+/// Divides records, ordered by account, into pages of one account each with a maximum length. A page ends with a row of the journal, which
+/// identifies it among the account's pages.
 fn pages<'r, 'b>(records: &'r [Posted<'b>], full: usize) -> impl Iterator<Item = &'r [Posted<'b>]> {
     let mut length = 0;
     records.chunk_by(move |one, next| {

@@ -15,10 +15,10 @@ use crate::usage::{Place, RequestMark, RequestsWanted, UsageDay};
 
 const DAY_US: i64 = 86_400_000_000;
 
-/// The smallest id there is: with an instant it stands before every request of that instant.
+/// The smallest id: with an instant it precedes every request of that instant.
 const FIRST: OperationId = OperationId::from_bytes([0; 16]);
 
-/// What one account used, by day, model and credential.
+/// Usage of one account, by day, model and credential.
 pub(crate) fn days(connection: &Connection, wanted: Wanted) -> Result<Vec<UsageDay>, RowError> {
     let prices = Prices::read(connection)?;
     let mut days: BTreeMap<(i64, Arc<str>, Option<CredentialId>), UsageDay> = BTreeMap::new();
@@ -99,7 +99,7 @@ pub(crate) fn requests(
                 Place::OlderThan(mark) => mark.min(newest),
                 _ => newest,
             };
-            // The mark's own instant may have older ones in it.
+            // The cursor's own instant may have older ones in it.
             bounds.to = bounds.to.min(mark.at.saturating_add(1));
             let mark = (mark.at, mark.operation);
             let is_older = |place, part: &LedgerPart| place < mark && is_asked_for(part);
@@ -109,7 +109,7 @@ pub(crate) fn requests(
     Ok(found.iter().filter_map(LedgerPart::usage).collect())
 }
 
-/// What each model cost, and from when on.
+/// The price of each model, and its start.
 struct Prices(HashMap<Arc<str>, Vec<(i64, Price)>>);
 
 impl Prices {

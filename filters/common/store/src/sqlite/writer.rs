@@ -1,4 +1,4 @@
-//! The thread that owns the writing connection.
+//! The writer thread, which owns the writing connection.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ use crate::queue::{Item, Queue};
 use crate::store::Observer;
 use crate::unit::{Effect, Part};
 
-/// A batch of this size means that requests come faster than commits.
+/// A batch of this size means that requests arrive faster than commits finish.
 const CROWD: usize = 8;
 
-/// What the writer shares with everybody else.
+/// The writer's state shared with other threads.
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) queue: Queue,
@@ -52,7 +52,7 @@ impl Shared {
         }
     }
 
-    /// Stops the store for good. Only the first failure is told.
+    /// Stops the store for good. Only the first failure is reported.
     pub(crate) fn fail(&self, failure: Failure) {
         if self.queue.fail(failure.clone()) {
             tracing::error!(failure = %failure, "the store has stopped");
@@ -70,15 +70,15 @@ pub(crate) struct Writer {
     pub(crate) monotonic_us: Box<dyn Fn() -> u64 + Send>,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) fence: Arc<Fence>,
-    /// Let go of last, when nothing of this process touches the file any more.
+    /// Released last, when nothing in this process accesses the file any more.
     pub(crate) lock: Lock,
 }
 
-/// How often a lock of another program is waited for, each time for the busy time-out, before the writer gives up.
+/// Number of waits for another program's lock, each for the busy time-out, before the writer gives up.
 const BUSY_TRIES: usize = 12;
 
 impl Writer {
-    /// Commits until the queue stops, then tidies up.
+    /// Commits until the queue stops, then cleans up.
     pub(crate) fn run(self) {
         let Writer {
             shared,
@@ -90,7 +90,7 @@ impl Writer {
             fence,
             lock,
         } = self;
-        // A panic here would leave everybody waiting for ever.
+        // A panic here would block all callers permanently.
         let ran = catch_unwind(AssertUnwindSafe(|| {
             let run = Run {
                 shared: &shared,
@@ -147,7 +147,7 @@ fn serve(run: &Run<'_>, batch: &mut Batch, batch_max: usize) -> Result<(), Failu
     let mut items = Vec::with_capacity(batch_max);
     let mut told = 0;
     while shared.queue.take(batch_max, told, &mut items) {
-        // Under load every commit waited for costs more than the wait for company; a unit that comes alone is written at once.
+        // Under load every additional commit costs more than the wait for a larger batch; a single unit is written at once.
         told = if items.len() >= CROWD { items.len() } else { 0 };
         let began = monotonic_us();
         match commit(run, batch, &mut statements, &items) {
@@ -170,7 +170,7 @@ fn serve(run: &Run<'_>, batch: &mut Batch, batch_max: usize) -> Result<(), Failu
                 }
             }
             Err(failure) => {
-                // The queue stops before anybody of this batch is told: who hears of it finds it stopped.
+                // The queue stops before any caller of this batch is notified: a notified caller finds it stopped.
                 shared.queue.stop(failure.clone());
                 for item in items.drain(..) {
                     (item.done)(Err(CommitError::Stopped(failure.clone())));
@@ -180,7 +180,7 @@ fn serve(run: &Run<'_>, batch: &mut Batch, batch_max: usize) -> Result<(), Failu
         }
     }
     drop(statements);
-    // A disk that has failed under somebody else is left alone.
+    // A disk that has failed in another operation is not touched.
     let is_closing = |failure: Failure| failure.kind == FailureKind::Closed;
     if shared.queue.failure().is_some_and(is_closing)
         && let Err(trouble) = post(connection, batch, fence)
@@ -208,7 +208,7 @@ fn commit(
     } = *run;
     let stopped = |error| failure(&shared.path, &error);
     begin(shared, &mut statements.begin)?;
-    // From here on no other writer of this log can raise the epoch before the commit.
+    // From here on no other writer of this log can increment the epoch before the commit.
     let fenced = fence.check(&mut statements.epoch);
     let answers = fenced
         .map_err(Trouble::Stopped)
@@ -223,7 +223,7 @@ fn commit(
             Ok(answers)
         })
         .map_err(|trouble| {
-            // The engine may have rolled back by itself already.
+            // The engine may have rolled back already.
             let _ = connection.execute_batch("ROLLBACK");
             why(shared, trouble)
         })?;
@@ -240,7 +240,7 @@ fn why(shared: &Shared, trouble: Trouble) -> Failure {
     }
 }
 
-/// Posts what has not been, in a transaction of its own.
+/// Posts the unposted records, in a separate transaction.
 pub(crate) fn post(
     connection: &Connection,
     batch: &mut Batch,
@@ -261,7 +261,7 @@ pub(crate) fn post(
         })
 }
 
-/// Begins a transaction. Nothing has been written yet, so another program's lock can be waited out.
+/// Starts a transaction. Nothing has been written yet, so another program's lock can be waited for.
 fn begin(shared: &Shared, begin: &mut Statement<'_>) -> Result<(), Failure> {
     let mut tries = 0;
     loop {
@@ -281,7 +281,7 @@ fn begin(shared: &Shared, begin: &mut Statement<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Tells the observers, then those who wait.
+/// Notifies the observers, then the waiting callers.
 fn tell(shared: &Shared, items: &mut Vec<Item>, answers: Answers) {
     let observers = shared
         .observers
@@ -356,10 +356,10 @@ mod tests {
         })
     }
 
-    /// Nobody is served meanwhile, so both are to be seen.
+    /// No unit is committed meanwhile, so both are measured.
     #[test]
     fn a_posting_and_the_writers_own_checkpoint_are_timed() {
-        /// What the clock goes on with every look at it.
+        /// The step of the clock at every reading.
         const LOOK_US: u64 = 1000;
         let timed = |histogram: &Histogram| (histogram.count(), histogram.sum());
         //   records, worth posting, whether the log is long, postings, checkpoints
@@ -409,7 +409,7 @@ mod tests {
             assert_eq!(posted, (postings, postings * LOOK_US), "{case}");
             let moved = timed(&gauges.checkpoint_us);
             assert_eq!(moved, (checkpoints, checkpoints * LOOK_US), "{case}");
-            // From the first look to the last one, those at a posting between them.
+            // From the first clock reading to the last one, including those of a posting between them.
             let committed = timed(&gauges.commit_us);
             assert_eq!(committed, (1, (2 + postings) * LOOK_US), "{case}");
         }

@@ -84,7 +84,7 @@ fn change(connection: &Connection, row: &AuthorizationRow) -> Result<(), Trouble
     let changed = with_values(row, |values| {
         connection.prepare_cached(CHANGE)?.execute(values)
     })
-    // The one index that a change can collide with: one at a time for each account.
+    // The only index that a change can conflict with: one open transfer per account.
     .map_err(|error| taken(error, || Refusal::AuthorizationOpen))?;
     match changed {
         0 => Err(Trouble::Refused(Refusal::AuthorizationMoved)),

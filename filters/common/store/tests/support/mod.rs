@@ -1,4 +1,4 @@
-//! What the tests of this folder share: a store in a temporary folder, accounts that are told by a number, and units written one by one.
+//! Shared test support: a store in a temporary folder, accounts by number, and units written one by one.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -14,7 +14,7 @@ use tollgate_store::{
 
 pub(crate) fn options() -> Options {
     Options {
-        // What the tests look at does not change with the syncs, only their time does.
+        // The results under test do not depend on the syncs, only the duration does.
         durability: Durability::Process,
         ..Options::new(1, RootSecret([7; 32]))
     }
@@ -28,7 +28,7 @@ pub(crate) fn open_as(folder: &Path, options: Options) -> Arc<dyn Store> {
     sqlite::open(&folder.join("t.db"), options).expect("the store opens")
 }
 
-/// Opens a new store and makes these accounts.
+/// Opens a new store and creates these accounts.
 pub(crate) fn open_with(
     folder: &Path,
     accounts: impl IntoIterator<Item = AccountId>,
@@ -57,7 +57,7 @@ pub(crate) fn write(
     }
 }
 
-/// Makes the writer wait until the returned sender is dropped, so that everything queued meanwhile meets in one commit.
+/// Blocks the writer until the returned sender is dropped, so that everything queued meanwhile is in one commit.
 pub(crate) fn stop_writer(store: &Arc<dyn Store>) -> mpsc::Sender<()> {
     let (go_on, wait_for) = mpsc::channel::<()>();
     let (stopped, wait_stopped) = mpsc::channel();
@@ -80,7 +80,7 @@ pub(crate) fn operation(number: u8) -> OperationId {
     OperationId::from_bytes([number; 16])
 }
 
-/// Makes the account that is told by this number.
+/// Creates the account with this number.
 pub(crate) fn new_account(number: u8) -> Part {
     account_of(account(number))
 }
