@@ -1,41 +1,41 @@
-//! One account's credit as decisions are made on it: integers, no I/O.
+//! One account's balance for credit decisions: integers, no I/O.
 
 use tollgate_money::Micros;
 
-/// One account's credit at one moment.
+/// The balance of one account at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
-    /// Free to spend; may be below zero down to the credit limit.
+    /// Available to spend; may be negative down to the credit limit.
     pub available: Micros,
-    /// Promised to open holds.
+    /// Reserved by open holds.
     pub held: Micros,
-    /// How far below zero `available` may go.
+    /// The credit limit: how far below zero `available` may go.
     pub credit_limit: Micros,
 }
 
-/// What a settlement or charge comes to.
+/// The result of a settlement or charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// What was taken.
+    /// The amount charged.
     pub(crate) charged: Micros,
-    /// What the usage cost beyond that.
+    /// The cost of the usage beyond that.
     pub(crate) written_off: Micros,
 }
 
 impl Balance {
-    /// What the account owns: free and promised together.
+    /// The account's total: available and held together.
     pub fn total(&self) -> Micros {
         self.available + self.held
     }
 
-    /// The most that can be promised now; zero when the account is at its limit or, after the limit was lowered, below it.
+    /// The most that can be held now; zero when the account is at its limit or, after the limit was lowered, below it.
     pub fn room(&self) -> Micros {
         self.available
             .saturating_add(self.credit_limit)
             .max(Micros::ZERO)
     }
 
-    /// Promises `amount`, or changes nothing and says no.
+    /// Reserves `amount`, or refuses and changes nothing.
     #[must_use]
     pub(crate) fn hold(&mut self, amount: Micros) -> bool {
         debug_assert!(
@@ -50,13 +50,13 @@ impl Balance {
         true
     }
 
-    /// Ends a hold of `held`: takes `actual` from it and from what is free beside it, frees the rest.
+    /// Settles a hold of `held`: charges `actual` to it and to the available balance, and frees the rest.
     pub(crate) fn settle(&mut self, held: Micros, actual: Micros) -> Taken {
         self.release(held);
         self.charge(actual)
     }
 
-    /// Ends a hold of `held` without taking anything.
+    /// Releases a hold of `held` without a charge.
     pub(crate) fn release(&mut self, held: Micros) {
         assert!(
             held <= self.held,
@@ -67,7 +67,7 @@ impl Balance {
         self.available += held;
     }
 
-    /// Takes `actual`, or as much of it as there is.
+    /// Charges `actual`, or as much of it as is available.
     pub(crate) fn charge(&mut self, actual: Micros) -> Taken {
         debug_assert!(
             actual >= Micros::ZERO,

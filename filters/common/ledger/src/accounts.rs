@@ -1,4 +1,4 @@
-//! Every account of the node in memory, in shards, and the decisions on them.
+//! Credit admission: every account of the node in memory, in shards, and the decisions on them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,16 +23,16 @@ use crate::settlement::{Beside, SettleError, Settled, Settlement};
 
 const SHARDS: usize = 64;
 
-/// More than any account has. What is refused here would be found by the writer, who can only stop.
+/// Larger than any account's balance. Without this refusal the writer would detect it, and could only stop.
 const BALANCE_MAX: Micros = Micros::new(i64::MAX / 2);
 
-/// The accounts whose ids fall together, with their open holds.
+/// A shard: accounts selected by id, with their open holds.
 #[derive(Debug, Default)]
 struct Shard {
     accounts: HashMap<AccountId, Balance, BuildHasherDefault<IdHasher>>,
-    /// Whoever takes a hold out of here resolves it; that it can be taken out once makes every end of a hold the only one.
+    /// Removing a hold from this map resolves it; since it can be removed only once, every hold is resolved only once.
     open: HashMap<OperationId, Open, BuildHasherDefault<IdHasher>>,
-    /// What those promise together, in micro-credits; wrapping, since two absurd promises are more than fits, and it is told, not decided on.
+    /// The sum of those holds, in micro-credits; wrapping, since two absurd holds may overflow, and it is only reported.
     held: i64,
 }
 
@@ -40,26 +40,26 @@ struct Shard {
 #[derive(Debug)]
 struct Open {
     request: HoldRequest,
-    /// Whether it has been queued for the disk. One that has not ends without a trace there: as one charge, or as nothing.
+    /// Whether it has been queued for the disk. A hold that has not ends there without an entry of its own: as one charge, or as nothing.
     written: bool,
 }
 
-/// What the handle, its holds and the store's callbacks share.
+/// State shared by the handle, its holds and the store's callbacks.
 ///
-/// Everything that moves credit is queued under the lock that decided it. So the queue has the order of the decisions, and a balance
-/// rebuilt from any beginning of the queue was true at some moment: what a crash leaves behind never promises credit twice.
+/// Every movement of credit is queued under the lock that decided it. So the queue has the order of the decisions, and a balance rebuilt
+/// from any prefix of the queue was true at some moment: what a crash leaves never reserves credit twice.
 pub(crate) struct Inner {
     store: Arc<dyn Store>,
     shards: Box<[Mutex<Shard>]>,
-    /// About the latest time anybody has handed in, for holds that are dropped and cannot say when.
+    /// The approximate latest time passed in by a caller, for holds that are dropped and have no time of their own.
     latest: AtomicI64,
 }
 
-/// The wait for what became of a unit.
+/// The wait for the result of a unit.
 pub(crate) type Told = oneshot::Receiver<Result<tollgate_store::Receipt, CommitError>>;
 
 impl Inner {
-    /// Loads the accounts, gives back what an earlier run left open, and follows the store from there.
+    /// Loads the accounts, releases the holds of an earlier run, and follows the store from there.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         now: i64,
@@ -93,8 +93,8 @@ impl Inner {
         totals
     }
 
-    /// Takes note of a time that was handed in. Two threads may put an earlier one over a later one of the same moment, and nobody minds:
-    /// it is not worth a locked instruction at each hold and each end.
+    /// Records a time passed in by a caller. Two threads may overwrite a later time with an earlier one of the same moment, which is
+    /// acceptable: it is not worth a locked instruction at each hold and each end.
     fn note(&self, at: i64) {
         if at > self.latest.load(Relaxed) {
             self.latest.store(at, Relaxed);
@@ -123,7 +123,7 @@ impl Inner {
         Ok(started)
     }
 
-    /// Gives back the holds of earlier runs of this node. Those of other nodes are theirs.
+    /// Releases the holds of earlier runs of this node. Those of other nodes belong to them.
     fn recover(&self, now: i64, started: &mut Started) -> Result<(), StartError> {
         let mut orphans = Vec::new();
         self.store
@@ -175,7 +175,7 @@ impl Inner {
         }
     }
 
-    /// Promises credit and queues that for the disk.
+    /// Reserves credit and queues the hold for the disk.
     pub(crate) fn hold(
         self: &Arc<Self>,
         request: HoldRequest,
@@ -186,7 +186,7 @@ impl Inner {
         })
     }
 
-    /// Promises credit in memory alone.
+    /// Reserves credit in memory only.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         request: HoldRequest,
@@ -224,7 +224,7 @@ impl Inner {
         let before = *balance;
         if !balance.hold(amount) {
             let available = balance.room();
-            // What is asked for in its place is decided on this balance and no other: nobody else gets at it before the promise.
+            // The fallback amount is decided on this balance and no other: no other thread can change it before the hold is placed.
             match less(available).filter(|amount| balance.hold(*amount)) {
                 Some(amount) => request.amount = amount,
                 None => {
@@ -277,7 +277,7 @@ impl Inner {
         let (told, wait) = oneshot::channel();
         let this = Arc::clone(self);
         let done: Done = Box::new(move |result| {
-            // Told under the lock: who finds the hold gone also finds the reason.
+            // Reported under the lock: a caller that finds the hold gone also finds the reason.
             let _forgotten = result.is_err().then(|| this.forget(&request));
             let _ = told.send(result);
         });
@@ -298,7 +298,7 @@ impl Inner {
         Ok(wait)
     }
 
-    /// Queues a hold that was only promised in memory, if it is still open.
+    /// Queues a hold that exists only in memory, if it is still open.
     pub(crate) fn write_reserved(
         self: &Arc<Self>,
         request: &HoldRequest,
@@ -306,12 +306,12 @@ impl Inner {
         let mut shard = self.shard(request.account);
         match shard.open.get(&request.operation) {
             Some(open) if !open.written => self.write(&mut shard, request).map(Some),
-            // It has expired, which its end will tell.
+            // It has expired, which its settlement will report.
             _ => Ok(None),
         }
     }
 
-    /// Undoes a hold that the books refused, unless it was resolved meanwhile; its shard stays locked.
+    /// Undoes a hold that the store refused, unless it was resolved in the meantime; its shard stays locked.
     fn forget(&self, request: &HoldRequest) -> MutexGuard<'_, Shard> {
         let mut shard = self.shard(request.account);
         if shard.open.remove(&request.operation).is_some() {
@@ -376,7 +376,7 @@ impl Inner {
                 at: settle.at,
             }
         } else {
-            // The disk has not heard of the hold, so there is none to resolve.
+            // The hold was not queued for the disk, so there is none to resolve.
             LedgerPart::Charge {
                 operation,
                 account,
@@ -387,7 +387,7 @@ impl Inner {
                 at: settle.at,
             }
         };
-        // Boxed, because few have one and all callbacks are as large.
+        // Boxed, because it is rarely used and all callbacks have the same size.
         let orphan = (written && beside.is_some()).then(|| Box::new((*request, settle.at)));
         let (done, wait) = self.told_of_taking(account, taken.charged, orphan);
         let unit = unit_with(part, beside, settled, Admission::Ends);
@@ -428,7 +428,7 @@ impl Inner {
         true
     }
 
-    /// Queues the release of a hold that the disk has heard of.
+    /// Queues the release of a hold that was queued for the disk.
     fn write_release(&self, request: &HoldRequest, at: i64) {
         let part = LedgerPart::Release {
             operation: request.operation,
@@ -436,7 +436,7 @@ impl Inner {
             held: request.amount,
             at,
         };
-        // A store that has stopped keeps the hold, and the next start gives it back.
+        // A stopped store keeps the hold, and the next start releases it.
         let _ = self
             .store
             .submit(unit(part, Admission::Ends), Box::new(log_refusal));
@@ -492,7 +492,7 @@ impl Inner {
         };
         let settled = settled(taken, balance);
         let (done, wait) = self.told_of_taking(account, taken.charged, None);
-        // A record of what cost nothing is waited for by nobody.
+        // No caller waits for a record without cost.
         let admission = match taken.charged.is_positive() || beside.is_some() {
             true => Admission::Begins,
             false => Admission::Notes,
@@ -518,8 +518,8 @@ impl Inner {
         }
     }
 
-    /// Queues a movement of credit. What comes in counts once it is durable ([`Follower`]); what goes out counts at once and comes
-    /// back when the books refuse it or know its reference.
+    /// Queues a movement of credit. Incoming credit counts once it is durable ([`Follower`]); outgoing credit counts at once and is
+    /// restored when the store refuses it or knows its reference.
     pub(crate) fn book(
         self: &Arc<Self>,
         credit: &Credit,
@@ -567,8 +567,8 @@ impl Inner {
         }
     }
 
-    /// A callback that returns what was taken if the books refuse the taking, and the wait for its result. `orphan` is a hold that is
-    /// still open in the books then: what was to be durable beside its settlement had something against it.
+    /// A callback that returns what was charged if the store refuses the charge, and the wait for its result. `orphan` is a hold that then
+    /// remains open in the store: the part committed with its settlement was refused.
     fn told_of_taking(
         self: &Arc<Self>,
         account: AccountId,
@@ -603,7 +603,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// Brings into memory what was committed in units that others made: new accounts, and credit that came in.
+/// Loads into memory what was committed in units of other callers: new accounts, and incoming credit.
 struct Follower(Weak<Inner>);
 
 impl Observer for Follower {
@@ -635,7 +635,7 @@ impl Inner {
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // A panic under the lock is a broken invariant of one account; the others must go on.
+    // A panic under the lock is a broken invariant of one account; the others must continue.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -662,7 +662,7 @@ fn unit(part: LedgerPart, admission: Admission) -> UnitOfWork {
     UnitOfWork::of(Part::Ledger(part), admission)
 }
 
-/// A unit of the ledger's part and, where there is one, of somebody else's beside it.
+/// A unit of the ledger's part and, where there is one, of another caller's part with it.
 fn unit_with(
     part: LedgerPart,
     beside: Option<Beside>,

@@ -1,4 +1,4 @@
-//! Credit that comes in or goes out under a reference.
+//! Credit movements: top-ups, grants, refunds, expiries and corrections, idempotent by reference.
 
 use std::sync::Arc;
 
@@ -9,79 +9,79 @@ use tollgate_store::{CommitError, EntryKind, Failure, Part, Refusal};
 /// A movement of credit between an account and the outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credit {
-    /// The id it is booked under.
+    /// Its operation id.
     pub operation: OperationId,
     /// The account.
     pub account: AccountId,
-    /// How much; never zero, and below zero for a correction or expiry that takes away.
+    /// The amount; never zero, and negative for a correction or expiry that removes credit.
     pub amount: Micros,
-    /// What makes it idempotent within its account: booked again with the same kind and amount it changes nothing.
+    /// The idempotency key within its account: repeated with the same kind and amount it changes nothing.
     pub reference: Arc<str>,
     /// Unix microseconds.
     pub at: i64,
 }
 
-/// A movement of credit that is durable.
+/// A durable credit movement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credited {
-    /// The operation it is booked under: an earlier one when the reference had been booked before.
+    /// Its operation id: an earlier one when the reference was booked before.
     pub operation: OperationId,
-    /// Whether the reference had been booked before, so that nothing was written now.
+    /// Whether the reference was booked before, so that nothing was written now.
     pub repeated: bool,
-    /// What the account had free to spend right after.
+    /// The available balance right after.
     pub available: Micros,
 }
 
-/// Why credit was not moved.
+/// Why a credit movement failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreditError {
-    /// An amount that this kind of movement cannot have.
+    /// An invalid amount for this kind of movement.
     #[error("a {kind:?} of {amount} credits cannot be booked; {remedy}")]
     Amount {
         /// The movement.
         kind: EntryKind,
-        /// What was asked for.
+        /// The requested amount.
         amount: Micros,
-        /// What would do.
+        /// The valid amounts.
         remedy: &'static str,
     },
-    /// With it the account would have more than can be counted.
+    /// The account's balance would overflow.
     #[error("account `{account}` cannot take {amount} credits more")]
     TooMuch {
         /// The account.
         account: AccountId,
-        /// What was asked for.
+        /// The requested amount.
         amount: Micros,
     },
-    /// A reference that cannot be told from another.
+    /// A reference of invalid length.
     #[error("a reference is 1 to 255 characters; this one has {length}")]
     Reference {
         /// Its length in characters.
         length: usize,
     },
-    /// There is no such account on this node.
+    /// The account does not exist on this node.
     #[error("there is no account `{account}`")]
     NoAccount {
-        /// The account asked for.
+        /// The requested account.
         account: AccountId,
     },
-    /// More would be taken away than is there.
+    /// The account has less than the amount to be removed.
     #[error(
         "account `{account}` has {available} credits free; {requested} cannot be taken from it"
     )]
     InsufficientCredit {
         /// The account.
         account: AccountId,
-        /// What could be taken, its credit limit included.
+        /// The removable amount, including the credit limit.
         available: Micros,
-        /// What was asked for.
+        /// The requested amount.
         requested: Micros,
     },
-    /// The reference or the operation stands for something else.
+    /// The reference or the operation is in use for another movement.
     #[error(transparent)]
     Conflict(Refusal),
-    /// Too much waits for the disk.
+    /// The store's queue is full.
     #[error("{waiting} units of work wait for the disk; try again in a second")]
     Overloaded {
         /// Units in the queue.
@@ -92,7 +92,7 @@ pub enum CreditError {
     Store {
         /// The reference.
         reference: Arc<str>,
-        /// Why.
+        /// The cause.
         #[source]
         source: Failure,
     },
@@ -100,12 +100,12 @@ pub enum CreditError {
 
 const REFERENCE_CHARS_MAX: usize = 255;
 
-/// A billion credits. Beyond it a slip of the hand is likelier than a sale, and a thousand of them still fit an account.
+/// A billion credits. Beyond it a typing error is likelier than a sale, and a thousand of them still fit an account.
 const AMOUNT_MAX: i64 = 1_000_000_000 * MICROS_PER_CREDIT;
 
 impl Credit {
-    /// The part that books this movement together with other parts of a unit of work: the account it goes to, the payment it comes
-    /// from. Only for movements inward; what is taken away has to be decided by the ledger first.
+    /// The part that books this movement together with other parts of a unit of work: the account it goes to, the payment it comes from.
+    /// Only for incoming credit; the ledger has to decide outgoing credit first.
     pub fn part(&self, kind: EntryKind) -> Result<Part, CreditError> {
         if !self.amount.is_positive() {
             return Err(self.amount_error(kind, "use an amount above zero"));
@@ -113,7 +113,7 @@ impl Credit {
         self.check(kind)
     }
 
-    /// Checks what can be told without the account, and makes the part.
+    /// Validates everything that does not depend on the account, and builds the part.
     pub(crate) fn check(&self, kind: EntryKind) -> Result<Part, CreditError> {
         let remedy = match (kind, self.amount.get().signum()) {
             (EntryKind::TopUp | EntryKind::Grant | EntryKind::Refund, 1) => None,
@@ -145,7 +145,7 @@ impl Credit {
         }))
     }
 
-    /// The account would have more than an account can.
+    /// The account's balance would overflow.
     pub(crate) fn too_much(&self) -> CreditError {
         CreditError::TooMuch {
             account: self.account,

@@ -1,4 +1,4 @@
-//! A promise of credit to one operation.
+//! Holds: credit reserved for one operation before it runs.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use tollgate_store::{CommitError, Failure, Receipt, Refusal, UsageRecord};
 use crate::accounts::{Inner, closed};
 use crate::settlement::{Beside, SettleError, Settlement};
 
-/// What is asked for before the upstream is.
+/// A request for a hold, made before the upstream call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldRequest {
     /// The operation; one hold each.
     pub operation: OperationId,
     /// The account.
     pub account: AccountId,
-    /// The most that the operation can cost; not negative.
+    /// The maximum cost of the operation; not negative.
     pub amount: Micros,
-    /// The price version that the operation will be billed at.
+    /// The price version of the operation.
     pub price_version: Option<i64>,
     /// Unix microseconds.
     pub at: i64,
-    /// Unix microseconds after which [`crate::Ledger::sweep`] gives the credit back: well above the longest answer.
+    /// Unix microseconds after which [`crate::Ledger::sweep`] releases it: well above the longest response.
     pub expires_at: i64,
 }
 
-/// What an operation came to.
+/// The cost and usage of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// What the usage costs; not negative.
+    /// The cost of the usage; not negative.
     pub actual: Micros,
-    /// What was used.
+    /// The usage.
     pub usage: UsageRecord,
     /// Unix microseconds.
     pub at: i64,
@@ -41,42 +41,42 @@ pub struct Settle {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoldError {
-    /// The downstream's doing: becomes a 402, never a 5xx.
+    /// Caused by the downstream: becomes a 402, never a 5xx.
     #[error(
         "account `{account}` has {available} credits free, the hold needs {requested}; top up or lower `max_tokens`"
     )]
     InsufficientCredit {
         /// The account.
         account: AccountId,
-        /// What it could have promised at most, its credit limit included.
+        /// The most it could have held, including its credit limit.
         available: Micros,
-        /// What was asked for.
+        /// The requested amount.
         requested: Micros,
     },
-    /// There is no such account on this node.
+    /// The account does not exist on this node.
     #[error("there is no account `{account}`")]
     NoAccount {
-        /// The account asked for.
+        /// The requested account.
         account: AccountId,
     },
-    /// The operation has had its hold.
+    /// The operation had its hold before.
     #[error("operation `{operation}` is already in the books; an operation id is used once")]
     Repeated {
         /// The operation.
         operation: OperationId,
     },
-    /// Too much waits for the disk: a 503 with `Retry-After`.
+    /// The store's queue is full: a 503 with `Retry-After`.
     #[error("{waiting} units of work wait for the disk; try again in a second")]
     Overloaded {
         /// Units in the queue.
         waiting: usize,
     },
-    /// The store has stopped; the process is about to end.
+    /// The store has stopped; the process is about to exit.
     #[error("could not write the hold of `{operation}`")]
     Store {
         /// The operation.
         operation: OperationId,
-        /// Why.
+        /// The cause.
         #[source]
         source: Failure,
     },
@@ -98,7 +98,7 @@ impl HoldError {
     }
 }
 
-/// Credit promised to one operation. Ends in [`Hold::settle`] or [`Hold::release`]; dropped without either it is released, whatever
+/// Credit reserved for one operation. Resolved by [`Hold::settle`] or [`Hold::release`]; dropped without either it is released, whatever
 /// the reason: a panic, a cancelled task, a forgotten branch.
 #[derive(Debug)]
 #[must_use = "dropping a hold gives its credit back"]
@@ -109,10 +109,10 @@ pub struct Hold {
     pub(crate) resolved: bool,
 }
 
-/// How far the durable half of a hold is.
+/// State of the durable half of a hold.
 #[derive(Debug)]
 pub(crate) enum Durability {
-    /// Promised in memory alone.
+    /// Only in memory.
     Unwritten,
     Waiting(oneshot::Receiver<Result<Receipt, CommitError>>),
     Known(Result<(), CommitError>),
@@ -124,22 +124,22 @@ impl Hold {
         self.request.operation
     }
 
-    /// Whose credit it promises.
+    /// Its account.
     pub fn account(&self) -> AccountId {
         self.request.account
     }
 
-    /// How much it promises.
+    /// Its amount.
     pub fn amount(&self) -> Micros {
         self.request.amount
     }
 
-    /// Unix microseconds after which it is given back.
+    /// Unix microseconds after which it expires.
     pub fn expires_at(&self) -> i64 {
         self.request.expires_at
     }
 
-    /// Waits until the hold is on the disk. No byte of the answer may leave before. May be asked again, and cancelled.
+    /// Waits until the hold is on the disk. No byte of the response may be sent before. May be called again, and cancelled.
     pub async fn durable(&mut self) -> Result<(), HoldError> {
         let operation = self.request.operation;
         if matches!(self.durability, Durability::Unwritten) {
@@ -165,9 +165,9 @@ impl Hold {
         }
     }
 
-    /// Takes what the operation cost, frees the rest, and queues both for the disk before it returns.
+    /// Charges what the operation cost, frees the rest, and queues both for the disk before it returns.
     ///
-    /// What the hold does not cover is taken from what is free, down to the credit limit; the rest is written off.
+    /// A cost above the hold is charged to the available balance, down to the credit limit; the rest is written off.
     pub fn settle(self, settle: Settle) -> Settlement {
         self.settle_with(settle, None)
     }
@@ -184,7 +184,7 @@ impl Hold {
         settlement
     }
 
-    /// Why the disk did not take the hold, as far as it has told.
+    /// Why the hold was not stored, as far as the store has reported it.
     fn refused(&mut self) -> Option<CommitError> {
         match &mut self.durability {
             Durability::Waiting(wait) => wait.try_recv().ok()?.err(),
@@ -193,7 +193,7 @@ impl Hold {
         }
     }
 
-    /// Gives all of it back, and queues that for the disk.
+    /// Releases all of it, and queues that for the disk.
     pub fn release(mut self, at: i64) {
         self.resolved = true;
         self.ledger.release(&self.request, at);

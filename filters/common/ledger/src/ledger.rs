@@ -1,4 +1,4 @@
-//! What can be asked of the books of one node.
+//! The ledger of one node: its public operations.
 
 use std::sync::Arc;
 
@@ -11,74 +11,74 @@ use crate::credit::{Credit, CreditError, Credited};
 use crate::hold::{Hold, HoldError, HoldRequest};
 use crate::settlement::{Beside, Settlement};
 
-/// The books of one node: every account in memory, every change on its way to the store. Cheap to clone.
+/// The ledger of one node: every account in memory, every change queued for the store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     inner: Arc<Inner>,
 }
 
-/// A cost without a hold before it: a cache hit, or a model that costs nothing.
+/// A charge without a previous hold: a cache hit, or a model without a price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
     /// The operation.
     pub operation: OperationId,
     /// The account.
     pub account: AccountId,
-    /// What it costs; zero leaves a usage record and no entry.
+    /// The cost; zero writes a usage record and no entry.
     pub amount: Micros,
-    /// The price version it is billed at.
+    /// Its price version.
     pub price_version: Option<i64>,
-    /// What was used.
+    /// The usage.
     pub usage: UsageRecord,
     /// Unix microseconds.
     pub at: i64,
 }
 
-/// Why a charge was not booked. Credit is never the reason: what is not there is written off.
+/// Why a charge was not booked. Never for lack of credit: an uncovered cost is written off.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChargeError {
-    /// There is no such account on this node.
+    /// The account does not exist on this node.
     #[error("there is no account `{account}`")]
     NoAccount {
-        /// The account asked for.
+        /// The requested account.
         account: AccountId,
     },
-    /// Too much waits for the disk: a 503 with `Retry-After`.
+    /// The store's queue is full: a 503 with `Retry-After`.
     #[error("{waiting} units of work wait for the disk; try again in a second")]
     Overloaded {
         /// Units in the queue.
         waiting: usize,
     },
-    /// The store has stopped; the process is about to end.
+    /// The store has stopped; the process is about to exit.
     #[error("could not write the charge of `{operation}`")]
     Store {
         /// The operation.
         operation: OperationId,
-        /// Why.
+        /// The cause.
         #[source]
         source: Failure,
     },
 }
 
-/// Why the books could not be opened.
+/// Why the ledger could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The accounts could not be read.
     #[error("could not load the accounts")]
     Read(#[source] ReadError),
-    /// The file says two things about one account.
+    /// The file has contradictory data about one account.
     #[error("`{account}` has {held} held, and an open hold of {amount}; run `tollgate audit`")]
     Books {
         /// The account.
         account: AccountId,
-        /// What is stored as held.
+        /// The stored held amount.
         held: Micros,
-        /// What the hold promises.
+        /// The sum of its holds.
         amount: Micros,
     },
-    /// The holds of an earlier run could not be given back.
+    /// The holds of an earlier run could not be released.
     #[error("could not give back the holds of an earlier run")]
     Store(#[source] Failure),
 }
@@ -136,8 +136,8 @@ impl Ledger {
         self.inner.hold(request, less)
     }
 
-    /// Promises credit in memory alone, for an operation that shows nothing before it is settled: its end is one charge on the disk, or
-    /// nothing. A crash forgets it. Asked for [`Hold::durable`], it is written like any other.
+    /// Reserves credit in memory only, for an operation that shows nothing before it is settled: its end is one charge on the disk, or
+    /// nothing. A crash loses it. After [`Hold::durable`] it is stored like any other.
     pub fn reserve(&self, request: HoldRequest) -> Result<Hold, HoldError> {
         self.inner.reserve(request, |_| None)
     }
@@ -151,7 +151,7 @@ impl Ledger {
         self.inner.reserve(request, less)
     }
 
-    /// Takes a cost that had no hold, at most what the account has. Decided in memory and queued for the disk; returns at once.
+    /// Charges a cost that had no hold, at most the available balance. Decided in memory and queued for the disk; returns at once.
     pub fn charge(&self, charge: Charge) -> Result<Settlement, ChargeError> {
         self.charge_with(charge, None)
     }
@@ -176,17 +176,17 @@ impl Ledger {
         self.book_with(EntryKind::TopUp, credit, vec![beside]).await
     }
 
-    /// Books credit given by the operator.
+    /// Books credit granted by the operator.
     pub async fn grant(&self, credit: Credit) -> Result<Credited, CreditError> {
         self.book(EntryKind::Grant, credit).await
     }
 
-    /// Books revenue given back as credit.
+    /// Books revenue refunded as credit.
     pub async fn refund(&self, credit: Credit) -> Result<Credited, CreditError> {
         self.book(EntryKind::Refund, credit).await
     }
 
-    /// Books a difference put right by the operator, up or down.
+    /// Books a correction by the operator, up or down.
     pub async fn correct(&self, credit: Credit) -> Result<Credited, CreditError> {
         self.book(EntryKind::Correction, credit).await
     }
@@ -200,17 +200,17 @@ impl Ledger {
         self.book_with(EntryKind::Correction, credit, beside).await
     }
 
-    /// Books credit that ran out by time; the amount is below zero.
+    /// Books expired credit; the amount is negative.
     pub async fn expire(&self, credit: Credit) -> Result<Credited, CreditError> {
         self.book(EntryKind::Expiry, credit).await
     }
 
-    /// Gives back every hold that expired at or before `now`; says how many. A backstop against tasks that neither end nor drop.
+    /// Releases every hold that expired at or before `now`; returns their number. A backstop against tasks that neither end nor drop.
     pub fn sweep(&self, now: i64) -> usize {
         self.inner.sweep(now)
     }
 
-    /// The open holds in numbers.
+    /// Number and sum of the open holds.
     pub fn totals(&self) -> Totals {
         self.inner.totals()
     }

@@ -1,18 +1,18 @@
-//! Accounts, holds and settlements.
+//! The ledger: accounts, holds and settlements.
 //!
-//! Credit is decided on in memory, with integers, under a lock of nanoseconds, and made durable through the store's queue while the
-//! upstream already works. Whoever lets bytes out waits first: for [`Hold::durable`] before the first byte, for the
-//! [`Settlement`] before the last.
+//! Credit decisions are made in memory, with integers, under a lock held for nanoseconds, and made durable through the store's queue while
+//! the upstream already works. Before sending a response's first byte the caller waits for [`Hold::durable`], before its last for the
+//! [`Settlement`].
 //!
-//! What holds after every call, and after a crash at any write:
+//! Invariants after every call, and after a crash at any write:
 //!
-//! 1. `available >= -credit_limit`: credit that is not there cannot be promised.
-//! 2. A hold ends exactly once: settled, released or expired.
-//! 3. A settlement takes what the usage cost: from its hold, then from what is available, never more; the rest of the hold is free in
+//! 1. `available >= -credit_limit`: a hold never exceeds the available credit.
+//! 2. A hold is resolved exactly once: settled, released or expired.
+//! 3. A settlement charges the cost of the usage: to its hold, then to the available balance, never more; the rest of the hold is freed in
 //!    the same commit.
 //! 4. The entries add up to both fields of every account. Entries are appended, never edited.
 //!
-//! No HTTP, no clock: times are Unix microseconds, handed in.
+//! No HTTP, no clock: times are Unix microseconds, passed in.
 
 mod account;
 mod accounts;

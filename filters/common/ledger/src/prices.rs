@@ -1,4 +1,4 @@
-//! The prices in force, written down once for every version, so that what was charged can be worked out again.
+//! Price versions: the prices in force, stored once per version, so that charges can be recomputed.
 
 use std::collections::HashSet;
 use std::sync::{Arc, mpsc};
@@ -10,20 +10,20 @@ use tollgate_store::{
 
 use crate::accounts::closed;
 
-/// Why the prices in force could not be written down. Nothing may be sold then.
+/// Why the prices in force could not be stored. No request may be charged then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PricesError {
-    /// Those of before could not be read.
+    /// The stored versions could not be read.
     #[error("could not read the prices")]
     Read(#[source] ReadError),
-    /// A version stands for other amounts, or the store has stopped.
+    /// A version is stored with other amounts, or the store has stopped.
     #[error("could not write down the prices")]
     Commit(#[source] CommitError),
 }
 
-/// Writes down the versions that are new to the store, and says how many. A row is never changed: a price that comes back has its row
-/// already. Blocks until they are durable.
+/// Stores the versions that are new, and returns their number. A row is never changed: a price that returns has its row already. Blocks
+/// until they are durable.
 pub fn record_prices(
     store: &dyn Store,
     in_force: impl IntoIterator<Item = PriceRow>,
@@ -45,7 +45,7 @@ pub fn record_prices(
     }
     let (told, wait) = mpsc::sync_channel(1);
     let done: Done = Box::new(move |result| {
-        // The receiver waits below.
+        // The receiver is waited for below.
         let _ = told.send(result);
     });
     let stopped = |failure: Failure| PricesError::Commit(CommitError::Stopped(failure));

@@ -1,4 +1,4 @@
-//! The wait between a settlement and the last byte of an answer.
+//! Settlements: the wait for durability before the last byte of a response.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,11 +8,11 @@ use tokio::sync::oneshot;
 use tollgate_money::{Micros, OperationId};
 use tollgate_store::{CommitError, Failure, Part, Receipt, Refusal};
 
-/// Why an operation was not charged. The answer's tail must not leave.
+/// Why an operation was not charged. The response's tail must not be sent.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettleError {
-    /// The hold ran out by time and its credit went back before the settlement came.
+    /// The hold expired and its credit was released before the settlement.
     #[error(
         "the hold of `{operation}` had expired; raise the hold's lifetime above the longest answer"
     )]
@@ -20,45 +20,45 @@ pub enum SettleError {
         /// The operation.
         operation: OperationId,
     },
-    /// The books have no such hold open. Never seen with one gateway on the file; the answer is not paid for.
+    /// The ledger has no such open hold. Never occurs with one gateway on the file; the response is not paid for.
     #[error("the books refused the settlement of `{operation}`")]
     Refused {
         /// The operation.
         operation: OperationId,
-        /// What stands against it.
+        /// The cause.
         #[source]
         source: Refusal,
     },
-    /// The store has stopped. Whether the operation is charged shows only after a restart; the process ends.
+    /// The store has stopped. Whether the operation is charged is known only after a restart; the process exits.
     #[error("could not write the settlement of `{operation}`")]
     Store {
         /// The operation.
         operation: OperationId,
-        /// Why.
+        /// The cause.
         #[source]
         source: Failure,
     },
 }
 
-/// A settlement that is durable.
+/// A durable settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// What was taken.
+    /// The amount charged.
     pub charged: Micros,
-    /// What the usage cost beyond that, lost to the operator.
+    /// The cost beyond that, lost to the operator.
     pub written_off: Micros,
-    /// What the account had free to spend right after.
+    /// The available balance right after.
     pub available: Micros,
 }
 
-/// A part of somebody else's that has to become durable together with a settlement or charge, made from what that came to. Left on the
-/// exchange by one filter and handed to the ledger by the one that charges.
+/// Another component's part that has to become durable together with a settlement or charge, built from its result. Left on the exchange by
+/// one filter and passed to the ledger by the one that charges.
 ///
-/// It is made under the account's lock: it must neither wait nor come back to the ledger.
+/// It is built under the account's lock: it must neither wait nor call the ledger.
 pub struct Beside(Box<dyn FnOnce(Settled) -> Part + Send + Sync>);
 
 impl Beside {
-    /// A part made by `make`.
+    /// A part built by `make`.
     pub fn new(make: impl FnOnce(Settled) -> Part + Send + Sync + 'static) -> Beside {
         Beside(Box::new(make))
     }
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Beside {
     }
 }
 
-/// A settlement on its way to the disk; resolves when it is there. Decided and queued already: dropping it loses the news only.
+/// A settlement on its way to the disk; resolves when it is durable. Already decided and queued: dropping it loses only the notification.
 #[derive(Debug)]
 #[must_use = "the last byte of the answer may leave only after the settlement is durable"]
 pub struct Settlement {
@@ -84,7 +84,7 @@ pub struct Settlement {
 }
 
 impl Settlement {
-    /// What has been decided and will be durable, for an answer that is written while it becomes so.
+    /// The decided result that will become durable, for a response that is written in the meantime.
     pub fn settled(&self) -> Settled {
         self.settled
     }

@@ -1,4 +1,4 @@
-//! The audit against books that somebody has been at, each with one edit.
+//! The audit against manipulated ledgers, each with one edit.
 
 mod support;
 
@@ -65,8 +65,8 @@ fn buys_the_plan(store: &dyn Store) {
     wait(commit(store, UnitOfWork::of_all(parts, Admission::Ends))).expect("it is durable");
 }
 
-/// Books with one of everything: a credit, a settlement below and one beyond its hold, a release, a charge, a free request, an open
-/// hold, a plan that was paid for, and a run before this one.
+/// A ledger with one of everything: a credit, a settlement below and one beyond its hold, a release, a charge, a free request, an open
+/// hold, a plan that was paid for, and a previous run.
 fn whole_books() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for run in 0..2 {
@@ -101,7 +101,7 @@ fn whole_books() -> tempfile::TempDir {
         if run == 0 {
             buys_the_plan(&*store);
         }
-        // Dropped with the process: the next run gives the first one back, and the second one stays open.
+        // Dropped with the process: the next run releases the first one, and the second one stays open.
         std::mem::forget(hold(2));
         wait(flush(&*store)).expect("everything is durable");
         store.close();
@@ -115,7 +115,7 @@ fn report_of(folder: &tempfile::TempDir) -> Report {
     audit(&*reader).expect("the audit runs")
 }
 
-/// Has somebody with a database shell at the books.
+/// Edits the ledger as with a database shell.
 fn report_after(edit: &str) -> Report {
     let folder = whole_books();
     let path = folder.path().join("t.db");
@@ -128,13 +128,13 @@ fn report_after(edit: &str) -> Report {
     report_of(&folder)
 }
 
-/// Where the fields of a record begin: after its length, kind, operation, account and time.
+/// The start of a record's fields: after its length, kind, operation, account and time.
 const FIELDS: usize = 2 + 1 + 16 + 16 + 8;
 
-/// What stands in the place of a record.
+/// The replacement of a record.
 type Edit = fn(Vec<u8>) -> Vec<Vec<u8>>;
 
-/// Has somebody at the records of one operation who knows how they are packed: `edit` says what stands in the place of each.
+/// Edits the packed records of one operation: `edit` returns the replacement of each.
 fn report_of_edited(operation: OperationId, edit: Edit) -> Report {
     let folder = whole_books();
     let path = folder.path().join("t.db");
@@ -170,7 +170,7 @@ fn report_of_edited(operation: OperationId, edit: Edit) -> Report {
     report_of(&folder)
 }
 
-/// What stands before the records of a body, and the records. All numbers in the head are below 128.
+/// The bytes before the records of a body, and the records. All numbers in the head are below 128.
 fn head_of(body: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut end = 2;
     for _ in 0..body[1] {
@@ -237,7 +237,7 @@ fn every_edit_of_the_books_shows() {
             &format!("UPDATE holds SET id = {settled}"),
             "has ended, or never began",
         ),
-        // What owners are shown, and what keeps a reference from being booked twice.
+        // The owner's view, and the data that prevents a second booking of a reference.
         (
             "DELETE FROM postings",
             "its postings or references are not what the journal says",
@@ -262,7 +262,7 @@ fn every_edit_of_the_books_shows() {
             "UPDATE postings SET at_min = 9",
             "its postings or references are not what the journal says",
         ),
-        // How far the journal is posted: what is posted must not be counted again.
+        // The posting position: what is posted must not be counted again.
         ("UPDATE nodes SET posted = 0", "the entries add up to"),
         (
             "UPDATE nodes SET posted = posted - 1",
@@ -295,7 +295,7 @@ fn every_edit_of_the_books_shows() {
             "UPDATE nodes SET posted = posted + 1000",
             "has posted a commit that is not in the journal",
         ),
-        // History: commits that are lost, moved, cut, or sealed anew.
+        // History: commits that are lost, moved, cut, or sealed again.
         (
             "DELETE FROM journal WHERE (id & 15) = 2 AND (id >> 34 & 15) = 1",
             "does not follow",
@@ -342,7 +342,7 @@ fn every_edit_of_the_books_shows() {
 #[test]
 fn every_edit_of_a_record_shows() {
     let (settled, charged) = (operation(30), operation(17));
-    //   what it is                   whose      the edit                        how it shows
+    //   what it is                   account    the edit                        the violation
     let edits: [(&str, OperationId, Edit, &str); 8] = [
         (
             "a hold taken out",
@@ -430,7 +430,7 @@ fn whatever_is_derived_is_made_anew_from_the_journal_and_nothing_else_is() {
     for edit in [
         "",
         "UPDATE accounts SET available = available + 500, held = held + 3",
-        // What no start gets past.
+        // Damage that prevents every start.
         "UPDATE accounts SET available = -5000; UPDATE nodes SET posted = 0",
         "DELETE FROM holds",
         "DELETE FROM postings",
@@ -488,7 +488,7 @@ fn nothing_is_made_anew_from_a_journal_that_is_not_what_was_sealed() {
     }
 }
 
-/// The audit of a store that serves looks at one instant: commits that come meanwhile are no differences.
+/// The audit of a running store reads one snapshot: concurrent commits are no differences.
 #[test]
 fn an_audit_beside_work_sees_one_instant() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -94,7 +94,7 @@ fn credit_and_its_purchase_are_written_together_or_not_at_all() {
     let booked = wait(ledger.top_up_with(credit(2, 100, "capture"), change(1)));
     assert!(!booked.expect("books").repeated);
     assert_eq!((available(), version()), (100, 1));
-    // The credit is known already: only the purchase moves.
+    // The credit is booked already: only the purchase changes.
     let again = wait(ledger.top_up_with(credit(3, 100, "capture"), change(2)));
     assert!(again.expect("books").repeated);
     assert_eq!((available(), version()), (100, 2));

@@ -1,8 +1,8 @@
-//! What is left when the process ends badly, again and again, on one file.
+//! Crash tests: the state after repeated abnormal exits, on one file.
 //!
-//! A child does mixed work through the real queue and prints each answer that it was given; it is killed at some point, or finds that
-//! the disk takes no more. After each end: the store opens, the holds of that run are given back, the books balance, and everything
-//! the child was told is there. `TOLLGATE_KILLS` says how many rounds.
+//! A child does mixed work through the real queue and prints each result that it received; it is killed at some point, or its disk writes
+//! fail. After each exit: the store opens, the holds of that run are released, the ledger balances, and everything acknowledged to the
+//! child is there. `TOLLGATE_KILLS` sets the number of rounds.
 
 mod support;
 
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
             &a_disk_that_takes_no_more_stops_the_store_and_loses_nothing,
         ),
     ];
-    // As the usual harness does: words that are no options choose tests by part of their names.
+    // As in the standard harness: arguments that are no options select tests by part of their names.
     let words: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with('-'))
@@ -126,7 +126,7 @@ fn a_disk_that_takes_no_more_stops_the_store_and_loses_nothing() {
     check(&path, &acks, 1000);
 }
 
-/// Opens what the child left and compares it with what the child was told; says how many holds were given back.
+/// Opens the store of the child and compares it with what was acknowledged; returns the number of released holds.
 fn check(path: &Path, acks: &[String], round: u64) -> usize {
     let store = open_at(path);
     let (_ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
@@ -143,7 +143,7 @@ fn check(path: &Path, acks: &[String], round: u64) -> usize {
             .expect("an operation is read");
         let cost = rows.usage.as_ref().map(|usage| usage.cost.get());
         let kept = match words[0] {
-            // Folded with its settlement, the charge stands for the hold, and the usage record for one that cost nothing.
+            // Coalesced with its settlement, the charge stands for the hold, and the usage record for one without a cost.
             "held" => {
                 rows.entries
                     .iter()
@@ -186,7 +186,7 @@ fn spawn(mut command: Command, round: u64, path: &Path) -> Child {
         .expect("the child starts")
 }
 
-/// Lets the child print so many lines, kills it, and reads what it had printed by then.
+/// Reads a number of lines from the child, kills it, and reads what it had printed by then.
 fn kill_after(mut child: Child, lines: usize) -> Vec<String> {
     let mut output = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut all: Vec<String> = output.by_ref().take(lines).map_while(Result::ok).collect();
@@ -201,7 +201,7 @@ fn acks(child: &mut Child, lines: usize) -> Vec<String> {
     whole_acks(output.take(lines).map_while(Result::ok).collect())
 }
 
-/// Only lines that were written to their end: the last may have been cut by the kill.
+/// Only complete lines: the last may have been cut by the kill.
 fn whole_acks(lines: Vec<String>) -> Vec<String> {
     lines
         .into_iter()
@@ -211,7 +211,7 @@ fn whole_acks(lines: Vec<String>) -> Vec<String> {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Whoever listened is gone when this fails; there is nobody to tell.
+    // Fails when the reader has gone; there is nothing to report it to.
     let _ = writeln!(out, "{line}");
 }
 
@@ -227,7 +227,7 @@ fn child(round: u64, path: &Path) -> ExitCode {
     say("begin");
     let options = Options {
         durability: Durability::Power,
-        // Some deaths fall between a posting and the next, some into one.
+        // Some kills hit the time between two postings, some hit a posting.
         post_records: 20,
         on_failure: Box::new(|failure| {
             let _ = writeln!(std::io::stderr(), "{failure}");
@@ -255,12 +255,12 @@ fn child(round: u64, path: &Path) -> ExitCode {
             ended.expect("no task panics");
         }
     });
-    // Everybody who waits is told of a failure before `on_failure` is: the writer has to be waited for.
+    // All waiting callers are notified of a failure before `on_failure` is called: wait for the writer.
     store.close();
     ExitCode::SUCCESS
 }
 
-/// One piece of work, told by its number; every answer is printed. `false` when the store has stopped.
+/// One piece of work, selected by its number; every result is printed. `false` when the store has stopped.
 async fn work(ledger: &Ledger, number: u64) -> bool {
     let dice = mixed(number);
     let payer = account(dice % ACCOUNTS);

@@ -38,7 +38,7 @@ impl Books {
         (balance.available.get(), balance.held.get())
     }
 
-    /// Makes the writer wait until the returned sender is dropped, so that everything queued meanwhile meets in one commit.
+    /// Blocks the writer until the returned sender is dropped, so that everything queued meanwhile is in one commit.
     fn stop_writer(&self) -> mpsc::Sender<()> {
         let (go_on, wait_for) = mpsc::channel::<()>();
         let (stopped, wait_stopped) = mpsc::channel();
@@ -59,7 +59,7 @@ impl Books {
     }
 }
 
-/// Five thousand requests want what is there for a thousand: a thousand get it, whatever threads they come on.
+/// Five thousand requests compete for the credit of a thousand: a thousand succeed, on any number of threads.
 #[test]
 fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
     const CREDIT_FOR: u64 = 1000;
@@ -104,7 +104,7 @@ fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
     assert_books_balance(&books.store);
 }
 
-/// A hold that nobody resolves would be credit lost until a restart. What drops it does not matter.
+/// An unresolved hold would be credit lost until a restart. The cause of the drop does not matter.
 #[test]
 fn a_hold_that_is_dropped_gives_its_credit_back() {
     let books = books(options());
@@ -173,7 +173,7 @@ fn a_hold_that_expired_cannot_be_settled() {
     assert_books_balance(&books.store);
 }
 
-/// With a fast upstream hold and settlement wait in the queue together. One entry then stands for both.
+/// With a fast upstream hold and settlement are in the queue together. One entry then stands for both.
 #[test]
 fn a_hold_and_its_end_that_meet_in_one_commit_write_no_hold() {
     let books = books(options());
@@ -232,7 +232,7 @@ fn an_operation_is_never_booked_twice() {
     );
     wait(first.settle(settle(20))).expect("it is durable");
 
-    // Memory has forgotten the operation; the books have not. The same id on another account is refused as well.
+    // The operation is no longer in memory, but it is in the store. The same id on another account is refused as well.
     for (account, balance) in [(payer, (80, 0)), (other, (100, 0))] {
         let mut again = books
             .ledger
@@ -249,8 +249,8 @@ fn an_operation_is_never_booked_twice() {
         assert_eq!(books.balance(account), balance);
     }
 
-    // A free operation leaves a usage record and no entry. Charged later, alone or by a hold and settlement that meet in one
-    // commit, it is refused: the operation has been.
+    // A free operation leaves a usage record and no entry. Charged later, alone or by a hold and settlement that meet in one commit, it is
+    // refused: the operation is finished.
     let charge = |amount| {
         let charge = Charge {
             operation: operation(2),
@@ -356,7 +356,7 @@ fn a_full_queue_refuses_holds_and_takes_every_end() {
     assert_books_balance(&books.store);
 }
 
-/// A disk without room ends the store: nothing may be acknowledged from then on, and the process has to know.
+/// A full disk stops the store: nothing may be acknowledged from then on, and the process has to be notified.
 #[test]
 fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
     let failures = Arc::new(Mutex::new(Vec::new()));
@@ -409,7 +409,7 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
     assert_books_balance(&store);
 }
 
-/// The disk may fail under the hold already, before anybody settles it: that is what its settlement tells, asked before or not.
+/// The disk may fail during the hold, before its settlement: the settlement reports it, whether or not the hold was waited for.
 #[test]
 fn a_settlement_tells_why_the_disk_refused_its_hold() {
     let books = books(Options {
@@ -428,7 +428,7 @@ fn a_settlement_tells_why_the_disk_refused_its_hold() {
             .hold(request(payer, number + 1, 1))
             .expect("room");
         drop(go_on);
-        // Both are in one commit, whose units are told in their order.
+        // Both are in one commit, whose units are acknowledged in their order.
         match wait(asked.durable()) {
             Ok(()) => kept.extend([unasked, asked]),
             Err(_) => break (asked, unasked),
@@ -554,7 +554,7 @@ fn an_account_and_its_first_credit_are_made_in_one_unit() {
     assert_books_balance(&books.store);
 }
 
-/// Found by the writer, an overflow would stop the store: one slip of an operator's hand would end the gateway.
+/// Detected by the writer, an overflow would stop the store: one typing error of an operator would stop the gateway.
 #[test]
 fn credit_beyond_what_can_be_counted_is_refused_before_it_is_queued() {
     let books = books(options());
@@ -581,7 +581,7 @@ fn credit_beyond_what_can_be_counted_is_refused_before_it_is_queued() {
     assert!(hold.is_ok(), "the store goes on");
 }
 
-/// Books that contradict themselves must not be served from, nor end the start in a panic.
+/// A ledger with contradictions must not be served from, nor make the start panic.
 #[test]
 fn a_start_on_contradicting_books_says_which_account() {
     let folder = {
@@ -627,7 +627,7 @@ fn a_ledger_dropped_with_its_store_ends_the_writer() {
     let keep = books.folder;
     drop(books.ledger);
     drop(books.store);
-    // The writer may have been the last owner; whoever it was, what was queued is durable before the lock is let go of.
+    // The writer may have been the last owner; in any case everything queued is durable before the lock is released.
     let told = wait(settlement);
     assert!(told.is_ok(), "{told:?}");
     let store = loop {
@@ -641,8 +641,8 @@ fn a_ledger_dropped_with_its_store_ends_the_writer() {
     drop(keep);
 }
 
-/// A request that would be content with less is decided in one go: what a crowd of them is promised never exceeds the balance, and
-/// nobody is turned away while there is room for the least.
+/// A request that accepts a smaller amount is decided in one step: concurrent holds never exceed the balance, and none is refused while the
+/// minimum is available.
 #[test]
 fn a_crowd_that_is_content_with_less_is_promised_all_of_the_balance_and_no_more() {
     const BALANCE: i64 = 10_000;
@@ -658,7 +658,7 @@ fn a_crowd_that_is_content_with_less_is_promised_all_of_the_balance_and_no_more(
             scope.spawn(move || {
                 for number in 0..40 {
                     let request = request(payer, thread << 32 | number, WANTED);
-                    // As much as a third of what is left, but not less than the least.
+                    // As much as a third of the remainder, but not less than the minimum.
                     let less = |room: Micros| {
                         let amount = (room.get() / 3).max(LEAST);
                         (amount <= room.get()).then_some(Micros::new(amount))

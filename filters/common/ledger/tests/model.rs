@@ -1,7 +1,7 @@
-//! The ledger against a reference that anybody can read: a map of balances, changed one step after the other.
+//! Model-based test: the ledger against a simple reference, a map of balances changed step by step.
 //!
-//! Random sequences of everything that can happen to an account, restarts included. After each step the two agree on the answer and on
-//! the balance; at the end the books on the disk balance and say the same.
+//! Random sequences of all operations on an account, restarts included. After each step the two agree on the result and on the balance; at
+//! the end the stored ledger balances and has the same values.
 
 mod support;
 
@@ -24,7 +24,7 @@ enum Step {
         account: u64,
         amount: i64,
         lifetime: i64,
-        /// Whether it goes to the disk at once, or only when somebody asks.
+        /// Whether it is queued for the disk at once, or only on request.
         written: bool,
     },
     Durable {
@@ -86,7 +86,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The reference: what the books must say.
+/// The reference: the expected state of the ledger.
 #[derive(Default)]
 struct Reference {
     accounts: BTreeMap<AccountId, (i64, i64, i64)>,
@@ -106,7 +106,7 @@ impl Reference {
     }
 }
 
-/// A hold of the ledger, with what the reference knows of it.
+/// A hold of the ledger, with the state of the reference.
 struct Open {
     hold: Hold,
     expired: bool,
@@ -204,7 +204,7 @@ impl Run {
                 again.operation = open.hold.operation();
                 match self.ledger.hold(again) {
                     Err(HoldError::Repeated { .. }) => {}
-                    // A hold that expired has left memory; the books remember it if they knew it.
+                    // An expired hold is no longer in memory; the store remembers it if it was stored.
                     Ok(mut hold) => {
                         assert!(open.expired, "an open operation was held twice");
                         if !open.written {
@@ -359,7 +359,7 @@ impl Run {
         }
     }
 
-    /// The holds are never dropped, as in a process that was killed; the next run gives them back.
+    /// The holds are never dropped, as in a process that was killed; the next run releases them.
     fn crash(&mut self) {
         let open = std::mem::take(&mut self.open);
         let orphans = open
@@ -403,7 +403,7 @@ impl Run {
                 .account(*id)
                 .expect("a read")
                 .expect("an account");
-            // Of a hold that is promised in memory alone the disk knows nothing.
+            // A hold that exists only in memory is unknown to the disk.
             let unwritten = self
                 .open
                 .iter()

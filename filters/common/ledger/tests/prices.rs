@@ -1,4 +1,4 @@
-//! Prices written down once, and charges that are worked out from them again.
+//! Prices stored once, and charges recomputed from them.
 
 mod support;
 
@@ -10,7 +10,7 @@ use tollgate_ledger::{Charge, PricesError, record_prices};
 use tollgate_money::{Micros, Price};
 use tollgate_store::{PriceRow, Store};
 
-/// A price of so many credits for a million tokens in, and nothing else.
+/// A price for a million input tokens, and nothing else.
 fn row(version: i64, input: &str, valid_from: i64) -> PriceRow {
     PriceRow {
         version,
@@ -39,7 +39,7 @@ fn a_version_is_written_once_and_a_change_is_a_row_of_its_own() {
     let again = row(1, "0.15", NOW + 7);
     assert_eq!(record_prices(&*store, [again.clone()]).expect("known"), 0);
     assert_eq!(record_prices(&*store, [second.clone()]).expect("new"), 1);
-    // The old price comes back, and with it the old version.
+    // The old price returns, and with it the old version.
     assert_eq!(record_prices(&*store, [again]).expect("known"), 0);
     assert_eq!(stored(&store), [first, second]);
 }
@@ -48,13 +48,13 @@ fn a_version_is_written_once_and_a_change_is_a_row_of_its_own() {
 fn a_version_never_stands_for_other_amounts() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
-    // Both are new to the reader, and the second is in the way of the first.
+    // Both are new to the reader, and the second conflicts with the first.
     let error = record_prices(&*store, [row(1, "0.15", NOW), row(1, "0.16", NOW)]);
     assert!(matches!(error, Err(PricesError::Commit(_))), "{error:?}");
     assert_eq!(stored(&store), [], "nothing of it was written");
 }
 
-/// Three tokens in at a credit for each come to three credits, whatever the price is by now.
+/// Three input tokens at a credit each cost three credits, whatever the current price.
 #[test]
 fn the_audit_works_every_cost_out_again_at_the_version_it_was_charged_at() {
     //    charged at version, charged, clean

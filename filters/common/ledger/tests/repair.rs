@@ -1,4 +1,4 @@
-//! Books that two processes have written at once, as programs before the fence did, and the way back from there.
+//! Ledgers written concurrently by two processes, as versions before the fence allowed, and their repair.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn said(report: &Report) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Sells so many requests of 10 and says how many were settled.
+/// Sells a number of requests of 10 and returns how many were settled.
 fn sell(ledger: &Ledger, payer: AccountId, numbers: std::ops::Range<u64>) -> i64 {
     let mut sold = 0;
     for number in numbers {
@@ -55,7 +55,7 @@ fn sell(ledger: &Ledger, payer: AccountId, numbers: std::ops::Range<u64>) -> i64
     sold
 }
 
-/// The promise that the fence is for: whatever two processes do, no credit is sold twice, and what was acknowledged is in the books.
+/// The guarantee of the fence: whatever two processes do, no credit is sold twice, and everything acknowledged is in the ledger.
 #[test]
 fn two_processes_on_one_file_sell_each_credit_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -63,7 +63,7 @@ fn two_processes_on_one_file_sell_each_credit_once() {
     let (first_store, first) = process(&path, true, 7);
     let payer = account_with(&first_store, &first, 1, 100, 0);
     let before = sell(&first, payer, 0..3);
-    // Open when the other comes, and settled after it was released there.
+    // Open when the other process starts, and settled after it was released there.
     let mut open = first.hold(request(payer, 3, 10)).expect("there is credit");
     wait(open.durable()).expect("the hold is durable");
     let (second_store, second) = process(&path, true, 7);
@@ -83,7 +83,7 @@ fn two_processes_on_one_file_sell_each_credit_once() {
     assert_eq!(report.sums.spent.get(), before + sold[1], "as acknowledged");
 }
 
-/// Books of two accounts on which two processes without a fence have worked side by side: one credit sold twice, and a hold that the
+/// A ledger of two accounts on which two processes without a fence have worked concurrently: one credit sold twice, and a hold that the
 /// second has released and the first has settled.
 fn damaged(path: &Path) -> (AccountId, AccountId) {
     let (first_store, first) = process(path, false, 65_536);
@@ -100,7 +100,7 @@ fn damaged(path: &Path) -> (AccountId, AccountId) {
     for store in [&first_store, &second_store] {
         wait(flush(&**store)).expect("everything is durable");
     }
-    // As processes that were killed: neither posts what it has left.
+    // As processes that were killed: neither posts its tail.
     std::mem::forget((first, second, first_store, second_store));
     (payer, other)
 }
@@ -124,7 +124,7 @@ fn books_that_two_processes_have_written_at_once_are_repaired() {
     let folder = tempfile::tempdir().expect("a folder");
     let original = folder.path().join("original.db");
     let (payer, other) = damaged(&original);
-    // The processes of before are still in this one: what follows is of the file as they left it.
+    // The previous processes' stores are still open in this one: what follows uses the file as they left it.
     let path = folder.path().join("t.db");
     sqlite::backup(&original, &path).expect("a copy");
     let before = report_of(&path);
@@ -144,8 +144,8 @@ fn books_that_two_processes_have_written_at_once_are_repaired() {
 
     let done = repair(&path);
     let actions: Vec<_> = done.findings.iter().map(|one| &one.action).collect();
-    // The chain of the second begins where the first went on; its release is the second end of the operation; and the payer had 100,
-    // of which 97 were sold here and 100 there.
+    // The chain of the second starts where the first continued; its release is the second end of the operation; and the payer had 100, of
+    // which 97 were sold here and 100 there.
     assert!(
         matches!(
             actions[..],
@@ -188,7 +188,7 @@ fn books_that_two_processes_have_written_at_once_are_repaired() {
     assert_books_balance(&store);
 }
 
-/// Where both have moved balances meanwhile, neither those nor the open holds are what the journal says, and one may have stopped at it.
+/// Where both have changed balances, neither those nor the open holds match the journal, and one process may have stopped at it.
 #[test]
 fn books_that_two_processes_have_posted_to_are_repaired_with_all_that_was_acknowledged() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -220,7 +220,7 @@ fn books_that_two_processes_have_posted_to_are_repaired_with_all_that_was_acknow
     );
 }
 
-/// A journal of two runs that has lost or changed commits: what is left of it is kept.
+/// A journal of two runs with lost or changed commits: the remainder is kept.
 #[test]
 fn what_can_be_proven_is_kept_whatever_is_lost() {
     /// The id of commit `number` of run 1.
@@ -230,10 +230,10 @@ fn what_can_be_proven_is_kept_whatever_is_lost() {
         ("", 60, 40),
         // The commit with the hold of the first sale: its settlement stays as a charge.
         ("DELETE FROM journal WHERE id = RUN + 4", 60, 40),
-        // That of a settlement: the hold is open, and the next start releases it.
+        // The commit of a settlement: the hold is open, and the next start releases it.
         ("DELETE FROM journal WHERE id = RUN + 5", 50, 40),
         ("DELETE FROM journal WHERE id IN (RUN + 4, RUN + 5)", 50, 50),
-        // That of the grant: what was sold cannot have been sold of nothing, and is corrected.
+        // The commit of the grant: the sales cannot have been made without credit, and are corrected.
         ("DELETE FROM journal WHERE id = RUN + 1", 60, 0),
         (
             "UPDATE journal SET body = substr(body, 1, length(body) - 1) WHERE id = RUN + 5",
@@ -318,7 +318,7 @@ fn what_can_be_proven_is_kept_whatever_is_lost() {
     }
 }
 
-/// What no process does by itself, and two do: the same operation begun or ended by each, the same reference booked by each.
+/// Only possible with two processes: the same operation started or ended by each, the same reference booked by each.
 #[test]
 fn the_first_beginning_the_first_end_and_the_first_booking_count() {
     let folder = tempfile::tempdir().expect("a folder");

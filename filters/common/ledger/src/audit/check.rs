@@ -1,4 +1,4 @@
-//! The rules, one after the other.
+//! The audit rules, one after the other.
 //!
 //! Sums are 128 bits wide: a damaged row must show as a violation, not stop the audit.
 
@@ -13,7 +13,7 @@ use tollgate_store::{
 use super::payments::Payments;
 use super::{DerivedDifference, Report, Sums, Violation};
 
-/// An audit under way.
+/// A running audit.
 #[derive(Default)]
 pub(crate) struct Check {
     report: Report,
@@ -30,7 +30,7 @@ pub(crate) struct Check {
     unreadable: bool,
 }
 
-/// What the rows of one account add up to.
+/// The sums of an account's rows.
 #[derive(Clone, Copy, Default)]
 struct Summed {
     available: i128,
@@ -40,7 +40,7 @@ struct Summed {
 }
 
 impl Check {
-    /// A version of a price, before the operations that were charged at it.
+    /// A version of a price, visited before the operations charged at it.
     pub(crate) fn price(&mut self, row: &PriceRow) {
         self.prices
             .entry(row.version)
@@ -76,7 +76,7 @@ impl Check {
         self.cost(rows, end.or(open));
     }
 
-    /// A row is a whole double entry of the shape that its kind has.
+    /// A row is a complete double entry of the form that its kind has.
     fn entry(&mut self, entry: &Entry) {
         self.payments.entry(entry);
         let available = i128::from(entry.d_available.get());
@@ -125,7 +125,7 @@ impl Check {
         }
     }
 
-    /// A hold is open exactly while it has no end.
+    /// A hold is open exactly while no entry resolves it.
     fn open_hold(&mut self, rows: &OperationRows, open: Option<&Entry>, end: Option<&Entry>) {
         let unresolved = open.filter(|open| open.kind == EntryKind::Hold && end.is_none());
         let what = match (unresolved, &rows.hold) {
@@ -144,7 +144,7 @@ impl Check {
         self.wrong(Some(rows.id), account, what.to_owned());
     }
 
-    /// A charge and its usage record are one record of the journal, so they agree; what was written off may still be nonsense.
+    /// A charge and its usage record are one record of the journal, so they agree; the written-off amount may still be invalid.
     fn usage(&mut self, rows: &OperationRows) {
         let Some(usage) = &rows.usage else { return };
         self.report.usage += 1;
@@ -159,15 +159,15 @@ impl Check {
         }
     }
 
-    /// Nobody pays more than their usage costs at the price it was promised at. Less is no fault: a request that broke off costs no
-    /// request price, and a cached answer a part of it all.
+    /// No account pays more than its usage costs at the price version of the hold. Less is no violation: an aborted request costs no
+    /// request price, and a cached response only a fraction.
     fn cost(&mut self, rows: &OperationRows, last: Option<&Entry>) {
         let (Some(usage), Some(entry)) = (&rows.usage, last) else {
             return;
         };
         let versions = entry.price_version.and_then(|it| self.prices.get(&it));
         let mut versions = versions.into_iter().flatten();
-        // A version from before versions were written down cannot be told.
+        // A version from before versions were stored cannot be checked.
         let Some(row) = versions.find(|row| row.model == usage.usage.model) else {
             return;
         };
@@ -188,21 +188,21 @@ impl Check {
         }
     }
 
-    /// A payment gave the credits that are booked for it, after all operations.
+    /// A payment granted the credits that are booked for it; runs after all operations.
     pub(crate) fn payment(&mut self, row: &PaymentRow) {
         if let Some(what) = self.payments.payment(row) {
             self.wrong(None, Some(row.account), what);
         }
     }
 
-    /// Nobody has more of the plan than was paid for, after all payments.
+    /// No account has more of the plan than was paid for; runs after all payments.
     pub(crate) fn subscription(&mut self, row: &SubscriptionRow) {
         if let Some(what) = self.payments.subscription(row) {
             self.wrong(None, Some(row.account), what);
         }
     }
 
-    /// Rules 1 and 2, for one account, after all operations.
+    /// Rules 1 and 2, for one account; runs after all operations.
     pub(crate) fn account(&mut self, account: &AccountRow) {
         if let Some(what) = self.payments.account(account) {
             self.wrong(None, Some(account.id), what);
@@ -249,7 +249,7 @@ impl Check {
         }
     }
 
-    /// What a node has posted last is in its journal, after all commits.
+    /// A node's last posted commit is in its journal; runs after all commits.
     pub(crate) fn posted(&mut self, node: i64, posted: Option<(i64, i64)>) {
         let last = self
             .chain
@@ -261,13 +261,13 @@ impl Check {
         }
     }
 
-    /// The owner of an account is shown something else than the journal says.
+    /// An account's owner is shown something else than the journal says.
     pub(crate) fn misposted(&mut self, account: AccountId) {
         let what = String::from("its postings or references are not what the journal says");
         self.wrong(None, Some(account), what);
     }
 
-    /// Rule 6, for one commit: its seal follows the one before it, and is over what is there.
+    /// Rule 6, for one commit: its seal follows the previous one, and matches its content.
     pub(crate) fn batch(&mut self, rows: &BatchRows) {
         let seal = &rows.seal;
         let (node, epoch, number) = (seal.node, seal.epoch, seal.number);
@@ -306,12 +306,12 @@ impl Check {
         self.wrong(None, None, what);
     }
 
-    /// Whether a commit cannot be read.
+    /// Whether a commit is unreadable.
     pub(crate) fn has_unreadable(&self) -> bool {
         self.unreadable
     }
 
-    /// What was found. Accounts that only entries know of are the last thing to show.
+    /// The report. Accounts that appear only in entries are added last.
     pub(crate) fn report(mut self) -> Report {
         let mut unknown: Vec<AccountId> = self
             .accounts
@@ -362,7 +362,7 @@ impl Check {
     }
 }
 
-/// A sum to be shown; beyond the range of an amount its ends.
+/// A sum for display, clamped to the range of an amount.
 fn narrow(sum: i128) -> Micros {
     Micros::new(sum.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
 }

@@ -1,4 +1,4 @@
-//! Proof that the books balance, recomputed from the entries.
+//! The audit: reconciliation of balances against the entries.
 
 mod check;
 mod payments;
@@ -11,12 +11,12 @@ use tollgate_store::{Read, ReadError};
 use self::check::Check;
 pub use self::payments::Paid;
 
-/// One thing in the books that cannot be true.
+/// One violation found in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The operation it was found at, if at one.
+    /// The operation concerned, if any.
     pub operation: Option<OperationId>,
-    /// The account it was found at, if at one.
+    /// The account concerned, if any.
     pub account: Option<AccountId>,
     /// What is wrong, as a sentence.
     pub what: String,
@@ -34,14 +34,14 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Every entry summed up by where the money came from or went. The signed sum of all fields is zero in books that balance.
+/// All entries, summed by contra account. The signed sum of all fields is zero in a ledger that balances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Credit bought with outside money, as the contra side sees it (below zero).
+    /// Credit bought with outside money, as seen from the contra side (negative).
     pub sold: Micros,
     /// Spent on operations, less refunds.
     pub spent: Micros,
-    /// Granted by the operator, as the contra side sees it (below zero).
+    /// Granted by the operator, as seen from the contra side (negative).
     pub granted: Micros,
     /// Written off by entries.
     pub written_off: Micros,
@@ -49,14 +49,14 @@ pub struct Sums {
     pub expired: Micros,
     /// Corrected.
     pub corrected: Micros,
-    /// Promised to open holds.
+    /// Reserved by open holds.
     pub held: Micros,
-    /// Free to spend.
+    /// Available.
     pub available: Micros,
 }
 
 impl Sums {
-    /// The signed sum, zero in books that balance; at the ends of the range where it would leave it.
+    /// The signed sum, zero in a ledger that balances; clamped to the range of the type.
     pub fn total(&self) -> Micros {
         [
             self.sold,
@@ -73,34 +73,34 @@ impl Sums {
     }
 }
 
-/// What an audit found.
+/// The result of an audit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Accounts looked at.
+    /// Accounts checked.
     pub accounts: u64,
-    /// Operations looked at.
+    /// Operations checked.
     pub operations: u64,
-    /// Entries looked at.
+    /// Entries checked.
     pub entries: u64,
-    /// Usage records looked at.
+    /// Usage records checked.
     pub usage: u64,
-    /// Usage records whose cost was worked out again, at the price version of their entry.
+    /// Usage records whose cost was recomputed, at the price version of their entry.
     pub priced: u64,
     /// Open holds.
     pub open_holds: u64,
-    /// Seals looked at.
+    /// Seals checked.
     pub seals: u64,
-    /// Money for the plan.
+    /// Payments for the plan.
     pub paid: Paid,
     /// The totals.
     pub sums: Sums,
-    /// What operations cost beyond what could be taken: in usage records, in no entry.
+    /// Costs of operations beyond what could be charged: in usage records, in no entry.
     pub usage_written_off: Micros,
-    /// What cannot be true; at most [`Report::VIOLATIONS_MAX`], the rest only counted.
+    /// The violations; at most [`Report::VIOLATIONS_MAX`], the rest only counted.
     pub violations: Vec<Violation>,
-    /// How many violations there are.
+    /// Number of violations.
     pub violations_count: u64,
-    /// What repairs have written into the journal, in its order.
+    /// The repairs recorded in the journal, in its order.
     pub repairs: Vec<String>,
     /// Accounts whose stored fields differ from their entries.
     pub derived_differences: Vec<DerivedDifference>,
@@ -111,14 +111,14 @@ pub struct Report {
 pub struct DerivedDifference {
     /// The account.
     pub account: AccountId,
-    /// What is stored: free to spend, and promised.
+    /// The stored fields: available, and held.
     pub stored: (Micros, Micros),
-    /// What the entries add up to: free to spend, and promised.
+    /// The sums of the entries: available, and held.
     pub summed: (Micros, Micros),
 }
 
 impl Report {
-    /// How many violations are listed at most.
+    /// Maximum number of violations listed.
     pub const VIOLATIONS_MAX: usize = 1000;
 
     /// Whether everything adds up.
@@ -127,14 +127,14 @@ impl Report {
     }
 }
 
-/// Recomputes everything from one view of the store, beside a running gateway or with none. Blocks.
+/// Recomputes everything from one snapshot of the store, with or without a running gateway. Blocks.
 pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
     let view = store.snapshot()?;
     let mut check = Check::default();
     view.batches(&mut |rows| check.batch(&rows))?;
     view.posted(&mut |node, last| check.posted(node, last))?;
     if check.has_unreadable() {
-        // Whatever else the books say, it is not all.
+        // Whatever else the ledger contains, it is incomplete.
         return Ok(check.report());
     }
     view.prices(&mut |row| check.price(&row))?;

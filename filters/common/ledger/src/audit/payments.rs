@@ -1,4 +1,4 @@
-//! What was paid for the plan against what was given for it.
+//! Reconciliation of payments for the plan with what was granted for them.
 
 use std::collections::HashMap;
 
@@ -11,35 +11,35 @@ use tollgate_store::{
 /// A day in microseconds.
 const DAY: i128 = 86_400 * 1_000_000;
 
-/// Money for the plan, by how it came.
+/// Payments for the plan, by route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paid {
-    /// Payments by x402 that are ours.
+    /// Payments by x402 that were kept.
     pub x402: u64,
-    /// What they come to.
+    /// Their sum.
     pub x402_amount: Usd,
-    /// Payments by PayPal that are ours.
+    /// Payments by PayPal that were kept.
     pub paypal: u64,
-    /// What they come to.
+    /// Their sum.
     pub paypal_amount: Usd,
-    /// Payments that went back.
+    /// Returned payments.
     pub returned: u64,
 }
 
-/// The payments and subscriptions of an audit under way.
+/// The payments and subscriptions of a running audit.
 #[derive(Default)]
 pub(super) struct Payments {
     pub(super) paid: Paid,
-    /// Credits that plans gave, by account and reference, as the entries have them.
+    /// Credits granted by plans, by account and reference, according to the entries.
     booked: HashMap<(AccountId, String), Micros>,
-    /// The time that each account has paid for, microseconds.
+    /// The paid time of each account, in microseconds.
     spans: HashMap<AccountId, i128>,
-    /// Until when each account has the plan.
+    /// The end of each account's plan.
     until: HashMap<AccountId, i64>,
 }
 
 impl Payments {
-    /// Any entry; those that are no plan's are left alone.
+    /// Any entry; those that do not belong to a plan are ignored.
     pub(super) fn entry(&mut self, entry: &Entry) {
         let Some(reference) = entry.reference.as_deref() else {
             return;
@@ -50,7 +50,7 @@ impl Payments {
         }
     }
 
-    /// A payment, after all entries. Gives what is wrong with it.
+    /// A payment, after all entries. Returns its violations.
     pub(super) fn payment(&mut self, row: &PaymentRow) -> Option<String> {
         let name = plan_reference(row.route, &row.provider_ref);
         match (row.status, row.route) {
@@ -64,7 +64,7 @@ impl Payments {
                 self.paid.paypal_amount = sum(self.paid.paypal_amount, row.amount);
             }
         }
-        // What went back bought nothing beyond that moment.
+        // A returned payment bought nothing beyond that moment.
         let end = match row.returned_at {
             Some(at) => row.period_end.min(at),
             None => row.period_end,
@@ -81,12 +81,12 @@ impl Payments {
         })
     }
 
-    /// A subscription, after all payments. Gives what is wrong with it.
+    /// A subscription, after all payments. Returns its violations.
     pub(super) fn subscription(&mut self, row: &SubscriptionRow) -> Option<String> {
         self.until.insert(row.account, row.period_end);
         let given = i128::from(row.period_end) - i128::from(row.period_start);
         let paid = self.spans.get(&row.account).copied().unwrap_or(0);
-        // A charge that is told and not listed yet is good for a day, once at a time.
+        // A charge that is reported and not listed yet is valid for a day, once at a time.
         let advance = match row.route {
             Route::X402 => 0,
             _ => DAY,
@@ -101,14 +101,14 @@ impl Payments {
         })
     }
 
-    /// An account, after all subscriptions. Gives what is wrong with it.
+    /// An account, after all subscriptions. Returns its violations.
     pub(super) fn account(&mut self, row: &AccountRow) -> Option<String> {
         let has = row.plan.as_ref().map(|(_, until)| *until);
         (has != self.until.get(&row.id).copied())
             .then(|| String::from("the end of its plan is not that of its subscription"))
     }
 
-    /// What is left over: credits of plans that nobody paid for.
+    /// The remainder: plan credits without a payment.
     pub(super) fn rest(self) -> Vec<(AccountId, String)> {
         let mut left: Vec<_> = self.booked.into_keys().collect();
         left.sort();

@@ -1,4 +1,4 @@
-//! What the tests of this folder share: a store in a temporary folder, ids that are told by a number, accounts with credit.
+//! Shared test support: a store in a temporary folder, ids by number, accounts with credit.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -15,15 +15,15 @@ use tollgate_store::{
     UsageRecord, commit,
 };
 
-/// A time in no particular year.
+/// An arbitrary time.
 pub(crate) const NOW: i64 = 1_700_000_000_000_000;
 
-/// An operation told by its number.
+/// The operation with a number.
 pub(crate) fn operation(number: u64) -> OperationId {
     OperationId::from_parts(1_700_000_000_000 + number, random(number))
 }
 
-/// An account told by its number.
+/// The account with a number.
 pub(crate) fn account(number: u64) -> AccountId {
     AccountId::from_parts(1_600_000_000_000, random(number))
 }
@@ -36,9 +36,9 @@ fn random(number: u64) -> [u8; 10] {
 
 pub(crate) fn options() -> Options {
     Options {
-        // What the tests look at does not change with the syncs, only their time does.
+        // The results under test do not depend on the syncs, only the duration does.
         durability: Durability::Process,
-        // So few that every test has something posted and something that is not.
+        // So few that every test has posted and unposted data.
         post_records: 7,
         ..Options::new(NOW, RootSecret([7; 32]))
     }
@@ -61,7 +61,7 @@ pub(crate) fn wait<F: Future>(future: F) -> F::Output {
         .block_on(future)
 }
 
-/// Makes an account and grants it credit.
+/// Creates an account and grants it credit.
 pub(crate) fn account_with(
     store: &Arc<dyn Store>,
     ledger: &Ledger,
@@ -130,7 +130,7 @@ pub(crate) fn usage() -> UsageRecord {
     }
 }
 
-/// Fails with everything the audit has to say unless the books balance.
+/// Fails with the audit's violations unless the ledger balances.
 pub(crate) fn assert_books_balance(store: &Arc<dyn Store>) {
     let report = audit(&**store).expect("the audit runs");
     let violations: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
