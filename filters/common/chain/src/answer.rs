@@ -1,4 +1,4 @@
-//! Answers that go out in one piece: errors, and whole bodies.
+//! Complete responses: errors, and whole bodies.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -12,7 +12,7 @@ use crate::downstream::{Downstream, Gone, Head};
 use crate::run::Run;
 use crate::upstream::{UpstreamError, answer_for};
 
-/// The head of an answer: its own fields and those every filter asked for.
+/// The head of a response: its own fields and those set by filters.
 pub(crate) fn head(
     exchange: &mut Exchange,
     status: StatusCode,
@@ -28,7 +28,7 @@ pub(crate) fn head(
     }
 }
 
-/// Sends a refusal or failure in the route's shape. Nothing must have been sent.
+/// Sends a refusal or failure in the route's error format. Nothing must have been sent.
 pub(crate) async fn send_error<D: Downstream>(
     exchange: &mut Exchange,
     downstream: &mut D,
@@ -40,7 +40,7 @@ pub(crate) async fn send_error<D: Downstream>(
     let page = exchange.get::<ErrorPage>().cloned();
     let page = page.map(|page| page.draw(error, &exchange.request.id.to_string()));
     let body = match page {
-        // A page says more of itself than an error does: its own fields win.
+        // An error page defines more fields than an error does: its own win.
         Some(Reply {
             headers,
             body: ReplyBody::Whole(body),
@@ -59,7 +59,7 @@ pub(crate) async fn send_error<D: Downstream>(
     downstream.send(head, body).await
 }
 
-/// Sends the answer a filter made, through the later phases of the filters that have seen the request.
+/// Sends the response of a filter, through the later phases of the filters that have seen the request.
 pub(crate) async fn send_reply<D: Downstream>(
     run: &mut Run<'_>,
     downstream: &mut D,
@@ -77,7 +77,7 @@ pub(crate) async fn send_reply<D: Downstream>(
             if !status.is_success() {
                 let head = head(&mut run.exchange, status, headers);
                 run.exchange.record.bytes_sent += body.len() as u64;
-                // A redirection, or "you have it already", is an answer; what is worse than that is a refusal.
+                // A redirection, or a 304, is a response; anything above is a refusal.
                 let ending = if status.is_redirection() {
                     Ending::Answered
                 } else {
@@ -104,7 +104,7 @@ pub(crate) async fn send_reply<D: Downstream>(
     }
 }
 
-/// Passes a whole body through the answer phases and sends it.
+/// Passes a whole body through the response phases and sends it.
 pub(crate) async fn send_whole<D: Downstream>(
     run: &mut Run<'_>,
     downstream: &mut D,
@@ -142,7 +142,7 @@ pub(crate) async fn send_whole<D: Downstream>(
     }
 }
 
-/// Answers for a call that gave nothing to send.
+/// Responds to a call without anything to send.
 pub(crate) async fn fail<D: Downstream>(
     run: &mut Run<'_>,
     downstream: &mut D,
@@ -156,10 +156,10 @@ pub(crate) async fn fail<D: Downstream>(
     }
 }
 
-/// What the filters found wrong with the answer, if anything.
+/// The filters' findings about the response, if any.
 pub(crate) fn fault_of(run: &Run<'_>) -> Option<UpstreamError> {
     let fault = run.exchange.get::<AnswerProgress>()?.fault.as_ref()?;
-    // What a provider says where an answer should be may hold anything, what it knows us by among it.
+    // A provider's error text may contain anything, including our credential at the provider.
     let message = run.redact(fault.message.clone());
     Some(UpstreamError {
         fault: fault.fault,
@@ -169,7 +169,7 @@ pub(crate) fn fault_of(run: &Run<'_>) -> Option<UpstreamError> {
 }
 
 pub(crate) fn log_fault(exchange: &Exchange, error: &UpstreamError) {
-    // A refusal of the client's own request is the client's business, not the operator's.
+    // The refusal of the client's own request is not reported to the operator.
     if error.fault == UpstreamFault::BadRequest {
         return;
     }

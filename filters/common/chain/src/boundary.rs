@@ -1,14 +1,14 @@
-//! Where in a stream of events a comment may stand.
+//! Event boundaries: the positions in an event stream where a comment may be inserted.
 
-/// How far a stream of events has come, as far as it matters to somebody who wants to say something in between.
+/// The parse state of an event stream, as far as it matters for inserting a comment.
 ///
-/// A comment between two events means nothing to a reader (WHATWG HTML, server-sent events); one in the middle of a line would be a part
-/// of it.
+/// A comment between two events is ignored by a reader (WHATWG HTML, server-sent events); one in the middle of a line would become part of
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Boundary {
-    /// Nothing has come of the line so far.
+    /// At the start of a line.
     line_is_empty: bool,
-    /// The line before was empty too, or there was none.
+    /// The previous line was empty too, or there was none.
     is_between: bool,
     /// The last byte was a carriage return, to which a line feed may belong.
     after_return: bool,
@@ -25,7 +25,7 @@ impl Default for Boundary {
 }
 
 impl Boundary {
-    /// Takes note of what was passed on.
+    /// Updates the state with forwarded bytes.
     pub(crate) fn pass(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             match byte {
@@ -44,7 +44,7 @@ impl Boundary {
         }
     }
 
-    /// Whether a comment may be put here.
+    /// Whether a comment may be inserted here.
     pub(crate) fn is_between(&self) -> bool {
         self.is_between && self.line_is_empty && !self.after_return
     }
@@ -63,7 +63,7 @@ mod tests {
             ("data: 1\n\n", true),
             ("data: 1\r\n", false),
             ("data: 1\r\n\r\n", true),
-            // The line feed that belongs to the last return may still come.
+            // The line feed that belongs to the last return may still arrive.
             ("data: 1\r\r", false),
             ("data: 1\r\n\r", false),
             ("data: 1\n\nd", false),

@@ -1,22 +1,22 @@
-//! The filters of a route, sorted by phase.
+//! The filter chain of a route, sorted by phase.
 
 use std::sync::Arc;
 
 use tollgate_filter::{Body, Contract, ErrorShape, FailureMode, Filter, Phase};
 
-/// A filter with its contract, which is asked for once.
+/// A filter with its contract, which is read once.
 pub(crate) struct Link {
     pub(crate) filter: Arc<dyn Filter>,
     pub(crate) body: Body,
     pub(crate) on_failure: FailureMode,
-    /// Whether it looks at requests.
+    /// Whether it has a request phase.
     pub(crate) is_asked: bool,
 }
 
 /// The filters of a route, outermost first.
 pub struct Chain {
     pub(crate) links: Vec<Link>,
-    /// The numbers of those with each phase after the first, so that the others need not be visited.
+    /// The indices of those with each phase after the first, so that the others need not be visited.
     pub(crate) forward: Vec<usize>,
     pub(crate) refusal: Vec<usize>,
     pub(crate) first_byte: Vec<usize>,
@@ -60,14 +60,14 @@ impl Chain {
     }
 }
 
-/// What the driver needs to know of a route.
+/// The driver's settings of a route.
 pub struct Route {
-    /// The path pattern as written in the settings: what logs and metrics call the route.
+    /// The path pattern as written in the settings: the route's name in logs and metrics.
     pub name: Arc<str>,
     /// The filters.
     pub chain: Chain,
-    /// The most bytes a request's body may have.
+    /// Maximum size of a request body in bytes.
     pub body_bytes_max: usize,
-    /// How errors are written.
+    /// The error format.
     pub errors: ErrorShape,
 }

@@ -1,4 +1,4 @@
-//! The client's side of an exchange, as the driver sees it.
+//! The downstream: the client's side of an exchange, as the driver sees it.
 
 use std::future::Future;
 
@@ -6,20 +6,20 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use tollgate_filter::{ApiError, ErrorCode};
 
-/// The head of an answer.
+/// The head of a response.
 #[derive(Debug)]
 pub struct Head {
     /// The status.
     pub status: StatusCode,
-    /// The fields, complete but for what belongs to the protocol (lengths, dates, connection).
+    /// The fields, complete except for protocol fields (lengths, dates, connection).
     pub headers: HeaderMap,
-    /// Whether the connection should not be used again.
+    /// Whether to close the connection afterwards.
     pub close: bool,
 }
 
 /// A client.
 ///
-/// A write that fails or takes too long answers [`Gone`]; nothing more is written then.
+/// A write that fails or times out returns [`Gone`]; nothing more is written then.
 pub trait Downstream: Send {
     /// Reads the whole body, at most `bytes_max`.
     fn read_body(
@@ -27,20 +27,20 @@ pub trait Downstream: Send {
         bytes_max: usize,
     ) -> impl Future<Output = Result<Bytes, BodyError>> + Send;
 
-    /// How long the body is, as far as the head tells.
+    /// The length of the body, as far as the head states it.
     fn body_length(&mut self) -> BodyLength {
         BodyLength::Nothing
     }
 
-    /// Reads the next piece of the body, `None` at its end, for those who pass it on as it comes. May be dropped and called again.
+    /// Reads the next piece of the body, `None` at its end, for relayed requests. May be dropped and called again.
     fn read_piece(&mut self) -> impl Future<Output = Result<Option<Bytes>, BodyError>> + Send {
         std::future::ready(Ok(None))
     }
 
-    /// Sends a whole answer.
+    /// Sends a complete response.
     fn send(&mut self, head: Head, body: Bytes) -> impl Future<Output = Result<(), Gone>> + Send;
 
-    /// Sends the head of a stream and its first bytes, if there are any yet, leaving `first` empty.
+    /// Sends the head of a stream and its first bytes, if any, leaving `first` empty.
     fn start(
         &mut self,
         head: Head,
@@ -53,27 +53,27 @@ pub trait Downstream: Send {
     /// Sends the last bytes of a stream and ends it.
     fn finish(&mut self, last: &mut BytesMut) -> impl Future<Output = Result<(), Gone>> + Send;
 
-    /// Waits until the client has gone. May be dropped and called again.
+    /// Waits until the client disconnects. May be dropped and called again.
     fn gone(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// How long a request's body is.
+/// The length of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// There is none.
+    /// No body.
     Nothing,
-    /// So many bytes.
+    /// A known number of bytes.
     Bytes(u64),
-    /// It ends where it ends.
+    /// Unknown until its end.
     Unknown,
 }
 
-/// The client has left, or has stopped reading for too long.
+/// The client has disconnected, or has stopped reading for too long.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the client has gone")]
 pub struct Gone;
 
-/// Why a request's body was not read.
+/// Why a request's body could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
@@ -83,19 +83,19 @@ pub enum BodyError {
         /// The limit.
         bytes_max: usize,
     },
-    /// It did not arrive in time.
+    /// It timed out.
     #[error("the body did not arrive in time")]
     Timeout,
-    /// Its framing is broken: a bad chunk, a length that does not hold.
+    /// Its framing is invalid: a bad chunk, a length that does not match.
     #[error("the body's framing is broken")]
     Malformed,
-    /// The client left.
+    /// The client disconnected.
     #[error("the client left while sending the body")]
     Gone,
 }
 
 impl BodyError {
-    /// What the client is told, if it is still there.
+    /// The response to the client, if it is still connected.
     pub fn answer(&self) -> Option<ApiError> {
         let error = match self {
             BodyError::TooLarge { bytes_max } => ApiError::new(
@@ -112,7 +112,7 @@ impl BodyError {
             ),
             BodyError::Gone => return None,
         };
-        // What is left of the body is not worth reading.
+        // The rest of the body is not read.
         Some(error.closing())
     }
 }

@@ -1,4 +1,4 @@
-//! One exchange from its head to its end.
+//! The driver: one exchange from its head to its end.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use crate::run::{Run, goes_on};
 use crate::stream;
 use crate::upstream::{Upstream, UpstreamCall, UpstreamError, answer_for};
 
-/// Bounds on an answer under way.
+/// Limits of a response in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The most bytes a whole answer of an upstream may have.
+    /// Maximum size of a whole upstream response in bytes.
     pub answer_bytes_max: usize,
-    /// The most bytes one event of a stream may have.
+    /// Maximum size of one stream event in bytes.
     pub event_bytes_max: usize,
-    /// How long an upstream is still listened to, for its usage, after the client has left in the middle of a stream.
+    /// How long an upstream is still read, for its usage, after the client has disconnected in the middle of a stream (drain).
     pub drain: Duration,
-    /// Whether it is listened to at all, for models that do not say otherwise.
+    /// Whether it is drained at all, for models without a setting of their own.
     pub after_leaving: AfterLeaving,
-    /// After this much silence in a stream a comment is sent, so that proxies on the way keep the connection.
+    /// Keep-alive interval: after this much silence in a stream a comment is sent, so that intermediaries keep the connection.
     pub keep_alive: Duration,
 }
 
-/// Takes an exchange through its chain and answers the client. Everything that can go wrong is an [`Ending`].
+/// Takes an exchange through its chain and responds to the client. Every failure is an [`Ending`].
 pub async fn drive<D: Downstream, U: Upstream>(
     route: &Route,
     run: &mut Run<'_>,
@@ -56,7 +56,7 @@ async fn exchange<D: Downstream, U: Upstream>(
 ) -> Ending {
     let outcome = match request(route, run, downstream).await {
         Ok(Outcome::Continue) => {
-            // For those who ask in this phase, and for the call that begins with it.
+            // For filters that need it in this phase, and for the call that starts with it.
             run.exchange.look(clock);
             run.on_forward().await
         }
@@ -66,7 +66,7 @@ async fn exchange<D: Downstream, U: Upstream>(
     match outcome {
         Outcome::Continue => {}
         Outcome::Reply(reply) => {
-            // Boxed, as all that is rare: the future is as large as its largest branch.
+            // Boxed, like all rare branches: the future is as large as its largest branch.
             return Box::pin(send_reply(run, downstream, route.errors, *reply, clock)).await;
         }
         Outcome::Refuse(mut error) => {
@@ -91,7 +91,7 @@ async fn exchange<D: Downstream, U: Upstream>(
     let call = tokio::select! {
         biased;
         call = upstream.call(&mut run.exchange) => call,
-        // Nobody waits for the answer any more: the call is dropped, and with it the work at the provider.
+        // The client no longer waits for the response: the call is dropped, and with it the work at the provider.
         () = downstream.gone() => return Ending::GoneBefore,
     };
     run.exchange.record.upstream_first_byte = Some(run.exchange.look(clock));
@@ -147,7 +147,7 @@ async fn request<D: Downstream>(
         }
         let (result, waited) = match link.filter.on_request(&mut run.exchange) {
             Step::Now(result) => (result, false),
-            // The client may leave meanwhile. While its body is not read nobody can tell: what it sends is the body.
+            // The client may disconnect meanwhile. While its body is unread this cannot be detected: what it sends is the body.
             Step::Later(waits) if body_read => {
                 let decided = Box::pin(async {
                     tokio::select! {
@@ -177,7 +177,7 @@ async fn request<D: Downstream>(
     Ok(Outcome::Continue)
 }
 
-/// Reads the body that a filter asks for; `Err(None)` when the client left.
+/// Reads the body that a filter requires; `Err(None)` when the client disconnected.
 async fn read_body<D: Downstream>(
     exchange: &mut Exchange,
     downstream: &mut D,
@@ -187,7 +187,7 @@ async fn read_body<D: Downstream>(
     let bytes_max = match wanted {
         Body::Unread => return Ok(()),
         Body::Json { bytes_max } => {
-            // Some tools name the type of a form for a body that is not there.
+            // Some tools send a form's content type without a body.
             if let Err(error) = check_media_type(&exchange.request.headers)
                 && downstream.body_length() != BodyLength::Nothing
             {
@@ -246,7 +246,7 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Sends an answer that was decided before any filter saw the request. Nothing is forwarded.
+/// Sends a response that was decided before any filter saw the request. Nothing is forwarded.
 pub async fn refuse<D: Downstream>(
     route: &Route,
     run: &mut Run<'_>,
@@ -263,7 +263,7 @@ pub async fn refuse<D: Downstream>(
     ending
 }
 
-/// Sends an error for an exchange that is already over, such as one that a panic has ended.
+/// Sends an error for an exchange that is already finished, such as after a panic.
 pub async fn send_bare<D: Downstream>(
     downstream: &mut D,
     shape: ErrorShape,
@@ -291,7 +291,7 @@ async fn refuse_with<D: Downstream>(
     }
 }
 
-/// Collects a whole answer and sends it when it is settled.
+/// Collects a whole response and sends it when it is settled.
 async fn whole<D: Downstream, C: UpstreamCall>(
     route: &Route,
     run: &mut Run<'_>,

@@ -7,31 +7,32 @@ use http::{HeaderMap, StatusCode};
 
 use crate::upstream::UpstreamError;
 
-/// A way to an upstream on which a request and its answer go at the same time, in pieces.
+/// A full-duplex connection to an upstream, on which a request and its response are streamed concurrently.
 ///
-/// Dropping it cuts the call, whatever is under way.
+/// Dropping it aborts the call in any state.
 pub trait Passage: Send {
-    /// Hands over a piece of the request's body, or its end. To be called once after each [`Heard::Room`].
+    /// Sends a piece of the request's body, or its end. To be called once after each [`Heard::Room`].
     fn send(&mut self, piece: Option<Bytes>);
 
-    /// What happens next. Pieces that were handed over are written meanwhile.
+    /// The next event. Pieces already passed in are written meanwhile.
     fn poll_hear(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>>;
 }
 
-/// What happened on a [`Passage`].
+/// An event of a [`Passage`].
 #[derive(Debug)]
 pub enum Heard {
-    /// All that was handed over has left, the head at first: there is room for more of the body. Not told any more after its end.
+    /// Everything passed in was sent, at first the head: the next piece of the body is accepted (flow control). Not reported any more after
+    /// the body's end.
     Room,
-    /// The head of the answer; informational ones are passed over.
+    /// The head of the response; informational ones are skipped.
     Head(RelayedHead),
-    /// A piece of the answer's body.
+    /// A piece of the response's body.
     Piece(Bytes),
-    /// The answer is over.
+    /// The response is complete.
     End,
 }
 
-/// The head of an upstream's answer, as it came.
+/// The head of an upstream's response, unchanged.
 #[derive(Debug)]
 pub struct RelayedHead {
     /// The status.

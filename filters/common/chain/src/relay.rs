@@ -1,7 +1,7 @@
-//! Requests that are passed on as they come: both ways at once, piece by piece, nothing collected.
+//! The relay: requests streamed in both directions concurrently, piece by piece, without buffering.
 //!
-//! At most one piece of a request is under way: the next is read from the client when the one before has left. A piece of the answer is
-//! written to the client before the next is asked for, so whoever is slow slows the other side down and nothing piles up here.
+//! At most one piece of a request is in flight: the next is read from the client when the previous one was sent. A piece of the response is
+//! written to the client before the next is read, so a slow side applies backpressure to the other and nothing accumulates here.
 
 use std::future::{pending, poll_fn};
 
@@ -23,24 +23,24 @@ use crate::run::Run;
 use crate::stream::KEEP_ALIVE;
 use crate::upstream::{Upstream, UpstreamError};
 
-/// How far the request has gone.
+/// Progress of the request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Upload {
-    /// A piece is on its way; the last one if `last`.
+    /// A piece is being sent; the last one if `last`.
     Leaving { last: bool },
-    /// The next piece is waited for.
+    /// Waiting for the next piece.
     Reading,
-    /// All of it has left.
+    /// All of it was sent.
     Done,
 }
 
-/// What came from the client's side.
+/// An event from the client's side.
 enum FromClient {
     Piece(Result<Option<Bytes>, BodyError>),
     Left,
 }
 
-/// Passes a request on and its answer back.
+/// Forwards a request and returns its response.
 pub(crate) async fn relay<D: Downstream, U: Upstream>(
     route: &Route,
     run: &mut Run<'_>,
@@ -53,7 +53,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
     if let BodyLength::Bytes(bytes) = length
         && bytes > route.body_bytes_max as u64
     {
-        // It says so itself: the upstream need not hear of it.
+        // It announces this itself: the upstream does not need it.
         return refuse_body(route, run, downstream, &too_large(route)).await;
     }
     run.exchange.record.upstream_started = Some(run.exchange.elapsed(clock));
@@ -65,7 +65,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
                 opened = open => opened,
                 () = downstream.gone() => return Ending::GoneBefore,
             },
-            // Nobody can tell whether the client is still there while its body is not read; to connect takes a bounded time.
+            // Whether the client is still connected cannot be detected while its body is unread; connecting takes a bounded time.
             _ => open.await,
         }
     };
@@ -87,18 +87,18 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
     way.carry(length, limits).await
 }
 
-/// A relayed exchange under way.
+/// A relayed exchange in progress.
 struct Way<'r, 'c, D> {
     route: &'r Route,
     run: &'r mut Run<'c>,
     downstream: &'r mut D,
     passage: Box<dyn Passage>,
     clock: &'r Clock,
-    /// Whether the head of the answer has been sent.
+    /// Whether the head of the response has been sent.
     started: bool,
-    /// Where in a stream of events the answer is, if it is one into which a comment may be put.
+    /// The position in the event stream, if the response is one into which a comment may be inserted.
     comments: Option<Boundary>,
-    /// Bytes that the request's body may still have.
+    /// Remaining bytes allowed in the request's body.
     left: usize,
     out: BytesMut,
 }
@@ -108,10 +108,10 @@ impl<D: Downstream> Way<'_, '_, D> {
         let mut upload = Upload::Leaving {
             last: length == BodyLength::Nothing,
         };
-        // The head of an answer without a body, which leaves when it is certain that nothing follows.
+        // The head of a response without a body, sent when it is certain that nothing follows.
         let mut bare = None;
         let mut silence = std::pin::pin!(tokio::time::sleep(limits.keep_alive));
-        // Whoever may not listen any more should not go on doing so.
+        // Ends a listening stream whose credential is no longer valid.
         let mut looks = tokio::time::interval(limits.keep_alive);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -166,7 +166,7 @@ impl<D: Downstream> Way<'_, '_, D> {
                         upload = Upload::Leaving { last: true };
                     }
                     FromClient::Piece(Err(error)) => return self.cut_body(&error).await,
-                    // Nobody waits any more: the passage is dropped, and with it the work behind it.
+                    // The client no longer waits: the passage is dropped, and with it the work at the upstream.
                     FromClient::Left => return self.gone(),
                 },
                 _ = looks.tick() => {
@@ -185,8 +185,8 @@ impl<D: Downstream> Way<'_, '_, D> {
         }
     }
 
-    /// Whether a stream that only listens is listened to by somebody who may not any more. It ends in order; what answers a request ends
-    /// by itself.
+    /// Whether a stream that only listens belongs to a credential that is no longer valid. It ends in order; a stream that answers a
+    /// request ends by itself.
     fn is_over(&self) -> bool {
         let exchange = &self.run.exchange;
         let listens = self.comments.is_some() && exchange.request.method == Method::GET;
@@ -203,7 +203,7 @@ impl<D: Downstream> Way<'_, '_, D> {
         }
     }
 
-    /// Sends the head of an answer that has a body, at once: what follows may be a long time coming.
+    /// Sends the head of a response with a body, at once: the body may take a long time.
     async fn start(&mut self, relayed: RelayedHead) -> Result<(), Ending> {
         if let Err(error) = self.run.before_first_byte().await {
             let exchange = &mut self.run.exchange;
@@ -215,7 +215,7 @@ impl<D: Downstream> Way<'_, '_, D> {
         }
         let status = relayed.status;
         let mut own = own_fields(&self.run.exchange, relayed.headers);
-        // Of a body whose length is told the session keeps the beginning back until it has all of it.
+        // With a declared length the session holds back the start of a body until it is complete.
         own.remove(header::CONTENT_LENGTH);
         if is_event_stream(&own) {
             self.run.exchange.record.stream = true;
@@ -238,14 +238,14 @@ impl<D: Downstream> Way<'_, '_, D> {
         self.downstream.write(&mut self.out).await
     }
 
-    /// The answer is over.
+    /// The response is complete.
     async fn end(mut self, bare: Option<RelayedHead>) -> Ending {
         self.run.exchange.record.upstream_ended = Some(self.run.exchange.look(self.clock));
         let mut tail = Tail::new(SmallVec::new(), Ending::Complete, true);
         if let Err(error) = self.run.before_tail(&mut tail).await {
             if !self.started {
                 let exchange = &mut self.run.exchange;
-                // Whether it is still there to hear of it changes nothing.
+                // Whether the client is still connected changes nothing here.
                 let _ = send_error(exchange, self.downstream, self.route.errors, &error).await;
             }
             return Ending::Unsettled;
@@ -265,7 +265,7 @@ impl<D: Downstream> Way<'_, '_, D> {
         }
     }
 
-    /// The client's body is at fault. The upstream sees it break off and never its end.
+    /// The client's body is at fault. The upstream sees it aborted and never its end.
     async fn cut_body(self, error: &BodyError) -> Ending {
         let Way {
             route,
@@ -277,13 +277,13 @@ impl<D: Downstream> Way<'_, '_, D> {
         } = self;
         drop(passage);
         if started {
-            // An answer has begun and cannot be taken back; it breaks off too.
+            // A response that has started cannot be withdrawn; it is aborted too.
             return Ending::GoneDuring;
         }
         refuse_body(route, run, downstream, error).await
     }
 
-    /// The upstream failed. What has begun breaks off, so that nobody takes it for whole.
+    /// The upstream failed. A response that has started is aborted, so that it is not taken for complete.
     async fn fail(self, error: UpstreamError) -> Ending {
         let Way {
             route,
@@ -302,7 +302,7 @@ impl<D: Downstream> Way<'_, '_, D> {
     }
 }
 
-/// The client's next piece, or its leaving.
+/// The client's next piece, or its disconnection.
 async fn from_client<D: Downstream>(downstream: &mut D, upload: Upload) -> FromClient {
     match upload {
         Upload::Leaving { .. } => pending().await,
@@ -314,8 +314,8 @@ async fn from_client<D: Downstream>(downstream: &mut D, upload: Upload) -> FromC
     }
 }
 
-/// What an upstream must not say for the gateway: who may read the answer, what is left of quotas, who may store what in a browser that
-/// shows this origin's own pages, where this origin is to be found, what was paid; and what belongs to one connection.
+/// Response fields that an upstream must not set on the gateway's behalf: access (CORS), rate limits, storage in a browser that shows this
+/// origin's own pages, the location of this origin, payments; and hop-by-hop fields.
 const OURS: [HeaderName; 12] = [
     header::ALT_SVC,
     header::CONTENT_SECURITY_POLICY,
@@ -332,7 +332,7 @@ const OURS: [HeaderName; 12] = [
 ];
 const OUR_BEGINNINGS: [&str; 3] = ["access-control-", "ratelimit", "x-ratelimit-"];
 
-/// The fields of the answer as they are passed on.
+/// The forwarded fields of the response.
 fn own_fields(exchange: &Exchange, headers: HeaderMap) -> HeaderMap {
     let mut own = end_to_end(&headers);
     for name in OURS {
@@ -374,8 +374,8 @@ fn own_fields(exchange: &Exchange, headers: HeaderMap) -> HeaderMap {
     own
 }
 
-/// Whether challenges have one of the `Payment` scheme among them: a client that answered it would pay somebody the gateway knows nothing
-/// of, and show the gateway the proof. Several stand in one value behind commas, and a comma may stand within quotes.
+/// Whether one of the challenges has the `Payment` scheme: a client that answered it would pay a party unknown to the gateway, and show the
+/// gateway the proof. Several are in one value, separated by commas, and a comma may occur within quotes.
 fn asks_for_payment(value: &HeaderValue) -> bool {
     let (mut quoted, mut escaped) = (false, false);
     let pieces = value.as_bytes().split(|&byte| {
@@ -402,8 +402,9 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     })
 }
 
-/// A client was let in before its request was passed on, and the upstream never sees its credential. When it asks for one all the same,
-/// that is between it and the gateway: a client that was told would throw a good token away, get another, and be told again.
+/// A client was authenticated before its request was forwarded, and the upstream never sees its credential. An upstream that nevertheless
+/// demands one has a problem with the gateway: a client that received the challenge would discard a valid token, get another, and receive
+/// the challenge again.
 fn is_about_us(status: StatusCode) -> bool {
     status == StatusCode::UNAUTHORIZED || status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
 }
@@ -445,7 +446,7 @@ async fn fail<D: Downstream>(
     error: UpstreamError,
 ) -> Ending {
     log_fault(&run.exchange, &error);
-    // What is left of the request's body is not worth reading.
+    // The rest of the request's body is not read.
     let answer = error.answer.closing();
     match send_error(&mut run.exchange, downstream, route.errors, &answer).await {
         Ok(()) => Ending::UpstreamFailed(error.fault),
@@ -464,7 +465,7 @@ fn log_fault(exchange: &Exchange, error: &UpstreamError) {
 }
 
 impl UpstreamError {
-    /// A fault of an upstream that a request was relayed to. `detail` is for the log.
+    /// A failure of an upstream that a request was relayed to. `detail` is for the log.
     pub fn of_relay(fault: UpstreamFault, detail: impl Into<String>) -> UpstreamError {
         let (code, message) = match fault {
             UpstreamFault::Unreachable => (

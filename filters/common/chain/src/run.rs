@@ -1,4 +1,4 @@
-//! One exchange under way, and the promise that its end is told exactly once.
+//! One exchange in progress, and the guarantee that its end is reported exactly once.
 
 use smallvec::SmallVec;
 use tollgate_filter::{
@@ -7,38 +7,38 @@ use tollgate_filter::{
 
 use crate::chain::{Chain, Link};
 
-/// Told of every exchange when it is over.
+/// An observer of every finished exchange.
 pub trait Observer: Send + Sync {
-    /// The exchange is over. Must not block and must not panic.
+    /// The exchange is finished. Must not block and must not panic.
     fn ended(&self, exchange: &Exchange, ending: Ending);
 
-    /// What the provider of an exchange has said, without the secrets it is known to hold. Asked for when an answer is at fault.
+    /// The provider's response text, with known secrets redacted. Read when a response is at fault.
     fn redact(&self, exchange: &Exchange, said: String) -> String {
         let _ = exchange;
         said
     }
 
-    /// A filter could not decide.
+    /// A filter failed.
     fn filter_failed(&self, filter: &'static str) {
         let _ = filter;
     }
 }
 
-/// An exchange and how far it has come through its chain.
+/// An exchange and its progress through the chain.
 ///
-/// Dropping it ends the exchange: with the ending that was set, or as aborted when a panic or a cancelled task cut it short.
+/// Dropping it ends the exchange: with the ending that was set, or as aborted after a panic or a cancelled task.
 pub struct Run<'c> {
     /// The exchange.
     pub exchange: Exchange,
     chain: &'c Chain,
     observer: &'c dyn Observer,
-    /// How many filters have seen the request; answers pass these in reverse.
+    /// How many filters have seen the request; responses pass these in reverse.
     seen: usize,
     ending: Ending,
 }
 
-/// The result of a filter's step, after waiting if need be. No function, because that would be a future of its own, made, moved and polled
-/// for each filter, and nearly all of them answer at once.
+/// The result of a filter's step, awaited if necessary. Not a function, because that would be a separate future, created, moved and polled
+/// for each filter, and nearly all of them return at once.
 macro_rules! finished {
     ($exchange:expr, $step:expr) => {{
         let (result, waited) = match $step {
@@ -53,7 +53,7 @@ macro_rules! finished {
 }
 
 impl<'c> Run<'c> {
-    /// An exchange at its beginning.
+    /// A new exchange.
     pub fn new(exchange: Exchange, chain: &'c Chain, observer: &'c dyn Observer) -> Run<'c> {
         Run {
             exchange,
@@ -64,12 +64,12 @@ impl<'c> Run<'c> {
         }
     }
 
-    /// What the provider has said, fit to be told and logged.
+    /// The provider's response text, safe to report and log.
     pub(crate) fn redact(&self, said: String) -> String {
         self.observer.redact(&self.exchange, said)
     }
 
-    /// Sets what the end will be called.
+    /// Sets the recorded ending.
     pub fn set_ending(&mut self, ending: Ending) {
         self.ending = ending;
     }
@@ -86,7 +86,7 @@ impl<'c> Run<'c> {
         self.chain.links.get(self.seen)
     }
 
-    /// Applies a filter's failure mode to what it decided or could not decide. Only asked where [`goes_on`] does not tell.
+    /// Applies a filter's failure mode to its decision or failure. Only called where [`goes_on`] does not decide.
     #[cold]
     pub(crate) fn decided(&self, link: &Link, result: Result<Outcome, FilterError>) -> Outcome {
         let error = match result {
@@ -110,7 +110,7 @@ impl<'c> Run<'c> {
 
     /// Those of some filters that have seen the request, outermost first.
     fn seen(&self, numbers: &'c [usize]) -> impl DoubleEndedIterator<Item = &'c Link> + use<'c> {
-        // Nearly always all of them have.
+        // Usually all of them have.
         let unseen = numbers.iter().rev().take_while(|&&at| at >= self.seen);
         let seen = &numbers[..numbers.len() - unseen.count()];
         let links = &self.chain.links;
@@ -182,7 +182,7 @@ impl Drop for Run<'_> {
     }
 }
 
-/// Whether the exchange goes on, as nearly always.
+/// Whether the exchange continues, as it usually does.
 pub(crate) fn goes_on(result: &Result<Outcome, FilterError>) -> bool {
     matches!(result, Ok(Outcome::Continue))
 }
@@ -201,7 +201,7 @@ fn chain_of_causes(error: &FilterError) -> String {
     }
 }
 
-/// From the first byte on a filter can only agree or refuse: a reply of its own has no place in an answer that has begun.
+/// From the first byte on a filter can only agree or refuse: it cannot replace a response that has started.
 fn only_refusal(link: &Link, outcome: Outcome) -> Result<(), Box<ApiError>> {
     match outcome {
         Outcome::Continue => Ok(()),

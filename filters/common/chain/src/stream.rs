@@ -1,4 +1,4 @@
-//! Streams of events: relayed as they come, with the tail kept back until it is settled.
+//! Event streams: relayed as they arrive, with the tail held back until it is settled.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::drive::Limits;
 use crate::run::Run;
 use crate::upstream::{UpstreamCall, UpstreamError};
 
-/// A write is made when this much has been joined, even if more has arrived.
+/// A write is made when this many bytes have been joined, even if more have arrived.
 const JOINED_BYTES: usize = 16 * 1024;
 
-/// How long the end of a body is waited for once its last event is there.
+/// How long to wait for the end of a body after its last event.
 const END_WAIT: Duration = Duration::from_millis(200);
 
-/// A comment line and nothing else: with a blank line after it some clients make an empty event of it.
+/// A comment line and nothing else: with a blank line after it some clients produce an empty event.
 pub(crate) const KEEP_ALIVE: &[u8] = b": keep-alive\n";
 
 /// The client's side of a stream.
@@ -33,20 +33,20 @@ struct Relay<'r, 'c, D> {
     run: &'r mut Run<'c>,
     downstream: &'r mut D,
     clock: &'r Clock,
-    /// Bytes ready to be written.
+    /// Bytes ready to be sent.
     out: BytesMut,
-    /// Bytes that have come from the provider.
+    /// Bytes received from the provider.
     taken: usize,
     bytes_max: usize,
-    /// Events kept back.
+    /// Events held back.
     held: SmallVec<[HeldEvent; 2]>,
     /// Whether the head has been sent.
     started: bool,
     /// Whether any event was ready to be sent.
     said: bool,
-    /// Whether the client has gone.
+    /// Whether the client has disconnected.
     gone: bool,
-    /// Whether `[DONE]` has come.
+    /// Whether `[DONE]` was received.
     done: bool,
 }
 
@@ -61,8 +61,8 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
 ) -> Ending {
     let mut cutter = EventCutter::new(limits.event_bytes_max);
     let mut relay = Relay::new(run, downstream, clock, limits.answer_bytes_max);
-    // One timer for the life of the stream: while the client is there it watches for silence and is looked at when it fires, rather
-    // than moved at every event; once the client has gone it bounds the drain.
+    // One timer for the life of the stream: while the client is connected it detects silence and is checked when it fires, rather than
+    // reset at every event; once the client has disconnected it bounds the drain.
     let mut timer = std::pin::pin!(tokio::time::sleep(limits.keep_alive));
     let mut last_write = clock.elapsed();
     let mut ended = false;
@@ -77,7 +77,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
                     break Some(error);
                 }
                 if ended || relay.done {
-                    // What is left is written together with the tail.
+                    // The remainder is written together with the tail.
                     break None;
                 }
                 last_write = clock.elapsed();
@@ -93,7 +93,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
             }
             () = timer.as_mut() => {
                 if relay.gone {
-                    // Heard long enough: what was relayed is what is known.
+                    // The drain time is over: usage is what was relayed so far.
                     break None;
                 }
                 let silence = clock.elapsed().saturating_sub(last_write);
@@ -110,7 +110,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
             }
         }
         if relay.gone && !relay.said {
-            // All that was tried to send is a comment.
+            // The only thing written so far is a comment.
             return Ending::GoneBefore;
         }
         if relay.gone && !was_gone {
@@ -119,27 +119,27 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
             }
             timer.as_mut().reset(Instant::now() + limits.drain);
         } else if relay.gone && timer.deadline() <= Instant::now() {
-            // The timer is not asked while there is always something to read.
+            // The timer is not polled while there is always something to read.
             break None;
         }
     };
     relay.run.exchange.record.upstream_ended = Some(relay.run.exchange.look(clock));
     let fault = fault.or_else(|| relay.unfinished());
     if relay.gone && !ended && !relay.done {
-        // Nothing more is wanted of the provider: it need not work until the books are written.
+        // Nothing more is needed from the provider: it need not work until the settlement is durable.
         drop(call);
         return relay.end(route.errors, fault).await;
     }
     let whole = fault.is_none() && relay.done;
     let ending = relay.end(route.errors, fault).await;
-    // After the client has its tail there is time to see whether the connection to the provider can serve another call.
+    // After the client has its tail there is time to check whether the provider's connection can be reused.
     if ended || (whole && ends_soon(&mut call).await) {
         call.finish().await;
     }
     ending
 }
 
-/// Whether nothing but the end of the body follows `[DONE]`, as it should.
+/// Whether only the end of the body follows `[DONE]`, as it should.
 async fn ends_soon<C: UpstreamCall>(call: &mut C) -> bool {
     let end = tokio::time::timeout(END_WAIT, async {
         loop {
@@ -167,7 +167,7 @@ pub(crate) async fn replay<D: Downstream>(
             relay.pass(EventKind::Data, data);
         }
         let mut event = Event::new(EventKind::Data, last);
-        // Metadata may come into it.
+        // Metadata may be added to it.
         event.set_fate(Fate::Hold);
         relay.show(event, last);
     }
@@ -200,7 +200,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         }
     }
 
-    /// Takes a piece and what else has arrived by now. `Ok(true)` at the end of the upstream's answer.
+    /// Adds a piece and what else has arrived by now. `Ok(true)` at the end of the upstream's response.
     fn take_arrived<C: UpstreamCall>(
         &mut self,
         cutter: &mut EventCutter,
@@ -224,7 +224,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         Ok(false)
     }
 
-    /// Cuts a piece into events and passes each on.
+    /// Splits a piece into events and forwards each.
     fn take(&mut self, cutter: &mut EventCutter, piece: &[u8]) -> Result<(), UpstreamError> {
         self.taken += piece.len();
         if self.taken > self.bytes_max {
@@ -243,18 +243,18 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         }
     }
 
-    /// Passes on what a provider that ends without a last blank line left behind.
+    /// Forwards the remainder of a provider that ends without a last blank line.
     fn take_rest(&mut self, cutter: &mut EventCutter) -> Result<(), UpstreamError> {
         match cutter.finish() {
             event::Tail::Event(event) => self.take_event(event),
-            // A torn event shows as an answer without its end.
+            // A truncated event shows as a response without its end.
             event::Tail::Nothing | event::Tail::Torn => Ok(()),
         }
     }
 
     fn take_event(&mut self, event: event::Event<'_>) -> Result<(), UpstreamError> {
         if self.done {
-            // Nothing that follows `[DONE]` belongs to the answer.
+            // Nothing after `[DONE]` belongs to the response.
             return Ok(());
         }
         if event.is_done() {
@@ -273,12 +273,12 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         Ok(())
     }
 
-    /// Shows an event to the filters and sends, holds or drops it.
+    /// Passes an event to the filters and sends, holds or drops it.
     fn pass(&mut self, kind: EventKind, data: &[u8]) {
         self.show(Event::new(kind, data), data);
     }
 
-    /// The same for an event that was made of `data`.
+    /// The same for an event built from `data`.
     fn show(&mut self, mut event: Event<'_>, data: &[u8]) {
         let kind = event.kind();
         self.run.on_event(&mut event);
@@ -290,7 +290,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
                 event::write(event.data(), &mut self.out);
             }
             Fate::Hold => {
-                // `[DONE]` joins what is held; a newer event takes the place of the one before.
+                // `[DONE]` joins the held events; a newer event replaces the previous one.
                 if kind != EventKind::Done {
                     self.release();
                 }
@@ -301,7 +301,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         }
     }
 
-    /// The client has left: what comes from now on is heard for its usage alone.
+    /// The client has disconnected: the rest is read for its usage alone.
     fn lose_client(&mut self) {
         self.gone = true;
         if let Some(progress) = self.run.exchange.get_mut::<AnswerProgress>() {
@@ -309,7 +309,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         }
     }
 
-    /// Whether the provider is hung up on now that the client has left.
+    /// Whether the provider's connection is closed now that the client has disconnected.
     fn stops(&self, otherwise: AfterLeaving) -> bool {
         let forward = self.run.exchange.get::<Forward>();
         let own = forward.and_then(|forward| forward.model.after_leaving);
@@ -340,10 +340,10 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             self.started = true;
             self.run.exchange.record.first_byte = Some(self.run.exchange.look(self.clock));
             let head = stream_head(self.run);
-            // A write that fails may have delivered a part, so from here on the client counts as having had some of it.
+            // A failed write may have delivered a part, so from here on the client counts as having received some of it.
             self.downstream.start(head, &mut self.out).await
         };
-        // A client that reads slowly may have been waited for.
+        // A slow client may have delayed the write.
         self.run.exchange.time_passes();
         if written.is_err() {
             self.lose_client();
@@ -352,7 +352,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         Ok(())
     }
 
-    /// What is missing from a stream that has ended, if anything.
+    /// What is missing from a finished stream, if anything.
     fn unfinished(&self) -> Option<UpstreamError> {
         let finished = || {
             self.run
@@ -369,14 +369,14 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
 
     /// Settles and sends the tail.
     async fn end(mut self, shape: ErrorShape, fault: Option<UpstreamError>) -> Ending {
-        // What came just ahead of the end need not wait for the disk. Where nothing has been sent the wait for the hold would come on
-        // top of that for the settlement, which implies it.
+        // Events just before the end need not wait for the disk. Where nothing has been sent the wait for the hold would precede that for
+        // the settlement, which implies it.
         if self.started && self.flush().await.is_err() {
             debug_assert!(false, "a stream that has begun is past its last refusal");
         }
         let untouched = !self.started && self.out.is_empty();
         let ending = match fault {
-            // Nothing of the answer has reached the client, so it can still be told by a status.
+            // Nothing of the response has reached the client, so a status can still be sent.
             Some(error) if untouched => {
                 return Box::pin(fail(self.run, self.downstream, shape, error)).await;
             }
@@ -406,7 +406,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             if !self.started && ending == Ending::Unsettled {
                 return Box::pin(self.refuse(shape, &error)).await;
             }
-            // After an error there is no `[DONE]`: a stream that failed must not look whole.
+            // After an error there is no `[DONE]`: a failed stream must not look complete.
             if ending != Ending::Unsettled {
                 for event in tail
                     .held
@@ -425,7 +425,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         self.finish(ending).await
     }
 
-    /// Answers with an error where a stream was about to begin.
+    /// Responds with an error where a stream was about to start.
     async fn refuse(self, shape: ErrorShape, error: &ApiError) -> Ending {
         match send_error(&mut self.run.exchange, self.downstream, shape, error).await {
             Ok(()) => Ending::Unsettled,
@@ -436,7 +436,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
     async fn finish(mut self, ending: Ending) -> Ending {
         self.run.exchange.record.bytes_sent += self.out.len() as u64;
         if !self.started {
-            // A short answer may end before anything was sent. What makes its charge durable has made its hold durable too.
+            // A short response may end before anything was sent. What makes its charge durable has made its hold durable too.
             self.run.exchange.record.first_byte = Some(self.run.exchange.look(self.clock));
             let head = stream_head(self.run);
             if self.downstream.start(head, &mut self.out).await.is_err() {

@@ -1,4 +1,4 @@
-//! The model provider's side of an exchange, as the driver sees it.
+//! The upstream: the model provider's side of an exchange, as the driver sees it.
 
 use std::borrow::Cow;
 use std::future::{Future, ready};
@@ -10,20 +10,20 @@ use tollgate_filter::{ApiError, ErrorCode, Exchange, UpstreamFault};
 use crate::downstream::BodyLength;
 use crate::passage::Passage;
 
-/// Something that answers a [`tollgate_filter::Forward`].
+/// A handler of a [`tollgate_filter::Forward`].
 pub trait Upstream: Send + Sync {
-    /// A call whose answer has begun.
+    /// A call whose response has started.
     type Call: UpstreamCall;
 
-    /// Makes the call and waits for the head of a successful answer. Retries and other providers happen in here, since nothing has
-    /// been sent to the client.
+    /// Makes the call and waits for the head of a successful response. Retries and failover happen here, since nothing has been sent to the
+    /// client.
     fn call(
         &self,
         exchange: &mut Exchange,
     ) -> impl Future<Output = Result<Self::Call, UpstreamError>> + Send;
 
-    /// Opens a way to the upstream of the exchange's [`tollgate_filter::Relay`], for a request with a body of this length. Boxed: few
-    /// exchanges need it, and the others should not carry room for it.
+    /// Opens a connection to the upstream of the exchange's [`tollgate_filter::Relay`], for a request with a body of this length. Boxed:
+    /// few exchanges need it, and the others should not carry its size.
     fn open<'a>(&'a self, exchange: &'a mut Exchange, body: BodyLength) -> Opening<'a> {
         let _ = (exchange, body);
         let error = UpstreamError::of_relay(UpstreamFault::Unreachable, "nothing is relayed here");
@@ -31,22 +31,22 @@ pub trait Upstream: Send + Sync {
     }
 }
 
-/// A [`Passage`] that is being opened.
+/// A [`Passage`] being opened.
 pub type Opening<'a> =
     Pin<Box<dyn Future<Output = Result<Box<dyn Passage>, UpstreamError>> + Send + 'a>>;
 
-/// A successful answer on its way.
+/// A successful response in progress.
 pub trait UpstreamCall: Send {
     /// Whether it is a stream of events.
     fn is_stream(&self) -> bool;
 
-    /// The next piece, whatever its borders; `None` at the end. May be dropped and called again.
+    /// The next piece, with arbitrary boundaries; `None` at the end. May be dropped and called again.
     fn read(&mut self) -> impl Future<Output = Result<Option<Bytes>, UpstreamError>> + Send;
 
     /// A piece that has already arrived.
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>>;
 
-    /// The answer was read to its end: the connection may serve another call. A call that is dropped instead is cut.
+    /// The response was read to its end: the connection may be reused. A call that is dropped instead is aborted.
     fn finish(self) -> impl Future<Output = ()> + Send;
 }
 
@@ -54,15 +54,15 @@ pub trait UpstreamCall: Send {
 #[derive(Debug, thiserror::Error)]
 #[error("{detail}")]
 pub struct UpstreamError {
-    /// The kind.
+    /// The error kind.
     pub fault: UpstreamFault,
-    /// What the client is told.
+    /// The message for the client.
     pub answer: Box<ApiError>,
-    /// What the log is told.
+    /// The detail for the log.
     pub detail: String,
 }
 
-/// What a client is told of a provider's fault. `message` is used where the provider's own words help the client.
+/// The client's message for a provider failure. `message` is used where the provider's own words help the client.
 pub(crate) fn answer_for(fault: UpstreamFault, message: impl Into<Cow<'static, str>>) -> ApiError {
     let message = message.into();
     let said = |fallback: &'static str| {
