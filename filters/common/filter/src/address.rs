@@ -1,12 +1,12 @@
-//! The address that a request comes from, and what limits by address make of it.
+//! Client addresses: the source address of a request, and its prefix for rate limits.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The address that a request counts as coming from.
+/// The client address of a request.
 ///
-/// It is that of the connection, or, where the connection comes from a trusted proxy, the one that the proxy reports. IPv4 addresses inside
-/// IPv6 (`::ffff:a.b.c.d`) are IPv4 addresses here.
+/// It is that of the connection, or, for a connection from a trusted proxy, the one that the proxy reports. IPv4 addresses inside IPv6
+/// (`::ffff:a.b.c.d`) are IPv4 addresses here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
     ip: IpAddr,
@@ -33,7 +33,7 @@ impl ClientAddress {
         }
     }
 
-    /// The address that a trusted proxy reports on this connection. `is_trusted` when it is a trusted one itself.
+    /// The address that a trusted proxy reports on this connection. `is_trusted` when it is itself a trusted proxy.
     pub fn reported(self, ip: IpAddr, is_trusted: bool) -> ClientAddress {
         ClientAddress {
             ip: ip.to_canonical(),
@@ -47,7 +47,7 @@ impl ClientAddress {
         self.ip
     }
 
-    /// The address that limits count by; `None` for a trusted proxy's own, behind which anybody may be.
+    /// The address for rate limits; `None` for a trusted proxy's own, which many clients may share.
     pub fn limited(&self) -> Option<IpAddr> {
         (!self.is_trusted).then_some(self.ip)
     }
@@ -57,13 +57,13 @@ impl ClientAddress {
         self.limited().map(AddressPrefix::of)
     }
 
-    /// Whether the connection comes from this machine. What a proxy reports is not looked at.
+    /// Whether the connection comes from this machine. Addresses reported by a proxy are ignored.
     pub fn is_local(&self) -> bool {
         self.peer.is_loopback()
     }
 }
 
-/// A client's address folded to what one subscriber controls: the whole IPv4 address, the first 64 bits of an IPv6 address.
+/// A client address reduced to what one subscriber controls: the whole IPv4 address, the first 64 bits of an IPv6 address.
 ///
 /// An IPv4 address written inside IPv6 (`::ffff:a.b.c.d`, RFC 4291 section 2.5.5.2) counts as the IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -75,7 +75,7 @@ pub enum AddressPrefix {
 }
 
 impl AddressPrefix {
-    /// The prefix an address belongs to.
+    /// The prefix of an address.
     pub fn of(address: IpAddr) -> AddressPrefix {
         match address.to_canonical() {
             IpAddr::V4(address) => AddressPrefix::V4(address.to_bits()),

@@ -1,4 +1,4 @@
-//! The models on sale.
+//! The model catalog.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -9,7 +9,7 @@ use tollgate_money::{Micros, Price};
 
 use crate::CapMember;
 
-/// The models on sale, in the order of the settings.
+/// The offered models, in the order of the settings.
 #[derive(Debug, Default)]
 pub struct Catalog {
     models: Vec<Arc<Model>>,
@@ -18,8 +18,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// A catalog of these models; `default` names the one that serves requests without a model. `None` when `default` is not among
-    /// them or an id stands twice.
+    /// A catalog of these models; `default` names the one that serves requests without a model. `None` when `default` is not among them or
+    /// an id is duplicated.
     pub fn new(models: Vec<Arc<Model>>, default: Option<&str>) -> Option<Catalog> {
         let by_id: HashMap<Arc<str>, usize> = models
             .iter()
@@ -56,68 +56,67 @@ impl Catalog {
     }
 }
 
-/// One model on sale.
+/// One model of the catalog.
 #[derive(Debug)]
 pub struct Model {
-    /// What clients call it.
+    /// Its public id.
     pub id: Arc<str>,
-    /// A name for people.
+    /// Its display name.
     pub name: Option<String>,
-    /// Who made it; the service's own name where the settings say nothing.
+    /// Its creator; the service's own name where the settings have none.
     pub owned_by: String,
-    /// Seconds since 1970 when it came into the catalog.
+    /// Seconds since 1970 when it was added to the catalog.
     pub created: Option<i64>,
-    /// What it costs, at [`Model::price_version`].
+    /// Its price, at [`Model::price_version`].
     pub price: Price,
-    /// The version that is written beside each charge.
+    /// The price version, stored with each charge.
     pub price_version: i64,
     /// Sizes.
     pub limits: ModelLimits,
-    /// What it can write: `text`, `image`, `audio`.
+    /// Output modalities: `text`, `image`, `audio`.
     pub output_modalities: Vec<String>,
-    /// What is held for parts of a request that are not text.
+    /// Hold amounts for non-text parts of a request.
     pub part_ceilings: PartCeilings,
     /// Factor, in millionths, from counted o200k tokens to this model's own.
     pub token_factor_ppm: u32,
-    /// Where it can be had.
+    /// Its providers.
     pub providers: Vec<ProviderModel>,
-    /// Whether a text request that has a `system` goes through chat, although a provider takes text requests.
+    /// Whether a text request that has a `system` is sent as chat, although a provider supports text requests.
     pub system_as_chat: bool,
-    /// How a cap is written into a request that names none.
+    /// How a cap is written into a request without one.
     pub cap_member: CapMember,
-    /// Which of them is asked, and what serves when none of them can.
+    /// Provider selection and fallback.
     pub routing: Routing,
-    /// What becomes of a stream whose client has left, where that is not as for the other models.
+    /// What happens to a stream after its client has disconnected, where it differs from the default.
     pub after_leaving: Option<AfterLeaving>,
-    /// Whether any of its providers works, as far as is known.
+    /// Whether any of its providers is healthy, as far as known.
     pub working: AtomicBool,
 }
 
 impl Model {
-    /// Whether any of its providers works, as far as is known.
+    /// Whether any of its providers is healthy, as far as known.
     pub fn is_working(&self) -> bool {
         self.working.load(Ordering::Relaxed)
     }
 
-    /// Whether it can be had at any provider through `api`.
+    /// Whether any provider offers it through `api`.
     pub fn speaks(&self, api: Api) -> bool {
         self.providers.iter().any(|place| place.apis.has(api))
     }
 }
 
-/// What a part of a request that is not text costs at most, each by its kind. What it does cost shows in the tokens that the provider
-/// reports for it.
+/// The maximum cost of a non-text part of a request, by kind. The actual cost follows from the tokens that the provider reports for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartCeilings {
-    /// A picture.
+    /// An image.
     pub image: Micros,
-    /// A sound.
+    /// An audio clip.
     pub audio: Micros,
     /// A file.
     pub file: Micros,
     /// All plugins of a request together.
     pub plugins: Micros,
-    /// A part of a kind that nobody here knows.
+    /// A part of unknown kind.
     pub other: Micros,
 }
 
@@ -139,51 +138,51 @@ impl PartCeilings {
 pub struct ModelLimits {
     /// Input and output together.
     pub context_length: Option<NonZeroU64>,
-    /// Output of a request that names no cap, for each answer: what is held for.
+    /// Output of a request without a cap, per choice: the amount held.
     pub output_tokens_default: NonZeroU64,
-    /// Whether the operator says that no such answer is longer: then no more is charged for.
+    /// Whether the operator guarantees that no such response is longer: then no more is charged for.
     pub output_tokens_bound: bool,
 }
 
-/// Which provider of a model is asked, and what serves when none of them can.
+/// Provider selection for a model, and fallback models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Routing {
-    /// How one of those that work is chosen.
+    /// The selection policy among healthy providers.
     pub choice: Choice,
-    /// Ids of the models whose providers are asked, in this order, when none of the model's own can serve. The price stays that of the
-    /// model that was asked for.
+    /// Ids of the fallback models whose providers are called, in this order, when none of the model's own can serve. The price stays that
+    /// of the requested model.
     pub fallback: Vec<Arc<str>>,
 }
 
-/// How one of several providers is chosen.
+/// The selection policy among several providers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// At random, in proportion to their weights.
+    /// Weighted random.
     #[default]
     Weighted,
-    /// The one with the fewest calls under way for its weight.
+    /// Least requests: the one with the fewest calls in flight relative to its weight.
     LeastBusy,
 }
 
-/// A model as one provider sells it.
+/// A model as offered by one provider.
 #[derive(Clone, Debug)]
 pub struct ProviderModel {
     /// The provider's name in the settings.
     pub provider: Arc<str>,
-    /// What the provider calls the model.
+    /// The provider's id of the model.
     pub model: Arc<str>,
-    /// The operations that the provider has for this model.
+    /// The operations that the provider offers for this model.
     pub apis: Apis,
-    /// Its share of the calls, beside the weights of the others; 0 for one that is asked only when no other can serve.
+    /// Its share of the calls, relative to the weights of the others; 0 for a fallback that is called only when no other can serve.
     pub weight: u32,
-    /// Names of top-level members of a request that the provider does not get.
+    /// Names of top-level members removed from requests to the provider.
     pub removed_members: Arc<[Box<str>]>,
-    /// Names of top-level members with which a request is refused that the provider might get.
+    /// Names of top-level members that make a request refused if it could go to the provider.
     pub refused_members: Arc<[Box<str>]>,
 }
 
 impl ProviderModel {
-    /// A model at a provider that has every operation for it and gets every member of a request.
+    /// A model at a provider that offers every operation for it and accepts every member of a request.
     pub fn new(provider: &str, model: &str) -> ProviderModel {
         ProviderModel {
             provider: provider.into(),
@@ -196,13 +195,14 @@ impl ProviderModel {
     }
 }
 
-/// What becomes of a stream whose client has left in the middle.
+/// What happens to a stream after its client has disconnected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterLeaving {
-    /// The provider is listened to a while longer, for the usage it reports at the end.
+    /// Drain: the provider is read for a while longer, for the usage it reports at the end.
     #[default]
     Drain,
-    /// The provider is hung up on at once: cheaper where it then stops to work, and the usage has to be counted.
+    /// Abort: the provider's connection is closed at once, which is cheaper where the provider then stops working, and the usage has to be
+    /// counted.
     Stop,
 }
 

@@ -1,4 +1,4 @@
-//! Time, handed in.
+//! Injected time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Moment;
 
-/// The gateway's only source of time: a wall clock for what is written down and a monotonic clock for what is measured.
+/// The gateway's only source of time: a wall clock for timestamps and a monotonic clock for durations.
 ///
-/// Cheap to clone. Everything that asks for the time is given one, so a test can hold time still or move it.
+/// Cheap to clone. Every component that needs the time receives one, so a test can stop or advance time.
 #[derive(Clone, Debug)]
 pub struct Clock {
     source: Source,
@@ -28,7 +28,7 @@ struct Manual {
 }
 
 impl Clock {
-    /// The machine's clocks.
+    /// The system clocks.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the type that the ban points to"
@@ -42,10 +42,10 @@ impl Clock {
         }
     }
 
-    /// A clock that stands still until the handle moves it, starting at `unix_micros`.
+    /// A clock that stands still until its handle advances it, starting at `unix_micros`.
     pub fn manual(unix_micros: u64) -> (Clock, ManualClock) {
         let manual = Arc::new(Manual {
-            // Less what `elapsed` begins with.
+            // Without the initial value of `elapsed`.
             start: unix_micros as i64 - 1_000_000,
             unix_micros: AtomicU64::new(unix_micros),
             // Not zero: a reading of zero would hide an uninitialised one.
@@ -59,7 +59,7 @@ impl Clock {
         )
     }
 
-    /// Microseconds since 1970-01-01T00:00:00Z. May jump; never used to measure.
+    /// Microseconds since 1970-01-01T00:00:00Z. May jump; never used for durations.
     pub fn unix_micros(&self) -> i64 {
         match &self.source {
             Source::System { .. } => wall(),
@@ -75,8 +75,8 @@ impl Clock {
         }
     }
 
-    /// Microseconds since 1970 as the wall clock would say if it had not been set since this clock was made: for deadlines that must
-    /// not move when an operator or a time service moves it. Means nothing in another process.
+    /// Microseconds since 1970 as the wall clock would show if it had not been set since this clock was created: for deadlines that must
+    /// not move when an operator or a time service sets it. Meaningless in another process.
     pub fn steady_micros(&self) -> i64 {
         self.steady_micros_at(self.elapsed())
     }
@@ -90,7 +90,7 @@ impl Clock {
         start.saturating_add(i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX))
     }
 
-    /// Time since this clock was made. Never goes back.
+    /// Time since this clock was created. Monotonic.
     pub fn elapsed(&self) -> Duration {
         match &self.source {
             Source::System { start, .. } => start.elapsed(),
@@ -101,7 +101,7 @@ impl Clock {
     }
 }
 
-/// A clock before 1970 is a broken clock; reading it as 1970 keeps ids and rows writable.
+/// A system clock before 1970 is wrong; reading it as 1970 keeps ids and rows writable.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the type that the ban points to"
@@ -113,14 +113,14 @@ fn wall() -> i64 {
     })
 }
 
-/// The hand that moves a manual [`Clock`].
+/// The handle of a manual [`Clock`].
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     manual: Arc<Manual>,
 }
 
 impl ManualClock {
-    /// Moves both clocks forward.
+    /// Advances both clocks.
     pub fn advance(&self, by: Duration) {
         self.manual
             .elapsed_nanos

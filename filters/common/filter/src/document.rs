@@ -1,16 +1,16 @@
-//! Documents that are the same for everybody.
+//! Static documents, identical for every client.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::{Reply, ReplyBody, Request};
 
-/// For how long a copy may be used without asking again.
+/// Cache lifetime of a copy.
 const CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
-/// A document that is made once and sent to whoever asks: discovery, descriptions of the service.
+/// A document that is built once and sent to every client: discovery, descriptions of the service.
 ///
-/// It carries a strong `ETag` and answers 304 to those who have it (RFC 9110 sections 8.8.3 and 13.1.2).
+/// It has a strong `ETag` and supports conditional requests with 304 (RFC 9110 sections 8.8.3 and 13.1.2).
 #[derive(Clone, Debug)]
 pub struct Document {
     media_type: &'static str,
@@ -37,12 +37,12 @@ impl Document {
         Document::new("application/json", value.to_string())
     }
 
-    /// What is sent.
+    /// The body.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The answer to a `GET` or `HEAD`: 200, or 304 when the client's copy is the same.
+    /// The response to a `GET` or `HEAD`: 200, or 304 when the client's copy is current.
     pub fn reply(&self, request: &Request) -> Reply {
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(header::ETAG, self.etag.clone());
@@ -65,7 +65,7 @@ impl Document {
         }
     }
 
-    /// Whether `If-None-Match` names this version. Weak marks are passed over: proxies add them (RFC 9110 section 13.1.2).
+    /// Whether `If-None-Match` names this version. Weak comparison: proxies add weak marks (RFC 9110 section 13.1.2).
     fn is_known(&self, headers: &HeaderMap) -> bool {
         headers
             .get_all(header::IF_NONE_MATCH)

@@ -1,30 +1,30 @@
-//! How an exchange ended.
+//! The ending of an exchange.
 
 /// Every way an exchange can end. Each gets exactly one of these, at `on_end`, in the access log and in the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// The whole answer of the upstream was sent.
+    /// The whole response of the upstream was sent.
     Complete,
-    /// A filter answered: a list, a page, a stored completion.
+    /// A filter responded: a list, a page, a stored completion.
     Answered,
     /// A filter or the gateway refused with an error of the 4xx or 5xx range, before the upstream was called.
     Refused,
-    /// The upstream gave no usable answer and nothing had been sent; the client got an error.
+    /// The upstream gave no usable response and nothing had been sent; the client got an error.
     UpstreamFailed(UpstreamFault),
-    /// The upstream stopped in the middle; the client got what there was, and an error event.
+    /// The upstream stopped in the middle; the client got the partial response, and an error event.
     UpstreamCut(UpstreamFault),
-    /// The client left before anything was sent.
+    /// The client disconnected before anything was sent.
     GoneBefore,
-    /// The client left, or stopped reading, in the middle of the answer.
+    /// The client disconnected, or stopped reading, in the middle of the response.
     GoneDuring,
-    /// The answer was ready, but its charge could not be made durable, so it was not delivered.
+    /// The response was ready, but its charge could not be made durable, so it was not delivered.
     Unsettled,
-    /// A panic, or the process stopped before the exchange was over.
+    /// A panic, or the process stopped before the exchange was finished.
     Aborted,
 }
 
 impl Ending {
-    /// The word in logs and metric labels.
+    /// The name in logs and metric labels.
     pub fn word(self) -> &'static str {
         match self {
             Ending::Complete => "complete",
@@ -39,7 +39,7 @@ impl Ending {
         }
     }
 
-    /// Every word, for metrics that list their labels up front.
+    /// Every name, for metrics that list their labels up front.
     pub const WORDS: [&'static str; 9] = [
         "complete",
         "answered",
@@ -53,29 +53,29 @@ impl Ending {
     ];
 }
 
-/// What the upstream did wrong, as far as the client and the metrics need to know.
+/// The kind of upstream failure, as far as the client and the metrics need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UpstreamFault {
-    /// No connection: refused, no route, name unknown, TLS not trusted.
+    /// No connection: refused, no route, name not resolved, TLS not trusted.
     Unreachable,
-    /// A time limit passed: connecting, the first byte, between bytes, or in all.
+    /// A timeout: connecting, the first byte, between bytes, or in total.
     Timeout,
     /// The connection broke or ended too early.
     Cut,
-    /// An answer that is no completion: garbage, an unknown status, a body past its limit.
+    /// A response that is no completion: invalid data, an unknown status, a body above its limit.
     Invalid,
     /// The upstream reported an error of its own.
     Error,
     /// The upstream refused the request as the client's fault (its 400, 413 or 422).
     BadRequest,
-    /// The upstream's own rate limit.
+    /// The upstream's rate limit.
     RateLimited,
-    /// No call was made: no upstream had room, or all of them had failed and rested.
+    /// No call was made: every upstream was at its concurrency limit, or had failed and its circuit was open.
     Overloaded,
 }
 
 impl UpstreamFault {
-    /// The word in logs and metric labels.
+    /// The name in logs and metric labels.
     pub fn word(self) -> &'static str {
         match self {
             UpstreamFault::Unreachable => "unreachable",

@@ -1,4 +1,4 @@
-//! Randomness, handed in.
+//! Injected randomness.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tollgate_money::{AccountId, OperationId};
 
 use crate::Clock;
 
-/// Bytes fetched from the system at once, so that an id does not cost a system call.
+/// Bytes fetched from the system at once, so that an id does not need a system call.
 const POOL_BYTES: usize = 512;
 
 /// The gateway's only source of randomness.
@@ -20,7 +20,7 @@ pub struct Entropy {
 #[derive(Clone, Debug)]
 enum Source {
     System,
-    /// A counter stirred by a seed: reproducible, never secret.
+    /// A counter mixed with a seed: reproducible, never secret.
     Seeded(Arc<AtomicU64>),
 }
 
@@ -52,7 +52,7 @@ impl Entropy {
     ///
     /// # Panics
     ///
-    /// When the operating system has no randomness to give: no id and no secret may be made then.
+    /// When the operating system provides no randomness: no id and no secret may be generated then.
     pub fn fill(&self, out: &mut [u8]) {
         match &self.source {
             Source::System if out.len() > POOL_BYTES => system(out),
@@ -63,7 +63,7 @@ impl Entropy {
                 }
                 let taken = &mut pool.bytes[pool.used..pool.used + out.len()];
                 out.copy_from_slice(taken);
-                // What was handed out may become a secret; no copy of it stays behind.
+                // The returned bytes may become a secret; no copy remains in the buffer.
                 taken.fill(0);
                 pool.used += out.len();
             }),

@@ -1,6 +1,6 @@
-//! What clients are told when something is refused or fails.
+//! Client errors: codes, statuses and the error body.
 //!
-//! One table, [`CODES`], holds every code with its status and type; answers and the documentation are made from it.
+//! One table, [`CODES`], holds every code with its status and type; responses and the documentation are built from it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,12 +13,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_money::Micros;
 
-/// Above this wait a client library that obeys `Retry-After` without a ceiling would hang, so it is told not to retry by itself.
+/// Above this wait a client library that obeys `Retry-After` without a maximum would hang, so the response says not to retry automatically.
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(60);
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])* $name:ident = $word:literal, $status:literal, $kind:ident;)*) => {
-        /// The cause of an error, as machines read it (`error.code`).
+        /// The machine-readable cause of an error (`error.code`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ErrorCode {
             $($(#[doc = $doc])* $name,)*
@@ -28,24 +28,24 @@ macro_rules! codes {
         pub const CODES: &[ErrorCode] = &[$(ErrorCode::$name,)*];
 
         impl ErrorCode {
-            /// The word on the wire.
+            /// The name on the wire.
             pub fn word(self) -> &'static str {
                 match self { $(ErrorCode::$name => $word,)* }
             }
 
-            /// The status it is sent with.
+            /// Its HTTP status.
             pub fn status(self) -> StatusCode {
                 let status: u16 = match self { $(ErrorCode::$name => $status,)* };
                 StatusCode::from_u16(status).expect("the table holds statuses")
             }
 
-            /// What it means, as a sentence for the documentation.
+            /// Its meaning, as a sentence for the documentation.
             pub fn means(self) -> &'static str {
                 let means = match self { $(ErrorCode::$name => concat!($($doc),*),)* };
                 means.trim_ascii()
             }
 
-            /// The category it belongs to (`error.type`).
+            /// Its category (`error.type`).
             pub fn kind(self) -> ErrorType {
                 match self { $(ErrorCode::$name => ErrorType::$kind,)* }
             }
@@ -62,43 +62,43 @@ codes! {
     InvalidType = "invalid_type", 400, InvalidRequest;
     /// A member's value is outside its range.
     OutOfRange = "out_of_range", 400, InvalidRequest;
-    /// A member that the body may not have: in a closed body, one that is not listed.
+    /// A member that the body may not have: in a closed schema, one that is not listed.
     UnknownField = "unknown_field", 400, InvalidRequest;
     /// The model is unknown, or this credential may not use it.
     ModelNotSupported = "model_not_supported", 400, InvalidRequest;
-    /// A header field cannot be understood.
+    /// A header field cannot be parsed.
     InvalidHeader = "invalid_header", 400, InvalidRequest;
-    /// The request's framing or head is broken.
+    /// The request's framing or head is invalid.
     InvalidRequest = "invalid_request", 400, InvalidRequest;
-    /// Another method of payment than the one offered.
+    /// Another payment method than the one offered.
     MethodUnsupported = "method-unsupported", 400, InvalidRequest;
     /// The model provider refused the request's content.
     UpstreamRejected = "upstream_rejected", 400, InvalidRequest;
-    /// `UCP-Agent` is missing, or names no profile of a platform.
+    /// `UCP-Agent` is missing, or names no platform profile.
     InvalidProfileUrl = "invalid_profile_url", 400, InvalidRequest;
-    /// `Content-Digest` is not that of the body.
+    /// `Content-Digest` does not match the body.
     DigestMismatch = "digest_mismatch", 400, InvalidRequest;
-    /// The request is signed in a way that is not understood.
+    /// The signature method of the request is not supported.
     AlgorithmUnsupported = "algorithm_unsupported", 400, InvalidRequest;
-    /// An authorization code or refresh token that does not work (RFC 6749 section 5.2).
+    /// An invalid authorization code or refresh token (RFC 6749 section 5.2).
     InvalidGrant = "invalid_grant", 400, InvalidRequest;
-    /// A resource that is none of ours, or not the one that was granted (RFC 8707 section 2).
+    /// An unknown resource, or not the one that was granted (RFC 8707 section 2).
     InvalidTarget = "invalid_target", 400, InvalidRequest;
     /// A scope beyond what was granted (RFC 6749 section 5.2).
     InvalidScope = "invalid_scope", 400, InvalidRequest;
-    /// A way to a token that does not exist here (RFC 6749 section 5.2).
+    /// An unsupported grant type (RFC 6749 section 5.2).
     UnsupportedGrantType = "unsupported_grant_type", 400, InvalidRequest;
-    /// An address that a client cannot register (RFC 7591 section 3.2.2).
+    /// A redirect URI that a client cannot register (RFC 7591 section 3.2.2).
     InvalidRedirectUri = "invalid_redirect_uri", 400, InvalidRequest;
-    /// Anything else that a client cannot register (RFC 7591 section 3.2.2).
+    /// Other metadata that a client cannot register (RFC 7591 section 3.2.2).
     InvalidClientMetadata = "invalid_client_metadata", 400, InvalidRequest;
-    /// An OAuth client that is not registered, or that authenticates as none does here (RFC 6749 section 5.2).
+    /// An OAuth client that is not registered, or an unsupported client authentication method (RFC 6749 section 5.2).
     InvalidClient = "invalid_client", 401, Authentication;
-    /// The request should be signed and is not.
+    /// The request must be signed and is not.
     SignatureMissing = "signature_missing", 401, Authentication;
-    /// The request's signature does not fit it.
+    /// The request's signature does not match.
     SignatureInvalid = "signature_invalid", 401, Authentication;
-    /// The key that the request is signed with is not known.
+    /// The signing key is unknown.
     KeyNotFound = "key_not_found", 401, Authentication;
     /// No credential was sent.
     MissingCredential = "missing_credential", 401, Authentication;
@@ -108,51 +108,51 @@ codes! {
     WrongResource = "wrong_resource", 401, Authentication;
     /// The account cannot pay for the request.
     InsufficientCredits = "insufficient_credits", 402, InsufficientCredits;
-    /// Nothing was paid yet: the answer carries what is asked for.
+    /// Payment required: the response carries the payment requirements.
     PaymentRequired = "payment-required", 402, PaymentRequired;
-    /// The proof of payment cannot be read.
+    /// The payment proof cannot be parsed.
     MalformedCredential = "malformed-credential", 402, PaymentRequired;
-    /// The challenge that was paid is not one of ours, was made for somebody else, or was used.
+    /// The paid challenge was not issued here, belongs to another account, or was used.
     InvalidChallenge = "invalid-challenge", 402, PaymentRequired;
-    /// What was shown is not what was asked for.
+    /// The proof does not match the requirements.
     InvalidPayload = "invalid-payload", 402, PaymentRequired;
-    /// The challenge has ended.
+    /// The challenge has expired.
     PaymentExpired = "payment-expired", 402, PaymentRequired;
-    /// The owner of the account has to do something first, or the payment is not there yet.
+    /// The owner of the account has to act first, or the payment has not arrived yet.
     PaymentActionRequired = "payment-action-required", 402, PaymentRequired;
-    /// The payment was looked at and is none.
+    /// The payment was verified and is invalid.
     VerificationFailed = "verification-failed", 402, PaymentRequired;
     /// The token lacks a scope.
     InsufficientScope = "insufficient_scope", 403, Permission;
-    /// The key may not do this.
+    /// The key lacks the permission.
     KeyNotPermitted = "key_not_permitted", 403, Permission;
-    /// The key may spend no more, whatever its account has.
+    /// The key has reached its spending cap, whatever its account's balance.
     KeySpendingCap = "key_spending_cap", 403, Permission;
-    /// The platform is none of those that are trusted here.
+    /// The platform is not trusted here.
     ProfileNotTrusted = "profile_not_trusted", 403, Permission;
-    /// The connection is not guarded well enough for this address.
+    /// The connection's TLS version is too old for this endpoint.
     InsecureConnection = "insecure_connection", 403, Permission;
-    /// A page of another origin, which may not call this address.
+    /// A cross-origin request to an endpoint that does not permit it.
     OriginNotAllowed = "origin_not_allowed", 403, Permission;
     /// The account is suspended.
     AccountSuspended = "account_suspended", 403, Permission;
-    /// The checkout session has ended.
+    /// The checkout session has expired.
     SessionGone = "session_gone", 404, InvalidRequest;
-    /// There is nothing at this address.
+    /// The endpoint does not exist.
     NotFound = "not_found", 404, InvalidRequest;
-    /// The address does not answer this method.
+    /// The endpoint does not support this method.
     MethodNotAllowed = "method_not_allowed", 405, InvalidRequest;
-    /// The request took too long to arrive.
+    /// The request timed out while arriving.
     RequestTimeout = "request_timeout", 408, InvalidRequest;
-    /// The key of an earlier request came back with another body.
+    /// The idempotency key of an earlier request was sent with another body.
     IdempotencyConflict = "idempotency_conflict", 409, InvalidRequest;
-    /// What has come to its end is not changed any more.
+    /// A finished object cannot be changed.
     NotModifiable = "not_modifiable", 409, InvalidRequest;
-    /// The same request is still being worked on.
+    /// The same request is still in progress.
     InProgress = "in_progress", 409, InvalidRequest;
-    /// Somebody else has used this payment.
+    /// This payment was used by another account.
     PaymentAlreadyUsed = "payment_already_used", 409, InvalidRequest;
-    /// The body is larger than the address accepts.
+    /// The body is larger than the endpoint accepts.
     BodyTooLarge = "body_too_large", 413, InvalidRequest;
     /// The target is longer than the gateway accepts.
     UriTooLong = "uri_too_long", 414, InvalidRequest;
@@ -160,9 +160,9 @@ codes! {
     UnsupportedMediaType = "unsupported_media_type", 415, InvalidRequest;
     /// An `Expect` other than `100-continue`.
     ExpectationFailed = "expectation_failed", 417, InvalidRequest;
-    /// The platform's profile is not what a profile is.
+    /// The platform's profile is invalid.
     ProfileMalformed = "profile_malformed", 422, InvalidRequest;
-    /// A version of the protocol that is not spoken here.
+    /// An unsupported protocol version.
     VersionUnsupported = "version_unsupported", 422, InvalidRequest;
     /// The platform's profile could not be fetched.
     ProfileUnreachable = "profile_unreachable", 424, InvalidRequest;
@@ -172,25 +172,25 @@ codes! {
     RateLimitExceeded = "rate_limit_exceeded", 429, RateLimit;
     /// Too many requests at once.
     ConcurrencyExceeded = "concurrency_exceeded", 429, RateLimit;
-    /// Our own fault.
+    /// An internal error.
     InternalError = "internal_error", 500, Server;
-    /// A method that no address answers.
+    /// A method that no endpoint supports.
     NotImplemented = "not_implemented", 501, Server;
-    /// The model provider, or the server behind the address, cannot be reached.
+    /// The model provider, or the upstream server, cannot be reached.
     UpstreamUnreachable = "upstream_unreachable", 502, Upstream;
-    /// The model provider, or the server behind the address, failed.
+    /// The model provider, or the upstream server, failed.
     UpstreamError = "upstream_error", 502, Upstream;
-    /// The model provider's answer is no completion, or the server behind the address answered with what is no HTTP.
+    /// The model provider's response is no completion, or the upstream server's response is no valid HTTP.
     UpstreamInvalid = "upstream_invalid", 502, Upstream;
-    /// The model provider, or the server behind the address, took too long.
+    /// The model provider, or the upstream server, timed out.
     UpstreamTimeout = "upstream_timeout", 504, Upstream;
-    /// No MCP server stands behind this address.
+    /// No MCP server is configured for this endpoint.
     McpUnavailable = "mcp_unavailable", 503, Unavailable;
-    /// Nothing can be paid on this route at the moment, or an earlier payment is not clear yet.
+    /// Payments on this route are unavailable, or an earlier payment is unresolved.
     PaymentRouteUnavailable = "payment_route_unavailable", 503, Unavailable;
-    /// The gateway cannot write its books.
+    /// The gateway cannot write its ledger.
     StoreUnavailable = "store_unavailable", 503, Unavailable;
-    /// The gateway has more work than it can finish.
+    /// The gateway is overloaded.
     Overloaded = "overloaded", 503, Unavailable;
     /// The gateway is shutting down.
     Draining = "draining", 503, Unavailable;
@@ -199,28 +199,28 @@ codes! {
 /// The category of an error (`error.type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorType {
-    /// 400 and its relatives: change the request.
+    /// 400 and similar: change the request.
     InvalidRequest,
     /// 401: change the credential.
     Authentication,
     /// 402: add credits.
     InsufficientCredits,
-    /// 402 where something is sold: pay as the answer says.
+    /// 402 where something is sold: pay as the response says.
     PaymentRequired,
-    /// 403: ask for the right.
+    /// 403: request the permission.
     Permission,
     /// 429: wait.
     RateLimit,
-    /// 500: tell the operator.
+    /// 500: contact the operator.
     Server,
-    /// 502, 504: the model provider's fault.
+    /// 502, 504: a failure of the model provider.
     Upstream,
-    /// 503: try later.
+    /// 503: retry later.
     Unavailable,
 }
 
 impl ErrorType {
-    /// The word on the wire.
+    /// The name on the wire.
     pub fn word(self) -> &'static str {
         match self {
             ErrorType::InvalidRequest => "invalid_request_error",
@@ -236,7 +236,7 @@ impl ErrorType {
     }
 }
 
-/// The shape in which a route writes its errors.
+/// The error format of a route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorShape {
     /// `{"error":{"message","type","param","code"}}`
@@ -244,45 +244,45 @@ pub enum ErrorShape {
     Envelope,
     /// `{"error","error_description"}` (RFC 6749 section 5.2)
     OAuth,
-    /// The envelope, and beside it `code`, `content` and, where a credential is wanted, `messages`, which platforms of the Universal
+    /// The envelope, with additional `code`, `content` and, where a credential is required, `messages`, which platforms of the Universal
     /// Commerce Protocol read (version 2026-04-08, Overview, "Error Handling").
     Ucp,
-    /// A page, drawn by the [`crate::ErrorPage`] on the exchange; the envelope where there is none.
+    /// A page, rendered by the [`crate::ErrorPage`] on the exchange; the envelope where there is none.
     Page,
 }
 
-/// A refusal or failure, before it is written in the route's shape.
+/// A refusal or failure, before it is written in the route's format.
 #[derive(Clone, Debug)]
 pub struct ApiError {
     /// The cause.
     pub code: ErrorCode,
-    /// Help for correcting the request. Never an internal message.
+    /// How to correct the request. Never an internal message.
     pub message: Cow<'static, str>,
-    /// The member at fault, as a path: `messages[2].role`.
+    /// The path of the invalid member: `messages[2].role`.
     pub param: Option<String>,
-    /// How long to wait before another try.
+    /// How long to wait before a retry.
     pub retry_after: Option<Duration>,
-    /// Credits the request needs and credits the account has, on a 402.
+    /// On a 402: the credits required and available.
     pub credits: Option<Box<Credits>>,
     /// Further fields, such as `WWW-Authenticate` and `Allow`.
     pub headers: Option<Box<HeaderMap>>,
-    /// Whether the connection is closed after the answer.
+    /// Whether the connection is closed after the response.
     pub close: bool,
 }
 
-/// What a request needs, what is there, and where to get more.
+/// The credits required and available, and where to add more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credits {
     /// The size of the hold.
     pub required: Micros,
-    /// What is free to spend.
+    /// The available balance.
     pub available: Micros,
-    /// The address at which credits are added.
+    /// The URL for adding credits.
     pub topup_url: Arc<str>,
 }
 
 impl ApiError {
-    /// An error with a message for the client's programmer.
+    /// An error with a message for the client's developer.
     pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> ApiError {
         ApiError {
             code,
@@ -295,35 +295,35 @@ impl ApiError {
         }
     }
 
-    /// Names the member at fault.
+    /// Names the invalid member.
     #[must_use]
     pub fn param(mut self, param: impl Into<String>) -> ApiError {
         self.param = Some(param.into());
         self
     }
 
-    /// Tells how long to wait.
+    /// Sets how long to wait.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> ApiError {
         self.retry_after = Some(wait);
         self
     }
 
-    /// Tells what the request needs, what is there, and where to get more.
+    /// Sets the credits required and available, and where to add more.
     #[must_use]
     pub fn credits(mut self, credits: Credits) -> ApiError {
         self.credits = Some(Box::new(credits));
         self
     }
 
-    /// Adds a field to the answer.
+    /// Adds a field to the response.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> ApiError {
         self.headers.get_or_insert_default().append(name, value);
         self
     }
 
-    /// Closes the connection after the answer, for a request whose rest is not worth reading.
+    /// Closes the connection after the response, for a request whose remainder is not read.
     #[must_use]
     pub fn closing(mut self) -> ApiError {
         self.close = true;
@@ -335,7 +335,7 @@ impl ApiError {
         self.code.status()
     }
 
-    /// Adds the fields that belong to this error to those of the answer.
+    /// Adds the fields of this error to those of the response.
     pub fn write_headers(&self, headers: &mut HeaderMap) {
         headers.insert(
             header::CONTENT_TYPE,
@@ -363,7 +363,7 @@ impl ApiError {
         }
     }
 
-    /// The body, in a route's shape.
+    /// The body, in a route's error format.
     pub fn body(&self, shape: ErrorShape) -> Bytes {
         match shape {
             ErrorShape::Envelope | ErrorShape::Page => {
@@ -398,7 +398,7 @@ impl ApiError {
         }
     }
 
-    /// The word for OAuth clients, who know those of RFC 6749 section 5.2 and its relatives.
+    /// The error code for OAuth clients, which know those of RFC 6749 section 5.2 and related RFCs.
     fn oauth_word(&self) -> &'static str {
         match self.code {
             ErrorCode::InvalidGrant
@@ -417,7 +417,7 @@ impl ApiError {
         }
     }
 
-    /// The word for platforms where a credential is wanted (UCP 2026-04-08, Identity Linking).
+    /// The error code for platforms where a credential is required (UCP 2026-04-08, Identity Linking).
     fn ucp_word(&self) -> Option<&'static str> {
         match self.code {
             ErrorCode::InsufficientScope | ErrorCode::KeyNotPermitted => Some("insufficient_scope"),

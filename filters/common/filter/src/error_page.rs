@@ -1,24 +1,24 @@
-//! Errors as pages, where people and not programs read them.
+//! Error pages, for requests from browsers.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{ApiError, Reply};
 
-/// Makes a page of an error. Left on the exchange of a request that a person has made; without it the error has the route's shape.
+/// Renders an error as a page. Left on the exchange of a browser request; without it the error has the route's format.
 #[derive(Clone)]
 pub struct ErrorPage(Arc<Draw>);
 
-/// Makes a page of an error and of the request's id.
+/// Renders an error with the request's id.
 type Draw = dyn Fn(&ApiError, &str) -> Reply + Send + Sync;
 
 impl ErrorPage {
-    /// Pages drawn by this function.
+    /// A renderer that calls this function.
     pub fn new(draw: impl Fn(&ApiError, &str) -> Reply + Send + Sync + 'static) -> ErrorPage {
         ErrorPage(Arc::new(draw))
     }
 
-    /// The page of an error; its status stays the error's.
+    /// The page of an error; the status remains the error's.
     pub fn draw(&self, error: &ApiError, request: &str) -> Reply {
         (self.0)(error, request)
     }

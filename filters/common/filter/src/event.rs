@@ -1,38 +1,38 @@
-//! Pieces of an answer on their way to the client.
+//! Pieces of a response on their way to the client.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::Ending;
 
-/// What kind of piece an [`Event`] is.
+/// The kind of an [`Event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A `data:` event of a stream, other than the last.
     Data,
     /// `data: [DONE]`.
     Done,
-    /// The whole body of an answer that is not a stream.
+    /// The whole body of a response that is not a stream.
     Whole,
 }
 
-/// What becomes of an event after the filters have seen it.
+/// The disposition of an event after the filters have seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Send it as soon as possible.
     Send,
-    /// Keep it back until another event of the stream is sent or held, or until the tail. Whole answers and `[DONE]` are always held.
+    /// Hold it back until another event of the stream is sent or held, or until the tail. Whole responses and `[DONE]` are always held.
     Hold,
     /// Never send it.
     Drop,
 }
 
-/// One whole piece of an answer, borrowed from the read buffer until a filter replaces it.
+/// One whole piece of a response, borrowed from the read buffer until a filter replaces it.
 #[derive(Debug)]
 pub struct Event<'a> {
     kind: EventKind,
     data: &'a [u8],
-    /// The whole that `data` is, where it is one.
+    /// The buffer that contains `data`, if any.
     whole: Option<&'a Bytes>,
     replaced: Option<Bytes>,
     fate: Fate,
@@ -55,7 +55,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// An answer in one piece.
+    /// A whole response in one piece.
     pub fn whole(body: &'a Bytes) -> Event<'a> {
         Event {
             whole: Some(body),
@@ -68,12 +68,12 @@ impl<'a> Event<'a> {
         self.kind
     }
 
-    /// The JSON text as it stands now.
+    /// The current JSON text.
     pub fn data(&self) -> &[u8] {
         self.replaced.as_deref().unwrap_or(self.data)
     }
 
-    /// The text as it stands now, to be kept. It is copied only where it is a part of something larger.
+    /// The current text, for keeping. It is copied only where it is part of a larger buffer.
     pub fn bytes(&self) -> Bytes {
         match (&self.replaced, self.whole) {
             (Some(bytes), _) => bytes.clone(),
@@ -82,17 +82,17 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// Puts other text in its place.
+    /// Replaces the text.
     pub fn replace(&mut self, data: Bytes) {
         self.replaced = Some(data);
     }
 
-    /// What becomes of it.
+    /// The disposition.
     pub fn fate(&self) -> Fate {
         self.fate
     }
 
-    /// Decides what becomes of it. The last filter to speak wins, but a dropped event stays dropped.
+    /// Sets the disposition. The last filter wins, but a dropped event stays dropped.
     pub fn set_fate(&mut self, fate: Fate) {
         if self.fate != Fate::Drop {
             self.fate = fate;
@@ -105,7 +105,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// An event that was kept back.
+/// A held event.
 #[derive(Clone, Debug)]
 pub struct HeldEvent {
     /// The kind.
@@ -114,7 +114,7 @@ pub struct HeldEvent {
     pub data: Bytes,
 }
 
-/// What is left of an answer when everything about it is known.
+/// The tail of a response: the rest to be sent when everything about it is known.
 #[derive(Debug)]
 pub struct Tail {
     /// The pieces that were held back, in order.
@@ -134,8 +134,8 @@ impl Tail {
         }
     }
 
-    /// How the answer ended: [`Ending::Complete`], [`Ending::Answered`], [`Ending::UpstreamCut`] or [`Ending::GoneDuring`] (and
-    /// [`Ending::GoneBefore`] when the client left before the first byte but the upstream was heard to its end).
+    /// How the response ended: [`Ending::Complete`], [`Ending::Answered`], [`Ending::UpstreamCut`] or [`Ending::GoneDuring`] (and
+    /// [`Ending::GoneBefore`] when the client disconnected before the first byte but the upstream was read to its end).
     pub fn ending(&self) -> Ending {
         self.ending
     }
@@ -145,7 +145,7 @@ impl Tail {
         self.deliverable
     }
 
-    /// The piece that carries metadata about the whole answer: the body, or the last data event before `[DONE]`.
+    /// The piece that carries metadata about the whole response: the body, or the last data event before `[DONE]`.
     pub fn last_data(&mut self) -> Option<&mut HeldEvent> {
         self.held
             .iter_mut()

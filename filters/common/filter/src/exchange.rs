@@ -1,4 +1,4 @@
-//! One request, the answer to it, and what the filters know of both.
+//! The exchange: one request, its response, and the filters' shared state.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::slots::Slots;
 use crate::time::Time;
 use crate::{ClientAddress, Clock, LateFields, Moment, Record};
 
-/// Fields that an answer's head has room for before its memory has to grow.
+/// Capacity of the response's header map before its memory has to grow.
 const REPLY_FIELDS: usize = 24;
 
-/// One request and what is known of the answer to it.
+/// One request and the state of its response.
 pub struct Exchange {
     /// The request.
     pub request: Request,
-    /// Fields that go on the answer whoever makes it, refusals included. Those of [`Exchange::write_late`] take their place, then those of
-    /// the answer itself, then those that every answer has.
+    /// Fields set on every response, refusals included. They are overridden by those of [`Exchange::write_late`], then by those of the
+    /// response itself, then by those that every response has.
     pub reply_headers: HeaderMap,
     late_fields: SmallVec<[Box<dyn LateFields>; 3]>,
     /// Facts for the access log and the metrics.
@@ -29,11 +29,11 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange at its beginning.
+    /// A new exchange.
     pub fn new(request: Request) -> Exchange {
         Exchange {
             request,
-            // Empty: most answers have only fields that are written late.
+            // Empty: most responses have only deferred fields.
             reply_headers: HeaderMap::new(),
             late_fields: SmallVec::new(),
             record: Record::default(),
@@ -42,7 +42,7 @@ impl Exchange {
         }
     }
 
-    /// An exchange that begins at this moment.
+    /// An exchange that starts now.
     pub fn beginning(request: Request, moment: Moment) -> Exchange {
         let mut exchange = Exchange::new(request);
         exchange.record.started = moment.elapsed;
@@ -50,13 +50,12 @@ impl Exchange {
         exchange
     }
 
-    /// Adds fields that go on the answer whoever makes it, and are written when its head is: after those of `reply_headers`, in the order
-    /// of these calls.
+    /// Adds deferred fields to every response, written with its head: after those of `reply_headers`, in the order of these calls.
     pub fn write_late(&mut self, fields: impl LateFields + 'static) {
         self.late_fields.push(Box::new(fields));
     }
 
-    /// Takes all fields that go on the answer whoever makes it. For the head of the answer: afterwards there are none.
+    /// Takes all fields set for every response. For the response's head: afterwards there are none.
     pub fn take_reply_headers(&mut self) -> HeaderMap {
         let mut headers = std::mem::take(&mut self.reply_headers);
         headers.reserve(REPLY_FIELDS);
@@ -66,50 +65,50 @@ impl Exchange {
         headers
     }
 
-    /// [`Clock::elapsed`] as of the last look by anybody, if nothing has been waited for since. For a filter that decides at once.
+    /// [`Clock::elapsed`] as last read by any filter, if nothing has been awaited since. For a filter that decides at once.
     pub fn elapsed(&mut self, clock: &Clock) -> Duration {
         self.time.elapsed(clock)
     }
 
-    /// [`Clock::unix_micros`] as of the same look. Set meanwhile, that clock is followed within a second.
+    /// [`Clock::unix_micros`] as of the same reading. A change of that clock is followed within a second.
     pub fn unix_micros(&mut self, clock: &Clock) -> i64 {
         self.time.unix_micros(clock)
     }
 
-    /// [`Clock::unix_micros`] at a reading of [`Clock::elapsed`] that has just been made.
+    /// [`Clock::unix_micros`] at a reading of [`Clock::elapsed`] that was just made.
     pub fn unix_micros_at(&self, elapsed: Duration, clock: &Clock) -> i64 {
         let counted_on = self.time.counted_on(elapsed);
         counted_on.unwrap_or_else(|| clock.unix_micros())
     }
 
-    /// Something was waited for: whoever asks for the time next looks anew. The driver says so for what it waits for itself, and for
-    /// every step that a filter takes later; a filter has to for what it does in the middle of such a step.
+    /// Invalidates the cached time after a wait: the next reading is fresh. The driver calls it for its own waits, and for every step that
+    /// a filter completes later; a filter has to call it for waits in the middle of such a step.
     pub fn time_passes(&mut self) {
         self.time.passes();
     }
 
-    /// Looks at the clock, whenever the last look was.
+    /// Reads the clock, regardless of the last reading.
     pub fn look(&mut self, clock: &Clock) -> Duration {
         self.time.passes();
         self.time.elapsed(clock)
     }
 
-    /// Leaves a value for later phases and other filters; at most one of each type. The former value comes back.
+    /// Stores a value for later phases and other filters; at most one of each type. Returns the previous value.
     pub fn put<T: Send + Sync + 'static>(&mut self, value: T) -> Option<T> {
         self.slots.put(value)
     }
 
-    /// The same for a value in a box, which stays where it is. For large ones, as with [`Exchange::take_boxed`].
+    /// The same for a boxed value, which is not moved. For large ones, as with [`Exchange::take_boxed`].
     pub fn put_boxed<T: Send + Sync + 'static>(&mut self, value: Box<T>) -> Option<Box<T>> {
         self.slots.put_boxed(value)
     }
 
-    /// The value of this type, if someone left one.
+    /// The value of this type, if there is one.
     pub fn get<T: 'static>(&self) -> Option<&T> {
         self.slots.find()
     }
 
-    /// The value of this type, to change it.
+    /// The value of this type, mutable.
     pub fn get_mut<T: 'static>(&mut self) -> Option<&mut T> {
         self.slots.find_mut()
     }
@@ -119,8 +118,8 @@ impl Exchange {
         self.slots.take()
     }
 
-    /// Removes the value of this type without moving it. For large ones of which few others know: those that have a place of their own
-    /// in every exchange have to be moved into a box for this.
+    /// Removes the value of this type without moving it. For large, rarely used values: those with a field of their own in every exchange
+    /// have to be moved into a box for this.
     pub fn take_boxed<T: 'static>(&mut self) -> Option<Box<T>> {
         self.slots.take_boxed()
     }
@@ -129,28 +128,28 @@ impl Exchange {
 /// A request as the client sent it.
 #[derive(Debug)]
 pub struct Request {
-    /// Our id of it: unique, sorted by time, made here and never taken from the client.
+    /// The request id: unique, sorted by time, generated here and never taken from the client.
     pub id: OperationId,
     /// The method.
     pub method: Method,
-    /// The path, undecoded, without the query: what the route was chosen by.
+    /// The path, undecoded, without the query: the key of the route lookup.
     pub path: Box<str>,
     /// The query, undecoded, without `?`.
     pub query: Option<Box<str>>,
     /// The header fields.
     pub headers: HeaderMap,
-    /// The body; empty until it was read for a filter whose contract asks for it.
+    /// The body; empty until it was read for a filter whose contract requires it.
     pub body: Bytes,
-    /// The address it counts as coming from.
+    /// The client address.
     pub client: ClientAddress,
-    /// Whether it came over TLS.
+    /// Whether it arrived over TLS.
     pub tls: bool,
     /// The protocol's version.
     pub protocol: Protocol,
 }
 
 impl Request {
-    /// The value of a field that must not stand twice: `None` when it is missing, stands twice or is not visible ASCII.
+    /// The value of a singleton field: `None` when it is missing, duplicated or not visible ASCII.
     pub fn single(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         match (values.next(), values.next()) {
@@ -160,11 +159,11 @@ impl Request {
     }
 }
 
-/// Left on an exchange whose connection negotiated a version of TLS before 1.3, for addresses that ask for more.
+/// Set on an exchange whose connection negotiated a TLS version before 1.3, for endpoints that require more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OldTls;
 
-/// The version of HTTP a request came by.
+/// The HTTP version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.0
@@ -192,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// Each value in place of what is there, or behind it.
+    /// Sets each value, replacing or appending.
     struct Late(&'static [(&'static str, &'static str, bool)]);
 
     impl LateFields for Late {

@@ -9,47 +9,47 @@ use crate::{ApiError, Ending, Event, Exchange, Reply, Tail};
 
 /// One step of a chain.
 ///
-/// Every phase has a default that does nothing; [`Contract::phases`] says which ones the chain shall call. A phase answers with a
-/// [`Step`]: at once where it can (no allocation), later where it must wait.
+/// Every phase has a default that does nothing; [`Contract::phases`] lists the ones the chain calls. A phase returns a [`Step`]: at once
+/// where it can (no allocation), later where it must wait.
 pub trait Filter: Send + Sync {
-    /// The name in the settings, in logs and in metrics.
+    /// Its name in the settings, in logs and in metrics.
     fn name(&self) -> &'static str;
 
-    /// What the filter needs and promises; asked once, when a chain is built.
+    /// The filter's requirements and guarantees; read once, when a chain is built.
     fn contract(&self) -> Contract;
 
-    /// The head has been read, and the body too when the contract asks for it.
+    /// The head has been read, and the body too when the contract requires it.
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let _ = exchange;
         Step::now(Outcome::Continue)
     }
 
-    /// Nobody has replied and the upstream is about to be called. The last chance to reply, and the place to start durable work
-    /// that runs beside the call.
+    /// No filter has replied and the upstream is about to be called. The last chance to reply, and the place to start durable work that
+    /// runs concurrently with the call.
     fn on_forward<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let _ = exchange;
         Step::now(Outcome::Continue)
     }
 
-    /// A filter has refused the request and nothing was sent. May put another refusal in the place of `error`.
+    /// A filter has refused the request and nothing was sent. May replace `error` with another refusal.
     fn on_refusal(&self, exchange: &mut Exchange, error: &mut ApiError) {
         let _ = (exchange, error);
     }
 
-    /// The first piece of a stream is about to be sent. May wait for durable work, and may still turn the answer into an error.
-    /// Not called for whole answers: they are sent after [`Filter::before_tail`], which waits for more.
+    /// The first piece of a stream is about to be sent. May wait for durable work, and may still turn the response into an error. Not
+    /// called for whole responses: they are sent after [`Filter::before_tail`], which waits for more.
     fn before_first_byte<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let _ = exchange;
         Step::now(Outcome::Continue)
     }
 
-    /// One whole piece of a successful answer: an event of a stream, or the body of a whole answer. Called for every piece, also
-    /// when the client has left and the rest is only read for its usage.
+    /// One whole piece of a successful response: an event of a stream, or the body of a whole response. Called for every piece, also when
+    /// the client has disconnected and the rest is only read for its usage.
     fn on_event(&self, exchange: &mut Exchange, event: &mut Event<'_>) {
         let _ = (exchange, event);
     }
 
-    /// The answer is over, well or badly ([`Tail::ending`] says how), and its last bytes are not sent. The place to settle, stamp
+    /// The response is complete or has failed ([`Tail::ending`] says which), and its last bytes are not sent. The place to settle, stamp
     /// and store. An error keeps the tail from being sent.
     fn before_tail<'a>(
         &'a self,
@@ -60,26 +60,26 @@ pub trait Filter: Send + Sync {
         Step::now(Outcome::Continue)
     }
 
-    /// Exactly once on every way out, for each filter whose `on_request` was called. Must not block and must not panic.
+    /// Called exactly once on every exit, for each filter whose `on_request` was called. Must not block and must not panic.
     fn on_end(&self, exchange: &mut Exchange, ending: Ending) {
         let _ = (exchange, ending);
     }
 }
 
-/// What the chain does after a filter has looked at an exchange.
+/// A filter's decision on an exchange.
 #[derive(Debug)]
 #[must_use]
 pub enum Outcome {
-    /// Hand the exchange to the next filter.
+    /// Pass the exchange to the next filter.
     Continue,
-    /// Answer the downstream now; the upstream is never contacted.
+    /// Respond to the downstream now; the upstream is never contacted.
     Reply(Box<Reply>),
-    /// Refuse. Boxed, because the ordinary outcome should stay small.
+    /// Refuse. Boxed, to keep the common outcome small.
     Refuse(Box<ApiError>),
 }
 
 impl Outcome {
-    /// Answers with `reply`.
+    /// Responds with `reply`.
     pub fn reply(reply: Reply) -> Outcome {
         Outcome::Reply(Box::new(reply))
     }
@@ -90,7 +90,7 @@ impl Outcome {
     }
 }
 
-/// A phase's result: there already, or on its way.
+/// A phase's result: ready, or pending.
 #[must_use]
 pub enum Step<'a, T> {
     /// Decided without waiting.
@@ -105,7 +105,7 @@ impl<'a, T> Step<'a, T> {
         Step::Now(Ok(value))
     }
 
-    /// No decision could be made.
+    /// A failure to decide.
     pub fn failed(error: FilterError) -> Step<'a, T> {
         Step::Now(Err(error))
     }
@@ -115,7 +115,7 @@ impl<'a, T> Step<'a, T> {
         Step::Later(Box::pin(future))
     }
 
-    /// The result, after waiting if need be.
+    /// The result, awaited if necessary.
     pub async fn finish(self) -> Result<T, FilterError> {
         match self {
             Step::Now(result) => result,
@@ -124,13 +124,13 @@ impl<'a, T> Step<'a, T> {
     }
 }
 
-/// "Could not decide": the store is down, an invariant is broken. Not a refusal.
+/// A filter failure: the store is down, an invariant is broken. Not a refusal.
 ///
-/// [`Contract::on_failure`] says whether the exchange goes on; where it does not, the client gets `answer`, and the log the cause.
+/// [`Contract::on_failure`] says whether the exchange continues; where it does not, the client gets `answer`, and the log the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{answer}")]
 pub struct FilterError {
-    /// What the client is told.
+    /// The error for the client.
     pub answer: Box<ApiError>,
     /// The cause, for the log alone.
     #[source]
@@ -147,42 +147,42 @@ impl FilterError {
     }
 }
 
-/// What a filter tells the chain about itself.
+/// A filter's contract with the chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Contract {
     /// The phases to call.
     pub phases: Phases,
     /// Whether the request's body is read before `on_request`.
     pub body: Body,
-    /// What happens when the filter cannot decide.
+    /// The failure mode of the filter.
     pub on_failure: FailureMode,
 }
 
-/// Whether a filter sees the request's body.
+/// A filter's access to the request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// It does not look at it.
+    /// Not read.
     Unread,
-    /// It needs all of it, as JSON. More bytes than this, or than the route allows, are refused with 413 before it is called, and
-    /// other media types or encodings with 415.
+    /// Required as JSON. More bytes than this, or than the route allows, are refused with 413 before it is called, and other media types or
+    /// encodings with 415.
     Json {
-        /// The most bytes it accepts.
+        /// Maximum size in bytes.
         bytes_max: usize,
     },
-    /// It needs all of it, of whatever media type and encoding: forms, and bodies whose refusal has a shape of its own. More bytes
-    /// than this, or than the route allows, are refused with 413 before it is called.
+    /// Required in any media type and encoding: forms, and bodies whose refusal has a special format. More bytes than this, or than the
+    /// route allows, are refused with 413 before it is called.
     Bytes {
-        /// The most bytes it accepts.
+        /// Maximum size in bytes.
         bytes_max: usize,
     },
 }
 
-/// What the chain does when a filter cannot decide.
+/// The failure mode: what the chain does when a filter fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureMode {
-    /// The exchange ends with the error. For access and money.
+    /// Fail closed: the exchange ends with the error. For access and money.
     Deny,
-    /// The exchange goes on as if the filter were not there; the failure is logged and counted.
+    /// Fail open: the exchange continues without the filter; the failure is logged and counted.
     Allow,
 }
 

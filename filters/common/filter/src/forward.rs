@@ -1,4 +1,4 @@
-//! What is to be sent upstream.
+//! The request to the upstream.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use bytes::Bytes;
 
 use crate::{Api, Exchange, Model, ProviderModel};
 
-/// A model call, ready but for the choice of a provider. Put on the exchange by the filter that checked the request.
+/// A model call, complete except for the choice of a provider. Put on the exchange by the filter that validated the request.
 pub struct Forward {
-    /// The model the client asked for.
+    /// The requested model.
     pub model: Arc<Model>,
-    /// The operation that is called; only providers that have it for this model can serve the request.
+    /// The called operation; only providers that offer it for this model can serve the request.
     pub api: Api,
-    /// The operation that the client called. Where it differs from `api`, the answer is turned into the shape of this one.
+    /// The operation that the client called. Where it differs from `api`, the response is translated into this one's format.
     pub asked: Api,
-    /// Whether the client wants a stream.
+    /// Whether the client requested a stream.
     pub stream: bool,
-    /// Tokens that the request may use at most, in and out, as far as it is expected to; 0 until somebody has worked it out.
+    /// Estimated maximum of tokens of the request, in and out; 0 until it was computed.
     pub tokens_max: u64,
     /// The body.
     pub body: Box<dyn ForwardBody>,
@@ -32,22 +32,22 @@ impl std::fmt::Debug for Forward {
     }
 }
 
-/// The client's body with the few members that the gateway owns changed.
+/// The client's body with the few members changed that the gateway owns.
 pub trait ForwardBody: Send + Sync {
-    /// The body for a model at one provider, from what stands on the exchange: the body as the client sent it, and what was found in it.
+    /// The body for a model at one provider, built from the exchange: the client's body, and its parsed form.
     fn render(&self, exchange: &Exchange, at: &ProviderModel) -> Bytes;
 
-    /// The bodies of the calls that the request takes, where it is sent through another operation than the client's
-    /// ([`Forward::asked`]): several prompts are several chats. With the cap, if there is one. Empty where this body is the only one.
+    /// The bodies of the calls that the request needs, where it is sent through another operation than the client's ([`Forward::asked`]):
+    /// several prompts are several chats. With the cap, if there is one. Empty where this body is the only one.
     fn parts(&self) -> Vec<Box<dyn ForwardBody>> {
         Vec::new()
     }
 
-    /// Caps the output, for a request that named no cap and an account that cannot pay for the default one.
+    /// Caps the output, for a request without a cap and an account that cannot pay for the default one.
     fn cap_output(&mut self, cap: OutputCap);
 }
 
-/// A cap on the output of each answer, and how it is written.
+/// A cap on the output of each choice, and its member name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputCap {
     /// Tokens.
@@ -59,14 +59,14 @@ pub struct OutputCap {
 /// The two members of a chat request that cap its output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CapMember {
-    /// `max_tokens`, the older one, which nearly every provider knows; the only one in a text request.
+    /// `max_tokens`, the older one, which nearly every provider supports; the only one in a text request.
     #[default]
     MaxTokens,
     /// `max_completion_tokens`, for models that refuse the older one.
     MaxCompletionTokens,
 }
 
-/// The mark of a request whose output was capped at what its account can pay. Put on the exchange in `on_forward`, which comes after
-/// the look into the cache: an answer that is short for want of credit is nobody else's answer and is not stored.
+/// Marks a request whose output was capped at what its account can pay. Put on the exchange in `on_forward`, which runs after the cache
+/// lookup: a response shortened for lack of credit is not valid for other accounts and is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clamped;

@@ -1,10 +1,10 @@
 //! The contract between the gateway and its filters.
 //!
-//! A [`Filter`] looks at one [`Exchange`] (a request and the answer to it) in phases. Requests pass the filters of a route in chain
-//! order, answers in reverse. Filters never know each other: what one learns and another needs is a typed value on the exchange
-//! ([`Exchange::put`], [`Exchange::get`]), and the types that several filters share stand here or beside here.
+//! A [`Filter`] processes one [`Exchange`] (a request and its response) in phases. Requests pass the filters of a route in chain order,
+//! responses in reverse. Filters never know each other: they share typed values on the exchange ([`Exchange::put`], [`Exchange::get`]),
+//! whose types are defined in this crate or next to it.
 //!
-//! Nothing in this crate knows which HTTP server carries the exchange.
+//! Nothing in this crate depends on the HTTP server that carries the exchange.
 
 mod address;
 mod before_charge;

@@ -1,24 +1,23 @@
-//! The proof of payment that a request shows.
+//! The payment proof of a request.
 
 use std::fmt;
 
-/// What stood behind `Payment` in a request that shows a proof of payment (the `Payment` scheme of HTTP authentication). Put on the
-/// exchange by whoever tells it from the credential of the account; nothing has been checked. It is a secret, so there is no way to
-/// print it.
+/// The payment credential of a request: the value after `Payment` (the `Payment` scheme of HTTP authentication). Put on the exchange by the
+/// filter that distinguishes it from the account's credential; not verified. It is a secret, so there is no way to print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PaymentCredential {
-    /// What follows the scheme, without the space around it; may be empty.
+    /// The value after the scheme, trimmed; may be empty.
     pub text: Box<str>,
-    /// Where it stood.
+    /// Its header field.
     pub field: PaymentField,
 }
 
-/// The fields that a proof of payment can stand in.
+/// The fields that can carry a payment proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaymentField {
     /// `Authorization`, in the place of the account's credential.
     Authorization,
-    /// `Payment-Authorization`, beside it.
+    /// `Payment-Authorization`, in addition to it.
     PaymentAuthorization,
 }
 

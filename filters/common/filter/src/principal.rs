@@ -1,4 +1,4 @@
-//! Who is asking.
+//! The principal: the authenticated account and its credential.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,50 +14,50 @@ pub struct Principal {
     pub credential: CredentialId,
     /// Its kind.
     pub kind: CredentialKind,
-    /// What it may do.
+    /// Its scopes.
     pub scopes: Scopes,
     /// The rate class of the account.
     pub class: Arc<str>,
     /// The models the credential may use.
     pub models: ModelAccess,
-    /// With whom the account shares stored answers.
+    /// The accounts it shares cached responses with.
     pub sharing: CacheSharing,
-    /// The most that the credential may spend, if that is limited.
+    /// The credential's spending cap, if any.
     pub spending_cap: Option<SpendingCap>,
 }
 
-/// The most that a credential may spend.
+/// The spending cap of a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpendingCap {
     /// The amount.
     pub max: Micros,
-    /// Whether it counts anew in each calendar month (UTC), and not over all time.
+    /// Whether it is reset in each calendar month (UTC), or covers all time.
     pub monthly: bool,
 }
 
-/// With whom an account shares the answers that a cache has stored.
+/// Which accounts share cached responses with an account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CacheSharing {
-    /// With every account that shares too, as far as the service's own setting lets them.
+    /// Every account that shares too, within the limits of the service's own setting.
     #[default]
     Shared,
-    /// With nobody: it is given only what was stored for itself.
+    /// None: it receives only what was stored for itself.
     Account,
-    /// Nothing is stored for it, and nothing stored is given to it.
+    /// No caching: nothing is stored for it or served to it.
     Off,
 }
 
-/// A way to ask later whether the credential of an exchange still works, for exchanges that go on for as long as their client likes. Put
-/// there by `auth` where requests are relayed.
+/// A later check whether the credential of an exchange is still valid, for long-lived exchanges. Put there by `auth` where requests are
+/// relayed.
 pub struct StillGood(Box<dyn Fn() -> bool + Send + Sync>);
 
 impl StillGood {
-    /// Asks this.
+    /// A check that calls this function.
     pub fn new(ask: impl Fn() -> bool + Send + Sync + 'static) -> StillGood {
         StillGood(Box::new(ask))
     }
 
-    /// Whether it works now. In memory, and quick.
+    /// Whether it is valid now. In memory, and fast.
     pub fn holds(&self) -> bool {
         (self.0)()
     }
@@ -77,7 +77,7 @@ impl fmt::Display for CredentialId {
 /// The kinds of credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CredentialKind {
-    /// A developer key made on the dashboard or the command line.
+    /// A developer key created on the dashboard or the command line.
     ApiKey,
     /// An OAuth access token.
     AccessToken,
@@ -123,7 +123,7 @@ pub enum Scope {
     McpProjects = 6,
     /// `mcp:devices`
     McpDevices = 7,
-    /// `dev.ucp.shopping.checkout:manage`: what the Universal Commerce Protocol calls buying by checkout.
+    /// `dev.ucp.shopping.checkout:manage`: purchases by checkout in the Universal Commerce Protocol.
     CheckoutManage = 8,
 }
 
@@ -156,7 +156,7 @@ impl Scope {
         }
     }
 
-    /// The one resource at which it means something.
+    /// The one resource at which it is valid.
     pub const fn resource(self) -> Resource {
         match self {
             Scope::ApiModels
@@ -182,15 +182,15 @@ pub struct Scopes(u32);
 impl Scopes {
     /// No scope.
     pub const NONE: Scopes = Scopes(0);
-    /// The scopes of the API itself: models, chat, completions and buying the plan. What an API key has unless its maker says less.
+    /// The scopes of the API itself: models, chat, completions and buying the plan. The default of an API key.
     pub const API: Scopes = Scopes(0b1111);
 
-    /// The scopes that let an app buy: nobody is given them without asking, and a person is always told.
+    /// The scopes that let an app buy: granted only on explicit request, and always shown to the person.
     pub const BUYING: Scopes = Scopes::NONE
         .with(Scope::CommerceSubscribe)
         .with(Scope::CheckoutManage);
 
-    /// A set from its stored bits. Bits without a scope are kept, so an older program writes back what a newer one granted.
+    /// A set from its stored bits. Bits without a scope are kept, so an older version writes back what a newer one granted.
     pub const fn from_bits(bits: u32) -> Scopes {
         Scopes(bits)
     }
@@ -210,7 +210,7 @@ impl Scopes {
         self.0 & others.0 != 0
     }
 
-    /// The set with `scope` in it.
+    /// The set with `scope` added.
     #[must_use]
     pub const fn with(self, scope: Scope) -> Scopes {
         Scopes(self.0 | (1 << scope as u8))
@@ -221,7 +221,7 @@ impl Scopes {
         other.0 & !self.0 == 0
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -273,7 +273,7 @@ impl Resource {
     /// Every resource, in the order of its number.
     pub const ALL: [Resource; 3] = [Resource::Api, Resource::Mcp, Resource::McpAndroid];
 
-    /// What stands after the service's address in the resource's canonical name.
+    /// The path after the service's address in the resource's canonical name.
     pub const fn path(self) -> &'static str {
         match self {
             Resource::Api => "/v1",
@@ -290,7 +290,7 @@ impl Resource {
             .fold(Scopes::NONE, Scopes::with)
     }
 
-    /// The scopes of a client that asks for none: all but buying, which nobody is given without asking.
+    /// The default scopes of a client that requests none: all but buying, which is granted only on explicit request.
     pub fn default_scopes(self) -> Scopes {
         self.scopes().less(Scopes::BUYING)
     }
@@ -304,7 +304,7 @@ impl Resources {
     /// The API alone.
     pub const API: Resources = Resources::only(Resource::Api);
 
-    /// One resource alone, as an access token is bound to it.
+    /// One resource alone, for an access token bound to it.
     pub const fn only(resource: Resource) -> Resources {
         Resources(1 << resource as u8)
     }

@@ -1,4 +1,4 @@
-//! What is known of an exchange when it ends: for the access log and the metrics.
+//! The record of an exchange, for the access log and the metrics.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
@@ -9,18 +9,18 @@ use tollgate_money::Micros;
 
 use crate::{ErrorCode, Tokens};
 
-/// Facts of one exchange that filters and the gateway note as they learn them.
+/// Facts of one exchange, set by filters and the gateway during it.
 ///
-/// Nothing in here is secret, and nothing is read back to decide anything, but for [`Record::cache`].
+/// Nothing in it is secret, and no decision is based on it, except for [`Record::cache`].
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// The model, once it is known to be ours.
+    /// The model, once it was found in the catalog.
     pub model: Option<Arc<str>>,
-    /// Whether a stream was asked for.
+    /// Whether a stream was requested.
     pub stream: bool,
-    /// The provider that answered or failed last.
+    /// The provider that responded or failed last.
     pub provider: Option<Arc<str>>,
-    /// The model whose provider was asked last, when it is not the one asked for but serves in its place.
+    /// The fallback model whose provider was called last, when it is not the requested one.
     pub served_by: Option<Arc<str>>,
     /// The rate class that counted the request.
     pub class: Option<Arc<str>>,
@@ -28,48 +28,48 @@ pub struct Record {
     pub prompt_tokens: u64,
     /// Tokens as billed.
     pub completion_tokens: u64,
-    /// Whether the tokens were counted by us because the provider did not say.
+    /// Whether the tokens were counted by us because the provider did not report them.
     pub estimated: bool,
-    /// What was charged.
+    /// The amount charged.
     pub charged: Micros,
-    /// What the cache did. Told to the client, and charged by: a hit costs its own price.
+    /// The cache status. Reported to the client, and used for charging: a hit has its own price.
     pub cache: Option<CacheStatus>,
-    /// The entry that was read or written.
+    /// The cache entry that was read or written.
     pub cache_entry: Option<CacheEntryId>,
     /// The error code sent to the client.
     pub error: Option<ErrorCode>,
     /// The status sent; zero when nothing was.
     pub status: u16,
-    /// Calls made upstream for this exchange.
+    /// Upstream calls made for this exchange.
     pub upstream_calls: u32,
-    /// Body bytes of the answer.
+    /// Body bytes of the response.
     pub bytes_sent: u64,
     /// Clock reading when the request's head was complete.
     pub started: Duration,
-    /// Clock reading when the call upstream began.
+    /// Clock reading at the start of the upstream call.
     pub upstream_started: Option<Duration>,
-    /// Clock reading when the first byte of the upstream's answer was there.
+    /// Clock reading at the first byte of the upstream's response.
     pub upstream_first_byte: Option<Duration>,
-    /// Clock reading when the upstream's answer was over.
+    /// Clock reading at the end of the upstream's response.
     pub upstream_ended: Option<Duration>,
-    /// Clock reading when the first byte of the answer left.
+    /// Clock reading when the first byte of the response was sent.
     pub first_byte: Option<Duration>,
 }
 
-/// The words of `cache_store_status`.
+/// The values of `cache_store_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheStatus {
-    /// Answered from the cache.
+    /// Served from the cache.
     Hit,
-    /// The answer was stored.
+    /// The response was stored.
     Stored,
-    /// The request asked for no cache, or there is none.
+    /// The request disabled the cache, or there is none.
     Bypass,
-    /// An answer of a kind that is never stored.
+    /// A response of a kind that is never stored.
     Uncacheable,
-    /// The answer is larger than an entry may be.
+    /// The response is larger than the maximum entry size.
     TooLarge,
-    /// Storing failed; the answer is good.
+    /// Storing failed; the response is valid.
     Error,
 }
 
@@ -84,14 +84,14 @@ impl CacheStatus {
         CacheStatus::Error,
     ];
 
-    /// The status of a word; `None` where it is no such word.
+    /// The status of a name; `None` for an unknown one.
     pub fn from_word(word: &str) -> Option<CacheStatus> {
         CacheStatus::ALL
             .into_iter()
             .find(|status| status.word() == word)
     }
 
-    /// The word on the wire.
+    /// The name on the wire.
     pub fn word(self) -> &'static str {
         match self {
             CacheStatus::Hit => "hit",
@@ -104,7 +104,7 @@ impl CacheStatus {
     }
 }
 
-/// The id of a stored answer: random, so that it tells nothing of the request.
+/// The id of a stored response: random, so that it reveals nothing of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheEntryId(pub [u8; 16]);
 
@@ -113,7 +113,7 @@ impl CacheEntryId {
 
     /// The text form: `ce_` and 32 hexadecimal digits.
     pub fn text(self) -> [u8; 35] {
-        // Both loops are of a length that is known and without a table, so that the digits are made side by side.
+        // Both loops have a constant length and no lookup table, so that the compiler vectorises them.
         let mut digits = [0; 32];
         for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
             (pair[0], pair[1]) = (byte >> 4, byte & 15);
@@ -163,21 +163,21 @@ impl FromStr for CacheEntryId {
     }
 }
 
-/// A text that is no id of a stored answer.
+/// A text that is no id of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a cache entry is named `ce_` and 32 hexadecimal digits, as `cache_entry_id` of an answer has it"
 )]
 pub struct NoCacheEntryId;
 
-/// What an exchange was charged, as the client is told. Put on the exchange when it is durable.
+/// The charge of an exchange, as reported to the client. Put on the exchange when it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// Taken for this exchange.
+    /// The amount charged for this exchange.
     pub used: Micros,
-    /// Free to spend after it.
+    /// The available balance after it.
     pub remaining: Micros,
-    /// The tokens it was worked out from.
+    /// The tokens it was computed from.
     pub tokens: Tokens,
     /// Whether the tokens were counted by us.
     pub estimated: bool,

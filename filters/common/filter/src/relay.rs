@@ -1,24 +1,25 @@
-//! A request that is passed on as it comes.
+//! Relayed requests.
 
 use std::sync::Arc;
 
 use http::header::{self, HeaderMap, HeaderName};
 
-/// A request to be passed on as it comes, and its answer likewise: neither is collected, looked at or charged for. Put on the exchange by
-/// the filter that decided it, where another would put a [`crate::Forward`].
+/// A request to be relayed as a stream in both directions: neither side is buffered, inspected or charged for. Put on the exchange by the
+/// deciding filter, in place of a [`crate::Forward`].
 #[derive(Clone, Debug)]
 pub struct Relay {
-    /// Whose address it is: the name of an upstream in the settings, such as `mcp.general`.
+    /// The upstream's name in the settings, such as `mcp.general`.
     pub upstream: Arc<str>,
-    /// Path and query as the upstream is to see them.
+    /// Path and query for the upstream.
     pub target: Box<str>,
-    /// The fields the upstream is sent, complete but for `Host` and what frames the body.
+    /// The fields for the upstream, complete except for `Host` and the body's framing.
     pub headers: HeaderMap,
-    /// What this gateway calls itself in `Via` (RFC 9110 section 7.6.3).
+    /// The gateway's pseudonym in `Via` (RFC 9110 section 7.6.3).
     pub pseudonym: Arc<str>,
 }
 
-/// Fields that are about one connection and not about the message (RFC 9110 section 7.6.1), and those that earlier programs took for such.
+/// Hop-by-hop fields: those about one connection and not about the message (RFC 9110 section 7.6.1), and those that earlier programs
+/// treated as such.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -31,9 +32,9 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// The fields of a message that may be passed on: all but those about its connection, and those that `Connection` names.
+/// The end-to-end fields of a message: all but the hop-by-hop ones, and those that `Connection` names.
 ///
-/// What a gateway adds of its own has to be added afterwards, so that no sender can take it away by naming it.
+/// Fields of the gateway have to be added afterwards, so that no sender can remove them by naming them.
 pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut kept = headers.clone();
     for value in headers.get_all(header::CONNECTION) {

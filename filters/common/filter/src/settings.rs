@@ -1,7 +1,7 @@
-//! Settings: from what is written to what is checked.
+//! Settings: from the raw form to the validated one.
 //!
-//! The written form of a section is a `Raw...` type whose values are [`At`] (a value and its place in the file). Checking one adds a
-//! [`Problem`] for everything wrong and goes on, so that an operator sees all of it at once.
+//! The raw form of a section is a `Raw...` type whose values are [`At`] (a value and its position in the file). Validation adds a
+//! [`Problem`] for every error and continues, so that an operator sees all of them at once.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,17 +11,17 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-/// A value and where it stands in the settings file.
+/// A value and its position in the settings file.
 #[derive(Clone, Debug)]
 pub struct At<T> {
     /// The value.
     pub value: T,
-    /// Bytes of the file, or nothing for values that came from elsewhere.
+    /// The byte range in the file; empty for values from elsewhere.
     pub span: Option<Range<usize>>,
 }
 
 impl<T> At<T> {
-    /// A value that stands nowhere, such as a default.
+    /// A value without a position, such as a default.
     pub fn nowhere(value: T) -> At<T> {
         At { value, span: None }
     }
@@ -62,14 +62,14 @@ impl<T: JsonSchema> JsonSchema for At<T> {
     }
 }
 
-/// One thing wrong with the settings.
+/// One error in the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The key as a path: `limits.classes.free.window_secs`.
     pub key: String,
-    /// Where it stands, if it stands in the file.
+    /// Its position, if it is in the file.
     pub span: Option<Range<usize>>,
-    /// What is wrong, with the value, and what to write instead.
+    /// The error, with the value, and the correction.
     pub message: String,
 }
 
@@ -79,14 +79,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything found wrong so far.
+/// All errors found so far.
 #[derive(Debug, Default)]
 pub struct Problems {
     found: Vec<Problem>,
 }
 
 impl Problems {
-    /// Notes a problem with a value.
+    /// Adds a problem with a value.
     pub fn note<T>(&mut self, key: impl Into<String>, at: &At<T>, message: impl fmt::Display) {
         self.found.push(Problem {
             key: key.into(),
@@ -95,7 +95,7 @@ impl Problems {
         });
     }
 
-    /// Notes a problem that has no place, such as a missing key.
+    /// Adds a problem without a position, such as a missing key.
     pub fn note_missing(&mut self, key: impl Into<String>, message: impl fmt::Display) {
         self.found.push(Problem {
             key: key.into(),
@@ -104,17 +104,17 @@ impl Problems {
         });
     }
 
-    /// Whether nothing was found.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// What was found, in order.
+    /// The problems, in order.
     pub fn into_vec(self) -> Vec<Problem> {
         self.found
     }
 
-    /// Parses a text value such as a price; notes a problem where it cannot be parsed.
+    /// Parses a text value such as a price; adds a problem where it cannot be parsed.
     pub fn parse<T>(&mut self, key: impl Into<String>, at: &At<String>) -> Option<T>
     where
         T: std::str::FromStr,
@@ -129,7 +129,7 @@ impl Problems {
         }
     }
 
-    /// Checks that a number lies in a range; notes a problem and gives `None` where it does not.
+    /// Checks that a number is in a range; adds a problem and returns `None` where it is not.
     pub fn within<T>(
         &mut self,
         key: impl Into<String>,

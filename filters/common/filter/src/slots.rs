@@ -1,4 +1,4 @@
-//! Typed values that filters leave for each other.
+//! A type map: typed values that filters share.
 
 use std::any::{Any, TypeId};
 
@@ -8,9 +8,8 @@ use crate::{AnswerProgress, AnswerUsage, Charge, Forward, Principal};
 
 /// A small map from a type to one value of it.
 ///
-/// What nearly every completion carries, and is asked for again and again, has a field of its own: the compiler knows which type is meant
-/// wherever one is asked for, so nothing is searched and nothing allocated. The rest are a handful in a short array, in which a scan
-/// beats hashing.
+/// Types that nearly every completion uses, and often, have a field of their own: the compiler resolves the field from the type, so nothing
+/// is searched and nothing allocated. The rest are a handful in a short array, in which a scan is faster than hashing.
 #[derive(Default)]
 pub(crate) struct Slots {
     principal: Option<Principal>,
@@ -21,13 +20,13 @@ pub(crate) struct Slots {
     others: SmallVec<[(TypeId, Box<dyn Any + Send + Sync>); 6]>,
 }
 
-/// The place itself, if it is one for values of type `T`. Decided when it is compiled.
+/// The slot itself, if it is one for values of type `T`. Resolved at compile time.
 #[inline(always)]
 fn place<A: 'static, T: 'static>(place: &Option<A>) -> Option<&Option<T>> {
     (place as &dyn Any).downcast_ref()
 }
 
-/// The same, to change it.
+/// The same, mutable.
 #[inline(always)]
 fn place_mut<A: 'static, T: 'static>(place: &mut Option<A>) -> Option<&mut Option<T>> {
     (place as &mut dyn Any).downcast_mut()
@@ -97,7 +96,7 @@ impl Slots {
             .or_else(|| place(&self.charge))
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     #[inline(always)]
     fn field_mut<T: 'static>(&mut self) -> Option<&mut Option<T>> {
         place_mut(&mut self.principal)

@@ -1,4 +1,4 @@
-//! What an exchange knows of the time.
+//! The cached time of an exchange.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ pub struct Moment {
     pub unix_micros: i64,
 }
 
-/// After this long the wall clock is read again: it may have been set, or the machine may have slept.
+/// After this long the wall clock is read again: it may have been set, or the machine may have been suspended.
 const WALL_HOLDS: Duration = Duration::from_secs(1);
 
-/// The time as it was when somebody last looked.
+/// The time of the last clock reading.
 ///
-/// What decides without waiting takes microseconds, and a look at a clock is a good part of one. So the phases of an exchange share their
-/// looks, until one of them has waited. The wall clock is read once a second at most, and counted on from there.
+/// Decisions without a wait take microseconds, and reading a clock is a large part of one. So the phases of an exchange share their
+/// readings, until one of them has waited. The wall clock is read once a second at most, and extrapolated from there.
 #[derive(Debug, Default)]
 pub(crate) struct Time {
-    /// None when nobody has looked since something was waited for.
+    /// `None` when the clock was not read since the last wait.
     elapsed: Option<Duration>,
     wall: Option<Moment>,
 }
@@ -52,7 +52,7 @@ impl Time {
         unix_micros
     }
 
-    /// What the wall clock says at a reading of the other one, if it was read not long before.
+    /// The wall clock at a reading of the monotonic one, if it was read shortly before.
     pub(crate) fn counted_on(&self, elapsed: Duration) -> Option<i64> {
         let wall = self.wall?;
         let since = elapsed.checked_sub(wall.elapsed)?;

@@ -1,4 +1,4 @@
-//! JSON that can be read in one way only.
+//! Unambiguous JSON: duplicate names are refused.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// A value in which no object has a member twice, at any depth.
+/// A value in which no object has duplicate names, at any depth.
 ///
-/// Of two members of one name some programs take the first and some the last: a payment that is checked here and settled elsewhere has
-/// to say the same to both.
+/// Of two members with one name some programs take the first and some the last: a payment that is verified here and settled elsewhere must
+/// have the same meaning for both.
 #[derive(Debug)]
 pub struct Unambiguous(
     /// The value.

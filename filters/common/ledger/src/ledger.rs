@@ -83,51 +83,51 @@ pub enum StartError {
     Store(#[source] Failure),
 }
 
-/// What was found at start.
+/// The result of the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Started {
     /// Accounts loaded.
     pub accounts: usize,
-    /// Holds of an earlier run that were given back.
+    /// Holds of an earlier run that were released.
     pub orphans: usize,
-    /// What they had promised.
+    /// Their sum.
     pub orphans_amount: Micros,
 }
 
-/// The open holds in numbers.
+/// The open holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many are open.
+    /// Number of open holds.
     pub open_holds: u64,
-    /// What they promise together.
+    /// Their sum.
     pub held: Micros,
 }
 
 impl Ledger {
-    /// Loads every account and gives back what an earlier run of this node had promised and not resolved; blocks until that is
-    /// durable. To be called once per store, before anything is written to it.
+    /// Loads every account and releases the unresolved holds of earlier runs of this node; blocks until that is durable. To be called once
+    /// per store, before anything is written to it.
     pub fn start(store: Arc<dyn Store>, now: i64) -> Result<(Ledger, Started), StartError> {
         let (inner, started) = Inner::start(store, now)?;
         Ok((Ledger { inner }, started))
     }
 
-    /// What an account has free to spend; `None` when there is no such account.
+    /// The available balance of an account; `None` when the account does not exist.
     pub fn available(&self, account: AccountId) -> Option<Micros> {
         self.balance(account).map(|balance| balance.available)
     }
 
-    /// What an account has, free and promised.
+    /// The balance of an account, available and held.
     pub fn balance(&self, account: AccountId) -> Option<Balance> {
         self.inner.balance(account)
     }
 
-    /// Promises credit to an operation, or says why not. Decided in memory and queued for the disk; returns at once.
+    /// Reserves credit for an operation, or returns the refusal. Decided in memory and queued for the disk; returns at once.
     pub fn hold(&self, request: HoldRequest) -> Result<Hold, HoldError> {
         self.inner.hold(request, |_| None)
     }
 
-    /// The same, but where the amount is more than there is room for, `less` is told the room and may ask for an amount within it. The
-    /// two are one decision: no other request comes between. `less` runs under a lock and must not come back here.
+    /// The same, but where the amount exceeds the available credit, `less` receives the available amount and may request an amount within
+    /// it. Both are one atomic decision: no other request comes between. `less` runs under a lock and must not call the ledger.
     pub fn hold_within(
         &self,
         request: HoldRequest,
@@ -142,7 +142,7 @@ impl Ledger {
         self.inner.reserve(request, |_| None)
     }
 
-    /// [`Ledger::reserve`] with a second choice, as [`Ledger::hold_within`] has it.
+    /// [`Ledger::reserve`] with a fallback amount, as in [`Ledger::hold_within`].
     pub fn reserve_within(
         &self,
         request: HoldRequest,

@@ -1,4 +1,4 @@
-//! Decimal text to scaled integers and back, without floating point.
+//! Fixed-point decimals: text to scaled integers and back, without floating point.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecimalError {
-    /// Something other than digits and one point.
+    /// Contains something other than digits and one point.
     #[error("`{text}` is not a decimal number; write it like `12` or `0.25`")]
     Malformed {
         /// The text as given.
         text: String,
     },
-    /// More places after the point than the unit has.
+    /// More decimal places than the unit has.
     #[error("`{text}` has more than {places} decimal places; round it")]
     TooPrecise {
         /// The text as given.
         text: String,
-        /// The places the unit has.
+        /// The decimal places of the unit.
         places: u32,
     },
-    /// Beyond what a signed 64-bit integer of the smallest unit holds.
+    /// Out of range of a signed 64-bit integer of the smallest unit.
     #[error("`{text}` is too large")]
     TooLarge {
         /// The text as given.
@@ -101,7 +101,7 @@ impl fmt::Display for DecimalText {
     }
 }
 
-/// An integer of the unit `10^-places`, at most 18 of them, with no more places than it needs.
+/// An integer of the unit `10^-places`, at most 18 of them, displayed with no more decimal places than necessary.
 #[inline]
 pub(crate) fn text(value: i64, places: u32) -> DecimalText {
     let one = 10u64.pow(places);
@@ -117,7 +117,7 @@ pub(crate) fn text(value: i64, places: u32) -> DecimalText {
     text.push(digits.format(whole).as_bytes());
     if fraction != 0 {
         text.push(b".");
-        // A one before it keeps the zeros it begins with.
+        // A leading one preserves leading zeros.
         let mut fraction = &digits.format(one + fraction).as_bytes()[1..];
         while let [before @ .., b'0'] = fraction {
             fraction = before;

@@ -1,11 +1,11 @@
-//! Hashing of keys that nobody can choose to collide.
+//! A fast hash for keys that clients do not choose.
 
 use std::hash::Hasher;
 
 /// Mixes the words of a key, in a few instructions each.
 ///
-/// For ids, which are made here and are random in their lower half, and for tables of names that stand in the settings. Whatever else is
-/// looked up there, the keys in the table are not a stranger's choice. Where strangers make the keys, the table is no place for it.
+/// For ids, which are generated here and are random in their lower half, and for tables of names from the settings. Lookups may use any
+/// key, but the keys in the table are trusted. For a table with client-chosen keys this hash is unsuitable (collision attacks).
 #[derive(Clone, Debug, Default)]
 pub struct IdHasher(u64);
 

@@ -1,4 +1,4 @@
-//! The ids of accounts, operations and purchases: UUIDs of version 7, whose order is the order they were made in.
+//! The ids of accounts, operations and purchases: UUIDs of version 7, sorted by creation time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ pub struct IdError {
 /// The longest prefix, in bytes.
 const PREFIX_BYTES_MAX: usize = 9;
 
-/// Room for the text form of any id.
+/// Capacity for the text form of any id.
 #[derive(Clone, Copy, Debug)]
 pub struct IdText([u8; PREFIX_BYTES_MAX + uuid::fmt::Simple::LENGTH]);
 
@@ -33,7 +33,7 @@ macro_rules! id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// What the text form starts with.
+            /// The prefix of the text form.
             pub const PREFIX: &'static str = $prefix;
 
             /// An id from its 16 bytes.
@@ -53,7 +53,7 @@ macro_rules! id {
         }
 
         impl $name {
-            /// What the id displays as, written into a buffer.
+            /// The display form of the id, written into a buffer.
             pub fn text(self, buffer: &mut IdText) -> &str {
                 const DIGITS: usize = $prefix.len();
                 const END: usize = DIGITS + uuid::fmt::Simple::LENGTH;
@@ -89,18 +89,18 @@ id! {
 }
 
 id! {
-    /// One billable request: the id of its hold, its ledger entries, its usage record, and, as `req_` and 32 hex digits, the
-    /// `x-request-id` of its answer.
+    /// One billable request: the id of its hold, its ledger entries, its usage record, and, as `req_` and 32 hex digits, the `x-request-id`
+    /// of its response.
     OperationId, "req_"
 }
 
 id! {
-    /// One purchase of credits. The text form, `topup_` and 32 hex digits, is what a payment provider is told.
+    /// One credit purchase. The text form, `topup_` and 32 hex digits, is sent to the payment provider.
     TopUpId, "topup_"
 }
 
 id! {
-    /// What an account has of the plan. The text form is `sub_` and 32 hex digits.
+    /// An account's subscription to the plan. The text form is `sub_` and 32 hex digits.
     SubscriptionId, "sub_"
 }
 
@@ -110,12 +110,12 @@ id! {
 }
 
 id! {
-    /// One mandate: leave to charge again and again. The text form, `mandate_` and 32 hex digits, is what a payment provider is told.
+    /// One mandate: permission for recurring charges. The text form, `mandate_` and 32 hex digits, is sent to the payment provider.
     MandateId, "mandate_"
 }
 
 id! {
-    /// One checkout. All of it is drawn, and nothing counts: its text form, `checkout_` and 32 hex digits, stands in addresses.
+    /// One checkout. It is fully random, without a time: its text form, `checkout_` and 32 hex digits, is part of URLs.
     CheckoutId, "checkout_"
 }
 

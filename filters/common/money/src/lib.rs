@@ -1,7 +1,7 @@
 //! Money as integers, and the ids it is booked under.
 //!
-//! One credit is 1,000,000 micro-credits. Nothing here is a floating point number, and nothing rounds by accident: a price is
-//! micro-credits per million tokens, a quote rounds up, a charge rounds down (so nobody pays more than their usage costs).
+//! One credit is 1,000,000 micro-credits. Nothing here is a floating point number, and all rounding is explicit: a price is micro-credits
+//! per million tokens, a quote rounds up, a charge rounds down (so an account never pays more than its usage costs).
 
 mod decimal;
 mod hash;

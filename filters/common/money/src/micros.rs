@@ -13,23 +13,23 @@ const DECIMALS: u32 = 6;
 
 /// A signed amount of micro-credits.
 ///
-/// Displays and parses as a decimal number of credits with at most six places (`"41.498"`), which is also a JSON number, exact to
-/// the last micro-credit. Arithmetic is checked: a sum that leaves the range is a broken invariant of ours, never a wrapped balance.
+/// Displays and parses as a decimal number of credits with at most six places (`"41.498"`), which is also a JSON number, exact to the last
+/// micro-credit. Arithmetic is checked: an overflow is a broken invariant, never a wrapped balance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(i64);
 
 impl Micros {
-    /// No money.
+    /// Zero.
     pub const ZERO: Micros = Micros(0);
-    /// The largest amount that can be written down.
+    /// The largest amount that can be represented.
     pub const MAX: Micros = Micros(i64::MAX);
 
-    /// An amount from its micro-credits.
+    /// An amount in micro-credits.
     pub const fn new(micros: i64) -> Micros {
         Micros(micros)
     }
 
-    /// An amount from whole credits; `None` beyond the range.
+    /// An amount in whole credits; `None` beyond the range.
     pub const fn from_credits(credits: i64) -> Option<Micros> {
         match credits.checked_mul(MICROS_PER_CREDIT) {
             Some(micros) => Some(Micros(micros)),
@@ -42,7 +42,7 @@ impl Micros {
         self.0
     }
 
-    /// What [`Micros`] displays as, for those who write bytes.
+    /// The display form of [`Micros`], for writers of bytes.
     pub fn text(self) -> DecimalText {
         decimal::text(self.0, DECIMALS)
     }
@@ -68,7 +68,7 @@ impl Micros {
         }
     }
 
-    /// The sum, held at the ends of the range: for estimates and ceilings, never for balances.
+    /// The saturating sum: for estimates and ceilings, never for balances.
     pub const fn saturating_add(self, other: Micros) -> Micros {
         Micros(self.0.saturating_add(other.0))
     }

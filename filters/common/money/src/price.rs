@@ -1,4 +1,4 @@
-//! What a model costs, and what a number of tokens comes to.
+//! Model prices, and the cost of a number of tokens.
 
 use std::str::FromStr;
 
@@ -42,26 +42,26 @@ impl FromStr for TokenPrice {
 /// The price of one model at one price version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Price {
-    /// For tokens the client sends.
+    /// For input tokens.
     pub input: TokenPrice,
-    /// For tokens the model writes.
+    /// For output tokens.
     pub output: TokenPrice,
-    /// For each request that succeeds, whatever its size.
+    /// For each successful request, whatever its size.
     pub request: Micros,
 }
 
 impl Price {
-    /// What this many tokens cost at most, rounded up: the size of a hold.
+    /// The maximum cost of this many tokens, rounded up: the size of a hold.
     pub fn quote(&self, input_tokens: u64, output_tokens: u64) -> Micros {
         self.cost(input_tokens, output_tokens, true)
     }
 
-    /// What this many tokens cost, rounded down: the size of a charge.
+    /// The cost of this many tokens, rounded down: the size of a charge.
     pub fn charge(&self, input_tokens: u64, output_tokens: u64) -> Micros {
         self.cost(input_tokens, output_tokens, false)
     }
 
-    /// How many output tokens `budget` pays for beside the request price and the input; `None` when not even those fit, and
+    /// How many output tokens `budget` pays for after the request price and the input; `None` when it does not cover even those, and
     /// `u64::MAX` when output is free.
     pub fn output_tokens_within(&self, budget: Micros, input_tokens: u64) -> Option<u64> {
         let fixed = i128::from(self.request.get()) * i128::from(TOKENS_PER_PRICE)
@@ -85,7 +85,7 @@ impl Price {
         } else {
             scaled / per
         };
-        // A provider that claims 2^60 tokens must not wrap the books: the ceiling is the largest amount, which no hold can meet.
+        // A provider that reports 2^60 tokens must not overflow the ledger: the ceiling is the largest amount, which no hold can cover.
         let total = i64::try_from(tokens + i128::from(self.request.get())).unwrap_or(i64::MAX);
         Micros::new(total)
     }

@@ -10,16 +10,16 @@ const DECIMALS: u32 = 2;
 
 /// A signed amount of US dollars in whole cents.
 ///
-/// Displays with both places (`199.00`), as payment providers write it, and reads any decimal number with at most two: the one place
-/// where cents become text and text becomes cents.
+/// Displays with both places (`199.00`), as payment providers write it, and reads any decimal number with at most two: the only conversion
+/// between cents and text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Usd(i64);
 
 impl Usd {
-    /// No money.
+    /// Zero.
     pub const ZERO: Usd = Usd(0);
 
-    /// An amount from its cents.
+    /// An amount in cents.
     pub const fn from_cents(cents: i64) -> Usd {
         Usd(cents)
     }
@@ -34,8 +34,8 @@ impl Usd {
         self.0 > 0
     }
 
-    /// The credit that this amount buys where one credit costs so many millionths of a dollar, rounded down to the micro-credit;
-    /// `None` beyond the range, and for a rate that is not above zero.
+    /// The credit that this amount buys at a rate in millionths of a dollar per credit, rounded down to the micro-credit; `None` beyond the
+    /// range, and for a rate that is not positive.
     pub fn buys(self, micro_dollars_per_credit: i64) -> Option<Micros> {
         if micro_dollars_per_credit <= 0 {
             return None;
