@@ -1,4 +1,4 @@
-//! A certificate authority of a test's own, and what it signed.
+//! A test certificate authority, and server certificates signed by it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 /// A server certificate with its key and the authority that signed it, all PEM.
 #[derive(Clone)]
 pub struct Certificate {
-    /// The authority's certificate: what a client has to trust.
+    /// The authority's certificate, to be trusted by clients.
     pub ca_pem: String,
     /// The server's certificate.
     pub cert_pem: String,
@@ -32,7 +32,7 @@ impl Certificate {
     ///
     /// # Panics
     ///
-    /// When the system gives no randomness.
+    /// When the system provides no randomness.
     pub fn for_localhost() -> Self {
         Self::for_names(&["localhost", "127.0.0.1", "::1"])
     }
@@ -41,7 +41,7 @@ impl Certificate {
     ///
     /// # Panics
     ///
-    /// When a name is neither, or the system gives no randomness.
+    /// When a name is neither, or the system provides no randomness.
     pub fn for_names(names: &[&str]) -> Self {
         let why = "a key on a curve that ring knows, from the system's randomness";
         let ca_key = KeyPair::generate().expect(why);
@@ -88,7 +88,7 @@ impl Certificate {
     }
 }
 
-/// TLS for a client that trusts the authorities in `ca_pem` and nobody else, and offers `alpn`.
+/// TLS for a client that trusts only the authorities in `ca_pem`, and offers `alpn`.
 pub(crate) fn client_config(ca_pem: &str, alpn: &[&str]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {

@@ -1,4 +1,4 @@
-//! A place where a stand-in stops until the test lets it go on.
+//! A gate: a point where a stand-in server stops until the test releases it.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::guard::within;
 
-/// A gate in the course of an answer: whoever reaches it stops there until the test says otherwise.
+/// A gate within a response: the task that reaches it waits until the test releases it.
 ///
-/// This is how a test says "now": instead of sleeping it waits with [`Gate::reached_by`] until an answer stands at the
-/// gate, does what it came for, and lets the answer go on. Clones are the same gate.
+/// It replaces sleeps in tests: a test waits with [`Gate::reached_by`] until a response is at the gate, acts, and releases the response.
+/// Clones are the same gate.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// One permit lets one pass; closed, everybody passes.
+    /// One permit lets one task pass; closed, every task passes.
     permits: Semaphore,
-    /// How many have come to the gate so far, those that passed included.
+    /// How many tasks have reached the gate so far, including those that passed.
     arrived: watch::Sender<usize>,
 }
 
@@ -31,39 +31,39 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// A closed gate at which nobody stands yet.
+    /// A closed gate without waiting tasks.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets `count` pass, those who wait first.
+    /// Lets `count` tasks pass, waiting ones first.
     pub fn release(&self, count: usize) {
         self.0.permits.add_permits(count);
     }
 
-    /// Lets everybody pass from now on.
+    /// Lets every task pass from now on.
     pub fn open(&self) {
         self.0.permits.close();
     }
 
-    /// How many have come to the gate since it was made, those that passed included.
+    /// How many tasks have reached the gate since it was created, including those that passed.
     pub fn arrived(&self) -> usize {
         *self.0.arrived.borrow()
     }
 
-    /// Waits until `count` have come to the gate since it was made.
+    /// Waits until `count` tasks have reached the gate since it was created.
     ///
     /// # Panics
     ///
-    /// When they do not come within a minute.
+    /// When they do not arrive within a minute.
     pub async fn reached_by(&self, count: usize) {
         let mut arrived = self.0.arrived.subscribe();
         let what = format!("arrival {count} at a gate");
-        // The sender lives in `self`, so the only way out is the condition.
+        // The sender lives in `self`, so the wait ends only by the condition.
         let _ = within(&what, arrived.wait_for(|here| *here >= count)).await;
     }
 
-    /// Stops here until [`Gate::release`] or [`Gate::open`].
+    /// Waits here until [`Gate::release`] or [`Gate::open`].
     pub async fn pass(&self) {
         self.0.arrived.send_modify(|here| *here += 1);
         if let Ok(permit) = self.0.permits.acquire().await {

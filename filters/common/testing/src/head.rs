@@ -1,20 +1,20 @@
-//! The head of an HTTP/1.1 message, taken apart strictly.
+//! A strict parser for the head of an HTTP/1.1 message.
 
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// More than any test sends on purpose; a peer that never ends its head is found out here.
+/// More than any test sends on purpose; it detects a peer that never ends its head.
 const HEAD_BYTES_MAX: usize = 256 * 1024;
 
-/// The head of a request or an answer in HTTP/1.1.
+/// The head of an HTTP/1.1 request or response.
 ///
 /// The parser is stricter than RFC 9112 asks of a recipient: bare line feeds, folded lines and space before a colon are
 /// refused, because a gateway must never send them on.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// The head as it came, with the empty line.
+    /// The original bytes of the head, with the empty line.
     pub raw: Bytes,
     /// The first line, without its line end.
     pub start_line: String,
@@ -22,7 +22,7 @@ pub struct Head {
     pub headers: HeaderMap,
 }
 
-/// Why a head is no head, in a few words with the offending line.
+/// Why a head is invalid, in a few words with the offending line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadHead(pub String);
 
@@ -35,11 +35,11 @@ impl fmt::Display for BadHead {
 impl std::error::Error for BadHead {}
 
 impl Head {
-    /// Takes a head off the front of `inbox`; `None` while its empty line has not come.
+    /// Takes a head off the front of `inbox`; `None` while its empty line has not arrived.
     ///
     /// # Errors
     ///
-    /// [`BadHead`] when what stands there cannot become a head.
+    /// [`BadHead`] when the bytes cannot become a head.
     pub fn take(inbox: &mut BytesMut) -> Result<Option<Self>, BadHead> {
         let Some(end) = find(inbox, b"\r\n\r\n") else {
             return match inbox.len() {
@@ -73,7 +73,7 @@ impl Head {
         }))
     }
 
-    /// The status of an answer's head, e.g. 200.
+    /// The status of a response's head, e.g. 200.
     ///
     /// # Panics
     ///
@@ -91,13 +91,13 @@ impl Head {
     ///
     /// # Panics
     ///
-    /// When the field occurs more than once or is not ASCII: a test that asks for one value has to hear of two.
+    /// When the field occurs more than once or is not ASCII: a test that expects one value has to fail on two.
     pub fn header(&self, name: &str) -> Option<&str> {
         one_value(&self.headers, name)
     }
 
-    /// How the body after this head is framed (RFC 9112 section 6.3). `is_request` tells a request from an answer: only
-    /// an answer may run until the connection closes.
+    /// The framing of the body after this head (RFC 9112 section 6.3). `is_request` distinguishes a request from a response: only a
+    /// response may run until the connection closes.
     pub(crate) fn framing(&self, is_request: bool) -> Result<Framing, BadHead> {
         for name in ["transfer-encoding", "content-length"] {
             if self.headers.get_all(name).iter().count() > 1 {
@@ -112,7 +112,7 @@ impl Head {
             )),
             (Some(coding), None) if coding.eq_ignore_ascii_case("chunked") => Ok(Framing::Chunked),
             (Some(coding), None) => Err(BadHead(format!("transfer-encoding `{coding}`"))),
-            // `parse` would take a plus sign, HTTP does not.
+            // `parse` would accept a plus sign, HTTP does not.
             (None, Some(length)) if length.bytes().all(|byte| byte.is_ascii_digit()) => {
                 let length = length
                     .parse()

@@ -1,4 +1,4 @@
-//! Programs under test: started, watched, signalled, and never left behind.
+//! Child processes under test: started, observed, signalled, and always cleaned up.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use crate::guard::HANG;
 
-/// How often a process is asked whether it has ended; its end cannot be waited for with a limit otherwise.
+/// Polling interval for the exit of a process, which cannot be awaited with a time limit otherwise.
 const POLL: Duration = Duration::from_millis(5);
 
-/// A child process whose output is kept. It is killed by its id when this is dropped.
+/// A child process with captured output. It is killed by its id when this is dropped.
 pub struct Process {
     child: Child,
     output: Arc<Output>,
@@ -34,10 +34,10 @@ struct Text {
 }
 
 impl Process {
-    /// Starts `command` with its standard output and its standard error kept, line by line, in the order they come.
+    /// Starts `command` with its standard output and its standard error captured, line by line, in order of arrival.
     ///
-    /// Both also go to a file in the folder that the variable `TOLLGATE_TEST_LOGS` names, where that is set: whoever runs the
-    /// tests looks there for secrets. Left out is the standard output of commands that show a new key on purpose.
+    /// Both are also written to a file in the folder that the variable `TOLLGATE_TEST_LOGS` names, where that is set: the test run scans it
+    /// for secrets. The standard output of commands that print a new key on purpose is excluded.
     ///
     /// # Errors
     ///
@@ -88,11 +88,11 @@ impl Process {
         self.output.text().lines.concat()
     }
 
-    /// The first line it prints that `is_it` says yes to, those printed already included. Blocks the thread.
+    /// The first line of output that satisfies `is_it`, earlier lines included. Blocks the thread.
     ///
     /// # Panics
     ///
-    /// When the process ends without it, or it does not come within a minute; the message has the output.
+    /// When the process exits without it, or it does not arrive within a minute; the message has the output.
     pub fn line_where(&self, what: &str, is_it: impl Fn(&str) -> bool) -> String {
         let mut text = self.output.text();
         let mut seen = 0;
@@ -124,14 +124,14 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// When the process has ended and was waited for, or there is no such signal.
+    /// When the process has exited and was waited for, or the signal does not exist.
     pub fn signal(&mut self, name: &str) {
         assert!(
             self.has_ended().is_none(),
             "the process has ended:\n{}",
             self.output()
         );
-        // The shell's own `kill`, which every system has; the id cannot belong to another, since nobody has waited yet.
+        // The shell's own `kill`, which every system has; the id cannot belong to another process, since it was not waited for yet.
         let id = self.id().to_string();
         let sent = Command::new("sh")
             .args(["-c", r#"kill -s "$1" "$2""#, "sh", name, &id])
@@ -151,11 +151,11 @@ impl Process {
         self.child.try_wait().expect("a child of this process")
     }
 
-    /// Waits until it has ended and all its output is read. Blocks the thread.
+    /// Waits until it has exited and all its output is read. Blocks the thread.
     ///
     /// # Panics
     ///
-    /// When it does not end within a minute; the message has the output.
+    /// When it does not exit within a minute; the message has the output.
     pub fn wait(&mut self) -> ExitStatus {
         let mut left = HANG;
         let status = loop {
@@ -181,9 +181,9 @@ impl Process {
         status
     }
 
-    /// Kills it (`SIGKILL`) and waits for its end: a crash, as far as its files are concerned.
+    /// Kills it (`SIGKILL`) and waits for its exit: a crash, as far as its files are concerned.
     pub fn kill(&mut self) {
-        // Fails when it has ended already, which is what was wanted.
+        // Fails when it has exited already, which is the intended state.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -225,7 +225,7 @@ impl Output {
     }
 }
 
-/// The file that the output of process `id` is added to; none where nobody asked for it.
+/// The file for the output of process `id`; `None` without the variable.
 fn log(id: u32) -> Option<Arc<File>> {
     #[expect(
         clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! Secrets that were used, and the search for them where they must not be.
+//! Secrets used by tests, and the search for leaks in output.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 /// Shorter ones occur by chance.
 const SECRET_BYTES_MIN: usize = 8;
 
-/// Every secret a test has used, to be searched for in what the programs under test have printed.
+/// Every secret a test has used, to be searched for in the output of the programs under test.
 #[derive(Debug, Default)]
 pub struct Secrets(Mutex<Vec<(String, String)>>);
 
@@ -17,10 +17,10 @@ impl Secrets {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Notes that `secret` was used, as what (`name` is for the message), and gives it back.
+    /// Records that `secret` was used, as what (`name` is for the message), and returns it.
     ///
-    /// It is added, as a line, to the file that the variable `TOLLGATE_TEST_SECRETS` names, where that is set: whoever runs the
-    /// tests looks for it in everything that was printed.
+    /// It is appended, as a line, to the file that the variable `TOLLGATE_TEST_SECRETS` names, where that is set: the test run searches all
+    /// output for it.
     ///
     /// # Panics
     ///
@@ -38,8 +38,8 @@ impl Secrets {
         secret
     }
 
-    /// What of the secrets stands in `text`: one line for each, with the secret's name and the line it stands in, the
-    /// secret itself blotted out. Looks for the text as such, and as a URL or a JSON text would write it.
+    /// The secrets found in `text`: one line for each, with the secret's name and its line, the secret itself redacted. Searches for the
+    /// plain text, and for its URL and JSON encodings.
     pub fn found_in(&self, text: &str) -> Vec<String> {
         let known = self.0.lock().expect("nobody panics while holding it");
         let mut found = Vec::new();
@@ -53,7 +53,7 @@ impl Secrets {
         found
     }
 
-    /// Fails when a secret stands in `text`; `place` says where that text comes from.
+    /// Fails when `text` contains a secret; `place` names the source of the text.
     ///
     /// # Panics
     ///
@@ -76,7 +76,7 @@ fn tell(secret: &str) {
     let Some(path) = std::env::var_os("TOLLGATE_TEST_SECRETS") else {
         return;
     };
-    // One write for the whole line: tests run side by side.
+    // One write for the whole line: tests run in parallel.
     let line = format!("{secret}\n");
     let file = OpenOptions::new().create(true).append(true).open(path);
     file.and_then(|mut file| file.write_all(line.as_bytes()))

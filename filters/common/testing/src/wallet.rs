@@ -1,4 +1,4 @@
-//! A buyer's wallet: a key, and transfers signed with it (EIP-3009, EIP-712).
+//! A buyer's wallet: a key, and signed transfers (EIP-3009, EIP-712).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,30 +10,30 @@ const DOMAIN: &[u8] =
     b"EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)";
 const TRANSFER: &[u8] = b"TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)";
 
-/// A key that is good for nothing but tests.
+/// A key for tests only.
 #[derive(Clone)]
 pub struct Wallet {
     key: SigningKey,
 }
 
-/// A transfer as a wallet signs it.
+/// A transfer as signed by a wallet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// Who pays.
     pub from: [u8; 20],
     /// Who is paid.
     pub to: [u8; 20],
-    /// How much, in the token's smallest unit.
+    /// The amount, in the token's smallest unit.
     pub value: u64,
     /// It works after this second.
     pub valid_after: u64,
     /// It works before this second.
     pub valid_before: u64,
-    /// What makes it unlike every other of this wallet.
+    /// The nonce, unique within this wallet.
     pub nonce: [u8; 32],
 }
 
-/// What a transfer is signed for: chain and token.
+/// The signing domain: chain and token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenDomain {
     /// The number of the chain.
@@ -65,7 +65,7 @@ impl Wallet {
         address(self.key.verifying_key())
     }
 
-    /// A signature under a transfer: 65 bytes.
+    /// A signature of a transfer: 65 bytes.
     pub fn sign(&self, domain: &TokenDomain, transfer: &Transfer) -> [u8; 65] {
         let (signature, id): (Signature, RecoveryId) =
             self.key.sign_prehash_recoverable(&digest(domain, transfer));
@@ -75,21 +75,21 @@ impl Wallet {
         bytes
     }
 
-    /// The value of `PAYMENT-SIGNATURE` that answers an offer (the value of `PAYMENT-REQUIRED`), made at `now` (Unix seconds).
+    /// The value of `PAYMENT-SIGNATURE` for an offer (the value of `PAYMENT-REQUIRED`), made at `now` (Unix seconds).
     ///
     /// # Panics
     ///
-    /// When that is no offer that this wallet can pay.
+    /// When it is no offer that this wallet can pay.
     pub fn pay(&self, offer: &str, nonce: [u8; 32], now: u64) -> String {
         let payment = self.payment(&decoded(offer), nonce, now);
         encoded(&payment)
     }
 
-    /// The same before it is encoded, for an offer that was decoded.
+    /// The same before encoding, for a decoded offer.
     ///
     /// # Panics
     ///
-    /// When that is no offer that this wallet can pay.
+    /// When it is no offer that this wallet can pay.
     pub fn payment(&self, offer: &Value, nonce: [u8; 32], now: u64) -> Value {
         let option = &offer["accepts"][0];
         let transfer = Transfer {
@@ -103,11 +103,11 @@ impl Wallet {
         self.signed(offer, &transfer)
     }
 
-    /// A payment with this very transfer.
+    /// A payment with exactly this transfer.
     ///
     /// # Panics
     ///
-    /// When that is no offer that this wallet can pay.
+    /// When it is no offer that this wallet can pay.
     pub fn signed(&self, offer: &Value, transfer: &Transfer) -> Value {
         let option = &offer["accepts"][0];
         let signature = self.sign(&TokenDomain::of(option), transfer);
@@ -128,7 +128,7 @@ impl Wallet {
 }
 
 impl TokenDomain {
-    /// The domain of an option of payment.
+    /// The domain of a payment option.
     ///
     /// # Panics
     ///
@@ -160,7 +160,7 @@ pub fn encoded(payment: &Value) -> String {
     STANDARD.encode(payment.to_string())
 }
 
-/// Whose signature stands under a transfer.
+/// The signer of a transfer.
 pub(crate) fn signer(
     domain: &TokenDomain,
     transfer: &Transfer,
@@ -207,7 +207,7 @@ fn keccak(pieces: &[&[u8]]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Bytes at the end of a word of 32.
+/// Bytes right-aligned in a word of 32.
 pub(crate) fn word(bytes: &[u8]) -> [u8; 32] {
     let mut word = [0; 32];
     word[32 - bytes.len()..].copy_from_slice(bytes);
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_signature_is_the_one_that_the_libraries_of_the_protocol_make() {
-        // The development key that is known to everybody, under a transfer whose signature was made by a library of the protocol.
+        // The well-known development key, with a transfer whose signature was created by a library of the protocol.
         let secret = "0x59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d";
         let key = SigningKey::from_slice(&unhex(secret).expect("hex")).expect("a key");
         let wallet = Wallet { key };

@@ -11,15 +11,15 @@ use tokio_rustls::{client, server};
 
 use crate::head::{Framing, Head, find};
 
-/// Anything bytes go in and out of: a TCP connection, with or without TLS.
+/// Any byte stream: a TCP connection, with or without TLS.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Makes the connection end with a reset (RST) when it is dropped, instead of in order.
+    /// Makes the connection end with a reset (RST) when it is dropped, instead of an orderly close.
     fn reset_on_close(&self);
 }
 
 impl Io for TcpStream {
     fn reset_on_close(&self) {
-        // Fails on a connection that is broken already, which is what was wanted.
+        // Fails on a connection that is broken already, which is the intended state.
         let _ = self.set_zero_linger();
     }
 }
@@ -36,7 +36,7 @@ impl Io for client::TlsStream<TcpStream> {
     }
 }
 
-/// A connection whose first write has a header in front.
+/// A connection whose first write is preceded by a header.
 pub(crate) struct Behind {
     pub(crate) socket: TcpStream,
     /// What is left of it.
@@ -89,10 +89,10 @@ impl Io for client::TlsStream<Behind> {
     }
 }
 
-/// What has been read ahead and not been asked for yet is kept below this while nobody reads.
+/// Read-ahead data is limited to this while there is no reader.
 const READ_AHEAD_MAX: usize = 64 * 1024;
 
-/// A connection and what has come on it.
+/// A connection and its received data.
 pub(crate) struct Wire {
     pub(crate) io: Box<dyn Io>,
     pub(crate) inbox: BytesMut,
@@ -186,7 +186,7 @@ impl Wire {
         }
     }
 
-    /// Comes back when the peer has closed its side or the connection has broken; what it sends until then is kept.
+    /// Returns when the peer has closed its side or the connection has broken; what it sends until then is kept.
     pub(crate) async fn gone(&mut self) {
         while self.inbox.len() < READ_AHEAD_MAX {
             match self.fill().await {
@@ -214,7 +214,7 @@ impl Wire {
     }
 }
 
-/// What has been read ahead comes out first, so that a connection can be handed on after a look at its first bytes.
+/// Read-ahead data is returned first, so that a connection can be passed on after its first bytes were inspected.
 impl AsyncRead for Wire {
     fn poll_read(
         mut self: Pin<&mut Self>,

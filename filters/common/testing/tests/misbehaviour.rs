@@ -1,4 +1,4 @@
-//! Every way the provider stand-in can misbehave, seen by a client that looks at bytes.
+//! Every misbehaviour of the provider stand-in, as seen by a client at byte level.
 
 use serde_json::{Value, json};
 use tollgate_testing::provider::{

@@ -1,4 +1,4 @@
-//! Child processes are watched, signalled and never left behind.
+//! Child processes are observed, signalled and always cleaned up.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The provider stand-in from outside: it answers as documented, over every protocol it speaks.
+//! The provider stand-in from outside: it responds as documented, over every protocol it speaks.
 
 use serde_json::{Value, json};
 use tollgate_testing::provider::{Settings, answer};
@@ -22,7 +22,7 @@ async fn secure() -> (Provider, Certificate) {
     (provider, certificate)
 }
 
-/// Everything a completion has to be, whichever way it came.
+/// The properties of every completion, independent of the transport.
 fn check_whole(answer: &Value) {
     assert_eq!(answer["object"], "chat.completion");
     assert_eq!(answer["model"], "demo-small");

@@ -1,10 +1,10 @@
-//! Events as they stand in a stream.
+//! Server-sent events as received.
 
 use bytes::BytesMut;
 
 use crate::head::find;
 
-/// One event of a stream, as it came: the lines before a blank line.
+/// One event of a stream, unchanged: the lines before a blank line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The lines with their line ends, without the blank line.
@@ -14,14 +14,14 @@ pub struct Event {
 /// How a stream ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// Its body came to its proper end.
+    /// The body was complete.
     Proper,
-    /// The connection or the HTTP/2 stream broke off, or an event did.
+    /// The connection, the HTTP/2 stream or an event was cut off.
     Cut(String),
 }
 
 impl Event {
-    /// What its data lines say, joined with line feeds; empty for an event that is only a comment.
+    /// Its data lines, joined with line feeds; empty for an event that is only a comment.
     pub fn data(&self) -> String {
         let lines = self
             .raw
@@ -50,7 +50,7 @@ impl Event {
     }
 }
 
-/// Takes the next whole event off the front of `inbox`.
+/// Takes the next complete event off the front of `inbox`.
 pub(super) fn take(inbox: &mut BytesMut) -> Option<Event> {
     let ends = [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"];
     let (at, blank) = ends
@@ -64,7 +64,7 @@ pub(super) fn take(inbox: &mut BytesMut) -> Option<Event> {
     })
 }
 
-/// What to say of a body that ended properly with `inbox` left over.
+/// The result for a complete body with `inbox` left over.
 pub(super) fn end(inbox: &BytesMut) -> StreamEnd {
     match inbox.is_empty() {
         true => StreamEnd::Proper,

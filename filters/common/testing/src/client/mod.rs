@@ -1,4 +1,4 @@
-//! Clients: one that says exactly what it is told, and one that is convenient.
+//! Clients: a raw one that sends exact bytes, and a convenient one.
 
 mod event;
 mod plain;

@@ -23,9 +23,9 @@ use crate::guard::within;
 use crate::head::one_value;
 use crate::wire::{Io, Wire};
 
-/// A client of one server. Over HTTP/1.1 each request has a connection of its own, over HTTP/2 all share one.
+/// A client of one server. Over HTTP/1.1 each request has its own connection, over HTTP/2 all share one.
 ///
-/// Its methods panic when the server gives no proper answer within a minute; [`Client::try_send`] does not.
+/// Its methods panic when the server sends no valid response within a minute; [`Client::try_send`] does not.
 pub struct Client {
     uri: Uri,
     tls: Option<Arc<ClientConfig>>,
@@ -45,7 +45,7 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// A streamed answer whose head has come.
+/// A streamed response whose head was received.
 #[derive(Debug)]
 pub struct EventStream {
     /// The status; when it is not 200, read the rest with [`EventStream::whole`].
@@ -57,11 +57,11 @@ pub struct EventStream {
 }
 
 impl Client {
-    /// A client of the server at `url`: scheme, host and port; names are taken for 127.0.0.1.
+    /// A client of the server at `url`: scheme, host and port; host names resolve to 127.0.0.1.
     ///
     /// # Panics
     ///
-    /// When that is no URL with a port.
+    /// When it is no URL with a port.
     pub fn new(url: &str) -> Self {
         let uri: Uri = url.parse().expect("a URL");
         assert!(uri.port_u16().is_some(), "`{url}` names no port");
@@ -93,7 +93,7 @@ impl Client {
         self
     }
 
-    /// The same over TLS, trusting the authority in `ca_pem` and nobody else.
+    /// The same over TLS, trusting only the authority in `ca_pem`.
     #[must_use]
     pub fn with_tls(mut self, ca_pem: &str) -> Self {
         self.tls = Some(client_config(
@@ -114,17 +114,17 @@ impl Client {
             .await
     }
 
-    /// `POST path` with `body` as JSON, up to the head of the answer; the events are read one by one.
+    /// `POST path` with `body` as JSON, up to the head of the response; the events are read one by one.
     pub async fn stream(&self, path: &str, body: &Value) -> EventStream {
         let request = self.request("POST", path, body.to_string().into());
         self.try_stream(request).await.expect("an answer")
     }
 
-    /// Sends `request` and reads up to the head of the answer.
+    /// Sends `request` and reads up to the head of the response.
     ///
     /// # Errors
     ///
-    /// When the connection is refused or broken before.
+    /// When the connection is refused or broken before that.
     pub async fn try_stream(&self, request: Request<Bytes>) -> io::Result<EventStream> {
         let answer = within("the head of an answer", self.open(request)).await?;
         let (head, body) = answer.into_parts();
@@ -136,12 +136,11 @@ impl Client {
         })
     }
 
-    /// A request to this server with the client's key, to be changed and sent with [`Client::send`]. `path` begins with
-    /// a slash.
+    /// A request to this server with the client's key, to be changed and sent with [`Client::send`]. `path` starts with a slash.
     ///
     /// # Panics
     ///
-    /// When the method or the path is none.
+    /// When the method or the path is invalid.
     pub fn request(&self, method: &str, path: &str, body: Bytes) -> Request<Bytes> {
         let authority = self.uri.authority().expect("checked in `new`");
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -161,7 +160,7 @@ impl Client {
         request.uri(target).body(body).expect("a method and a path")
     }
 
-    /// Sends `request` and reads the whole answer.
+    /// Sends `request` and reads the whole response.
     ///
     /// # Panics
     ///
@@ -170,11 +169,11 @@ impl Client {
         self.try_send(request).await.expect("a whole answer")
     }
 
-    /// Sends `request` and reads the whole answer.
+    /// Sends `request` and reads the whole response.
     ///
     /// # Errors
     ///
-    /// When the connection is refused or broken, or the answer is none.
+    /// When the connection is refused or broken, or the response is invalid.
     pub async fn try_send(&self, request: Request<Bytes>) -> io::Result<Answer> {
         within("an answer", async {
             let (head, body) = self.open(request).await?.into_parts();
@@ -303,7 +302,7 @@ impl EventStream {
         }
     }
 
-    /// The events that are left, and how the stream ended.
+    /// The remaining events, and how the stream ended.
     pub async fn rest(&mut self) -> (Vec<Event>, StreamEnd) {
         let mut events = Vec::new();
         loop {
@@ -314,7 +313,7 @@ impl EventStream {
         }
     }
 
-    /// The answer as a whole, for one that turned out not to be a stream.
+    /// The whole response, for one that turned out not to be a stream.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! A client that sends the bytes it is given and reads as far as it is told.
+//! A raw client that sends exact bytes and reads a controlled amount.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,13 +15,13 @@ use crate::guard::within;
 use crate::head::{Framing, Head};
 use crate::wire::{Behind, Wire};
 
-/// The system takes about twice as many.
+/// The system allocates about twice as many.
 const NARROW_BYTES: u32 = 4096;
 
-/// One HTTP/1.1 connection on which a test says exactly what it wants: half a head, two lengths, nothing at all.
+/// One HTTP/1.1 connection with full control: half a head, two lengths, nothing at all.
 ///
-/// It reads nothing that it is not asked to read, so a client that stops reading is one whose test stops asking. All
-/// methods that read panic when nothing comes for a minute.
+/// It reads only on request, so a stalled client is one whose test stops reading. All methods that read panic when nothing arrives for a
+/// minute.
 pub struct RawClient {
     wire: Wire,
     events: BytesMut,
@@ -37,7 +37,7 @@ impl RawClient {
         let socket = within("a connection", TcpStream::connect(address)).await;
         let socket =
             socket.unwrap_or_else(|problem| panic!("cannot connect to {address}: {problem}"));
-        // Small writes have to leave one by one.
+        // Small writes have to be sent one by one.
         let _ = socket.set_nodelay(true);
         Self::over(Wire::new(Box::new(socket)))
     }
@@ -77,7 +77,7 @@ impl RawClient {
         Ok(Self::over(Wire::new(Box::new(stream))))
     }
 
-    /// A connection to `address` that takes little at a time: what the peer sends beyond a few thousand bytes waits until they are read.
+    /// A connection to `address` with a small receive buffer: what the peer sends beyond a few thousand bytes waits until they are read.
     /// With an authority to trust and the one protocol to speak it is over TLS.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl RawClient {
     ///
     /// # Errors
     ///
-    /// When the connection is broken, or the peer takes nothing for a minute.
+    /// When the connection is broken, or the peer accepts nothing for a minute.
     pub async fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         let bytes = bytes.as_ref();
         let sent = tokio::time::timeout(crate::guard::HANG, self.wire.send(bytes)).await;
@@ -129,7 +129,7 @@ impl RawClient {
             .expect("the connection takes what is sent");
     }
 
-    /// Sends a whole and proper POST of a JSON body to `path`, with `key` as the bearer.
+    /// Sends a complete, valid POST of a JSON body to `path`, with `key` as the bearer.
     pub async fn post(&mut self, path: &str, key: &str, body: &str) {
         let length = body.len();
         let head = format!(
@@ -139,11 +139,11 @@ impl RawClient {
         self.send(head + body).await;
     }
 
-    /// Reads the next head, interim heads (1xx) too; `None` when the peer closed before the next answer began.
+    /// Reads the next head, interim heads (1xx) too; `None` when the peer closed before the next response started.
     ///
     /// # Errors
     ///
-    /// When the connection is reset or closed within the head, or it is no head.
+    /// When the connection is reset or closed within the head, or the head is invalid.
     pub async fn try_read_head(&mut self) -> io::Result<Option<Head>> {
         within("the head of an answer", self.wire.head()).await
     }
@@ -194,7 +194,7 @@ impl RawClient {
     ///
     /// # Errors
     ///
-    /// When the connection ends before, or it is no chunk.
+    /// When the connection ends before that, or the chunk is invalid.
     pub async fn try_read_chunk(&mut self) -> io::Result<Option<Bytes>> {
         within("a chunk", self.wire.chunk()).await
     }
@@ -207,7 +207,7 @@ impl RawClient {
     ///
     /// # Panics
     ///
-    /// When the head announces another framing: a stream of unknown length over HTTP/1.1 is chunked.
+    /// When the head declares another framing: a stream of unknown length over HTTP/1.1 is chunked.
     pub async fn next_event(&mut self, head: &Head) -> Result<Event, StreamEnd> {
         assert_eq!(
             head.framing(false),
@@ -226,7 +226,7 @@ impl RawClient {
         }
     }
 
-    /// Reads the events that are left, and how the stream ended.
+    /// Reads the remaining events, and how the stream ended.
     pub async fn rest_of_events(&mut self, head: &Head) -> (Vec<Event>, StreamEnd) {
         let mut events = Vec::new();
         loop {
@@ -237,7 +237,7 @@ impl RawClient {
         }
     }
 
-    /// Reads whatever comes next; nothing when the peer has closed.
+    /// Reads the next bytes; none when the peer has closed.
     ///
     /// # Errors
     ///
@@ -262,7 +262,7 @@ impl RawClient {
         .await
     }
 
-    /// Closes the sending side and goes on reading.
+    /// Closes the sending side and continues reading.
     pub async fn half_close(&mut self) {
         // Fails when the peer has closed already; then there is nothing to close.
         let _ = self.wire.io.shutdown().await;

@@ -1,4 +1,4 @@
-//! A chain with one token on it, as far as payments need one.
+//! A blockchain with one token, as far as payments need one.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,15 +7,15 @@ use tollgate_filter::Clock;
 use super::CHAIN;
 use crate::wallet::Transfer;
 
-/// What every wallet has where nothing else was said: a thousand dollars.
+/// The default balance of every wallet: a thousand dollars.
 const RICH: u64 = 1_000_000_000;
 
-/// What became of a number of a wallet.
+/// The state of a wallet's nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Used in the transaction of this hash.
     Used([u8; 32]),
-    /// Made void by its wallet, in the block of this number.
+    /// Cancelled by its wallet, in the block of this number.
     Canceled(u64),
 }
 
@@ -39,13 +39,13 @@ pub(super) struct Chain {
     pub(super) fates: BTreeMap<([u8; 20], [u8; 32]), Fate>,
     balances: HashMap<[u8; 20], u64>,
     count: u64,
-    /// The number that the node says it is of.
+    /// The chain id that the node reports.
     pub(super) number: u64,
-    /// Blocks that its node looks through at once.
+    /// Maximum block range of a log query at its node.
     pub(super) blocks_max: u64,
     /// Blocks that its node is behind.
     pub(super) lag: u64,
-    /// Transactions that are in a block and have reverted.
+    /// Transactions in a block that have reverted.
     pub(super) reverted: Vec<[u8; 32]>,
 }
 
@@ -79,7 +79,7 @@ impl Chain {
         self.time().saturating_sub(self.start) / 2
     }
 
-    /// The last block that the node has, and its second.
+    /// The last block known to the node, and its second.
     pub(super) fn head(&self) -> (u64, u64) {
         match self.lag {
             0 => (self.block(), self.time()),
@@ -90,7 +90,7 @@ impl Chain {
         }
     }
 
-    /// The block in which a number of a wallet was used or made void.
+    /// The block in which a wallet's nonce was used or cancelled.
     pub(super) fn block_of(&self, fate: Fate) -> Option<u64> {
         match fate {
             Fate::Canceled(block) => Some(block),
@@ -120,7 +120,7 @@ impl Chain {
         self.fates.get(&(transfer.from, transfer.nonce)).copied()
     }
 
-    /// A hash that was not given out before.
+    /// A new, unique hash.
     pub(super) fn new_hash(&mut self) -> [u8; 32] {
         self.count += 1;
         let mut hash = [0xab; 32];
@@ -128,7 +128,7 @@ impl Chain {
         hash
     }
 
-    /// Carries a transfer out, as the token does; `false` when it reverts, and nothing has changed then.
+    /// Executes a transfer like the token; `false` when it reverts, and nothing has changed then.
     pub(super) fn execute(&mut self, transfer: &Transfer, transaction: [u8; 32]) -> bool {
         let now = self.time();
         let from = self.balance(transfer.from);
@@ -157,7 +157,7 @@ impl Chain {
             .or_insert(Fate::Canceled(block));
     }
 
-    /// Takes the last transfer out of its block again, as a reorganisation does.
+    /// Removes the last transfer from its block, as a reorganisation does.
     pub(super) fn undo(&mut self) -> bool {
         let Some(mined) = self.mined.pop() else {
             return false;

@@ -1,15 +1,15 @@
-//! `/_control/...`: for programs beside a stand-in that they do not hold in their hand.
+//! `/_control/...`: control endpoints for programs in another process.
 //!
 //! | Call | Does |
 //! |---|---|
-//! | `GET /_control/transfers` | what has moved: wallet, payee, amount, transaction |
-//! | `POST /_control/fault` | `{"operation": "settle", "effect": "lose_answer", "times": 1}`: what happens to calls to come |
-//! | `POST /_control/mine?arrives=true` | what is on its way comes into a block, or with `false` never will |
-//! | `POST /_control/undo` | the last transfer leaves its block again |
-//! | `POST /_control/balance?wallet=0x...&amount=5` | what a wallet has |
-//! | `POST /_control/cancel?wallet=0x...&nonce=0x...` | a wallet makes a transfer of its own void |
-//! | `POST /_control/lag?blocks=30` | the node is so many blocks behind |
-//! | `POST /_control/remember` | a payment that was settled is told so again from now on |
+//! | `GET /_control/transfers` | executed transfers: wallet, payee, amount, transaction |
+//! | `POST /_control/fault` | `{"operation": "settle", "effect": "lose_answer", "times": 1}`: a fault for the next calls |
+//! | `POST /_control/mine?arrives=true` | pending transfers are mined, or with `false` dropped |
+//! | `POST /_control/undo` | the last transfer is removed from its block |
+//! | `POST /_control/balance?wallet=0x...&amount=5` | sets the balance of a wallet |
+//! | `POST /_control/cancel?wallet=0x...&nonce=0x...` | a wallet cancels its own transfer |
+//! | `POST /_control/lag?blocks=30` | the node lags by so many blocks |
+//! | `POST /_control/remember` | a settled payment is reported as settled again from now on |
 
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ pub enum Operation {
     Verify,
     /// The transfer.
     Settle,
-    /// A question to the node of the chain.
+    /// A query to the chain's node.
     Rpc,
 }
 
@@ -20,47 +20,47 @@ pub enum Operation {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// It is carried out, and the connection is cut instead of an answer.
+    /// Executed, and the connection is cut instead of a response.
     LoseAnswer,
-    /// The connection is cut before anything is done.
+    /// The connection is cut before anything is executed.
     LoseCall,
-    /// It is carried out and answered with 500 and a page.
+    /// Executed, with a 500 and a page as the response.
     FailAfter,
-    /// This status and a page, and nothing is done.
+    /// This status and a page; nothing is executed.
     Status(u16),
-    /// A refusal for this reason with this status, and nothing is done.
+    /// A refusal for this reason with this status; nothing is executed.
     Refuse(String, u16),
-    /// The transfer is on its way: it is told so, with this status, until it is mined ([`super::Facilitator::mine`]).
+    /// The transfer is pending: reported so, with this status, until it is mined ([`super::Facilitator::mine`]).
     Pending(u16),
-    /// It is carried out and refused for this reason all the same, with its transaction.
+    /// Executed, and refused for this reason nevertheless, with its transaction.
     RefuseAfter(String),
-    /// It is carried out and refused for this reason all the same, and no transaction is named.
+    /// Executed, and refused for this reason nevertheless, without a transaction.
     SettleThenRefuse(String),
-    /// It is submitted and refused for this reason all the same: the transfer is pending until it is mined ([`super::Facilitator::mine`]).
+    /// Submitted, and refused for this reason nevertheless: the transfer is pending until it is mined ([`super::Facilitator::mine`]).
     SubmitThenRefuse(String),
-    /// It is carried out, and the answer names another wallet.
+    /// Executed; the response names another wallet.
     StrangePayer,
-    /// It is carried out, and the answer names another chain.
+    /// Executed; the response names another chain.
     StrangeNetwork,
-    /// It is carried out, and the answer names no transaction.
+    /// Executed; the response names no transaction.
     NoTransaction,
-    /// Nothing is done, and success is told.
+    /// Nothing is executed, and success is reported.
     Phantom,
-    /// Nothing is done, and success is told with the transaction of the first transfer in a block.
+    /// Nothing is executed, and success is reported with the transaction of the first transfer in a block.
     OldTransaction,
-    /// The transaction is in a block and has reverted, and success is told.
+    /// The transaction is in a block and has reverted, and success is reported.
     Reverted,
-    /// It is carried out and answered with JSON that is none of the protocol's.
+    /// Executed; the response is JSON outside the protocol.
     Nonsense,
-    /// It is carried out and answered with far more bytes than any answer has.
+    /// Executed; the response is far larger than any valid one.
     Flood,
     /// It is sent on to another host.
     ElsewhereRedirect,
-    /// It is sent on within this host, and carried out there.
+    /// A redirect within this host, and executed there.
     Redirect,
-    /// It waits at the gate ([`super::Facilitator::gate`]) before anything is done.
+    /// Waits at the gate ([`super::Facilitator::gate`]) before execution.
     Hold,
-    /// It is carried out and waits at the gate before it is answered.
+    /// Executed, and waits at the gate before the response.
     HoldAfter,
 }
 

@@ -1,4 +1,4 @@
-//! Connections in, and each request to whoever answers it.
+//! The HTTP server: accepts connections and dispatches each request.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
                 let answer = service_fn(move |request| respond(request, shared.clone()));
                 connections.spawn(async move {
                     let io = TokioIo::new(socket);
-                    // A connection that was cut on purpose ends in an error.
+                    // A deliberately cut connection ends in an error.
                     let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, answer).await;
                 });
             }

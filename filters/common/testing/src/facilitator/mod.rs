@@ -1,7 +1,7 @@
-//! A stand-in for an x402 facilitator, with a chain behind it: `/supported`, `/verify`, `/settle`, and the chain's node at `/rpc`.
+//! A stand-in x402 facilitator with a chain: `/supported`, `/verify`, `/settle`, and the chain's node at `/rpc`.
 //!
-//! It keeps the promises of the real ones (signatures are checked, a number of a wallet is used once, nobody pays more than they have) and
-//! can be told to lose answers, fail, be slow, leave transfers on their way and lie. A test holds it in its hand; other programs use
+//! It enforces the rules of the real ones (signatures are verified, a nonce is used once, no wallet pays more than its balance) and can be
+//! scripted to lose responses, fail, respond slowly, leave transfers pending and lie. A test uses it in process; other programs use
 //! `/_control/...` ([`control`]).
 
 mod chain;
@@ -31,13 +31,13 @@ use crate::gate::Gate;
 use crate::wallet::Transfer;
 use state::Shared;
 
-/// The chain that transfers are settled on.
+/// The chain used for settlement.
 pub const NETWORK: &str = "eip155:8453";
 
 /// Its number.
 const CHAIN: u64 = 8453;
 
-/// Who is paid where the demo is the merchant. Nobody has its key.
+/// The payee where the demo is the merchant. Its private key is unknown.
 pub const MERCHANT: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 
 /// The bytes of [`MERCHANT`].
@@ -76,7 +76,7 @@ pub struct Call {
     pub body: Bytes,
 }
 
-/// What a call without a connection came to.
+/// The result of a call without a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// Its status.
@@ -95,7 +95,7 @@ pub struct Facilitator {
 }
 
 impl Facilitator {
-    /// Starts one on a free port, on the runtime of whoever calls, by the machine's clock.
+    /// Starts one on a free port, on the caller's runtime, by the machine's clock.
     ///
     /// # Panics
     ///
@@ -123,11 +123,11 @@ impl Facilitator {
         }
     }
 
-    /// Starts one that runs on a thread of its own, for a program without a runtime.
+    /// Starts one on its own thread, for a program without a runtime.
     ///
     /// # Errors
     ///
-    /// When no port or no thread can be had.
+    /// When no port or no thread is available.
     pub fn start_own_thread() -> io::Result<Facilitator> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -156,17 +156,17 @@ impl Facilitator {
         })
     }
 
-    /// Where it listens: what goes into `payments.x402.facilitator_url`.
+    /// Its address, for `payments.x402.facilitator_url`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where its chain's node listens: what goes into `payments.x402.rpc_url`.
+    /// The address of its chain's node, for `payments.x402.rpc_url`.
     pub fn rpc_url(&self) -> String {
         format!("{}/rpc", self.url())
     }
 
-    /// The answer to a call at this path, without a connection; `None` for one that is cut.
+    /// The response to a call at this path, without a connection; `None` for one that is cut.
     pub async fn call(&self, path: &str, body: &[u8]) -> Option<Answered> {
         let reply = self.shared.answer(path, None, body).await?;
         Some(Answered {
@@ -175,7 +175,7 @@ impl Facilitator {
         })
     }
 
-    /// What happens to calls to come, the first that fits first.
+    /// Faults for the next calls; the first match applies first.
     pub fn fault(&self, fault: Fault) {
         self.shared.with(|state| state.faults.push_back(fault));
     }
@@ -185,33 +185,34 @@ impl Facilitator {
         self.shared.with(|state| state.faults.clear());
     }
 
-    /// Where calls wait that were told to.
+    /// The gate for calls that were scripted to wait.
     pub fn gate(&self) -> Gate {
         self.shared.gate.clone()
     }
 
-    /// From now on a payment that was settled is told so again. Otherwise its number is told to be used, as the published one does.
+    /// From now on a settled payment is reported as settled again. Otherwise its nonce is reported as used, as by the published
+    /// facilitator.
     pub fn remember(&self) {
         self.shared.with(|state| state.remembers = true);
     }
 
-    /// From now on every call has to have this bearer.
+    /// From now on every call requires this bearer token.
     pub fn want_bearer(&self, bearer: &str) {
         self.shared
             .with(|state| state.bearer = Some(bearer.to_owned()));
     }
 
-    /// What is on its way comes into a block, or never will; says how much came.
+    /// Pending transfers are mined, or dropped; returns how many were mined.
     pub fn mine(&self, arrives: bool) -> usize {
         self.shared.with(|state| state.mine(arrives))
     }
 
-    /// The last transfer leaves its block again.
+    /// Removes the last transfer from its block.
     pub fn undo(&self) -> bool {
         self.shared.with(|state| state.chain.undo())
     }
 
-    /// Somebody sends a transfer past the facilitator.
+    /// Sends a transfer without the facilitator.
     pub fn submit(&self, transfer: &Transfer) -> bool {
         self.submit_together(std::slice::from_ref(transfer))
     }
@@ -225,7 +226,7 @@ impl Facilitator {
         })
     }
 
-    /// A wallet makes a transfer of its own void.
+    /// A wallet cancels its own transfer.
     pub fn cancel(&self, wallet: [u8; 20], nonce: [u8; 32]) {
         self.shared.with(|state| state.chain.cancel(wallet, nonce));
     }
@@ -236,22 +237,22 @@ impl Facilitator {
             .with(|state| state.chain.set_balance(wallet, amount));
     }
 
-    /// The chain's clock goes on by so many seconds.
+    /// Advances the chain's clock by so many seconds.
     pub fn advance(&self, secs: u64) {
         self.shared.with(|state| state.chain.ahead += secs);
     }
 
-    /// The chain's node says that it is of another chain.
+    /// The chain's node reports another chain id.
     pub fn be_of_chain(&self, number: u64) {
         self.shared.with(|state| state.chain.number = number);
     }
 
-    /// The chain's node looks through so many blocks at once, and turns other questions down.
+    /// The chain's node limits log queries to so many blocks, and refuses larger ones.
     pub fn look_through(&self, blocks: u64) {
         self.shared.with(|state| state.chain.blocks_max = blocks);
     }
 
-    /// The chain's node is so many blocks behind: it neither has nor tells what is in later ones.
+    /// The chain's node lags by so many blocks: it does not return anything in later ones.
     pub fn lag(&self, blocks: u64) {
         self.shared.with(|state| state.chain.lag = blocks);
     }
@@ -261,13 +262,13 @@ impl Facilitator {
         self.shared.with(|state| state.chain.mined.clone())
     }
 
-    /// How often something was asked, answered or not.
+    /// How often an operation was called, answered or not.
     pub fn calls(&self, operation: Operation) -> u64 {
         self.shared
             .with(|state| state.calls.get(&operation).copied().unwrap_or(0))
     }
 
-    /// The bodies of calls, in their order.
+    /// The bodies of calls, in order.
     pub fn asked(&self, operation: Operation) -> Vec<Value> {
         self.shared.with(|state| {
             let calls = state.kept.iter().filter(|call| call.operation == operation);
@@ -285,7 +286,7 @@ impl Drop for Facilitator {
         }
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic over there has been printed by that thread.
+            // A panic of that thread has been printed by it.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The node of the chain: the four questions that are asked about payments.
+//! The chain's node: the four RPC calls used for payments.
 
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ fn logs(filter: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static 
     Ok(found.collect())
 }
 
-/// Logs of every transfer of a transaction, in their order: its number is used, then its money moves.
+/// Logs of every transfer of a transaction, in order: its nonce is used, then its money moves.
 fn receipt(hash: &Value, chain: &Chain, token: &Token) -> Value {
     let all = &chain.mined;
     let mined = || {

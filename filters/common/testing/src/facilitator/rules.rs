@@ -1,4 +1,4 @@
-//! How a facilitator judges payments, in the reasons of the published one.
+//! Validation of payments, with the error reasons of the published facilitator.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ pub(super) struct Payment {
     pub(super) signature: Vec<u8>,
 }
 
-/// Reads a question to `/verify` or `/settle`, and says what is wrong with it whatever the chain says.
+/// Parses a request to `/verify` or `/settle`, and returns errors that do not depend on the chain.
 pub(super) fn read(question: &Value, token: &Token) -> Result<Payment, &'static str> {
     let payload = &question["paymentPayload"];
     let wanted = &question["paymentRequirements"];
@@ -56,7 +56,7 @@ pub(super) fn read(question: &Value, token: &Token) -> Result<Payment, &'static 
     })
 }
 
-/// What the chain says against a transfer.
+/// The chain's objection to a transfer.
 pub(super) fn judge(transfer: &Transfer, chain: &Chain) -> Result<(), &'static str> {
     let now = chain.time();
     if transfer.valid_before < now + 6 {

@@ -1,4 +1,4 @@
-//! What the stand-in knows, and how it answers.
+//! The state of the facilitator stand-in, and its responses.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -25,12 +25,12 @@ pub(super) struct State {
     pub(super) faults: VecDeque<Fault>,
     pub(super) calls: HashMap<Operation, u64>,
     pub(super) kept: Vec<Call>,
-    /// Transactions that are on their way, by their signatures.
+    /// Pending transactions, by signature.
     pub(super) pending: BTreeMap<Vec<u8>, ([u8; 32], Transfer, u16)>,
-    /// Whether a payment that was settled is told so again; the published facilitator says that its number is used.
+    /// Whether a settled payment is reported as settled again; the published facilitator reports its nonce as used.
     pub(super) remembers: bool,
     settled: BTreeMap<Vec<u8>, [u8; 32]>,
-    /// The bearer that every call must have.
+    /// The bearer token that every call requires.
     pub(super) bearer: Option<String>,
 }
 
@@ -82,7 +82,7 @@ impl Shared {
                     .bearer
                     .as_ref()
                     .is_some_and(|wanted| bearer != Some(&*format!("Bearer {wanted}")));
-            // What was sent on is the same call.
+            // A redirected request is the same call.
             let effect = match path.starts_with("/moved") {
                 true => None,
                 false => state.befalls(operation),
@@ -136,7 +136,7 @@ impl Shared {
 }
 
 impl State {
-    /// Counts a call, and says what happens to it.
+    /// Counts a call, and returns its fault.
     fn befalls(&mut self, operation: Operation) -> Option<Effect> {
         *self.calls.entry(operation).or_default() += 1;
         let at = self
@@ -229,7 +229,7 @@ impl State {
         }
     }
 
-    /// Puts what is on its way into a block, or drops it.
+    /// Mines pending transactions, or drops them.
     pub(super) fn mine(&mut self, arrives: bool) -> usize {
         let pending = std::mem::take(&mut self.pending);
         let mut count = 0;

@@ -1,12 +1,13 @@
-//! A stand-in for everybody's mailbox and phone: a mail server and a webhook for text messages that keep what comes.
+//! A stand-in mailbox and phone for all recipients: a mail server and a webhook for text messages that store what they receive.
 //!
-//! Mail comes by SMTP (RFC 5321) at [`Mailbox::smtp`], text messages by `POST /sms` at [`Mailbox::url`]. What came is shown there:
+//! Mail arrives by SMTP (RFC 5321) at [`Mailbox::smtp`], text messages by `POST /sms` at [`Mailbox::url`]. Received messages are shown
+//! there:
 //!
 //! | Address | Shows or does |
 //! |---|---|
 //! | `GET /` | a page with all messages, the newest first |
 //! | `GET /_control/messages?to=ADDRESS` | the messages to an address (or all), as JSON, oldest first |
-//! | `POST /_control/behave` | how the next messages are dealt with: a [`Behaviour`] as JSON |
+//! | `POST /_control/behave` | the treatment of the next messages: a [`Behaviour`] as JSON |
 
 mod smtp;
 mod web;
@@ -30,22 +31,22 @@ pub struct Received {
     pub kind: &'static str,
     /// Where to.
     pub to: String,
-    /// From whom; empty for a text message.
+    /// The sender; empty for a text message.
     pub from: String,
-    /// One line on what it is; empty for a text message.
+    /// The subject; empty for a text message.
     pub subject: String,
     /// What it says.
     pub text: String,
     /// `Message-ID`, or the `id` of a text message.
     pub id: String,
-    /// How often it came: copies have the same id.
+    /// How often it was received: copies have the same id.
     pub copies: u32,
     /// Whether it came over TLS.
     pub tls: bool,
 }
 
 impl Received {
-    /// The first word of digits alone: a one-time code.
+    /// The first word of digits only: a one-time code.
     ///
     /// # Panics
     ///
@@ -59,28 +60,28 @@ impl Received {
     }
 }
 
-/// How the next messages are dealt with.
+/// The treatment of the next messages.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Behaviour {
-    /// So many are refused for now (451, or 503).
+    /// Number of messages refused temporarily (451, or 503).
     pub refuse: u32,
-    /// So many are refused for good (550, or 400).
+    /// Number of messages refused permanently (550, or 400).
     pub reject: u32,
-    /// Of so many the connection is cut after the message was taken and before that is said.
+    /// Number of messages after which the connection is cut: accepted, but not acknowledged.
     pub drop: u32,
-    /// Milliseconds before each answer to a message.
+    /// Milliseconds before each response to a message.
     pub lag_ms: u64,
 }
 
 /// How a stand-in is set up.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Speak TLS with this certificate: by STARTTLS, or from the first byte.
+    /// Use TLS with this certificate: by STARTTLS, or from the first byte.
     pub tls: Option<(Certificate, Tls)>,
-    /// User and password that mail has to come with.
+    /// User and password required for mail.
     pub login: Option<(String, String)>,
-    /// The key that text messages have to be signed with.
+    /// The key that text messages must be signed with.
     pub sms_secret: Option<String>,
 }
 
@@ -120,12 +121,12 @@ enum Fate {
 }
 
 impl Mailbox {
-    /// Starts a stand-in on a thread of its own.
+    /// Starts a stand-in on its own thread.
     pub fn start(settings: Settings) -> io::Result<Mailbox> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        // Bound here and used there: whoever starts it may be inside a runtime of their own.
+        // Bound here and used there: the caller may be inside its own runtime.
         let bind = || {
             let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
             listener.set_nonblocking(true)?;
@@ -170,12 +171,12 @@ impl Mailbox {
         self.smtp
     }
 
-    /// Where messages are shown; text messages are taken at `/sms` below it.
+    /// The URL where messages are shown; text messages are accepted at `/sms` below it.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Says how the next messages are dealt with.
+    /// Sets the treatment of the next messages.
     pub fn behave(&self, behaviour: Behaviour) {
         *lock(&self.shared.behaviour) = behaviour;
     }

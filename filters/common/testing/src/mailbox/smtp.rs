@@ -1,4 +1,4 @@
-//! The mail server: as much of RFC 5321 as a client that sends one message needs.
+//! The mail server: the part of RFC 5321 that a client sending one message needs.
 
 use std::io;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 None => Box::new(socket),
             };
             let tls = shared.settings.tls.as_ref().map(|(_, when)| *when) == Some(Tls::Implicit);
-            // A client that leaves in the middle has said what it wanted to.
+            // A client that disconnects in the middle is no error here.
             let _ = talk(wire, tls, &shared).await;
         });
     }
@@ -135,7 +135,7 @@ async fn read_line(wire: &mut BufStream<Box<dyn Wire>>) -> io::Result<Option<Str
     Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-/// The lines up to the one with a dot alone, the dots at the start of others taken away (RFC 5321 section 4.5.2).
+/// The lines up to the one with a dot alone, with dot-stuffing removed (RFC 5321 section 4.5.2).
 async fn read_message(wire: &mut BufStream<Box<dyn Wire>>) -> io::Result<Option<String>> {
     let mut text = String::new();
     loop {
@@ -150,7 +150,7 @@ async fn read_message(wire: &mut BufStream<Box<dyn Wire>>) -> io::Result<Option<
     }
 }
 
-/// What stands between angle brackets.
+/// The text between angle brackets.
 fn address(line: &str) -> String {
     let inside = line
         .split_once('<')

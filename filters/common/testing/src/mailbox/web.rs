@@ -1,4 +1,4 @@
-//! What is shown over HTTP, and the webhook for text messages.
+//! The HTTP interface, and the webhook for text messages.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::{Behaviour, Fate, Received, Shared, lock};
 
 type Answer = Response<Full<Bytes>>;
 
-/// A text message as the webhook takes it.
+/// A text message in the webhook's format.
 #[derive(Deserialize)]
 struct Sms {
     id: String,
@@ -36,7 +36,7 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, url: Stri
                 let (shared, url) = (shared.clone(), url.clone());
                 async move { Ok::<_, Infallible>(answer(request, &shared, &url).await) }
             });
-            // A client that leaves in the middle is no fault of this side.
+            // A client that disconnects in the middle is no error here.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), service)
                 .await;
@@ -104,7 +104,7 @@ async fn answer(request: Request<Incoming>, shared: &Shared, url: &str) -> Answe
     }
 }
 
-/// Whether a request is signed as RFC 9421 has it, with the four components that the webhook promises.
+/// Whether a request is signed according to RFC 9421, with the four components that the webhook documents.
 fn is_signed(headers: &http::HeaderMap, url: &str, body: &[u8], secret: &str) -> bool {
     let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let (Some(digest), Some(input), Some(signature), Some(kind)) = (

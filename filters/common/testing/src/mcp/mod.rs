@@ -1,8 +1,8 @@
-//! A stand-in for an MCP server: Streamable HTTP over real sockets, and every way to get it wrong.
+//! A stand-in MCP server: Streamable HTTP over real sockets, with scriptable misbehaviour.
 //!
-//! [`McpServer::start`] listens on a free port of 127.0.0.1 and speaks HTTP/1.1. Left alone it is a small server with sessions and a few
-//! tools ([`protocol`]). A test that wants it otherwise says step by step what happens on the connection of the next request
-//! ([`McpServer::play`]). What came in is in [`McpServer::calls`], piece by piece and as it came.
+//! [`McpServer::start`] listens on a free port of 127.0.0.1 and speaks HTTP/1.1. By default it is a small server with sessions and a few
+//! tools ([`protocol`]). A test can script the connection of the next request step by step ([`McpServer::play`]). Received requests are in
+//! [`McpServer::calls`], piece by piece and unchanged.
 
 pub mod protocol;
 mod serve;
@@ -29,13 +29,13 @@ pub enum Act {
     Send(Bytes),
     /// Sends these bytes as one chunk.
     Chunk(Bytes),
-    /// Stops at the gate of this name until the test lets it go on, or the peer leaves.
+    /// Stops at the gate of this name until the test releases it, or the peer disconnects.
     Stop(&'static str),
     /// Reads the next piece of the request's body.
     ReadPiece,
     /// Reads the request's body to its end.
     ReadBody,
-    /// Closes the connection here; with a reset if so.
+    /// Closes the connection here; with a reset if set.
     Cut {
         /// Whether with a reset.
         reset: bool,
@@ -68,7 +68,7 @@ impl Act {
     }
 }
 
-/// A request that has come in, as far as it has.
+/// A received request, as far as it has arrived.
 #[derive(Clone, Debug)]
 pub struct McpCall {
     /// The method.
@@ -79,9 +79,9 @@ pub struct McpCall {
     pub headers: HeaderMap,
     /// The body so far.
     pub body: Vec<u8>,
-    /// Whether all of the body has come.
+    /// Whether the body is complete.
     pub is_whole: bool,
-    /// Whether the other side closed the connection before the answer was over.
+    /// Whether the other side closed the connection before the response was complete.
     pub was_left: bool,
     /// The number of its connection, from 0.
     pub connection: usize,
@@ -96,7 +96,7 @@ pub struct McpServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the handle and all connections share.
+/// State shared by the handle and all connections.
 pub(super) struct Shared {
     plays: Mutex<VecDeque<Vec<Act>>>,
     gates: Mutex<HashMap<&'static str, Gate>>,
@@ -133,7 +133,7 @@ impl McpServer {
         McpServer::start_with(None).await
     }
 
-    /// The same with TLS, by this certificate, if there is one.
+    /// The same with TLS, using this certificate, if there is one.
     ///
     /// # Panics
     ///
@@ -144,11 +144,11 @@ impl McpServer {
         server
     }
 
-    /// Starts a stand-in on a thread of its own with a runtime of its own, for callers that have none.
+    /// Starts a stand-in on its own thread and runtime, for callers that have none.
     ///
     /// # Errors
     ///
-    /// When no port or no thread can be had.
+    /// When no port or no thread is available.
     pub fn start_own_thread() -> io::Result<McpServer> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -195,7 +195,7 @@ impl McpServer {
         }
     }
 
-    /// What happens on the connection of the next request that comes; of several plays the first given is the first played.
+    /// Scripts the connection of the next request; several scripts are played in the order given.
     pub fn play(&self, acts: impl Into<Vec<Act>>) {
         let plays = self.shared.plays.lock();
         let mut plays = plays.expect("nobody panics while holding it");
@@ -207,20 +207,20 @@ impl McpServer {
         self.shared.gate(name)
     }
 
-    /// Every request so far, in the order in which they came.
+    /// Every request so far, in order of arrival.
     pub fn calls(&self) -> Vec<McpCall> {
         self.shared.calls().clone()
     }
 
-    /// Waits until the calls are as `are_so` wants them, and gives them.
+    /// Waits until the calls satisfy `are_so`, and returns them.
     ///
     /// # Panics
     ///
-    /// When they are not within a minute.
+    /// When they do not within a minute.
     pub async fn when(&self, what: &str, are_so: impl Fn(&[McpCall]) -> bool) -> Vec<McpCall> {
         let mut news = self.shared.news.subscribe();
         let wait = news.wait_for(|()| are_so(&self.shared.calls()));
-        // The sender lives in `self`, so the only way out is the condition.
+        // The sender lives in `self`, so the wait ends only by the condition.
         let _ = within(what, wait).await;
         self.calls()
     }

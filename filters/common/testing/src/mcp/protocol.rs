@@ -1,10 +1,10 @@
-//! What a small MCP server answers: sessions, a few tools, and a stream for what it would say unasked.
+//! The protocol of a small MCP server: sessions, a few tools, and a stream for server-initiated messages.
 //!
 //! | Tool | Answer |
 //! |---|---|
 //! | `echo` | its argument `text`, as JSON |
 //! | `count` | a stream with a progress message for each number up to `to`, then the result |
-//! | `whoami` | the fields by which a gateway has said who is asking, as JSON |
+//! | `whoami` | the identity fields set by a gateway, as JSON |
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::McpCall;
 
-/// The revisions of the protocol that it speaks.
+/// The protocol revisions it supports.
 const REVISIONS: [&str; 3] = ["2025-03-26", "2025-06-18", "2025-11-25"];
 
 /// The sessions that are open.
@@ -36,11 +36,11 @@ pub enum Answer {
     },
     /// A stream of events that ends.
     Events(Vec<String>),
-    /// A stream of events that goes on until the client leaves.
+    /// An event stream that continues until the client disconnects.
     Listen(Vec<String>),
 }
 
-/// What is answered to a whole request.
+/// The response to a complete request.
 pub fn answer(call: &McpCall, sessions: &mut Sessions) -> Answer {
     let field = |name: &str| {
         let value = call.headers.get(name).and_then(|value| value.to_str().ok());
@@ -102,7 +102,7 @@ pub fn answer(call: &McpCall, sessions: &mut Sessions) -> Answer {
         );
     }
     if id.is_null() {
-        // A notification, or an answer to what was never asked.
+        // A notification, or a response without a request.
         return status(202, "");
     }
     match message["method"].as_str() {

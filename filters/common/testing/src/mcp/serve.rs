@@ -14,7 +14,7 @@ use super::{Act, McpCall, Shared};
 use crate::head::Framing;
 use crate::wire::{Wire, invalid};
 
-/// Serves every connection until told to stop.
+/// Serves every connection until stopped.
 pub(super) async fn accept(
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -27,7 +27,7 @@ pub(super) async fn accept(
             _ = &mut stopped => return,
         };
         let Ok((socket, _)) = accepted else { return };
-        // Pieces have to leave one by one.
+        // Pieces have to be sent one by one.
         let _ = socket.set_nodelay(true);
         connections.spawn(serve(socket, shared.clone(), number));
         while connections.try_join_next().is_some() {}
@@ -48,7 +48,7 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>, connection: usize) {
     while let Ok(true) = one(&mut wire, &shared, connection).await {}
 }
 
-/// Serves one request; true when the connection can carry another.
+/// Serves one request; true when the connection can be reused.
 async fn one(wire: &mut Wire, shared: &Arc<Shared>, connection: usize) -> io::Result<bool> {
     let Some(head) = wire.head().await? else {
         return Ok(false);
@@ -168,7 +168,7 @@ impl Arriving<'_> {
         self.wire.send(&chunk).await
     }
 
-    /// Answers as a small MCP server does.
+    /// Responds as a small MCP server.
     async fn answer(&mut self) -> io::Result<bool> {
         while self.framing != Framing::Length(0) && self.read_piece().await? {}
         let call = self.shared.calls()[self.number].clone();

@@ -1,24 +1,24 @@
-//! `/_control/...`: for programs beside a stand-in that they do not hold in their hand.
+//! `/_control/...`: control endpoints for programs in another process.
 //!
 //! | Call | Does |
 //! |---|---|
-//! | `POST /_control/approve/{id}` | the buyer agrees to an order or a subscription |
-//! | `POST /_control/resolve/{id}?arrives=true` | a payment on its way arrives, or with `false` does not |
-//! | `POST /_control/refund/{order}?cents=500` | money goes back |
-//! | `POST /_control/fault` | `{"operation": "capture", "effect": "lose_answer", "times": 1}`: what happens to calls to come |
-//! | `POST /_control/purse?is=slow` | how charges of subscriptions to come go: `full`, `slow` (an e-check), `empty` (declined), `late` (running and not charged) |
-//! | `POST /_control/purse/{subscription}?is=empty` | the same for one that is there |
+//! | `POST /_control/approve/{id}` | the buyer approves an order or a subscription |
+//! | `POST /_control/resolve/{id}?arrives=true` | a pending payment arrives, or with `false` does not |
+//! | `POST /_control/refund/{order}?cents=500` | refunds an order |
+//! | `POST /_control/fault` | `{"operation": "capture", "effect": "lose_answer", "times": 1}`: a fault for the next calls |
+//! | `POST /_control/purse?is=slow` | the outcome of future subscription charges: `full`, `slow` (an e-check), `empty` (declined), `late` (running and not charged) |
+//! | `POST /_control/purse/{subscription}?is=empty` | the same for an existing subscription |
 //! | `POST /_control/charge/{subscription}` | it is charged now |
-//! | `POST /_control/refund/{subscription}` | its last charge goes back, all of it |
-//! | `POST /_control/reverse/{subscription}` | the same, because the buyer has objected |
-//! | `POST /_control/cancel/{subscription}` | its buyer ends it at PayPal; also `suspend`, `activate`, `expire` |
+//! | `POST /_control/refund/{subscription}` | refunds its last charge in full |
+//! | `POST /_control/reverse/{subscription}` | the same, as a chargeback by the buyer |
+//! | `POST /_control/cancel/{subscription}` | its buyer cancels it at PayPal; also `suspend`, `activate`, `expire` |
 //! | `POST /_control/unlist/{subscription}?reads=2` | reads of its charges that lack the newest |
-//! | `POST /_control/pass?days=31` | time passes at PayPal's, and what is due is charged |
-//! | `POST /_control/plan/{plan}?cents=24900` | the merchant changes what the plan charges; also `?status=INACTIVE` |
+//! | `POST /_control/pass?days=31` | advances PayPal's clock, and what is due is charged |
+//! | `POST /_control/plan/{plan}?cents=24900` | the merchant changes the plan's price; also `?status=INACTIVE` |
 //! | `GET /_control/subscriptions` | all subscriptions |
-//! | `POST /_control/lag?reads=3` | reads that still say that the buyer has not agreed |
-//! | `POST /_control/expire-tokens` | every token is worthless |
-//! | `POST /_control/webhook?url=http://...` | where notices go |
+//! | `POST /_control/lag?reads=3` | number of reads that do not show the buyer's approval yet |
+//! | `POST /_control/expire-tokens` | every token expires |
+//! | `POST /_control/webhook?url=http://...` | the URL for notifications |
 //! | `GET /_control/orders` | all orders |
 
 use std::sync::Arc;

@@ -16,9 +16,9 @@ pub enum Operation {
     Capture,
     /// Fetching a certificate.
     Certificate,
-    /// Asking whether a notice is genuine.
+    /// Verifying the signature of a notification.
     Verify,
-    /// Making, reading and listing products and plans.
+    /// Creating, reading and listing products and plans.
     Plan,
     /// Making a subscription.
     Subscribe,
@@ -26,7 +26,7 @@ pub enum Operation {
     Subscription,
     /// Listing its charges.
     Transactions,
-    /// Ending, stopping or starting one.
+    /// Cancelling, suspending or activating one.
     End,
     /// Giving a charge back.
     Refund,
@@ -36,29 +36,29 @@ pub enum Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// It is carried out, and the connection is cut instead of an answer.
+    /// Executed, and the connection is cut instead of a response.
     LoseAnswer,
-    /// The connection is cut before anything is done.
+    /// The connection is cut before anything is executed.
     LoseCall,
-    /// It is carried out and answered with 500.
+    /// Executed, with a 500 as the response.
     FailAfter,
     /// 503, and nothing is done.
     Unavailable,
     /// 429, and nothing is done.
     TooMany,
-    /// 401, as with a token that has run out.
+    /// 401, as with an expired token.
     Unauthorized,
-    /// 422 `INSTRUMENT_DECLINED`, for taking money.
+    /// 422 `INSTRUMENT_DECLINED`, for a capture.
     Decline,
     /// 422 `COMPLIANCE_VIOLATION`.
     Refuse,
-    /// The payment stays on its way, for taking money.
+    /// The payment remains pending, for a capture.
     Pending,
-    /// It is carried out, the answer is lost, and no order can be read any more: for taking money.
+    /// Executed, the response is lost, and orders cannot be read any more: for a capture.
     Blackout,
-    /// An answer with a link to another host, for making an order or a subscription.
+    /// A response with a link to another host, for creating an order or a subscription.
     StrangeLink,
-    /// An answer of the wrong amount, for reading.
+    /// A response with the wrong amount, for reading.
     StrangeAmount,
 }
 

@@ -1,4 +1,4 @@
-//! Connections in, and each request to whoever answers it.
+//! The HTTP server: accepts connections and dispatches each request.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::fault::Operation;
 use super::state::Shared;
 use super::{control, notices, orders, page, plans, subscriptions};
 
-/// A request that has come in whole.
+/// A complete request.
 pub(super) struct Arrived {
     pub(super) method: Method,
     pub(super) path: String,
@@ -25,7 +25,7 @@ pub(super) struct Arrived {
     pub(super) body: Bytes,
 }
 
-/// An answer; `None` cuts the connection instead.
+/// A response; `None` cuts the connection instead.
 pub(super) type Answer = Option<Response<Full<Bytes>>>;
 
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
@@ -38,7 +38,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
                 let answer = service_fn(move |request| respond(request, shared.clone()));
                 connections.spawn(async move {
                     let io = TokioIo::new(socket);
-                    // A connection that was cut on purpose ends in an error.
+                    // A deliberately cut connection ends in an error.
                     let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, answer).await;
                 });
             }
@@ -104,7 +104,7 @@ async fn route(shared: &Arc<Shared>, request: &Arrived) -> Answer {
     }
 }
 
-/// Counts a call and lets happen to it what was scripted: `Err` is an answer in its place.
+/// Counts a call and applies its scripted fault: `Err` is a response in its place.
 pub(super) fn befall(
     shared: &Shared,
     operation: Operation,
@@ -123,7 +123,7 @@ pub(super) fn befall(
     }
 }
 
-/// What becomes of an answer once its call was carried out.
+/// The effect on the response once its call was executed.
 pub(super) fn afterwards(effect: Option<super::Effect>, answer: Answer) -> Answer {
     use super::Effect;
     match effect {

@@ -1,8 +1,8 @@
-//! A stand-in for PayPal: token endpoint, orders, plans and subscriptions that charge each month, the pages where a buyer agrees, and
-//! signed webhook notices.
+//! A stand-in PayPal: token endpoint, orders, plans and subscriptions with monthly charges, the buyer's approval pages, and signed webhook
+//! notifications.
 //!
-//! It keeps PayPal's promises (a key does something once, an order is paid once, an invoice is paid once) and can be told to lose
-//! answers, fail, lag, decline and send bad notices. A test holds it in its hand; other programs use `/_control/...` ([`control`]).
+//! It keeps PayPal's guarantees (idempotency keys, an order is paid once, an invoice is paid once) and can be scripted to lose responses,
+//! fail, lag, decline and send invalid notifications. A test uses it in process; other programs use `/_control/...` ([`control`]).
 
 pub mod control;
 mod fault;
@@ -41,7 +41,7 @@ pub const CLIENT_SECRET: &str = "EStandInSecret5f0c7a";
 /// The id of the one webhook.
 pub const WEBHOOK_ID: &str = "4JH86294D6297924G";
 
-/// The plan that is there from the start: 199.00 USD each month, without end.
+/// The initial plan: 199.00 USD each month, without end.
 pub const PLAN_ID: &str = "P-5STANDIN44254362WXNWU5NQ";
 
 /// The product it is of.
@@ -60,7 +60,7 @@ pub struct PayPal {
 }
 
 impl PayPal {
-    /// Starts one on a free port, on the runtime of whoever calls.
+    /// Starts one on a free port, on the caller's runtime.
     ///
     /// # Panics
     ///
@@ -79,11 +79,11 @@ impl PayPal {
         }
     }
 
-    /// Starts one that runs on a thread of its own, for a program without a runtime.
+    /// Starts one on its own thread, for a program without a runtime.
     ///
     /// # Errors
     ///
-    /// When no port or no thread can be had.
+    /// When no port or no thread is available.
     pub fn start_own_thread() -> io::Result<PayPal> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -112,28 +112,28 @@ impl PayPal {
         })
     }
 
-    /// Where it listens: what goes into `payments.paypal.base_url`.
+    /// Its address, for `payments.paypal.base_url`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The authority behind its signing certificate, PEM.
+    /// The authority of its signing certificate, PEM.
     pub fn ca_pem(&self) -> &str {
         self.shared.signer.ca_pem()
     }
 
-    /// Sends notices to this address from now on, as they happen.
+    /// Sends notifications to this address from now on.
     pub fn send_notices_to(&self, url: &str) {
         self.shared
             .with(|state| state.notices_to = Some(url.to_owned()));
     }
 
-    /// Sends none any more, as if all of them were lost.
+    /// Stops sending notifications, as if all of them were lost.
     pub fn send_no_notices(&self) {
         self.shared.with(|state| state.notices_to = None);
     }
 
-    /// What happens to calls to come, the first that fits first.
+    /// Faults for the next calls; the first match applies first.
     pub fn fault(&self, fault: Fault) {
         self.shared.with(|state| state.faults.push_back(fault));
     }
@@ -143,17 +143,17 @@ impl PayPal {
         self.shared.with(|state| state.faults.clear());
     }
 
-    /// The buyer agrees to an order; false when there is no such order, or it is too late.
+    /// The buyer approves an order; false when the order does not exist, or it is too late.
     pub async fn approve(&self, order: &str) -> bool {
         orders::approve(&self.shared, order).await
     }
 
-    /// Reads of an order that still say that the buyer has not agreed, after he has.
+    /// Number of reads of an order that do not show the buyer's approval yet.
     pub fn lag(&self, reads: u32) {
         self.shared.with(|state| state.lag = reads);
     }
 
-    /// A payment that was on its way arrives, or does not.
+    /// A pending payment arrives, or does not.
     pub async fn resolve(&self, order: &str, arrives: bool) -> bool {
         orders::resolve(&self.shared, order, arrives).await
     }
@@ -163,23 +163,23 @@ impl PayPal {
         orders::refund(&self.shared, order, cents).await
     }
 
-    /// Makes every token that was given out worthless.
+    /// Invalidates every issued token.
     pub fn expire_tokens(&self) {
         self.shared.with(|state| state.tokens.clear());
     }
 
-    /// Forgets the keys of requests, as PayPal does after six hours or after three days.
+    /// Forgets the idempotency keys of requests, as PayPal does after six hours or after three days.
     pub fn forget_keys(&self) {
         self.shared.with(|state| state.answers.clear());
     }
 
-    /// All orders, in the order they were made.
+    /// All orders, in order of creation.
     pub fn orders(&self) -> Vec<Order> {
         self.shared
             .with(|state| state.orders.values().cloned().collect())
     }
 
-    /// All subscriptions, in the order of their ids, which is the order they were made in.
+    /// All subscriptions, in the order of their ids, which is the order of creation.
     pub fn subscriptions(&self) -> Vec<Subscription> {
         self.shared
             .with(|state| state.subscriptions.values().cloned().collect())
@@ -197,33 +197,33 @@ impl PayPal {
         found.expect("a subscription of this stand-in")
     }
 
-    /// Lists of charges have at most so many, and say how many pages there are.
+    /// Limits lists of charges to so many per page, and reports the number of pages.
     pub fn list_at_most(&self, charges: usize) {
         self.shared.with(|state| state.listed_max = charges);
     }
 
-    /// Cents that subscriptions were charged and not given back.
+    /// Cents charged to subscriptions and not refunded.
     pub fn charged_cents(&self) -> i64 {
         let all = self.subscriptions();
         all.iter().map(Subscription::kept_cents).sum()
     }
 
-    /// The buyer agrees to be charged each month; false when there is no such subscription, or it is too late.
+    /// The buyer approves monthly charges; false when the subscription does not exist, or it is too late.
     pub async fn agree(&self, subscription: &str) -> bool {
         subscriptions::approve(&self.shared, subscription).await
     }
 
-    /// How charges of subscriptions to come go.
+    /// The outcome of future subscription charges.
     pub fn purse(&self, purse: Purse) {
         self.shared.with(|state| state.purse = purse);
     }
 
-    /// Does something to a subscription without telling anybody; false when there is none of this id.
+    /// Changes a subscription without a notification; false when the id is unknown.
     pub fn change(&self, subscription: &str, change: impl FnOnce(&mut Subscription)) -> bool {
         self.shared.change(subscription, change)
     }
 
-    /// Does something to a plan, as the merchant may in PayPal's own pages; false when there is none of this id.
+    /// Changes a plan, as the merchant may in PayPal's own pages; false when the id is unknown.
     pub fn change_plan(&self, plan: &str, change: impl FnOnce(&mut Plan)) -> bool {
         self.shared.with(|state| match state.plans.get_mut(plan) {
             Some(plan) => {
@@ -239,50 +239,50 @@ impl PayPal {
         subscriptions::charge(&self.shared, subscription).await
     }
 
-    /// A charge that was on its way arrives, or does not.
+    /// A pending charge arrives, or does not.
     pub async fn resolve_charge(&self, subscription: &str, arrives: bool) -> bool {
         subscriptions::resolve(&self.shared, subscription, arrives).await
     }
 
-    /// The last charge goes back because the buyer has objected.
+    /// The last charge is reversed by a chargeback.
     pub async fn reverse(&self, subscription: &str) -> bool {
         subscriptions::give_back(&self.shared, subscription, "PAYMENT.SALE.REVERSED").await
     }
 
-    /// The last charge is given back by the merchant.
+    /// The last charge is refunded by the merchant.
     pub async fn refund_charge(&self, subscription: &str) -> bool {
         subscriptions::give_back(&self.shared, subscription, "PAYMENT.SALE.REFUNDED").await
     }
 
-    /// The status of a subscription is changed at PayPal's own pages: `CANCELLED`, `SUSPENDED`, `ACTIVE`, `EXPIRED`.
+    /// Changes the status of a subscription on PayPal's own pages: `CANCELLED`, `SUSPENDED`, `ACTIVE`, `EXPIRED`.
     pub async fn set_status(&self, subscription: &str, status: &'static str) -> bool {
         subscriptions::set(&self.shared, subscription, status).await
     }
 
-    /// Time passes at PayPal's, and what is due is charged.
+    /// Advances PayPal's clock, and what is due is charged.
     pub async fn pass(&self, time: std::time::Duration) {
         let secs = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         subscriptions::pass(&self.shared, secs).await;
     }
 
-    /// Cents that were taken and not given back.
+    /// Cents captured and not refunded.
     pub fn taken_cents(&self) -> i64 {
         self.orders().iter().map(Order::kept_cents).sum()
     }
 
-    /// How often an operation was asked for, answered or not.
+    /// How often an operation was called, answered or not.
     pub fn calls(&self, operation: Operation) -> u64 {
         self.shared
             .with(|state| state.calls.get(&operation).copied().unwrap_or(0))
     }
 
-    /// The newest body that an operation was asked for with.
+    /// The last request body of an operation.
     pub fn asked(&self, operation: Operation) -> Option<serde_json::Value> {
         self.shared
             .with(|state| state.asked.get(&operation).cloned())
     }
 
-    /// Sends one notice and gives the status it was answered with; 0 for no answer.
+    /// Sends one notification and returns the response status; 0 for no response.
     pub async fn notify(&self, event: &Event, delivery: Delivery) -> u16 {
         notices::deliver(&self.shared, event, delivery).await
     }
@@ -295,7 +295,7 @@ impl Drop for PayPal {
         }
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic over there has been printed by that thread.
+            // A panic of that thread has been printed by it.
             let _ = thread.join();
         }
     }

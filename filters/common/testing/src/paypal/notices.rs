@@ -1,4 +1,4 @@
-//! Notices, signed with a certificate of the stand-in's own.
+//! Webhook notifications, signed with the stand-in's own certificate.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ use super::orders::money;
 use super::state::{Order, Shared};
 use crate::client::Client;
 
-/// The key that signs notices, made for these tests and good for nothing else: the library signs with RSA keys and makes none.
+/// The signing key for notifications, generated for these tests only: the library signs with RSA keys and generates none.
 const KEY: &str = include_str!("webhook-key.pem");
 
-/// Something that has happened to an order or a subscription.
+/// An event of an order or a subscription.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// The id; two transmissions of one event have the same. `None` for one that nobody has seen before.
+    /// The id; two transmissions of one event have the same. `None` for a new one.
     pub id: Option<String>,
-    /// `CHECKOUT.ORDER.APPROVED` and the like.
+    /// The event type, such as `CHECKOUT.ORDER.APPROVED`.
     pub kind: String,
     /// The order, or the subscription.
     pub order: String,
@@ -48,13 +48,13 @@ impl Event {
 pub enum Delivery {
     /// As PayPal sends it.
     Good,
-    /// Signed, and then printed again with other spaces.
+    /// Signed, and then serialised again with other whitespace.
     Respaced,
-    /// Signed with the right key, whose certificate lies at another host.
+    /// Signed with the right key, whose certificate is on another host.
     StrangeCertificate,
-    /// With a signature that is none of this body.
+    /// With a signature of another body.
     WrongSignature,
-    /// Without the fields that PayPal sends.
+    /// Without PayPal's header fields.
     Unsigned,
     /// Signed four days ago.
     Old,
@@ -111,7 +111,7 @@ pub(super) fn send(shared: &Arc<Shared>, event: Event) {
     tokio::spawn(async move { deliver(&shared, &event, Delivery::Good).await });
 }
 
-/// Sends an event to where notices go, and gives the status it was answered with; 0 for no answer, or nowhere to go.
+/// Sends an event to the webhook URL, and returns the response status; 0 for no response, or no URL.
 pub(super) async fn deliver(shared: &Arc<Shared>, event: &Event, delivery: Delivery) -> u16 {
     let Some(url) = shared.with(|state| state.notices_to.clone()) else {
         return 0;
@@ -186,7 +186,7 @@ pub(super) fn certificate(shared: &Shared) -> Answer {
     }
 }
 
-/// PayPal's own check: with the event as it stands in the question.
+/// PayPal's own verification, with the event from the request.
 pub(super) fn verify(shared: &Shared, request: &Arrived) -> Answer {
     let effect = match befall(shared, Operation::Verify) {
         Ok(effect) => effect,
@@ -208,14 +208,14 @@ pub(super) fn verify(shared: &Shared, request: &Arrived) -> Answer {
         field("webhook_id"),
         crc32fast::hash(event.as_bytes())
     );
-    // PKCS #1 v1.5 signs the same text to the same signature.
+    // PKCS #1 v1.5 is deterministic: the same text has the same signature.
     let genuine = shared.signer.sign(&signed) == field("transmission_sig");
     let word = if genuine { "SUCCESS" } else { "FAILURE" };
     afterwards(effect, answer(200, &json!({ "verification_status": word })))
 }
 
 impl Shared {
-    /// The event as it is sent, and a number of its own.
+    /// The event as sent, and a unique number.
     fn body(&self, event: &Event) -> (String, u64) {
         self.with(|state| {
             let number = state.number();
@@ -252,7 +252,8 @@ impl Shared {
         })
     }
 
-    /// The newest refund of an order as PayPal tells it: nothing in it names the order or the purchase, only a link leads to the payment.
+    /// The newest refund of an order as in a PayPal notification: it contains neither the order nor the purchase, only a link to the
+    /// payment.
     fn told_refund(&self, order: &Order) -> Value {
         let url = format!("{}/v2/payments", self.url());
         let refund = order.refunds.last();

@@ -1,4 +1,4 @@
-//! Tokens and orders, as `openapi/checkout_orders_v2.json` has them.
+//! Tokens and orders, according to `openapi/checkout_orders_v2.json`.
 
 use serde_json::{Value, json};
 
@@ -256,7 +256,7 @@ pub(super) async fn refund(shared: &std::sync::Arc<Shared>, id: &str, cents: i64
     refunded
 }
 
-/// What every call to the API goes through: what befalls it, and the token.
+/// Checks common to every API call: the scripted fault, and the token.
 pub(super) fn begin(
     shared: &Shared,
     request: &Arrived,
@@ -285,7 +285,7 @@ fn header<'a>(request: &'a Arrived, name: &str) -> Option<&'a str> {
         .and_then(|value| value.to_str().ok())
 }
 
-/// The key under which a request is carried out once: 1 to 108 characters.
+/// The idempotency key of a request: 1 to 108 characters.
 pub(super) fn key(request: &Arrived) -> Option<&str> {
     header(request, "paypal-request-id").filter(|key| (1..=108).contains(&key.len()))
 }
@@ -316,7 +316,7 @@ pub(super) fn money(cents: i64) -> Value {
 }
 
 impl Shared {
-    /// An order as PayPal tells it.
+    /// An order in PayPal's format.
     pub(super) fn told(&self, order: &Order) -> Value {
         let url = self.url();
         let own = format!("{url}/v2/checkout/orders/{}", order.id);

@@ -1,4 +1,4 @@
-//! The page where a buyer agrees: two buttons, as a person or a browser test finds them.
+//! The buyer's approval page: two buttons, for a person or a browser test.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(super) async fn checkout(shared: &Arc<Shared>, request: &Arrived) -> Answer 
     respond_with(200, "text/html; charset=utf-8", framed(title, &text, &form))
 }
 
-/// The page where a buyer agrees to be charged each month.
+/// The approval page for monthly charges.
 pub(super) async fn agreement(shared: &Arc<Shared>, request: &Arrived) -> Answer {
     let token = request
         .query

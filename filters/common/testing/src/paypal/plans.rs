@@ -1,4 +1,4 @@
-//! Catalog products and billing plans, as `openapi/catalogs_products_v1.json` and `openapi/billing_subscriptions_v1.json` have them.
+//! Catalog products and billing plans, according to `openapi/catalogs_products_v1.json` and `openapi/billing_subscriptions_v1.json`.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan that charges so much each month without end.
+    /// A plan with a monthly charge of so much, without end.
     pub(super) fn monthly(id: &str, product_id: &str, cents: i64) -> Plan {
         let cycle = json!({"frequency": {"interval_unit": "MONTH", "interval_count": 1}, "tenure_type": "REGULAR", "sequence": 1,
             "total_cycles": 0, "pricing_scheme": {"fixed_price": money(cents)}});
@@ -146,7 +146,7 @@ pub(super) fn list(shared: &Shared, request: &Arrived) -> Answer {
             .plans
             .values()
             .filter(|plan| product.is_none_or(|product| plan.product_id == product));
-        // The list says less than each of its plans.
+        // The list has fewer fields than each of its plans.
         of_product
             .map(|plan| {
                 let own = format!("{}/v1/billing/plans/{}", shared.url(), plan.id);
@@ -164,7 +164,7 @@ pub(super) fn list(shared: &Shared, request: &Arrived) -> Answer {
 }
 
 impl Shared {
-    /// A plan as PayPal tells it.
+    /// A plan in PayPal's format.
     fn told_plan(&self, plan: &Plan) -> Value {
         let mut told = plan.body.clone();
         told["id"] = json!(plan.id);

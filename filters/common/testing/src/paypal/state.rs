@@ -20,7 +20,7 @@ pub struct Order {
     pub status: Status,
     /// What the merchant calls it.
     pub custom_id: String,
-    /// What the merchant calls the bill.
+    /// The merchant's invoice id.
     pub invoice_id: String,
     /// What the buyer reads.
     pub description: String,
@@ -28,13 +28,13 @@ pub struct Order {
     pub cents: i64,
     /// Where the buyer goes back to.
     pub return_url: String,
-    /// Where the buyer goes back to without having agreed.
+    /// The URL the buyer returns to after declining.
     pub cancel_url: String,
     /// The payment's id and status word.
     pub capture: Option<(String, &'static str)>,
-    /// Money that was given back: ids and cents.
+    /// Refunds: ids and cents.
     pub refunds: Vec<(String, i64)>,
-    /// Reads that still say that the buyer has not agreed.
+    /// Number of reads that do not show the buyer's approval yet.
     pub lag: u32,
 }
 
@@ -50,7 +50,7 @@ pub enum Status {
 }
 
 impl Order {
-    /// Cents that were taken and not given back. What is on its way is not taken.
+    /// Cents captured and not refunded. Pending payments are not captured.
     pub fn kept_cents(&self) -> i64 {
         match &self.capture {
             Some((_, "COMPLETED" | "PARTIALLY_REFUNDED" | "REFUNDED")) => {
@@ -72,7 +72,7 @@ impl Status {
     }
 }
 
-/// An answer kept under the key of its request.
+/// A response stored under its request's idempotency key.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) status: u16,
@@ -93,18 +93,18 @@ pub(super) struct State {
     pub(super) products: BTreeMap<String, serde_json::Value>,
     pub(super) plans: BTreeMap<String, Plan>,
     pub(super) subscriptions: BTreeMap<String, Subscription>,
-    /// How charges of subscriptions to come go.
+    /// The outcome of future subscription charges.
     pub(super) purse: Purse,
-    /// The newest body of each kind of call.
+    /// The last body of each kind of call.
     pub(super) asked: HashMap<Operation, serde_json::Value>,
-    /// Charges that a list has at most; 0 for all.
+    /// Maximum number of charges in a list; 0 for all.
     pub(super) listed_max: usize,
-    /// Seconds by which its time is ahead of the machine's.
+    /// Seconds by which its clock is ahead of the machine's.
     pub(super) ahead: i64,
 }
 
 impl State {
-    /// With the one plan that a gateway may be set up with before anybody has called.
+    /// With the one plan that a gateway may be configured with before the first call.
     fn new() -> State {
         let product = serde_json::json!({"id": super::PRODUCT_ID, "name": "Pro", "type": "SERVICE",
             "create_time": "2026-11-01T12:00:00Z", "links": []});
@@ -116,13 +116,13 @@ impl State {
         }
     }
 
-    /// A number that was not given out before.
+    /// A new, unique number.
     pub(super) fn number(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
 
-    /// Counts a call, and says what happens to it.
+    /// Counts a call, and returns its fault.
     pub(super) fn befalls(&mut self, operation: Operation) -> Option<Effect> {
         *self.calls.entry(operation).or_default() += 1;
         let at = self
@@ -158,7 +158,7 @@ impl Shared {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Does something to a subscription; false when there is none of this id.
+    /// Changes a subscription; false when the id is unknown.
     pub(super) fn change(&self, id: &str, change: impl FnOnce(&mut Subscription)) -> bool {
         self.with(|state| match state.subscriptions.get_mut(id) {
             Some(subscription) => {

@@ -1,4 +1,4 @@
-//! Subscriptions and their charges, as `openapi/billing_subscriptions_v1.json` has them, and refunds of Payments v2.
+//! Subscriptions and their charges, according to `openapi/billing_subscriptions_v1.json`, and refunds of Payments v2.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::state::{Kept, Shared, State};
 
 const DAY: i64 = 86_400;
 
-/// Days until a charge that failed is tried again (guide "Payment failures and recovering balances").
+/// Days until a failed charge is retried (guide "Payment failures and recovering balances").
 const AGAIN: i64 = 5 * DAY;
 
 /// A subscription.
@@ -20,29 +20,29 @@ const AGAIN: i64 = 5 * DAY;
 pub struct Subscription {
     /// PayPal's id.
     pub id: String,
-    /// The name of its page where the buyer agrees.
+    /// The name of its approval page.
     pub token: String,
     /// PayPal's plan.
     pub plan_id: String,
     /// What the merchant calls it.
     pub custom_id: String,
-    /// `APPROVAL_PENDING` and the like.
+    /// The status, such as `APPROVAL_PENDING`.
     pub status: &'static str,
     /// What it charges in cents.
     pub cents: i64,
     /// Where the buyer goes back to.
     pub return_url: String,
-    /// Where the buyer goes back to without having agreed.
+    /// The URL the buyer returns to after declining.
     pub cancel_url: String,
     /// Charges, the oldest first.
     pub charges: Vec<Charge>,
-    /// When the next is due, seconds since 1970.
+    /// When the next charge is due, seconds since 1970.
     pub next_charge: Option<i64>,
     /// How charges go.
     pub purse: Purse,
-    /// Reads that still say that the buyer has not agreed.
+    /// Number of reads that do not show the buyer's approval yet.
     pub lag: u32,
-    /// Reads of the list that do not have the newest charge yet.
+    /// Number of reads of the list that do not have the newest charge yet.
     pub unlisted: u32,
     made_at: i64,
     failed_at: Option<i64>,
@@ -68,11 +68,11 @@ pub enum Purse {
     /// At once.
     #[default]
     Full,
-    /// The money is on its way, as with an e-check, until somebody says otherwise.
+    /// The payment is pending, as with an e-check, until it is resolved.
     Slow,
-    /// There is none: it is tried again after five days, twice, and then the subscription is suspended.
+    /// Insufficient funds: retried after five days, twice, and then the subscription is suspended.
     Empty,
-    /// Nothing is charged until somebody says so: running is not paid.
+    /// Nothing is charged until a test triggers it: active but unpaid.
     Late,
 }
 
@@ -90,13 +90,13 @@ impl Purse {
 }
 
 impl Subscription {
-    /// Cents that were taken and not given back. What is on its way is not taken.
+    /// Cents captured and not refunded. Pending payments are not captured.
     pub fn kept_cents(&self) -> i64 {
         let here = self.charges.iter().filter(|one| one.status == "COMPLETED");
         here.map(|one| one.cents).sum()
     }
 
-    /// Charges once; the notices that this brings.
+    /// Charges once; returns the resulting notifications.
     fn charge(&mut self, at: i64, number: u64) -> Vec<&'static str> {
         let (status, event) = match self.purse {
             Purse::Late => return Vec::new(),
@@ -288,7 +288,7 @@ pub(super) fn transactions(shared: &Shared, request: &Arrived, id: &str) -> Answ
             .filter(|charge| (from..=to).contains(&charge.at))
             .map(told_charge)
             .collect();
-        // The newest first, as PayPal has it.
+        // Newest first, as at PayPal.
         listed.reverse();
         let total = listed.len();
         let page = match listed_max {
@@ -311,7 +311,7 @@ pub(super) fn transactions(shared: &Shared, request: &Arrived, id: &str) -> Answ
     }
 }
 
-/// `cancel`, `suspend` and `activate`.
+/// Actions `cancel`, `suspend` and `activate`.
 pub(super) fn change(shared: &Arc<Shared>, request: &Arrived, id: &str, verb: &str) -> Answer {
     let effect = match begin(shared, request, Operation::End) {
         Ok(effect) => effect,
@@ -357,7 +357,7 @@ pub(super) fn change(shared: &Arc<Shared>, request: &Arrived, id: &str, verb: &s
     }
 }
 
-/// Gives a charge back, whole. One that is not a charge of any subscription is not found.
+/// Refunds a charge in full. A charge of no subscription is not found.
 pub(super) fn refund(shared: &Arc<Shared>, request: &Arrived, charge: &str) -> Answer {
     let effect = match begin(shared, request, Operation::Refund) {
         Ok(effect) => effect,
@@ -400,7 +400,7 @@ pub(super) fn refund(shared: &Arc<Shared>, request: &Arrived, charge: &str) -> A
     afterwards(effect, answer(kept.status, &kept.body))
 }
 
-/// The buyer agrees; false when there is no such subscription, or it is too late.
+/// The buyer approves; false when the subscription does not exist, or it is too late.
 pub(super) async fn approve(shared: &Arc<Shared>, id: &str) -> bool {
     let now = shared.now_secs();
     let events = shared.with(|state| {
@@ -436,7 +436,7 @@ pub(super) async fn charge(shared: &Arc<Shared>, id: &str) -> bool {
     tell(shared, id, events).await
 }
 
-/// Money that was on its way arrives, or does not.
+/// A pending payment arrives, or does not.
 pub(super) async fn resolve(shared: &Arc<Shared>, id: &str, arrives: bool) -> bool {
     let events = shared.with(|state| {
         let subscription = state.subscriptions.get_mut(id)?;
@@ -452,7 +452,7 @@ pub(super) async fn resolve(shared: &Arc<Shared>, id: &str, arrives: bool) -> bo
     tell(shared, id, events).await
 }
 
-/// The newest charge that was paid goes back, as a refund or because the buyer has objected.
+/// The newest paid charge is returned, as a refund or a chargeback.
 pub(super) async fn give_back(shared: &Arc<Shared>, id: &str, event: &'static str) -> bool {
     let events = shared.with(|state| {
         let subscription = state.subscriptions.get_mut(id)?;
@@ -464,7 +464,7 @@ pub(super) async fn give_back(shared: &Arc<Shared>, id: &str, event: &'static st
     tell(shared, id, events).await
 }
 
-/// Somebody ends, stops or starts a subscription at PayPal's own pages.
+/// Cancels, suspends or activates a subscription on PayPal's own pages.
 pub(super) async fn set(shared: &Arc<Shared>, id: &str, status: &'static str) -> bool {
     let events = shared.with(|state| {
         let subscription = state.subscriptions.get_mut(id)?;
@@ -480,7 +480,7 @@ pub(super) async fn set(shared: &Arc<Shared>, id: &str, status: &'static str) ->
     tell(shared, id, events).await
 }
 
-/// Time passes at PayPal's, and whatever is due is charged.
+/// Advances the clock, and whatever is due is charged.
 pub(super) async fn pass(shared: &Arc<Shared>, secs: i64) {
     let end = shared.now_secs() + secs;
     let mut left = secs;
@@ -498,7 +498,7 @@ pub(super) async fn pass(shared: &Arc<Shared>, secs: i64) {
                 .filter(due)
                 .min_by_key(|one| one.next_charge)?;
             let at = next.next_charge.filter(|at| *at <= end)?;
-            // Never back: what was due and not charged is charged late.
+            // Never backwards: a missed charge is charged late.
             *ahead += (at - (end - left)).max(0);
             left = left.min(end - at);
             *count += 1;
@@ -532,7 +532,7 @@ fn told_charge(charge: &Charge) -> Value {
 }
 
 impl Shared {
-    /// A subscription as PayPal tells it.
+    /// A subscription in PayPal's format.
     pub(super) fn told_subscription(&self, subscription: &Subscription) -> Value {
         let url = self.url();
         let own = format!("{url}/v1/billing/subscriptions/{}", subscription.id);
@@ -580,7 +580,7 @@ impl Shared {
         told
     }
 
-    /// The newest charge of a subscription as a notice tells it (v1 `sale`), or what was given back of it.
+    /// The newest charge of a subscription as in a notification (v1 `sale`), or its refund.
     pub(super) fn told_sale(&self, subscription: &Subscription, kind: &str) -> Value {
         let charge = match kind {
             "PAYMENT.SALE.REFUNDED" | "PAYMENT.SALE.REVERSED" => {
@@ -595,7 +595,7 @@ impl Shared {
         let amount = money(charge.cents);
         let amount = json!({"total": amount["value"], "currency": "USD"});
         match kind {
-            // A refund names the charge and nothing else.
+            // A refund names only the charge.
             "PAYMENT.SALE.REFUNDED" => {
                 json!({"id": format!("R{}", charge.id), "sale_id": charge.id, "state": "completed", "amount": amount})
             }

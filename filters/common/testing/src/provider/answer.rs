@@ -1,24 +1,24 @@
-//! What a good answer says, computable by whoever asked.
+//! The content of a valid response, computable by the test.
 //!
-//! - **Text**: the words of one fixed sentence, over and over, 16 of them unless a script says otherwise, at most as many
-//!   as `max_tokens` or `max_completion_tokens` (the smaller one) allows; when that limit is what ends the text,
-//!   `finish_reason` is `length`. All choices say the same.
-//! - **Tokens**: one word is one token, a word being what stands between white space. `prompt_tokens` counts the words of
-//!   the `content` of all messages (a string, or the `text` of its parts), or of `prompt` and `system`.
-//!   `completion_tokens` counts the words of all choices. See [`prompt_tokens`] and [`tokens`].
+//! - **Text**: the words of one fixed sentence, over and over, 16 of them unless a script says otherwise, at most as many as `max_tokens`
+//!   or `max_completion_tokens` (the smaller one) allows; when that limit ends the text, `finish_reason` is `length`. All choices have the
+//!   same text.
+//! - **Tokens**: one word is one token; words are separated by white space. `prompt_tokens` counts the words of the `content` of all
+//!   messages (a string, or the `text` of its parts), or of `prompt` and `system`. `completion_tokens` counts the words of all choices. See
+//!   [`prompt_tokens`] and [`tokens`].
 //! - **Tool calls**: when `tool_choice` is `required` or names a function, or a script says so, each choice calls the named
 //!   (or first) function with the arguments [`TOOL_ARGUMENTS`], which count by their words.
 //! - **Choices**: `n` of them; on text completions `n` for each prompt.
 //! - **Log probabilities**: with `logprobs` (true in a chat, a number in a text) every word is a token of [`LOGPROB`], beside one
 //!   likeliest token, the word itself, where some are asked for.
 //! - **Streams**: role chunk, one chunk a word, finish chunk, each for every choice in turn; the usage chunk if
-//!   `stream_options.include_usage`; `[DONE]`. An answer of one choice with `w` words has `w + 3` events, or `w + 4` with usage.
+//!   `stream_options.include_usage`; `[DONE]`. A response of one choice with `w` words has `w + 3` events, or `w + 4` with usage.
 
 use serde_json::{Value, json};
 
 use super::script::{Script, UsageReport};
 
-/// Words of an answer when nothing says otherwise.
+/// Default number of words in a response.
 pub const WORDS_DEFAULT: u64 = 16;
 
 /// The arguments of every tool call, a JSON text.
@@ -27,7 +27,7 @@ pub const TOOL_ARGUMENTS: &str = r#"{"place": "the north gate", "lanes": 2}"#;
 /// The log probability of every token.
 pub const LOGPROB: f64 = -0.25;
 
-/// `created` of every answer: the first second of 2026 (UTC).
+/// `created` of every response: the first second of 2026 (UTC).
 pub const CREATED: u64 = 1_767_225_600;
 
 const SENTENCE: [&str; 16] = [
@@ -35,18 +35,18 @@ const SENTENCE: [&str; 16] = [
     "while", "the", "light", "lasts.",
 ];
 
-/// The text of an answer of `words` words.
+/// The text of a response with `words` words.
 pub fn text(words: u64) -> String {
     let words: Vec<&str> = SENTENCE.iter().copied().cycle().take(size(words)).collect();
     words.join(" ")
 }
 
-/// How many tokens the stand-in takes `text` for: its words.
+/// The number of tokens in `text`: its words.
 pub fn tokens(text: &str) -> u64 {
     text.split_whitespace().count() as u64
 }
 
-/// How many tokens the stand-in takes the prompt of the request `body` for.
+/// The number of tokens in the prompt of the request `body`.
 pub fn prompt_tokens(body: &Value) -> u64 {
     let messages = body["messages"].as_array().into_iter().flatten();
     let content: u64 = messages.map(|message| words_in(&message["content"])).sum();
@@ -62,7 +62,7 @@ fn words_in(value: &Value) -> u64 {
     }
 }
 
-/// An error in OpenAI's shape, with the type and the code that go with `status`.
+/// An error in OpenAI's format, with the type and the code that match `status`.
 pub fn error_body(status: u16) -> Value {
     let (kind, code, message) = match status {
         400 => (
@@ -104,7 +104,7 @@ pub fn error_body(status: u16) -> Value {
     json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
 }
 
-/// What is said in answer to one request, before it is written down as a body or as events.
+/// The content of one response, before it is serialised as a body or as events.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     chat: bool,
@@ -112,17 +112,17 @@ pub(super) struct Said {
     model: String,
     choices: usize,
     words: u64,
-    /// The name of the function that is called instead of saying words.
+    /// The name of the function that is called instead of returning text.
     tool: Option<String>,
     finish_reason: &'static str,
     prompt_tokens: u64,
     usage_asked: bool,
-    /// Likeliest tokens wanted at each place, where log probabilities are.
+    /// Number of likeliest tokens requested at each position, where log probabilities are.
     logprobs: Option<u64>,
 }
 
 impl Said {
-    /// The answer to `body`, number `number` of this stand-in.
+    /// The response to `body`, number `number` of this stand-in.
     pub(super) fn to(body: &Value, chat: bool, number: u64, script: &Script) -> Self {
         let limit = ["max_tokens", "max_completion_tokens"]
             .iter()
@@ -227,7 +227,7 @@ impl Said {
         json!({"tokens": words, "token_logprobs": vec![LOGPROB; words.len()], "top_logprobs": top, "text_offset": offsets})
     }
 
-    /// The JSON objects of a streamed answer, without `[DONE]`.
+    /// The JSON objects of a streamed response, without `[DONE]`.
     pub(super) fn chunks(&self, script: &Script) -> Vec<Value> {
         let every_choice =
             |make: &dyn Fn(usize) -> Value| (0..self.choices).map(make).collect::<Vec<_>>();
@@ -258,7 +258,7 @@ impl Said {
         chunks
     }
 
-    /// What is added word by word: a chat delta, or the text of a text completion.
+    /// The increment of each word: a chat delta, or the text of a text completion.
     fn deltas(&self, script: &Script) -> Vec<Value> {
         if let Some(name) = &self.tool {
             let first = json!({"tool_calls": [{"index": 0, "id": "call_0", "type": "function",
@@ -358,7 +358,7 @@ impl Said {
     }
 }
 
-/// One event of a stream that carries `data`, written as `script` says.
+/// One event of a stream with `data`, formatted according to `script`.
 pub(super) fn event(data: &str, script: &Script) -> String {
     let end = script.line_end.text();
     let space = if script.no_space { "" } else { " " };
@@ -381,7 +381,7 @@ fn tool_called(body: &Value, script: &Script) -> Option<String> {
     (script.tool_call || choice == "required").then(|| first.to_owned())
 }
 
-/// `text` cut before each space, so that the pieces join to it again.
+/// `text` split before each space, so that the pieces join to it again.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

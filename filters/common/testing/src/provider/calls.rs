@@ -9,12 +9,12 @@ use tokio::sync::watch;
 
 use crate::head::one_value;
 
-/// One request that came to the stand-in.
+/// One request received by the stand-in.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// 1 for the first call, and so on.
     pub number: u64,
-    /// The connection it came on, 1 for the first connection.
+    /// Its connection, 1 for the first connection.
     pub connection: usize,
     /// `HTTP/1.1` or `HTTP/2.0`.
     pub protocol: &'static str,
@@ -28,9 +28,9 @@ pub struct Call {
     pub raw_head: Bytes,
     /// The body without its framing.
     pub body: Bytes,
-    /// Pieces of the answer's body handed to the socket so far: events, if it is a stream.
+    /// Pieces of the response's body written to the socket so far: events, if it is a stream.
     pub pieces_sent: usize,
-    /// How it ended; `None` while it goes on.
+    /// How it ended; `None` while it is in progress.
     pub ended: Option<Ended>,
 }
 
@@ -39,7 +39,7 @@ pub struct Call {
 pub enum Ended {
     /// The answer was sent to its end.
     Whole,
-    /// The stand-in broke off, as its script said.
+    /// Aborted by the stand-in, according to its script.
     Cut,
     /// The gateway closed the connection or reset the stream before the end.
     PeerGone,
@@ -65,7 +65,7 @@ impl Call {
     }
 }
 
-/// All calls, the latest of them whole.
+/// All calls, the latest of them in full.
 #[derive(Debug)]
 pub(super) struct Calls {
     kept_max: usize,
@@ -115,7 +115,7 @@ impl Calls {
         self.changes.subscribe()
     }
 
-    /// Counts a call and, when calls are kept, keeps what `make` gives for its number.
+    /// Counts a call and, when calls are kept, stores the result of `make` for its number.
     pub(super) fn begin(&self, make: impl FnOnce(u64) -> Call) -> u64 {
         let mut state = self.state();
         state.count += 1;

@@ -1,18 +1,18 @@
-//! The stand-in's own handles, for programs that are not in the same process.
+//! Control endpoints of the stand-in, for programs in another process.
 //!
 //! | Request | Does |
 //! |---|---|
 //! | `POST /_control/script` | adds a [`Script`], which is the body |
 //! | `POST /_control/clear` | forgets all scripts |
 //! | `POST /_control/release` `{"gate": NAME, "count": N}` | lets N (default 1) pass the gate |
-//! | `POST /_control/open` `{"gate": NAME}` | lets everybody pass the gate from now on |
-//! | `POST /_control/reached` `{"gate": NAME, "count": N}` | answers when N (default 1) have come to the gate |
+//! | `POST /_control/open` `{"gate": NAME}` | opens the gate from now on |
+//! | `POST /_control/reached` `{"gate": NAME, "count": N}` | responds when N (default 1) have reached the gate |
 //! | `POST /_control/reset_connections` `{"count": N}` | resets the next N (default 1) connections |
 //! | `POST /_control/hang_up` | closes idle connections |
-//! | `GET /_control/calls` | `count`, `malformed`, and `calls`: what came in, oldest first |
+//! | `GET /_control/calls` | `count`, `malformed`, and `calls`: the received requests, oldest first |
 //! | `POST /_control/forget` | forgets the calls |
 //!
-//! Answers are JSON: 200 with `{}` or what was asked for, 400 with `{"error": TEXT}`.
+//! Responses are JSON: 200 with `{}` or the result, 400 with `{"error": TEXT}`.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use super::plan::Plan;
 use super::script::Script;
 use super::{Request, Shared};
 
-/// What the control address starts with.
+/// The path prefix of the control endpoints.
 pub(super) const PREFIX: &str = "/_control/";
 
 #[derive(Deserialize)]
@@ -41,7 +41,7 @@ impl Default for Which {
     }
 }
 
-/// Does what was asked for at the control address.
+/// Executes a control request.
 pub(super) async fn act(shared: &Shared, action: &str, request: &Request) -> Plan {
     match try_act(shared, action, request).await {
         Ok(answer) => Plan::json(200, answer.to_string().into()),
@@ -49,7 +49,7 @@ pub(super) async fn act(shared: &Shared, action: &str, request: &Request) -> Pla
     }
 }
 
-/// The answer to what the stand-in does not understand.
+/// The response to an invalid request.
 pub(super) fn refusal(problem: &str) -> Plan {
     Plan::json(400, json!({"error": problem}).to_string().into())
 }

@@ -1,11 +1,11 @@
-//! JSON as decoders read it that ignore the case of member names, such as Go's `encoding/json`.
+//! JSON with case-insensitive member names, as decoders such as Go's `encoding/json` read it.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// A JSON text with all member names in small letters; of several that are the same then, the last one holds.
+/// A JSON text with all member names in lower case; of duplicates the last one wins.
 pub fn folded(text: &[u8]) -> Option<Value> {
     let Folded(value) = serde_json::from_slice(text).ok()?;
     Some(value)
@@ -13,7 +13,7 @@ pub fn folded(text: &[u8]) -> Option<Value> {
 
 struct Folded(Value);
 
-/// A name by Unicode's simple folding, as far as it can become ASCII.
+/// A name under Unicode simple case folding, as far as it can become ASCII.
 fn fold(name: &str) -> String {
     let letter = |letter| match letter {
         '\u{17f}' => 's',

@@ -1,4 +1,4 @@
-//! HTTP/1.1, written by hand so that it can be written wrong.
+//! HTTP/1.1, hand-written so that it can be malformed on purpose.
 
 use std::io;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ async fn arrive(
     })
 }
 
-/// Answers; true when the connection can carry another request.
+/// Responds; true when the connection can be reused.
 async fn respond(wire: &mut Wire, arrived: Arrived, shared: &Arc<Shared>) -> bool {
     let closes = says_close(&arrived.request.headers);
     let (number, plan) = answer(shared, arrived).await;
@@ -108,7 +108,7 @@ fn says_close(headers: &HeaderMap) -> bool {
 
 struct Http1<'a> {
     wire: &'a mut Wire,
-    /// What is not written yet: the head waits for the first piece, as it does in most servers.
+    /// The unwritten bytes: the head waits for the first piece, as in most servers.
     out: BytesMut,
     framing: Framing,
     write_bytes: Option<usize>,

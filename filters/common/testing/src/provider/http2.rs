@@ -18,7 +18,7 @@ use super::serve::{Arrived, answer};
 use super::{Request, Shared};
 use crate::wire::Wire;
 
-/// Room for the benches' silent streams on few connections.
+/// Enough for the benches' silent streams on few connections.
 const STREAMS_MAX: u32 = 10_000;
 
 /// Serves one connection to its end.
@@ -58,7 +58,7 @@ async fn respond(
     let (number, plan) = answer(&shared, arrived).await;
     let (head_out, head_in) = oneshot::channel();
     let (pieces_out, pieces_in) = mpsc::channel(1);
-    // On a task of its own, because hyper wants the head before it asks for the body.
+    // In its own task, because hyper requires the head before it polls the body.
     tokio::spawn(async move {
         let mut transport = Http2 {
             head: Some(head_out),
@@ -113,7 +113,7 @@ impl Transport for Http2 {
     }
 
     async fn leave(&mut self, _leave: Leave) {
-        // Without a head there is nobody to read this; then the dropped `head` is what resets the stream.
+        // Without a head there is no reader; then the dropped `head` resets the stream.
         let _ = self
             .pieces
             .send(Err(io::ErrorKind::ConnectionReset.into()))
@@ -125,7 +125,7 @@ impl Transport for Http2 {
     }
 }
 
-/// A body whose pieces come from a channel; an error in it resets the stream.
+/// A body whose pieces arrive through a channel; an error in it resets the stream.
 struct Pieces(mpsc::Receiver<Result<Bytes, io::Error>>);
 
 impl Body for Pieces {

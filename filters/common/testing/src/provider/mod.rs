@@ -1,4 +1,4 @@
-//! A stand-in for a model provider: the documented OpenAI protocol over real sockets, and every way to get it wrong.
+//! A stand-in model provider: the documented OpenAI protocol over real sockets, with scriptable misbehaviour.
 //!
 //! [`Provider::start`] listens on a free port of 127.0.0.1 and speaks HTTP/1.1 and HTTP/2, with or without TLS.
 //!
@@ -6,10 +6,10 @@
 //! |---|---|
 //! | `POST .../chat/completions`, `POST .../completions` | a completion, plain or streamed, see [`answer`] |
 //! | `GET .../models` | the models of [`Settings::models`] |
-//! | `/_control/...` | the stand-in's own handles, see [`control`] |
+//! | `/_control/...` | the stand-in's control endpoints, see [`control`] |
 //!
-//! Which way to get it wrong is a [`Script`], for the next requests ([`Provider::script`], `POST /_control/script`) or for
-//! one request only, in its body's member `stand_in`. What came in is in [`Provider::calls`].
+//! Misbehaviour is defined by a [`Script`], for the next requests ([`Provider::script`], `POST /_control/script`) or for one request only,
+//! in its body's member `stand_in`. Received requests are in [`Provider::calls`].
 
 pub mod answer;
 mod calls;
@@ -43,7 +43,7 @@ pub use plan::{Plan, Step};
 pub use script::{Cut, Failure, Framing, Hold, Leave, LineEnd, Script, UsageReport};
 use serve::Listening;
 
-/// What a request looks like to a [`Custom`] answer.
+/// A request as passed to a [`Custom`] handler.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The method, as sent.
@@ -56,23 +56,23 @@ pub struct Request {
     pub body: Bytes,
 }
 
-/// Answers made by the program that uses the stand-in; `None` leaves the request to the stand-in.
+/// A custom response handler; `None` leaves the request to the stand-in.
 pub type Custom = Arc<dyn Fn(&Request) -> Option<Plan> + Send + Sync>;
 
 /// How a stand-in is set up.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where it listens. Default 127.0.0.1, any free port.
+    /// Its listening address. Default 127.0.0.1, any free port.
     pub address: SocketAddr,
-    /// Speak TLS with this certificate, offering h2 and HTTP/1.1. Default: no TLS, and HTTP/2 by prior knowledge.
+    /// Use TLS with this certificate, offering h2 and HTTP/1.1. Default: no TLS, and HTTP/2 by prior knowledge.
     pub tls: Option<Certificate>,
-    /// The key that requests must bear, else 401. Default: none needed.
+    /// The key required in requests, else 401. Default: none required.
     pub key: Option<String>,
-    /// The models it lists. It answers for every name.
+    /// The models it lists. It accepts every name.
     pub models: Vec<String>,
-    /// How many calls are kept whole, the latest ones; all are counted. Default 1024.
+    /// How many calls are kept in full, the latest ones; all are counted. Default 1024.
     pub calls_kept: usize,
-    /// Answers of the caller's own, asked first. Default: none.
+    /// A custom handler, called first. Default: none.
     pub custom: Option<Custom>,
 }
 
@@ -98,16 +98,16 @@ pub struct Provider {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the handle and all connections share.
+/// State shared by the handle and all connections.
 struct Shared {
     settings: Settings,
     calls: Calls,
     scripts: Mutex<VecDeque<Script>>,
     gates: Mutex<HashMap<String, Gate>>,
     connections: AtomicUsize,
-    /// Connections still to be reset as soon as they are accepted.
+    /// Number of connections still to be reset as soon as they are accepted.
     to_reset: AtomicU32,
-    /// Counts the calls to hang up: a connection that waits for a request closes.
+    /// Counts the calls to close idle connections: a connection that waits for a request closes.
     hang_ups: watch::Sender<u64>,
 }
 
@@ -134,11 +134,11 @@ impl Provider {
         Ok(provider)
     }
 
-    /// Starts a stand-in on a thread of its own with a runtime of its own, for callers that have none.
+    /// Starts a stand-in on its own thread and runtime, for callers that have none.
     ///
     /// # Errors
     ///
-    /// When [`Settings::address`] cannot be bound, or no thread can be had.
+    /// When [`Settings::address`] cannot be bound, or no thread is available.
     pub fn start_own_thread(settings: Settings) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -196,33 +196,32 @@ impl Provider {
         format!("{}/v1", self.url())
     }
 
-    /// Adds a script after those there are. The first one that fits a request is the request's script.
+    /// Adds a script after the existing ones. The first one that matches a request applies to it.
     pub fn script(&self, script: Script) {
         self.shared.scripts().push_back(script);
     }
 
-    /// Forgets all scripts: requests are answered properly again.
+    /// Removes all scripts: requests get valid responses again.
     pub fn clear_scripts(&self) {
         self.shared.scripts().clear();
     }
 
-    /// The gate that scripts call `name`.
+    /// The gate named `name` in scripts.
     pub fn gate(&self, name: &str) -> Gate {
         self.shared.gate(name)
     }
 
-    /// The calls so far, oldest first, as many of them as [`Settings::calls_kept`]; calls to the control address are
-    /// not among them.
+    /// The calls so far, oldest first, as many of them as [`Settings::calls_kept`]; control requests are not among them.
     pub fn calls(&self) -> Vec<Call> {
         self.shared.calls.list()
     }
 
-    /// What gateways sent that is not HTTP/1.1: must be empty at the end of every test.
+    /// Received data that is not valid HTTP/1.1: must be empty at the end of every test.
     pub fn malformed(&self) -> Vec<String> {
         self.shared.calls.malformed()
     }
 
-    /// How many calls there have been.
+    /// Number of calls so far.
     pub fn call_count(&self) -> u64 {
         self.shared.calls.count()
     }
@@ -238,12 +237,12 @@ impl Provider {
             .expect("no call has come to the provider")
     }
 
-    /// Forgets the calls so far and counts from zero.
+    /// Deletes the calls so far and counts from zero.
     pub fn forget_calls(&self) {
         self.shared.calls.forget();
     }
 
-    /// Waits until the calls are as `condition` says, and gives them; `what` names the condition for the message.
+    /// Waits until the calls satisfy `condition`, and returns them; `what` names the condition for the message.
     ///
     /// # Panics
     ///
@@ -264,7 +263,7 @@ impl Provider {
         .await
     }
 
-    /// Waits until every call so far has ended one way or another, and gives the calls.
+    /// Waits until every call so far has ended in any way, and returns the calls.
     ///
     /// # Panics
     ///
@@ -282,12 +281,12 @@ impl Provider {
             .store(connections, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Closes the HTTP/1.1 connections that wait for a request: what a provider's idle time-out does.
+    /// Closes the HTTP/1.1 connections that wait for a request: a provider's idle time-out.
     pub fn hang_up_idle(&self) {
         self.shared.hang_ups.send_modify(|count| *count += 1);
     }
 
-    /// Closes the listening socket, so that new connections are refused; open ones live on.
+    /// Closes the listening socket, so that new connections are refused; open ones remain.
     pub async fn stop_listening(&self) {
         self.listen(Listening::No).await;
     }
@@ -296,7 +295,7 @@ impl Provider {
     ///
     /// # Panics
     ///
-    /// When the port was taken meanwhile.
+    /// When the port was taken in the meantime.
     pub async fn listen_again(&self) {
         self.listen(Listening::Yes).await;
     }
@@ -321,7 +320,7 @@ impl Drop for Provider {
     fn drop(&mut self) {
         self.wanted.send_replace(Listening::Over);
         if let Some(thread) = self.thread.take() {
-            // A panic over there has been printed by that thread.
+            // A panic of that thread has been printed by it.
             let _ = thread.join();
         }
     }
@@ -337,7 +336,7 @@ impl Shared {
         self.scripts.lock().expect("nobody panics while holding it")
     }
 
-    /// The script of a request: its own, or the first in the queue that fits it.
+    /// The script of a request: its own, or the first in the queue that matches it.
     fn script_for(&self, request: &Seen<'_>) -> Result<Script, String> {
         if let Some(own) = request.json.and_then(|json| json.get("stand_in")) {
             return serde_json::from_value(own.clone())
@@ -358,7 +357,7 @@ impl Shared {
     }
 }
 
-/// What a script may look at to see whether a request is its own.
+/// The properties of a request that a script can match.
 struct Seen<'a> {
     path: &'a str,
     json: Option<&'a serde_json::Value>,

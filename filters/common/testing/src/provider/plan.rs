@@ -1,4 +1,4 @@
-//! What the stand-in does in answer to one request, step by step.
+//! The response plan of the stand-in for one request, step by step.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use super::script::{Cut, Failure, Framing, Leave, Script};
 use super::{Request, Shared};
 use crate::gate::Gate;
 
-/// Neither text nor JSON, with what looks like an event and a head's end in it.
+/// Neither text nor JSON, containing what resembles an event and a head's end.
 const GARBAGE: &[u8] = b"\x00\xff\xfe\x80{data: \x01\x02\xc0\xc1\n\n\r\n\r\n]\x00";
 
 /// One step of an answer.
 #[derive(Clone)]
 pub enum Step {
-    /// Stop here until the gate lets it pass.
+    /// Stop here until the gate is released.
     Wait(Gate),
     /// Stop here for a time.
     Pause(Duration),
-    /// An interim head with this status; left out on HTTP/2.
+    /// An interim head with this status; omitted on HTTP/2.
     Informational(u16),
     /// The head.
     Head {
         /// The status.
         status: u16,
-        /// Field lines, without those of the framing.
+        /// Field lines, without the framing fields.
         headers: Vec<(HeaderName, HeaderValue)>,
         /// How an HTTP/1.1 body is framed.
         framing: Framing,
@@ -38,9 +38,9 @@ pub enum Step {
     },
     /// A piece of the body, sent at once.
     Piece(Bytes),
-    /// A piece made at the moment it is sent, e.g. with a time in it.
+    /// A piece created when it is sent, e.g. with a time in it.
     MadePiece(Arc<dyn Fn() -> Bytes + Send + Sync>),
-    /// The same piece again and again, each after the gate if there is one, until the peer has had enough.
+    /// The same piece repeatedly, each after the gate if there is one, until the peer disconnects.
     Endless(Bytes, Option<Gate>),
     /// Break off.
     Leave(Leave),
@@ -61,17 +61,17 @@ impl fmt::Debug for Step {
     }
 }
 
-/// All steps of an answer; after the last one the body is ended properly.
+/// All steps of a response; after the last one the body is ended properly.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Cut everything into writes of so many bytes.
+    /// Split everything into writes of so many bytes.
     pub write_bytes: Option<usize>,
 }
 
 impl Plan {
-    /// An answer of one JSON text with status `status`.
+    /// A response of one JSON text with status `status`.
     pub fn json(status: u16, body: Bytes) -> Self {
         Self::of(status, "application/json", Framing::Length, vec![body])
     }
@@ -106,7 +106,7 @@ impl Plan {
     }
 }
 
-/// The answer to a request for the OpenAI-compatible interface.
+/// The response to a request for the OpenAI-compatible interface.
 pub(super) fn plan(
     shared: &Shared,
     request: &Request,
@@ -143,7 +143,7 @@ pub(super) fn plan(
     }
 }
 
-/// What is to be said, before it is decided how.
+/// The content, before its encoding is decided.
 struct Content {
     status: u16,
     content_type: &'static str,
@@ -257,7 +257,7 @@ fn completion(status: u16, body: &Value, chat: bool, script: &Script, number: u6
 
 fn put_head(steps: &mut Vec<Step>, content: &Content, script: &Script, number: u64) {
     let value = |text: &str| HeaderValue::from_str(text).expect("scripts hold visible ASCII");
-    // What providers send and a gateway must keep to itself.
+    // Provider headers that a gateway must not forward.
     let mut headers = vec![
         (http::header::CONTENT_TYPE, value(content.content_type)),
         (http::header::SERVER, value("stand-in")),
@@ -332,7 +332,7 @@ fn put_pieces(steps: &mut Vec<Step>, content: Content, script: &Script, shared: 
     put_end_of_cut(steps, &cut, script.cut.is_some());
 }
 
-/// A cut that lies behind the last piece takes the place of the body's proper end.
+/// A cut after the last piece replaces the body's proper end.
 fn put_end_of_cut(steps: &mut Vec<Step>, cut: &Cut, is_scripted: bool) {
     if is_scripted {
         steps.push(Step::Leave(cut.by));

@@ -1,4 +1,4 @@
-//! The performance of a [`Plan`], the same over every protocol.
+//! Execution of a [`Plan`], the same over every protocol.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::calls::Ended;
 use super::plan::{Plan, Step};
 use super::script::{Framing, Leave};
 
-/// The head of an answer as a transport gets it.
+/// The head of a response for a transport.
 pub(super) struct AnswerHead {
     pub(super) status: u16,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
@@ -17,20 +17,20 @@ pub(super) struct AnswerHead {
     pub(super) length: usize,
 }
 
-/// How one answer goes out. Every error means that the peer is gone.
+/// The transport of one response. Every error means that the peer has disconnected.
 pub(super) trait Transport {
     async fn informational(&mut self, status: u16) -> io::Result<()>;
     async fn head(&mut self, head: AnswerHead) -> io::Result<()>;
     async fn piece(&mut self, piece: Bytes) -> io::Result<()>;
-    /// Sends what is still kept back, before a stop.
+    /// Sends buffered bytes, before a stop.
     async fn flush(&mut self) -> io::Result<()>;
     async fn finish(&mut self) -> io::Result<()>;
     async fn leave(&mut self, leave: Leave);
-    /// Comes back when the peer has left.
+    /// Returns when the peer has disconnected.
     async fn gone(&mut self);
 }
 
-/// Does what `plan` says; `piece_sent` is called after each piece.
+/// Executes `plan`; `piece_sent` is called after each piece.
 pub(super) async fn play(
     plan: Plan,
     transport: &mut impl Transport,
@@ -80,7 +80,7 @@ async fn steps(
                 }
                 send(transport, piece.clone(), plan.write_bytes).await?;
                 piece_sent();
-                // A peer that reads as fast as this writes would keep the thread to itself.
+                // A peer that reads as fast as this writes would otherwise occupy the thread.
                 tokio::task::yield_now().await;
             },
             Step::Leave(leave) => {

@@ -1,21 +1,21 @@
-//! What the stand-in does otherwise than a good provider would.
+//! Scripts: the stand-in's deviations from a correct provider.
 
 use serde::Deserialize;
 
 use super::Seen;
 
-/// One way to misbehave, or several at once. The default is to behave.
+/// One misbehaviour, or several at once. The default is none.
 ///
-/// In JSON it is an object of these members, all of them optional, e.g.
-/// `{"times": 1, "status": 429, "retry_after": "2"}` or `{"cut": {"after_events": 3, "by": "reset"}}`. Counts are of the
-/// pieces of a body: a streamed answer has one piece an event, `[DONE]` among them, any other answer is one piece.
+/// In JSON it is an object of these members, all of them optional, e.g. `{"times": 1, "status": 429, "retry_after": "2"}` or `{"cut":
+/// {"after_events": 3, "by": "reset"}}`. Counts are of the pieces of a body: a streamed response has one piece per event, `[DONE]` among
+/// them, any other response is one piece.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Script {
     // Which requests.
-    /// Requests it is good for; `None`: for all, until scripts are cleared.
+    /// Number of requests it applies to; `None`: all, until scripts are cleared.
     pub times: Option<u32>,
-    /// Only for requests to paths that end so.
+    /// Only for requests to paths with this suffix.
     pub path: Option<String>,
     /// Only for requests that name this model.
     pub model: Option<String>,
@@ -26,47 +26,47 @@ pub struct Script {
     // Before the head.
     /// Stop at this gate before the head is sent.
     pub hold_head: Option<String>,
-    /// Wait so long before the head is sent. For demonstrations; tests use gates.
+    /// Wait this long before the head is sent. For demonstrations; tests use gates.
     pub delay_head_ms: u64,
-    /// Interim answers before the head, e.g. 103. HTTP/1.1 only.
+    /// Interim responses before the head, e.g. 103. HTTP/1.1 only.
     pub informational: Vec<u16>,
-    /// Break off instead of sending a head.
+    /// Abort instead of sending a head.
     pub instead_of_head: Option<Leave>,
 
     // The head.
-    /// This status, with an OpenAI error body that goes with it unless [`Script::failure`] says another.
+    /// This status, with a matching OpenAI error body unless [`Script::failure`] sets another.
     pub status: Option<u16>,
     /// `Retry-After` with this value.
     pub retry_after: Option<String>,
-    /// Further field lines; one that the head has already is replaced.
+    /// Further field lines; an existing field is replaced.
     pub headers: Vec<(String, String)>,
-    /// How an HTTP/1.1 body is framed, when not as usual.
+    /// The framing of an HTTP/1.1 body, where not the default.
     pub framing: Option<Framing>,
 
     // What is said.
     /// This body instead of a completion.
     pub failure: Option<Failure>,
-    /// Words in the answer. Default 16.
+    /// Words in the response. Default 16.
     pub words: Option<u64>,
-    /// Call the first tool of the request (or `look_up`), asked for or not.
+    /// Call the first tool of the request (or `look_up`), whether requested or not.
     pub tool_call: bool,
-    /// The model's name in the answer, instead of the one asked for.
+    /// The model's name in the response, instead of the requested one.
     pub answer_model: Option<String>,
     /// How usage is reported.
     pub usage: UsageReport,
-    /// Read the request as a decoder that ignores the case of member names: of several that are the same to it the last one holds.
+    /// Read the request as a case-insensitive decoder: of duplicate member names the last one wins.
     pub ignore_case: bool,
-    /// Put an error event in the place of this piece (0 is the first one) and end without `[DONE]`.
+    /// Replace this piece (0 is the first one) with an error event and end without `[DONE]`.
     pub error_event_at: Option<usize>,
-    /// Leave out the `[DONE]` at the end.
+    /// Omit the `[DONE]` at the end.
     pub no_done: bool,
-    /// Never come to an end: after the first content event, the same again and again.
+    /// Never end: after the first content event, repeat it.
     pub endless: bool,
-    /// Make the first content event so many bytes long, or longer.
+    /// Make the first content event at least so many bytes long.
     pub event_bytes: Option<usize>,
 
     // How a stream is written.
-    /// What ends a line of an event stream.
+    /// The line ending of an event stream.
     pub line_end: LineEnd,
     /// `data:{` instead of `data: {`.
     pub no_space: bool,
@@ -76,13 +76,13 @@ pub struct Script {
     pub event_names: bool,
 
     // How bytes go out.
-    /// Cut everything into writes of so many bytes: over HTTP/1.1 the head, chunk sizes and all.
+    /// Split everything into writes of so many bytes: over HTTP/1.1 the head, chunk sizes and all.
     pub write_bytes: Option<usize>,
     /// Stop at a gate before certain pieces.
     pub holds: Vec<Hold>,
     /// Stop at this gate before every piece, so that [`Gate::release`](crate::Gate::release) sends the next one.
     pub pace: Option<String>,
-    /// Wait so long before each piece but the first. For demonstrations; tests use gates.
+    /// Wait this long before each piece but the first. For demonstrations; tests use gates.
     pub delay_piece_ms: u64,
     /// Break off in the body.
     pub cut: Option<Cut>,
@@ -98,7 +98,7 @@ pub struct Hold {
     pub gate: String,
 }
 
-/// How a connection is broken off. On HTTP/2 both reset the stream.
+/// How a connection is aborted. On HTTP/2 both reset the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Leave {
@@ -109,19 +109,19 @@ pub enum Leave {
     Reset,
 }
 
-/// Where in a body to break off: after so many pieces, or after so many bytes of body, whichever comes first.
+/// Where to abort a body: after so many pieces, or after so many bytes of body, whichever comes first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cut {
     /// Whole pieces sent before.
     pub after_events: Option<usize>,
-    /// Bytes of body sent before, framing not counted.
+    /// Bytes of body sent before that, framing not counted.
     pub after_bytes: Option<usize>,
     /// In which way.
     pub by: Leave,
 }
 
-/// How the body of an HTTP/1.1 answer is framed (RFC 9112 section 6).
+/// The framing of an HTTP/1.1 response body (RFC 9112 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Framing {
@@ -133,11 +133,11 @@ pub enum Framing {
     UntilClose,
 }
 
-/// What an answer's body is instead of a completion.
+/// The response body in place of a completion.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
-    /// An HTML page, as a proxy in between makes it.
+    /// An HTML page, as from an intermediate proxy.
     Html,
     /// Bytes that are no text.
     Garbage,
@@ -155,35 +155,35 @@ pub enum Failure {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageReport {
-    /// As documented: in a whole answer, and at the end of a stream when it was asked for.
+    /// As documented: in a whole response, and at the end of a stream on request.
     #[default]
     Honest,
-    /// Never, although it was asked for.
+    /// Never, although requested.
     Forgotten,
     /// The final usage in every chunk.
     EveryChunk,
     /// In every chunk, counted up to that chunk.
     Cumulative,
-    /// At the end of a stream, asked for or not.
+    /// At the end of a stream, requested or not.
     Unasked,
-    /// More than the model can do: a million million tokens.
+    /// More than the model's limit: a million million tokens.
     Absurd,
     /// Below zero.
     Negative,
     /// Words instead of numbers.
     Words,
-    /// Exactly this much, as documented otherwise.
+    /// Exactly this much, otherwise as documented.
     Exactly {
         /// Tokens in.
         prompt_tokens: u64,
         /// Tokens out.
         completion_tokens: u64,
     },
-    /// This value in the place of the counts.
+    /// This value in place of the counts.
     Json(serde_json::Value),
 }
 
-/// What ends a line of an event stream.
+/// The line ending of an event stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineEnd {
@@ -208,7 +208,7 @@ impl LineEnd {
 }
 
 impl Script {
-    /// An answer with `status` and an OpenAI error body.
+    /// A response with `status` and an OpenAI error body.
     pub fn status(status: u16) -> Self {
         Self {
             status: Some(status),
@@ -224,7 +224,7 @@ impl Script {
         }
     }
 
-    /// No head: the connection is broken off.
+    /// No head: the connection is aborted.
     pub fn no_head(by: Leave) -> Self {
         Self {
             instead_of_head: Some(by),
@@ -232,7 +232,7 @@ impl Script {
         }
     }
 
-    /// No head before gate `name` lets it pass.
+    /// No head before gate `name` is released.
     pub fn hold_head(name: &str) -> Self {
         Self {
             hold_head: Some(name.to_owned()),
@@ -259,7 +259,7 @@ impl Script {
         }
     }
 
-    /// A body that breaks off after `events` pieces.
+    /// A body that is aborted after `events` pieces.
     pub fn cut_after(events: usize, by: Leave) -> Self {
         Self {
             cut: Some(Cut {

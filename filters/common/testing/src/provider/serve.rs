@@ -1,4 +1,4 @@
-//! Connections in, and each request to whoever answers it.
+//! The HTTP server: accepts connections and dispatches each request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::plan::{Plan, plan};
 use super::{Request, Seen, Shared, control, http1, http2};
 use crate::wire::{Io, Wire};
 
-/// What an HTTP/2 connection starts with (RFC 9113 section 3.4), as far as it takes to tell it from HTTP/1.1.
+/// The start of an HTTP/2 connection (RFC 9113 section 3.4), as far as needed to distinguish it from HTTP/1.1.
 const PREFACE_START: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 /// Whether the stand-in listens.
@@ -24,11 +24,11 @@ const PREFACE_START: &[u8] = b"PRI * HTTP/2.0\r\n";
 pub(super) enum Listening {
     Yes,
     No,
-    /// No more, and its connections are dropped.
+    /// Stopped, and its connections are dropped.
     Over,
 }
 
-/// A request that has come in whole.
+/// A complete request.
 pub(super) struct Arrived {
     pub(super) protocol: &'static str,
     pub(super) target: String,
@@ -38,7 +38,7 @@ pub(super) struct Arrived {
     pub(super) request: Request,
 }
 
-/// Accepts connections until `wanted` says that it is over.
+/// Accepts connections while `wanted` is set.
 pub(super) async fn accept(
     listener: TcpListener,
     address: SocketAddr,
@@ -61,7 +61,7 @@ pub(super) async fn accept(
                 listener = match (now, listener.take()) {
                     (Listening::Yes, None) => match TcpListener::bind(address).await {
                         Ok(listener) => Some(listener),
-                        // Returning drops `actual`, which tells whoever waits for it.
+                        // Returning drops `actual`, which notifies its waiters.
                         Err(_) => return,
                     },
                     (Listening::Yes, listener) => listener,
@@ -84,7 +84,7 @@ pub(super) async fn accept(
 
 async fn accepted(listener: Option<&TcpListener>) -> Option<TcpStream> {
     match listener {
-        // A failed accept is the peer's doing or a lack of descriptors; either way there is no connection.
+        // A failed accept is caused by the peer or by a lack of descriptors; in both cases there is no connection.
         Some(listener) => listener.accept().await.ok().map(|(socket, _)| socket),
         None => std::future::pending().await,
     }
@@ -92,7 +92,7 @@ async fn accepted(listener: Option<&TcpListener>) -> Option<TcpStream> {
 
 async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let number = shared.connections.fetch_add(1, Relaxed) + 1;
-    // Small pieces have to leave one by one, that is what they are for.
+    // Small pieces have to be sent one by one; this is their purpose.
     let _ = socket.set_nodelay(true);
     let Some(tls) = tls else {
         let mut wire = Wire::new(Box::new(socket));
@@ -128,12 +128,12 @@ async fn starts_http2(wire: &mut Wire) -> bool {
     }
 }
 
-/// Decides what to do with a request, and notes it; a call to the control address has number 0 and is not noted.
+/// Dispatches a request, and records it; a control request has number 0 and is not recorded.
 pub(super) async fn answer(shared: &Arc<Shared>, arrived: Arrived) -> (u64, Plan) {
     if let Some(action) = arrived.request.path.strip_prefix(control::PREFIX) {
         return (0, control::act(shared, action, &arrived.request).await);
     }
-    // The copies are made only when calls are kept; a measurement keeps none.
+    // Copied only when calls are kept; a measurement keeps none.
     let request = &arrived.request;
     let number = shared.calls.begin(|number| Call {
         number,

@@ -1,4 +1,4 @@
-//! The two answers that all measurements use, always the same bytes.
+//! The two responses of all measurements, always the same bytes.
 
 use bytes::Bytes;
 
