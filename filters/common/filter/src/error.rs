@@ -62,43 +62,43 @@ codes! {
     InvalidType = "invalid_type", 400, InvalidRequest;
     /// A member's value is outside its range.
     OutOfRange = "out_of_range", 400, InvalidRequest;
-    /// A member that the body may not have: in a closed schema, one that is not listed.
+    /// A member that the body may not have: in a closed body, one that is not listed.
     UnknownField = "unknown_field", 400, InvalidRequest;
     /// The model is unknown, or this credential may not use it.
     ModelNotSupported = "model_not_supported", 400, InvalidRequest;
-    /// A header field cannot be parsed.
+    /// A header field cannot be understood.
     InvalidHeader = "invalid_header", 400, InvalidRequest;
-    /// The request's framing or head is invalid.
+    /// The request's framing or head is broken.
     InvalidRequest = "invalid_request", 400, InvalidRequest;
-    /// Another payment method than the one offered.
+    /// Another method of payment than the one offered.
     MethodUnsupported = "method-unsupported", 400, InvalidRequest;
     /// The model provider refused the request's content.
     UpstreamRejected = "upstream_rejected", 400, InvalidRequest;
-    /// `UCP-Agent` is missing, or names no platform profile.
+    /// `UCP-Agent` is missing, or names no profile of a platform.
     InvalidProfileUrl = "invalid_profile_url", 400, InvalidRequest;
-    /// `Content-Digest` does not match the body.
+    /// `Content-Digest` is not that of the body.
     DigestMismatch = "digest_mismatch", 400, InvalidRequest;
-    /// The signature method of the request is not supported.
+    /// The request is signed in a way that is not understood.
     AlgorithmUnsupported = "algorithm_unsupported", 400, InvalidRequest;
-    /// An invalid authorization code or refresh token (RFC 6749 section 5.2).
+    /// An authorization code or refresh token that does not work (RFC 6749 section 5.2).
     InvalidGrant = "invalid_grant", 400, InvalidRequest;
-    /// An unknown resource, or not the one that was granted (RFC 8707 section 2).
+    /// A resource that is none of ours, or not the one that was granted (RFC 8707 section 2).
     InvalidTarget = "invalid_target", 400, InvalidRequest;
     /// A scope beyond what was granted (RFC 6749 section 5.2).
     InvalidScope = "invalid_scope", 400, InvalidRequest;
-    /// An unsupported grant type (RFC 6749 section 5.2).
+    /// A way to a token that does not exist here (RFC 6749 section 5.2).
     UnsupportedGrantType = "unsupported_grant_type", 400, InvalidRequest;
-    /// A redirect URI that a client cannot register (RFC 7591 section 3.2.2).
+    /// An address that a client cannot register (RFC 7591 section 3.2.2).
     InvalidRedirectUri = "invalid_redirect_uri", 400, InvalidRequest;
-    /// Other metadata that a client cannot register (RFC 7591 section 3.2.2).
+    /// Anything else that a client cannot register (RFC 7591 section 3.2.2).
     InvalidClientMetadata = "invalid_client_metadata", 400, InvalidRequest;
-    /// An OAuth client that is not registered, or an unsupported client authentication method (RFC 6749 section 5.2).
+    /// An OAuth client that is not registered, or that authenticates as none does here (RFC 6749 section 5.2).
     InvalidClient = "invalid_client", 401, Authentication;
-    /// The request must be signed and is not.
+    /// The request should be signed and is not.
     SignatureMissing = "signature_missing", 401, Authentication;
-    /// The request's signature does not match.
+    /// The request's signature does not fit it.
     SignatureInvalid = "signature_invalid", 401, Authentication;
-    /// The signing key is unknown.
+    /// The key that the request is signed with is not known.
     KeyNotFound = "key_not_found", 401, Authentication;
     /// No credential was sent.
     MissingCredential = "missing_credential", 401, Authentication;
@@ -108,51 +108,51 @@ codes! {
     WrongResource = "wrong_resource", 401, Authentication;
     /// The account cannot pay for the request.
     InsufficientCredits = "insufficient_credits", 402, InsufficientCredits;
-    /// Payment required: the response carries the payment requirements.
+    /// Nothing was paid yet: the answer carries what is asked for.
     PaymentRequired = "payment-required", 402, PaymentRequired;
-    /// The payment proof cannot be parsed.
+    /// The proof of payment cannot be read.
     MalformedCredential = "malformed-credential", 402, PaymentRequired;
-    /// The paid challenge was not issued here, belongs to another account, or was used.
+    /// The challenge that was paid is not one of ours, was made for somebody else, or was used.
     InvalidChallenge = "invalid-challenge", 402, PaymentRequired;
-    /// The proof does not match the requirements.
+    /// What was shown is not what was asked for.
     InvalidPayload = "invalid-payload", 402, PaymentRequired;
-    /// The challenge has expired.
+    /// The challenge has ended.
     PaymentExpired = "payment-expired", 402, PaymentRequired;
-    /// The owner of the account has to act first, or the payment has not arrived yet.
+    /// The owner of the account has to do something first, or the payment is not there yet.
     PaymentActionRequired = "payment-action-required", 402, PaymentRequired;
-    /// The payment was verified and is invalid.
+    /// The payment was looked at and is none.
     VerificationFailed = "verification-failed", 402, PaymentRequired;
     /// The token lacks a scope.
     InsufficientScope = "insufficient_scope", 403, Permission;
-    /// The key lacks the permission.
+    /// The key may not do this.
     KeyNotPermitted = "key_not_permitted", 403, Permission;
-    /// The key has reached its spending cap, whatever its account's balance.
+    /// The key may spend no more, whatever its account has.
     KeySpendingCap = "key_spending_cap", 403, Permission;
-    /// The platform is not trusted here.
+    /// The platform is none of those that are trusted here.
     ProfileNotTrusted = "profile_not_trusted", 403, Permission;
-    /// The connection's TLS version is too old for this endpoint.
+    /// The connection is not guarded well enough for this address.
     InsecureConnection = "insecure_connection", 403, Permission;
-    /// A cross-origin request to an endpoint that does not permit it.
+    /// A page of another origin, which may not call this address.
     OriginNotAllowed = "origin_not_allowed", 403, Permission;
     /// The account is suspended.
     AccountSuspended = "account_suspended", 403, Permission;
-    /// The checkout session has expired.
+    /// The checkout session has ended.
     SessionGone = "session_gone", 404, InvalidRequest;
-    /// The endpoint does not exist.
+    /// There is nothing at this address.
     NotFound = "not_found", 404, InvalidRequest;
-    /// The endpoint does not support this method.
+    /// The address does not answer this method.
     MethodNotAllowed = "method_not_allowed", 405, InvalidRequest;
-    /// The request timed out while arriving.
+    /// The request took too long to arrive.
     RequestTimeout = "request_timeout", 408, InvalidRequest;
-    /// The idempotency key of an earlier request was sent with another body.
+    /// The key of an earlier request came back with another body.
     IdempotencyConflict = "idempotency_conflict", 409, InvalidRequest;
-    /// A finished object cannot be changed.
+    /// What has come to its end is not changed any more.
     NotModifiable = "not_modifiable", 409, InvalidRequest;
-    /// The same request is still in progress.
+    /// The same request is still being worked on.
     InProgress = "in_progress", 409, InvalidRequest;
-    /// This payment was used by another account.
+    /// Somebody else has used this payment.
     PaymentAlreadyUsed = "payment_already_used", 409, InvalidRequest;
-    /// The body is larger than the endpoint accepts.
+    /// The body is larger than the address accepts.
     BodyTooLarge = "body_too_large", 413, InvalidRequest;
     /// The target is longer than the gateway accepts.
     UriTooLong = "uri_too_long", 414, InvalidRequest;
@@ -160,9 +160,9 @@ codes! {
     UnsupportedMediaType = "unsupported_media_type", 415, InvalidRequest;
     /// An `Expect` other than `100-continue`.
     ExpectationFailed = "expectation_failed", 417, InvalidRequest;
-    /// The platform's profile is invalid.
+    /// The platform's profile is not what a profile is.
     ProfileMalformed = "profile_malformed", 422, InvalidRequest;
-    /// An unsupported protocol version.
+    /// A version of the protocol that is not spoken here.
     VersionUnsupported = "version_unsupported", 422, InvalidRequest;
     /// The platform's profile could not be fetched.
     ProfileUnreachable = "profile_unreachable", 424, InvalidRequest;
@@ -172,25 +172,25 @@ codes! {
     RateLimitExceeded = "rate_limit_exceeded", 429, RateLimit;
     /// Too many requests at once.
     ConcurrencyExceeded = "concurrency_exceeded", 429, RateLimit;
-    /// An internal error.
+    /// Our own fault.
     InternalError = "internal_error", 500, Server;
-    /// A method that no endpoint supports.
+    /// A method that no address answers.
     NotImplemented = "not_implemented", 501, Server;
-    /// The model provider, or the upstream server, cannot be reached.
+    /// The model provider, or the server behind the address, cannot be reached.
     UpstreamUnreachable = "upstream_unreachable", 502, Upstream;
-    /// The model provider, or the upstream server, failed.
+    /// The model provider, or the server behind the address, failed.
     UpstreamError = "upstream_error", 502, Upstream;
-    /// The model provider's response is no completion, or the upstream server's response is no valid HTTP.
+    /// The model provider's answer is no completion, or the server behind the address answered with what is no HTTP.
     UpstreamInvalid = "upstream_invalid", 502, Upstream;
-    /// The model provider, or the upstream server, timed out.
+    /// The model provider, or the server behind the address, took too long.
     UpstreamTimeout = "upstream_timeout", 504, Upstream;
-    /// No MCP server is configured for this endpoint.
+    /// No MCP server stands behind this address.
     McpUnavailable = "mcp_unavailable", 503, Unavailable;
-    /// Payments on this route are unavailable, or an earlier payment is unresolved.
+    /// Nothing can be paid on this route at the moment, or an earlier payment is not clear yet.
     PaymentRouteUnavailable = "payment_route_unavailable", 503, Unavailable;
-    /// The gateway cannot write its ledger.
+    /// The gateway cannot write its books.
     StoreUnavailable = "store_unavailable", 503, Unavailable;
-    /// The gateway is overloaded.
+    /// The gateway has more work than it can finish.
     Overloaded = "overloaded", 503, Unavailable;
     /// The gateway is shutting down.
     Draining = "draining", 503, Unavailable;

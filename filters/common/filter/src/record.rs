@@ -113,7 +113,7 @@ impl CacheEntryId {
 
     /// The text form: `ce_` and 32 hexadecimal digits.
     pub fn text(self) -> [u8; 35] {
-        // Both loops have a constant length and no lookup table, so that the compiler vectorises them.
+        // Both loops have a constant length and no lookup table, so that the digits are computed in parallel.
         let mut digits = [0; 32];
         for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
             (pair[0], pair[1]) = (byte >> 4, byte & 15);

@@ -194,7 +194,7 @@ impl State {
     /// Whether the writer waits for the unit that was just queued; it is woken once.
     fn wakes_for(&mut self, admission: Admission) -> bool {
         let has_company = match admission {
-            // Somebody waits for the first byte.
+            // A caller waits for the first byte.
             Admission::Begins => true,
             _ => self.items.len() >= self.writer_awaits,
         };
