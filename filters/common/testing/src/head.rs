@@ -10,8 +10,8 @@ const HEAD_BYTES_MAX: usize = 256 * 1024;
 
 /// The head of an HTTP/1.1 request or response.
 ///
-/// The parser is stricter than RFC 9112 asks of a recipient: bare line feeds, folded lines and space before a colon are
-/// refused, because a gateway must never send them on.
+/// The parser is stricter than RFC 9112 requires of a recipient: bare line feeds, folded lines and space before a colon are refused,
+/// because a gateway must never forward them.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// The original bytes of the head, with the empty line.
@@ -129,7 +129,7 @@ impl Head {
     }
 }
 
-/// Where a body ends.
+/// The end of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// After this many bytes.

@@ -83,7 +83,7 @@ impl Process {
         self.child.id()
     }
 
-    /// All it has printed so far.
+    /// All its output so far.
     pub fn output(&self) -> String {
         self.output.text().lines.concat()
     }
@@ -142,7 +142,7 @@ impl Process {
         );
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has exited.
     ///
     /// # Panics
     ///

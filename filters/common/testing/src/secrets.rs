@@ -57,7 +57,7 @@ impl Secrets {
     ///
     /// # Panics
     ///
-    /// That is what it does.
+    /// The intended panic.
     pub fn assert_absent(&self, place: &str, text: &str) {
         let found = self.found_in(text);
         assert!(

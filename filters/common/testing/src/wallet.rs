@@ -19,15 +19,15 @@ pub struct Wallet {
 /// A transfer as signed by a wallet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Who pays.
+    /// The payer.
     pub from: [u8; 20],
-    /// Who is paid.
+    /// The payee.
     pub to: [u8; 20],
     /// The amount, in the token's smallest unit.
     pub value: u64,
-    /// It works after this second.
+    /// Valid after this second.
     pub valid_after: u64,
-    /// It works before this second.
+    /// Valid before this second.
     pub valid_before: u64,
     /// The nonce, unique within this wallet.
     pub nonce: [u8; 32],
@@ -36,7 +36,7 @@ pub struct Transfer {
 /// The signing domain: chain and token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenDomain {
-    /// The number of the chain.
+    /// The chain id.
     pub chain: u64,
     /// The token.
     pub asset: [u8; 20],
@@ -47,7 +47,7 @@ pub struct TokenDomain {
 }
 
 impl Wallet {
-    /// A wallet of this number.
+    /// The wallet with a number.
     ///
     /// # Panics
     ///
@@ -132,7 +132,7 @@ impl TokenDomain {
     ///
     /// # Panics
     ///
-    /// When it names none.
+    /// When it names no domain.
     pub fn of(option: &Value) -> TokenDomain {
         let network = text(&option["network"]);
         let chain = network.strip_prefix("eip155:").expect("an EVM chain");
@@ -149,13 +149,13 @@ impl TokenDomain {
 ///
 /// # Panics
 ///
-/// When it is none.
+/// When it is not an offer.
 pub fn decoded(offer: &str) -> Value {
     let json = STANDARD.decode(offer).expect("base64, standard, padded");
     serde_json::from_slice(&json).expect("JSON")
 }
 
-/// A payment as it is sent.
+/// A payment in its wire format.
 pub fn encoded(payment: &Value) -> String {
     STANDARD.encode(payment.to_string())
 }

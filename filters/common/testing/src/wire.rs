@@ -39,7 +39,7 @@ impl Io for client::TlsStream<TcpStream> {
 /// A connection whose first write is preceded by a header.
 pub(crate) struct Behind {
     pub(crate) socket: TcpStream,
-    /// What is left of it.
+    /// The unsent remainder of it.
     pub(crate) header: Vec<u8>,
 }
 

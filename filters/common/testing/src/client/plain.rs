@@ -34,7 +34,7 @@ pub struct Client {
     shared: Mutex<Option<http2::SendRequest<Full<Bytes>>>>,
 }
 
-/// A whole answer.
+/// A whole response.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status, e.g. 200.
@@ -317,16 +317,16 @@ impl EventStream {
     ///
     /// # Panics
     ///
-    /// When it does not come whole.
+    /// When it does not arrive in full.
     pub async fn whole(self) -> Answer {
         self.try_whole().await.expect("the whole body")
     }
 
-    /// The answer as a whole.
+    /// The whole response.
     ///
     /// # Errors
     ///
-    /// When it does not come whole.
+    /// When it does not arrive in full.
     pub async fn try_whole(self) -> io::Result<Answer> {
         let body = within("the body of an answer", self.body.collect()).await;
         Ok(Answer {

@@ -152,7 +152,7 @@ impl RawClient {
     ///
     /// # Panics
     ///
-    /// When none comes.
+    /// When none arrives.
     pub async fn read_head(&mut self) -> Head {
         let head = self.try_read_head().await.expect("the head of an answer");
         head.expect("an answer before the connection is closed")
@@ -170,7 +170,7 @@ impl RawClient {
 
     /// Reads the whole body after `head`.
     ///
-    /// # Panics
+    /// When it does not arrive in full.
     ///
     /// When it does not come whole.
     pub async fn read_body(&mut self, head: &Head) -> Bytes {
@@ -179,11 +179,11 @@ impl RawClient {
             .expect("the whole body of an answer")
     }
 
-    /// Reads a whole answer.
+    /// Reads a whole response.
     ///
     /// # Panics
     ///
-    /// When it does not come whole.
+    /// When it does not arrive in full.
     pub async fn read_answer(&mut self) -> (Head, Bytes) {
         let head = self.read_head().await;
         let body = self.read_body(&head).await;

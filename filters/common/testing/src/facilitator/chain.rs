@@ -19,10 +19,10 @@ pub(super) enum Fate {
     Canceled(u64),
 }
 
-/// A transfer that is in a block.
+/// A transfer in a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mined {
-    /// What was moved.
+    /// The transfer.
     pub transfer: Transfer,
     /// The hash of the transaction.
     pub transaction: [u8; 32],
@@ -43,7 +43,7 @@ pub(super) struct Chain {
     pub(super) number: u64,
     /// Maximum block range of a log query at its node.
     pub(super) blocks_max: u64,
-    /// Blocks that its node is behind.
+    /// Blocks by which its node lags.
     pub(super) lag: u64,
     /// Transactions in a block that have reverted.
     pub(super) reverted: Vec<[u8; 32]>,
@@ -64,7 +64,7 @@ impl Chain {
             lag: 0,
             reverted: Vec::new(),
         };
-        // Some blocks lie behind it.
+        // The chain starts with existing blocks.
         chain.start = chain.time().saturating_sub(20_000);
         chain
     }

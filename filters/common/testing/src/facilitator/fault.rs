@@ -1,4 +1,4 @@
-//! What can be made to go wrong.
+//! Scripted faults.
 
 use serde::Deserialize;
 
@@ -6,17 +6,17 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// What is settled at all.
+    /// The query for supported payment kinds.
     Supported,
-    /// Whether a payment would work.
+    /// The verification of a payment.
     Verify,
-    /// The transfer.
+    /// The settlement.
     Settle,
     /// A query to the chain's node.
     Rpc,
 }
 
-/// What happens to a call.
+/// The effect on a call.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
@@ -54,7 +54,7 @@ pub enum Effect {
     Nonsense,
     /// Executed; the response is far larger than any valid one.
     Flood,
-    /// It is sent on to another host.
+    /// A redirect to another host.
     ElsewhereRedirect,
     /// A redirect within this host, and executed there.
     Redirect,
@@ -64,20 +64,20 @@ pub enum Effect {
     HoldAfter,
 }
 
-/// A thing that goes wrong.
+/// A scripted fault.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Fault {
-    /// With which call.
+    /// The operation.
     pub operation: Operation,
-    /// What happens.
+    /// The effect.
     pub effect: Effect,
-    /// How often.
+    /// Number of times.
     #[serde(default = "once")]
     pub times: u32,
 }
 
 impl Fault {
-    /// Something that goes wrong once.
+    /// A fault that happens once.
     pub fn once(operation: Operation, effect: Effect) -> Fault {
         Fault {
             operation,
@@ -86,7 +86,7 @@ impl Fault {
         }
     }
 
-    /// The same, so many times.
+    /// The same, a number of times.
     #[must_use]
     pub fn times(self, times: u32) -> Fault {
         Fault { times, ..self }

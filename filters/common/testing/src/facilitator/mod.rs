@@ -34,7 +34,7 @@ use state::Shared;
 /// The chain used for settlement.
 pub const NETWORK: &str = "eip155:8453";
 
-/// Its number.
+/// Its chain id.
 const CHAIN: u64 = 8453;
 
 /// The payee where the demo is the merchant. Its private key is unknown.
@@ -67,10 +67,10 @@ impl Default for Token {
     }
 }
 
-/// A call as it came in.
+/// A recorded call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
     /// The body.
     pub body: Bytes,
@@ -180,7 +180,7 @@ impl Facilitator {
         self.shared.with(|state| state.faults.push_back(fault));
     }
 
-    /// Forgets what was to happen.
+    /// Removes all scripted faults.
     pub fn no_faults(&self) {
         self.shared.with(|state| state.faults.clear());
     }
@@ -231,7 +231,7 @@ impl Facilitator {
         self.shared.with(|state| state.chain.cancel(wallet, nonce));
     }
 
-    /// What a wallet has from now on.
+    /// Sets the balance of a wallet.
     pub fn set_balance(&self, wallet: [u8; 20], amount: u64) {
         self.shared
             .with(|state| state.chain.set_balance(wallet, amount));

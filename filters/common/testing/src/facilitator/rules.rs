@@ -6,7 +6,7 @@ use super::chain::Chain;
 use super::{NETWORK, Token};
 use crate::wallet::{TokenDomain, Transfer, signer, unhex};
 
-/// A payment that was read.
+/// A parsed payment.
 pub(super) struct Payment {
     pub(super) transfer: Transfer,
     pub(super) signature: Vec<u8>,

@@ -13,7 +13,7 @@ use super::{Call, NETWORK, Token, rpc, rules};
 use crate::gate::Gate;
 use crate::wallet::{Transfer, hex};
 
-/// An answer.
+/// A response.
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) body: Bytes,

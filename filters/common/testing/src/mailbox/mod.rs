@@ -24,24 +24,24 @@ use tokio::sync::{Notify, oneshot};
 use crate::certificate::Certificate;
 use crate::guard::within;
 
-/// A message that came.
+/// A received message.
 #[derive(Clone, Debug, Serialize)]
 pub struct Received {
     /// `mail` or `sms`.
     pub kind: &'static str,
-    /// Where to.
+    /// The recipient.
     pub to: String,
     /// The sender; empty for a text message.
     pub from: String,
     /// The subject; empty for a text message.
     pub subject: String,
-    /// What it says.
+    /// The text.
     pub text: String,
     /// `Message-ID`, or the `id` of a text message.
     pub id: String,
     /// How often it was received: copies have the same id.
     pub copies: u32,
-    /// Whether it came over TLS.
+    /// Whether it was received over TLS.
     pub tls: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct Behaviour {
     pub lag_ms: u64,
 }
 
-/// How a stand-in is set up.
+/// The settings of a stand-in.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Use TLS with this certificate: by STARTTLS, or from the first byte.
@@ -85,12 +85,12 @@ pub struct Settings {
     pub sms_secret: Option<String>,
 }
 
-/// When TLS begins.
+/// When TLS starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
     /// At once.
     Implicit,
-    /// When the client asks for it.
+    /// On the client's request (STARTTLS).
     StartTls,
 }
 
@@ -107,11 +107,11 @@ struct Shared {
     settings: Settings,
     received: Mutex<Vec<Received>>,
     behaviour: Mutex<Behaviour>,
-    /// Rings when a message came.
+    /// Notified when a message arrives.
     bell: Notify,
 }
 
-/// What is done with one message.
+/// The treatment of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Take,
@@ -166,7 +166,7 @@ impl Mailbox {
         Ok(mailbox)
     }
 
-    /// Where mail is taken.
+    /// The address of the mail server.
     pub fn smtp(&self) -> SocketAddr {
         self.smtp
     }
@@ -192,7 +192,7 @@ impl Mailbox {
     ///
     /// # Panics
     ///
-    /// When it does not come in time.
+    /// When it does not arrive in time.
     pub async fn message(&self, to: &str, count: usize) -> Received {
         let wait = async {
             loop {
@@ -220,7 +220,7 @@ impl Drop for Mailbox {
 }
 
 impl Shared {
-    /// Decides on a message.
+    /// Decides the treatment of a message.
     fn fate(&self) -> (Fate, u64) {
         let mut behaviour = lock(&self.behaviour);
         let Behaviour {

@@ -158,7 +158,7 @@ fn escaped(text: &str) -> String {
     text.replace('"', "&quot;")
 }
 
-/// Undoes percent-encoding.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

@@ -40,12 +40,12 @@ pub enum Act {
         /// Whether with a reset.
         reset: bool,
     },
-    /// Waits until the peer has left.
+    /// Waits until the peer has disconnected.
     Wait,
 }
 
 impl Act {
-    /// Sends a text as it is.
+    /// Sends a text unchanged.
     pub fn send(text: &str) -> Act {
         Act::Send(Bytes::copy_from_slice(text.as_bytes()))
     }
@@ -128,7 +128,7 @@ impl McpServer {
     ///
     /// # Panics
     ///
-    /// When no port can be had.
+    /// When no port is available.
     pub async fn start() -> McpServer {
         McpServer::start_with(None).await
     }
@@ -137,7 +137,7 @@ impl McpServer {
     ///
     /// # Panics
     ///
-    /// When no port can be had.
+    /// When no port is available.
     pub async fn start_with(tls: Option<Certificate>) -> McpServer {
         let (server, work) = McpServer::make(tls).await.expect("a free port on loopback");
         tokio::spawn(work);

@@ -15,17 +15,17 @@ use super::McpCall;
 /// The protocol revisions it supports.
 const REVISIONS: [&str; 3] = ["2025-03-26", "2025-06-18", "2025-11-25"];
 
-/// The sessions that are open.
+/// The open sessions.
 #[derive(Debug, Default)]
 pub struct Sessions {
     open: HashSet<String>,
     begun: u64,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub enum Answer {
-    /// All of it at once.
+    /// A whole response.
     Whole {
         /// The status.
         status: u16,

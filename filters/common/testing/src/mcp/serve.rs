@@ -1,4 +1,4 @@
-//! The connections.
+//! The connections of the MCP stand-in.
 
 use std::io;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ async fn one(wire: &mut Wire, shared: &Arc<Shared>, connection: usize) -> io::Re
     result
 }
 
-/// A request whose body is coming.
+/// A request whose body is still arriving.
 struct Arriving<'a> {
     wire: &'a mut Wire,
     shared: &'a Arc<Shared>,

@@ -8,11 +8,11 @@
 //! | `POST /_control/fault` | `{"operation": "capture", "effect": "lose_answer", "times": 1}`: a fault for the next calls |
 //! | `POST /_control/purse?is=slow` | the outcome of future subscription charges: `full`, `slow` (an e-check), `empty` (declined), `late` (running and not charged) |
 //! | `POST /_control/purse/{subscription}?is=empty` | the same for an existing subscription |
-//! | `POST /_control/charge/{subscription}` | it is charged now |
+//! | `POST /_control/charge/{subscription}` | charges it now |
 //! | `POST /_control/refund/{subscription}` | refunds its last charge in full |
 //! | `POST /_control/reverse/{subscription}` | the same, as a chargeback by the buyer |
 //! | `POST /_control/cancel/{subscription}` | its buyer cancels it at PayPal; also `suspend`, `activate`, `expire` |
-//! | `POST /_control/unlist/{subscription}?reads=2` | reads of its charges that lack the newest |
+//! | `POST /_control/unlist/{subscription}?reads=2` | number of reads of its charges that lack the newest |
 //! | `POST /_control/pass?days=31` | advances PayPal's clock, and what is due is charged |
 //! | `POST /_control/plan/{plan}?cents=24900` | the merchant changes the plan's price; also `?status=INACTIVE` |
 //! | `GET /_control/subscriptions` | all subscriptions |

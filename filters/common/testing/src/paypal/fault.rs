@@ -1,4 +1,4 @@
-//! What can be made to go wrong.
+//! Scripted faults.
 
 use serde::Deserialize;
 
@@ -6,13 +6,13 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// Getting a token.
+    /// Requesting a token.
     Token,
-    /// Making an order.
+    /// Creating an order.
     Create,
     /// Reading one.
     Read,
-    /// Taking its money.
+    /// Capturing it.
     Capture,
     /// Fetching a certificate.
     Certificate,
@@ -20,7 +20,7 @@ pub enum Operation {
     Verify,
     /// Creating, reading and listing products and plans.
     Plan,
-    /// Making a subscription.
+    /// Creating a subscription.
     Subscribe,
     /// Reading one.
     Subscription,
@@ -28,11 +28,11 @@ pub enum Operation {
     Transactions,
     /// Cancelling, suspending or activating one.
     End,
-    /// Giving a charge back.
+    /// Refunding a charge.
     Refund,
 }
 
-/// What happens to a call.
+/// The effect on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
@@ -42,9 +42,9 @@ pub enum Effect {
     LoseCall,
     /// Executed, with a 500 as the response.
     FailAfter,
-    /// 503, and nothing is done.
+    /// 503, and nothing is executed.
     Unavailable,
-    /// 429, and nothing is done.
+    /// 429, and nothing is executed.
     TooMany,
     /// 401, as with an expired token.
     Unauthorized,
@@ -62,20 +62,20 @@ pub enum Effect {
     StrangeAmount,
 }
 
-/// A thing that goes wrong.
+/// A scripted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Fault {
-    /// With which call.
+    /// The operation.
     pub operation: Operation,
-    /// What happens.
+    /// The effect.
     pub effect: Effect,
-    /// How often.
+    /// Number of times.
     #[serde(default = "once")]
     pub times: u32,
 }
 
 impl Fault {
-    /// Something that goes wrong once.
+    /// A fault that happens once.
     pub fn once(operation: Operation, effect: Effect) -> Fault {
         Fault {
             operation,
@@ -84,7 +84,7 @@ impl Fault {
         }
     }
 
-    /// The same, so many times.
+    /// The same, a number of times.
     #[must_use]
     pub fn times(self, times: u32) -> Fault {
         Fault { times, ..self }

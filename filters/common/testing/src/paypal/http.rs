@@ -163,7 +163,7 @@ pub(super) fn redirect(to: &str) -> Answer {
     Some(answer.expect("an address that the merchant gave"))
 }
 
-/// An error in PayPal's shape.
+/// An error in PayPal's format.
 pub(super) fn failure(status: u16, name: &str, issue: Option<&str>) -> Answer {
     let details: Vec<Value> = issue
         .map(|issue| json!({"issue": issue, "description": "As the stand-in was told."}))

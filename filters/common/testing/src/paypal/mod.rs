@@ -32,10 +32,10 @@ pub use subscriptions::{Charge, Purse, Subscription};
 use notices::Signer;
 use state::Shared;
 
-/// The id we are known by.
+/// The merchant's client id.
 pub const CLIENT_ID: &str = "stand-in-client";
 
-/// What proves it.
+/// The client secret.
 pub const CLIENT_SECRET: &str = "EStandInSecret5f0c7a";
 
 /// The id of the one webhook.
@@ -44,10 +44,10 @@ pub const WEBHOOK_ID: &str = "4JH86294D6297924G";
 /// The initial plan: 199.00 USD each month, without end.
 pub const PLAN_ID: &str = "P-5STANDIN44254362WXNWU5NQ";
 
-/// The product it is of.
+/// Its product.
 pub const PRODUCT_ID: &str = "stand-in-pro";
 
-/// What it charges.
+/// Its price.
 const PLAN_CENTS: i64 = 19_900;
 
 /// A PayPal that listens on this machine.
@@ -138,7 +138,7 @@ impl PayPal {
         self.shared.with(|state| state.faults.push_back(fault));
     }
 
-    /// Forgets what was to happen.
+    /// Removes all scripted faults.
     pub fn no_faults(&self) {
         self.shared.with(|state| state.faults.clear());
     }
@@ -158,7 +158,7 @@ impl PayPal {
         orders::resolve(&self.shared, order, arrives).await
     }
 
-    /// Gives money of a payment back.
+    /// Refunds a part of a payment.
     pub async fn refund(&self, order: &str, cents: i64) -> bool {
         orders::refund(&self.shared, order, cents).await
     }
@@ -189,7 +189,7 @@ impl PayPal {
     ///
     /// # Panics
     ///
-    /// When there is none of this id.
+    /// When the id is unknown.
     pub fn subscription(&self, id: &str) -> Subscription {
         let found = self
             .shared

@@ -43,7 +43,7 @@ impl Event {
     }
 }
 
-/// How a notice is sent.
+/// A notification's validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// As PayPal sends it.
@@ -62,7 +62,7 @@ pub enum Delivery {
     OtherWebhook,
 }
 
-/// Who signs.
+/// The signer.
 pub(super) struct Signer {
     key: KeyPair,
     ca_pem: String,
@@ -105,7 +105,7 @@ impl Signer {
     }
 }
 
-/// Sends an event some time soon.
+/// Sends an event asynchronously.
 pub(super) fn send(shared: &Arc<Shared>, event: Event) {
     let shared = shared.clone();
     tokio::spawn(async move { deliver(&shared, &event, Delivery::Good).await });

@@ -12,13 +12,13 @@ use super::state::{Kept, Shared};
 pub struct Plan {
     /// PayPal's id.
     pub id: String,
-    /// The product it is of.
+    /// Its product.
     pub product_id: String,
-    /// `ACTIVE` and the like.
+    /// The status, such as `ACTIVE`.
     pub status: &'static str,
-    /// What it charges in cents.
+    /// The price in cents.
     pub cents: i64,
-    /// What it was made with.
+    /// The body it was created with.
     body: Value,
 }
 

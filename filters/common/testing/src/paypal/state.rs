@@ -1,4 +1,4 @@
-//! What the stand-in knows.
+//! The state of the stand-in.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -16,17 +16,17 @@ use super::subscriptions::{Purse, Subscription};
 pub struct Order {
     /// PayPal's id.
     pub id: String,
-    /// How far it has come.
+    /// State of the order.
     pub status: Status,
-    /// What the merchant calls it.
+    /// The merchant's reference.
     pub custom_id: String,
     /// The merchant's invoice id.
     pub invoice_id: String,
-    /// What the buyer reads.
+    /// The description for the buyer.
     pub description: String,
     /// The price in cents.
     pub cents: i64,
-    /// Where the buyer goes back to.
+    /// The URL the buyer returns to.
     pub return_url: String,
     /// The URL the buyer returns to after declining.
     pub cancel_url: String,
@@ -38,14 +38,14 @@ pub struct Order {
     pub lag: u32,
 }
 
-/// How far an order has come.
+/// The state of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The buyer has yet to agree.
+    /// Waits for the buyer's approval.
     PayerActionRequired,
-    /// The buyer has agreed.
+    /// The buyer has approved it.
     Approved,
-    /// The money was asked for.
+    /// Captured.
     Completed,
 }
 
@@ -169,7 +169,7 @@ impl Shared {
         })
     }
 
-    /// Its time, seconds since 1970.
+    /// Its clock, seconds since 1970.
     pub(super) fn now_secs(&self) -> i64 {
         Clock::system().unix_micros() / 1_000_000 + self.with(|state| state.ahead)
     }

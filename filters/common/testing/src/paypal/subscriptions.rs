@@ -24,21 +24,21 @@ pub struct Subscription {
     pub token: String,
     /// PayPal's plan.
     pub plan_id: String,
-    /// What the merchant calls it.
+    /// The merchant's reference.
     pub custom_id: String,
     /// The status, such as `APPROVAL_PENDING`.
     pub status: &'static str,
-    /// What it charges in cents.
+    /// The price in cents.
     pub cents: i64,
-    /// Where the buyer goes back to.
+    /// The URL the buyer returns to.
     pub return_url: String,
     /// The URL the buyer returns to after declining.
     pub cancel_url: String,
-    /// Charges, the oldest first.
+    /// Charges, oldest first.
     pub charges: Vec<Charge>,
     /// When the next charge is due, seconds since 1970.
     pub next_charge: Option<i64>,
-    /// How charges go.
+    /// The outcome of charges.
     pub purse: Purse,
     /// Number of reads that do not show the buyer's approval yet.
     pub lag: u32,
@@ -54,18 +54,18 @@ pub struct Subscription {
 pub struct Charge {
     /// PayPal's id of the payment.
     pub id: String,
-    /// `COMPLETED` and the like.
+    /// The status, such as `COMPLETED`.
     pub status: &'static str,
-    /// How much.
+    /// The amount.
     pub cents: i64,
     /// Seconds since 1970.
     pub at: i64,
 }
 
-/// How charges go.
+/// The outcome of charges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purse {
-    /// At once.
+    /// Paid at once.
     #[default]
     Full,
     /// The payment is pending, as with an e-check, until it is resolved.
@@ -77,7 +77,7 @@ pub enum Purse {
 }
 
 impl Purse {
-    /// The purse of this name.
+    /// The purse with this name.
     pub(super) fn named(name: &str) -> Option<Purse> {
         match name {
             "full" => Some(Purse::Full),

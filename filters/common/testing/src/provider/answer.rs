@@ -9,8 +9,8 @@
 //! - **Tool calls**: when `tool_choice` is `required` or names a function, or a script says so, each choice calls the named
 //!   (or first) function with the arguments [`TOOL_ARGUMENTS`], which count by their words.
 //! - **Choices**: `n` of them; on text completions `n` for each prompt.
-//! - **Log probabilities**: with `logprobs` (true in a chat, a number in a text) every word is a token of [`LOGPROB`], beside one
-//!   likeliest token, the word itself, where some are asked for.
+//! - **Log probabilities**: with `logprobs` (true in a chat, a number in a text) every word is a token of [`LOGPROB`], with one likeliest
+//!   token, the word itself, on request.
 //! - **Streams**: role chunk, one chunk a word, finish chunk, each for every choice in turn; the usage chunk if
 //!   `stream_options.include_usage`; `[DONE]`. A response of one choice with `w` words has `w + 3` events, or `w + 4` with usage.
 
@@ -162,7 +162,7 @@ impl Said {
         }
     }
 
-    /// The whole answer.
+    /// The whole response.
     pub(super) fn body(&self, script: &Script) -> Value {
         let choices: Vec<Value> = (0..self.choices).map(|index| self.choice(index)).collect();
         let object = if self.chat {

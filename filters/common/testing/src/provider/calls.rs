@@ -1,4 +1,4 @@
-//! What came in, and how it ended.
+//! The recorded calls, and how they ended.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -37,7 +37,7 @@ pub struct Call {
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The answer was sent to its end.
+    /// The response was sent to its end.
     Whole,
     /// Aborted by the stand-in, according to its script.
     Cut,

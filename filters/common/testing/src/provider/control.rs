@@ -3,14 +3,14 @@
 //! | Request | Does |
 //! |---|---|
 //! | `POST /_control/script` | adds a [`Script`], which is the body |
-//! | `POST /_control/clear` | forgets all scripts |
-//! | `POST /_control/release` `{"gate": NAME, "count": N}` | lets N (default 1) pass the gate |
+//! | `POST /_control/clear` | removes all scripts |
+//! | `POST /_control/release` `{"gate": NAME, "count": N}` | lets N tasks (default 1) pass the gate |
 //! | `POST /_control/open` `{"gate": NAME}` | opens the gate from now on |
 //! | `POST /_control/reached` `{"gate": NAME, "count": N}` | responds when N (default 1) have reached the gate |
 //! | `POST /_control/reset_connections` `{"count": N}` | resets the next N (default 1) connections |
 //! | `POST /_control/hang_up` | closes idle connections |
 //! | `GET /_control/calls` | `count`, `malformed`, and `calls`: the received requests, oldest first |
-//! | `POST /_control/forget` | forgets the calls |
+//! | `POST /_control/forget` | deletes the recorded calls |
 //!
 //! Responses are JSON: 200 with `{}` or the result, 400 with `{"error": TEXT}`.
 

@@ -27,7 +27,7 @@ pub(super) async fn serve(wire: Wire, shared: Arc<Shared>, connection: usize) {
         hyper::service::service_fn(move |request| respond(request, shared.clone(), connection));
     let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     server.max_concurrent_streams(STREAMS_MAX);
-    // How it ended is in the calls.
+    // The ending is recorded in the calls.
     let _ = server.serve_connection(TokioIo::new(wire), service).await;
 }
 

@@ -59,7 +59,7 @@ pub struct Request {
 /// A custom response handler; `None` leaves the request to the stand-in.
 pub type Custom = Arc<dyn Fn(&Request) -> Option<Plan> + Send + Sync>;
 
-/// How a stand-in is set up.
+/// The settings of a stand-in.
 #[derive(Clone)]
 pub struct Settings {
     /// Its listening address. Default 127.0.0.1, any free port.
@@ -116,7 +116,7 @@ impl Provider {
     ///
     /// # Panics
     ///
-    /// When no port can be had.
+    /// When no port is available.
     pub async fn start() -> Self {
         Self::start_with(Settings::default())
             .await
@@ -178,7 +178,7 @@ impl Provider {
         Ok((provider, server))
     }
 
-    /// Where it listens.
+    /// Its listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -16,12 +16,12 @@ use crate::gate::Gate;
 /// Neither text nor JSON, containing what resembles an event and a head's end.
 const GARBAGE: &[u8] = b"\x00\xff\xfe\x80{data: \x01\x02\xc0\xc1\n\n\r\n\r\n]\x00";
 
-/// One step of an answer.
+/// One step of a response.
 #[derive(Clone)]
 pub enum Step {
     /// Stop here until the gate is released.
     Wait(Gate),
-    /// Stop here for a time.
+    /// Wait for a time.
     Pause(Duration),
     /// An interim head with this status; omitted on HTTP/2.
     Informational(u16),
@@ -31,7 +31,7 @@ pub enum Step {
         status: u16,
         /// Field lines, without the framing fields.
         headers: Vec<(HeaderName, HeaderValue)>,
-        /// How an HTTP/1.1 body is framed.
+        /// The framing of an HTTP/1.1 body.
         framing: Framing,
         /// Length of the body, for [`Framing::Length`].
         length: usize,
@@ -42,7 +42,7 @@ pub enum Step {
     MadePiece(Arc<dyn Fn() -> Bytes + Send + Sync>),
     /// The same piece repeatedly, each after the gate if there is one, until the peer disconnects.
     Endless(Bytes, Option<Gate>),
-    /// Break off.
+    /// Abort.
     Leave(Leave),
 }
 

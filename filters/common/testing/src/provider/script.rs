@@ -43,7 +43,7 @@ pub struct Script {
     /// The framing of an HTTP/1.1 body, where not the default.
     pub framing: Option<Framing>,
 
-    // What is said.
+    // The content.
     /// This body instead of a completion.
     pub failure: Option<Failure>,
     /// Words in the response. Default 16.
@@ -65,7 +65,7 @@ pub struct Script {
     /// Make the first content event at least so many bytes long.
     pub event_bytes: Option<usize>,
 
-    // How a stream is written.
+    // The stream's syntax.
     /// The line ending of an event stream.
     pub line_end: LineEnd,
     /// `data:{` instead of `data: {`.
@@ -84,7 +84,7 @@ pub struct Script {
     pub pace: Option<String>,
     /// Wait this long before each piece but the first. For demonstrations; tests use gates.
     pub delay_piece_ms: u64,
-    /// Break off in the body.
+    /// Abort in the body.
     pub cut: Option<Cut>,
 }
 
@@ -102,7 +102,7 @@ pub struct Hold {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Leave {
-    /// Closed in order (FIN).
+    /// An orderly close (FIN).
     #[default]
     Close,
     /// Reset (RST): what was sent and not yet read may be lost.
@@ -117,7 +117,7 @@ pub struct Cut {
     pub after_events: Option<usize>,
     /// Bytes of body sent before that, framing not counted.
     pub after_bytes: Option<usize>,
-    /// In which way.
+    /// The kind of abort.
     pub by: Leave,
 }
 
@@ -139,9 +139,9 @@ pub enum Framing {
 pub enum Failure {
     /// An HTML page, as from an intermediate proxy.
     Html,
-    /// Bytes that are no text.
+    /// Bytes that are no valid text.
     Garbage,
-    /// A JSON object that breaks off.
+    /// A truncated JSON object.
     InvalidJson,
     /// A JSON object that is no completion.
     OtherJson,
@@ -168,15 +168,15 @@ pub enum UsageReport {
     Unasked,
     /// More than the model's limit: a million million tokens.
     Absurd,
-    /// Below zero.
+    /// Negative counts.
     Negative,
     /// Words instead of numbers.
     Words,
     /// Exactly this much, otherwise as documented.
     Exactly {
-        /// Tokens in.
+        /// Input tokens.
         prompt_tokens: u64,
-        /// Tokens out.
+        /// Output tokens.
         completion_tokens: u64,
     },
     /// This value in place of the counts.
