@@ -1,11 +1,11 @@
 //! The filter chain's driver: which filter is called when, what is sent and what is held back.
 //!
-//! This crate knows filters only as `dyn Filter`, clients only as [`Downstream`] and model providers only as [`Upstream`], so the
-//! same code serves real sockets and the tests of a single filter.
+//! This crate sees filters only as `dyn Filter`, clients only as [`Downstream`] and model providers only as [`Upstream`], so the same code
+//! serves real sockets and the tests of a single filter.
 //!
 //! Order of work for one exchange ([`drive`]):
 //!
-//! 1. `on_request` of each filter in chain order; the body is read just before the first filter that asks for it.
+//! 1. `on_request` of each filter in chain order; the body is read just before the first filter that requires it.
 //! 2. `on_forward` in chain order, then the call upstream.
 //! 3. Each piece of the response passes `on_event` in reverse order. A stream's events are sent at once, joined with what else has arrived;
 //!    before the first of them `before_first_byte` waits for durable work.

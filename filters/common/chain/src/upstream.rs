@@ -109,7 +109,7 @@ pub(crate) fn answer_for(fault: UpstreamFault, message: impl Into<Cow<'static, s
 }
 
 impl UpstreamError {
-    /// An error with the standard words for the client. `message` is used where the provider's own words help (a refusal, an error).
+    /// An error with the standard message for the client. `message` is used where the provider's own words help (a refusal, an error).
     pub fn new(
         fault: UpstreamFault,
         message: impl Into<Cow<'static, str>>,

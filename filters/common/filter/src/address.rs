@@ -65,7 +65,7 @@ impl ClientAddress {
 
 /// A client address reduced to what one subscriber controls: the whole IPv4 address, the first 64 bits of an IPv6 address.
 ///
-/// An IPv4 address written inside IPv6 (`::ffff:a.b.c.d`, RFC 4291 section 2.5.5.2) counts as the IPv4 address.
+/// An IPv4 address embedded in IPv6 (`::ffff:a.b.c.d`, RFC 4291 section 2.5.5.2) counts as the IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AddressPrefix {
     /// An IPv4 address.

@@ -40,12 +40,12 @@ impl Catalog {
         })
     }
 
-    /// The model of this id.
+    /// The model with this id.
     pub fn get(&self, id: &str) -> Option<&Arc<Model>> {
         self.by_id.get(id).map(|&at| &self.models[at])
     }
 
-    /// The model for requests that name none.
+    /// The model for requests without a model name.
     pub fn default_model(&self) -> Option<&Arc<Model>> {
         self.default.map(|at| &self.models[at])
     }

@@ -130,7 +130,7 @@ impl ManualClock {
             .fetch_add(by.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Sets the wall clock alone, as an operator or a time service may.
+    /// Sets the wall clock alone, as an operator or a time service does.
     pub fn jump_to(&self, unix_micros: u64) {
         self.manual
             .unix_micros

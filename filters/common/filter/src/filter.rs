@@ -1,4 +1,4 @@
-//! The `Filter` trait and what its phases return.
+//! The `Filter` trait and the results of its phases.
 
 use std::error::Error;
 use std::future::Future;
@@ -95,7 +95,7 @@ impl Outcome {
 pub enum Step<'a, T> {
     /// Decided without waiting.
     Now(Result<T, FilterError>),
-    /// Waits for something.
+    /// Waits.
     Later(Pin<Box<dyn Future<Output = Result<T, FilterError>> + Send + 'a>>),
 }
 

@@ -39,7 +39,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<At<T>, D::Error> {
         let spanned = Spanned::<T>::deserialize(deserializer)?;
         let span = spanned.span();
-        // Values from the environment carry an empty span.
+        // Values from the environment have an empty span.
         let span = (!span.is_empty()).then_some(span);
         Ok(At {
             value: spanned.into_inner(),

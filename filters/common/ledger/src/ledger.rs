@@ -170,8 +170,8 @@ impl Ledger {
         self.book(EntryKind::TopUp, credit).await
     }
 
-    /// The same, with a part that becomes durable in the same commit or not at all: the purchase that it belongs to. When the reference
-    /// has been booked before, the part is written all the same.
+    /// The same, with a part that becomes durable in the same commit or not at all: the purchase that it belongs to. If the reference was
+    /// booked before, the part is written all the same.
     pub async fn top_up_with(&self, credit: Credit, beside: Part) -> Result<Credited, CreditError> {
         self.book_with(EntryKind::TopUp, credit, vec![beside]).await
     }

@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-/// Why a text is not an amount.
+/// Why a text is no valid amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecimalError {
     /// Contains something other than digits and one point.
     #[error("`{text}` is not a decimal number; write it like `12` or `0.25`")]
     Malformed {
-        /// The text as given.
+        /// The given text.
         text: String,
     },
     /// More decimal places than the unit has.
     #[error("`{text}` has more than {places} decimal places; round it")]
     TooPrecise {
-        /// The text as given.
+        /// The given text.
         text: String,
         /// The decimal places of the unit.
         places: u32,
@@ -23,7 +23,7 @@ pub enum DecimalError {
     /// Out of range of a signed 64-bit integer of the smallest unit.
     #[error("`{text}` is too large")]
     TooLarge {
-        /// The text as given.
+        /// The given text.
         text: String,
     },
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-/// Why a text is not an id.
+/// Why a text is no valid id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not an id; it looks like `{prefix}` and 32 hex digits")]
 pub struct IdError {

@@ -1,4 +1,4 @@
-//! Money as integers, and the ids it is booked under.
+//! Integer money amounts, and the ids they are booked under.
 //!
 //! One credit is 1,000,000 micro-credits. Nothing here is a floating point number, and all rounding is explicit: a price is micro-credits
 //! per million tokens, a quote rounds up, a charge rounds down (so an account never pays more than its usage costs).

@@ -59,7 +59,7 @@ impl fmt::Display for Usd {
 impl FromStr for Usd {
     type Err = DecimalError;
 
-    /// Reads a decimal number of dollars: `-?[0-9]+(\.[0-9]{1,2})?`; zeros beyond the second place do no harm.
+    /// Reads a decimal number of dollars: `-?[0-9]+(\.[0-9]{1,2})?`; trailing zeros beyond the second place are accepted.
     fn from_str(text: &str) -> Result<Usd, DecimalError> {
         decimal::read(text, DECIMALS).map(Usd)
     }

@@ -173,7 +173,7 @@ pub enum LedgerPart {
         operation: OperationId,
         /// The account.
         account: AccountId,
-        /// How much.
+        /// The amount.
         amount: Micros,
         /// The price version fixed for the operation.
         price_version: Option<i64>,
@@ -229,7 +229,7 @@ pub enum LedgerPart {
         /// Unix microseconds.
         at: i64,
     },
-    /// Moves credit in or out under a reference, once.
+    /// Moves credit in or out, idempotent by reference.
     Credit {
         /// The operation.
         operation: OperationId,
@@ -327,7 +327,7 @@ impl LedgerPart {
         matches!(self, LedgerPart::Credit { .. })
     }
 
-    /// When it happened, in Unix microseconds.
+    /// Its time in Unix microseconds.
     pub fn at(&self) -> i64 {
         match self {
             LedgerPart::Hold { at, .. }

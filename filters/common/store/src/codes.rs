@@ -94,7 +94,7 @@ codes! {
 }
 
 codes! {
-    /// What an entry of the ledger does.
+    /// The kind of a ledger entry.
     EntryKind {
         /// Reserves credit for one operation.
         Hold = 1,
@@ -106,9 +106,9 @@ codes! {
         Charge = 4,
         /// Credit bought with outside money.
         TopUp = 5,
-        /// Credit given by the operator.
+        /// Credit granted by the operator.
         Grant = 6,
-        /// Revenue given back as credit.
+        /// Revenue refunded as credit.
         Refund = 7,
         /// Credit that expired.
         Expiry = 8,
@@ -196,7 +196,7 @@ codes! {
     Route {
         /// A transfer signed by the buyer, submitted to the chain by a facilitator.
         X402 = 1,
-        /// PayPal, which charges again each month.
+        /// PayPal, with a monthly charge.
         PayPal = 2,
     }
 }
@@ -206,7 +206,7 @@ codes! {
     SubscriptionStatus {
         /// Paid.
         Active = 1,
-        /// The next period could not be charged for.
+        /// The charge for the next period failed.
         PastDue = 2,
         /// Cancelled by its owner, or the payment was returned.
         Canceled = 3,
@@ -230,7 +230,7 @@ codes! {
     CheckoutState {
         /// It contains no purchasable item yet.
         Incomplete = 0,
-        /// Its owner has to agree.
+        /// Waits for its owner's approval.
         Waiting = 1,
         /// Its owner returned from the payment provider, which could not be queried yet.
         Ready = 2,

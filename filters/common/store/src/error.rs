@@ -14,7 +14,7 @@ use crate::rows::CredentialId;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has the file.
+    /// Another process has locked the file.
     #[error("`{path}` is in use by {holder}; stop that gateway first, or give this one another file", path = path.display())]
     InUse {
         /// The database file.
@@ -46,7 +46,7 @@ pub enum OpenError {
     Damaged {
         /// The database file.
         path: PathBuf,
-        /// What is wrong with it, as a predicate: `is not a database`.
+        /// The problem, as a predicate: `is not a database`.
         problem: String,
     },
     /// The file was written by a later version.
@@ -54,9 +54,9 @@ pub enum OpenError {
     Newer {
         /// The database file.
         path: PathBuf,
-        /// The number in the file.
+        /// The schema version of the file.
         found: i64,
-        /// The number of this version.
+        /// The schema version of this release.
         known: i64,
     },
     /// Written by an earlier release and not yet opened for writing by this one.
@@ -123,7 +123,7 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The engine could not read.
+    /// The engine failed to read.
     #[error("could not read {what} from the store")]
     Engine {
         /// The object of the read.
@@ -137,7 +137,7 @@ pub enum ReadError {
     Damaged {
         /// The object of the read.
         what: &'static str,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A stored value that no version up to this one writes.
@@ -145,7 +145,7 @@ pub enum ReadError {
         "{what} in the store has the value `{value}`, which this version does not know; run the version that wrote it"
     )]
     Unknown {
-        /// Which column.
+        /// The column.
         what: &'static str,
         /// The stored value.
         value: String,
@@ -167,7 +167,7 @@ pub enum SubmitError {
     Stopped(#[source] Failure),
 }
 
-/// Why a unit that was queued is not durable.
+/// Why a queued unit is not durable.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {

@@ -41,7 +41,7 @@ impl Histogram {
 /// Metrics of the writer.
 #[derive(Debug, Default)]
 pub struct Gauges {
-    /// Units waiting in the queue now.
+    /// Units currently in the queue.
     pub queue_depth: AtomicU64,
     /// Units refused because the queue was full (load shedding).
     pub overloads: AtomicU64,

@@ -19,7 +19,7 @@ use crate::rows::{CredentialId, UsageFlags, UsageRecord};
 
 const VERSION: u8 = 1;
 
-/// Words that a new one is compared with.
+/// Maximum number of recent words compared with a new one.
 const WORDS_COMPARED: usize = 32;
 
 const OPERATION: usize = 1;

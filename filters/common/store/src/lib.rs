@@ -1,4 +1,4 @@
-//! The only door to durable data.
+//! The store: the only access to durable data.
 //!
 //! Everything that changes is a [`UnitOfWork`]: one or more [`Part`]s that become durable together or not at all. Units go through a
 //! bounded queue to one writer, which commits all waiting units in one transaction (group commit) and only then notifies the waiting

@@ -7,28 +7,28 @@ use tollgate_money::{AccountId, MandateId, Usd};
 use crate::codes::MandateState;
 use crate::error::ReadError;
 
-/// A mandate as it is stored.
+/// A stored mandate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MandateRow {
     /// The mandate's id, used at the provider and shown to buyers.
     pub id: MandateId,
     /// The account whose plan it pays.
     pub account: AccountId,
-    /// How far it has come.
+    /// State of the mandate.
     pub state: MandateState,
     /// Row version from 0, for optimistic locking: a change names the version it is based on.
     pub version: i64,
     /// The provider's plan.
     pub plan_id: Arc<str>,
-    /// What is charged each month.
+    /// The monthly price.
     pub price: Usd,
     /// The idempotency key for creating the subscription at the provider; stored before the request is sent.
     pub create_key: Arc<str>,
     /// The provider's subscription; `None` until it is known.
     pub provider_ref: Option<Arc<str>>,
-    /// Where the buyer agrees to it.
+    /// The URL of the provider's approval page.
     pub approve_url: Option<Arc<str>>,
-    /// Where the buyer comes back to.
+    /// The URL the buyer returns to.
     pub return_url: Arc<str>,
     /// The URL the buyer returns to after declining.
     pub cancel_url: Arc<str>,
@@ -38,9 +38,9 @@ pub struct MandateRow {
     pub activated_at: Option<i64>,
     /// The last charge that bought a period.
     pub payment: Option<Arc<str>>,
-    /// Unix microseconds at which the provider took it.
+    /// Unix microseconds at which the provider charged it.
     pub paid_at: Option<i64>,
-    /// Unix microseconds of the end of what was paid for.
+    /// Unix microseconds of the end of the paid period.
     pub paid_until: Option<i64>,
     /// The time of a payment that the provider reported and did not list yet, for which a day was granted.
     pub advanced_for: Option<i64>,

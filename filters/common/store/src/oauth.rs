@@ -12,7 +12,7 @@ use crate::rows::{CredentialId, GrantId};
 pub struct ClientRow {
     /// Its client id: issued here, or the URL of its metadata document.
     pub id: Arc<str>,
-    /// The name it gives itself.
+    /// Its self-declared name.
     pub name: Option<Arc<str>>,
     /// Its redirect URIs. None contains a line break.
     pub redirect_uris: Vec<Arc<str>>,
@@ -33,7 +33,7 @@ pub struct PendingRow {
     pub id: [u8; 16],
     /// The client.
     pub client: Arc<str>,
-    /// The name it gives itself.
+    /// The client's self-declared name.
     pub client_name: Option<Arc<str>>,
     /// Whether it registered for refresh tokens.
     pub refresh: bool,
@@ -41,7 +41,7 @@ pub struct PendingRow {
     pub document: bool,
     /// The redirect URI, as in the request.
     pub redirect_uri: Arc<str>,
-    /// Given back to the client unchanged.
+    /// The `state` parameter, returned to the client unchanged.
     pub state: Option<Arc<str>>,
     /// `BASE64URL(SHA256(verifier))` (RFC 7636 section 4.2).
     pub challenge: Arc<str>,
@@ -49,7 +49,7 @@ pub struct PendingRow {
     pub resource: u32,
     /// The resource as the client wrote it.
     pub asked: Option<Arc<str>>,
-    /// Bit set of the scopes asked for.
+    /// Bit set of the requested scopes.
     pub scopes: u32,
     /// Digest of the session that may decide; `None` until a session has opened it.
     pub session: Option<[u8; 32]>,
@@ -65,21 +65,21 @@ pub struct PendingRow {
 pub struct GrantRow {
     /// The id.
     pub id: GrantId,
-    /// Who allowed it, and pays.
+    /// The account that granted it, and pays.
     pub account: AccountId,
     /// The client.
     pub client: Arc<str>,
-    /// The name it gave itself then.
+    /// The client's self-declared name at that time.
     pub client_name: Option<Arc<str>>,
-    /// Whether refresh tokens come from it.
+    /// Whether refresh tokens are issued from it.
     pub refresh: bool,
-    /// Where the answer went.
+    /// The redirect URI used.
     pub redirect_uri: Arc<str>,
     /// Bit set with the one resource.
     pub resource: u32,
     /// The resource as the client wrote it.
     pub asked: Option<Arc<str>>,
-    /// Bit set of the scopes allowed.
+    /// Bit set of the granted scopes.
     pub scopes: u32,
     /// Unix microseconds.
     pub created_at: i64,
@@ -87,14 +87,14 @@ pub struct GrantRow {
     pub used_at: i64,
     /// Unix microseconds at which everything in it has expired.
     pub ends_at: i64,
-    /// Unix microseconds; `None` while it holds.
+    /// Unix microseconds; `None` while it is valid.
     pub revoked_at: Option<i64>,
 }
 
 /// An authorization code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeRow {
-    /// What it stands for.
+    /// The grant it belongs to.
     pub grant: GrantRow,
     /// The PKCE code challenge.
     pub challenge: Arc<str>,
@@ -109,7 +109,7 @@ pub struct CodeRow {
 /// A refresh token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefreshRow {
-    /// What it stands for.
+    /// The grant it belongs to.
     pub grant: GrantRow,
     /// Unix microseconds.
     pub expires_at: i64,
@@ -247,7 +247,7 @@ pub enum OAuthPart {
         used_before: i64,
         /// Grants and tokens that ended before this, in Unix microseconds.
         ended_before: i64,
-        /// The most rows of one kind.
+        /// Maximum number of rows of one kind.
         limit: u32,
     },
 }
@@ -256,7 +256,7 @@ pub enum OAuthPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OAuthRefusal {
-    /// There is no such client.
+    /// The client does not exist.
     #[error("the client is gone")]
     NoClient,
     /// The request was decided or has expired.
@@ -282,7 +282,7 @@ pub enum OAuthRefusal {
     GrantRevoked,
 }
 
-/// Reads of this part of the data.
+/// Reads of OAuth data.
 pub trait OAuthRead {
     /// One client.
     fn oauth_client(&self, id: &str) -> Result<Option<ClientRow>, ReadError>;
@@ -296,7 +296,7 @@ pub trait OAuthRead {
     /// The refresh token with this digest, also spent and expired ones.
     fn oauth_refresh(&self, hash: &[u8; 32]) -> Result<Option<RefreshRow>, ReadError>;
 
-    /// One grant, revoked and ended ones too.
+    /// One grant, also a revoked or expired one.
     fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError>;
 
     /// The grants of an account that are valid at `now` (Unix microseconds), oldest first.

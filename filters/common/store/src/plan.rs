@@ -14,7 +14,7 @@ pub struct SubscriptionRow {
     pub id: SubscriptionId,
     /// The account.
     pub account: AccountId,
-    /// How it is paid.
+    /// The payment route.
     pub route: Route,
     /// The route's reference: a transaction, or the provider's own subscription.
     pub reference: Arc<str>,
@@ -61,28 +61,28 @@ pub fn plan_reference(route: Route, provider_ref: &str) -> Arc<str> {
     Arc::from(format!("plan/{}/{provider_ref}", route.word()))
 }
 
-/// A payment as it is stored.
+/// A stored payment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaymentRow {
     /// Its id.
     pub id: PaymentId,
     /// The account.
     pub account: AccountId,
-    /// The subscription it was for.
+    /// The subscription it paid for.
     pub subscription: SubscriptionId,
-    /// How it was paid.
+    /// The payment route.
     pub route: Route,
     /// The route's reference. Unique: this makes a payment count once.
     pub provider_ref: Arc<str>,
-    /// How much.
+    /// The amount.
     pub amount: Usd,
-    /// The credits that it gave.
+    /// The credits it granted.
     pub credits: Micros,
     /// Unix microseconds: start of the period it paid for.
     pub period_start: i64,
     /// Unix microseconds, exclusive.
     pub period_end: i64,
-    /// Whether it is still ours.
+    /// Whether it was kept or returned.
     pub status: PaymentStatus,
     /// The receipt given to the buyer, in the format of the route.
     pub receipt: Option<Arc<str>>,
@@ -107,9 +107,9 @@ pub enum PlanPart {
     Pay(PaymentRow),
     /// Marks a payment as returned: [`crate::Refusal::PaymentKnown`] when it was already, or is not stored.
     Return {
-        /// How it was paid.
+        /// The payment route.
         route: Route,
-        /// What the route calls it.
+        /// The route's reference.
         provider_ref: Arc<str>,
         /// Unix microseconds.
         at: i64,
@@ -118,7 +118,7 @@ pub enum PlanPart {
 
 /// Reads of committed subscriptions and payments. Blocks like [`crate::Read`].
 pub trait ReadPlans {
-    /// What an account has, ended or not.
+    /// The subscription of an account, ended or not.
     fn subscription(&self, account: AccountId) -> Result<Option<SubscriptionRow>, ReadError>;
 
     /// One payment.

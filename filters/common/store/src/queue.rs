@@ -82,7 +82,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether a beginning would be taken now.
+    /// Whether a unit of [`Admission::Begins`] would be accepted now.
     ///
     /// Called for every request. It is answered from a value published under the lock, without taking the lock, which the writer and all
     /// workers contend for; only a refusal is verified under the lock.

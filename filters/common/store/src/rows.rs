@@ -1,4 +1,4 @@
-//! What is stored, as plain values.
+//! Stored rows, as plain values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub struct NewAccount {
     pub created_at: i64,
 }
 
-/// An account as it is stored.
+/// A stored account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountRow {
     /// The id; its text form is the public id.
@@ -84,9 +84,9 @@ pub struct AccountRow {
     pub class: Arc<str>,
     /// Its completion cache scope.
     pub cache_scope: CacheScope,
-    /// Free to spend.
+    /// The available balance.
     pub available: Micros,
-    /// Promised to open holds.
+    /// The held balance.
     pub held: Micros,
     /// How far below zero `available` may go.
     pub credit_limit: Micros,
@@ -108,20 +108,20 @@ impl AccountRow {
     }
 }
 
-/// A credential to be stored: digest and permissions, never the secret.
+/// A new credential: digest and permissions, never the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCredential {
     /// The public id.
     pub id: CredentialId,
     /// SHA-256 of the secret.
     pub hash: [u8; 32],
-    /// What it is.
+    /// Its kind.
     pub kind: CredentialKind,
-    /// Who pays.
+    /// The paying account.
     pub account: AccountId,
     /// The OAuth client it was issued to.
     pub client_id: Option<Arc<str>>,
-    /// The OAuth grant it came from.
+    /// The OAuth grant it was issued from.
     pub grant_id: Option<[u8; 16]>,
     /// Bit set of the permitted resources.
     pub resource: u32,
@@ -141,19 +141,19 @@ pub struct NewCredential {
     pub expires_at: Option<i64>,
 }
 
-/// The most that a credential may spend.
+/// The spending cap of a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpendingCap {
     /// The amount; not negative.
     pub max: Micros,
-    /// Over which time.
+    /// Its period.
     pub period: CapPeriod,
 }
 
-/// A credential as it is stored.
+/// A stored credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialRow {
-    /// What was stored when it was made.
+    /// The row as created.
     pub made: NewCredential,
     /// Unix microseconds; `None` while it is valid.
     pub revoked_at: Option<i64>,
@@ -161,14 +161,14 @@ pub struct CredentialRow {
     pub used_at: Option<i64>,
 }
 
-/// A login to be stored.
+/// A new login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewLogin {
     /// The id.
     pub id: LoginId,
     /// The account it signs in to.
     pub account: AccountId,
-    /// What kind of address.
+    /// The kind of address.
     pub kind: LoginKind,
     /// The address in its canonical form; one login per kind and address.
     pub address: Arc<str>,
@@ -178,17 +178,17 @@ pub struct NewLogin {
     pub created_at: i64,
 }
 
-/// A login as it is stored.
+/// A stored login.
 pub type LoginRow = NewLogin;
 
-/// A hold that nothing has resolved yet.
+/// An open hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHold {
     /// The operation it was placed for.
     pub operation: OperationId,
     /// The account.
     pub account: AccountId,
-    /// How much.
+    /// The amount.
     pub amount: Micros,
     /// The node that placed it.
     pub node: i64,
@@ -205,7 +205,7 @@ pub struct OpenHold {
 pub struct UsageFlags(u32);
 
 impl UsageFlags {
-    /// Nothing particular.
+    /// No flags.
     pub const NONE: UsageFlags = UsageFlags(0);
     /// The upstream reported no usage; the tokens were counted here.
     pub const ESTIMATED: UsageFlags = UsageFlags(1);
@@ -251,19 +251,19 @@ impl std::ops::BitOrAssign for UsageFlags {
 /// Usage of one operation: everything but its cost, which the ledger adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageRecord {
-    /// The credential that was presented.
+    /// The credential used.
     pub credential: Option<CredentialId>,
     /// Where.
     pub endpoint: Endpoint,
-    /// The model as the service names it.
+    /// The service's id of the model.
     pub model: Arc<str>,
     /// The provider that answered; `None` for a cache hit.
     pub upstream: Option<Arc<str>>,
-    /// Tokens read by the model.
+    /// Input tokens.
     pub prompt_tokens: u64,
-    /// Tokens written by the model.
+    /// Output tokens.
     pub completion_tokens: u64,
-    /// What is particular about it.
+    /// Its flags.
     pub flags: UsageFlags,
     /// The status of the response to the downstream.
     pub http_status: u16,
@@ -273,16 +273,16 @@ pub struct UsageRecord {
     pub total_us: Option<u64>,
 }
 
-/// A usage record as it is stored.
+/// A stored usage record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageRow {
     /// The operation.
     pub operation: OperationId,
-    /// Who paid.
+    /// The paying account.
     pub account: AccountId,
-    /// What was used.
+    /// The usage.
     pub usage: UsageRecord,
-    /// What was taken for it.
+    /// The amount charged.
     pub cost: Micros,
     /// The cost beyond that, lost to the operator.
     pub written_off: Micros,
@@ -295,17 +295,17 @@ pub struct UsageRow {
 pub struct UsageTotal {
     /// Unix microseconds of the start of the day, UTC.
     pub day_at: i64,
-    /// The model as the service names it.
+    /// The service's id of the model.
     pub model: Arc<str>,
-    /// How many operations.
+    /// Number of operations.
     pub requests: u64,
-    /// Tokens read.
+    /// Input tokens.
     pub prompt_tokens: u64,
-    /// Tokens written.
+    /// Output tokens.
     pub completion_tokens: u64,
-    /// What was taken.
+    /// The amount charged.
     pub cost: Micros,
-    /// What was lost to the operator.
+    /// The amount written off.
     pub written_off: Micros,
 }
 
@@ -323,7 +323,7 @@ pub struct LedgerLine {
 pub struct PriceRow {
     /// The version.
     pub version: i64,
-    /// The model as the service names it.
+    /// The service's id of the model.
     pub model: Arc<str>,
     /// The amounts.
     pub price: Price,

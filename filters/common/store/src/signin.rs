@@ -65,7 +65,7 @@ pub enum SigninPart {
     TryCode {
         /// The code.
         id: LoginCodeId,
-        /// The tries that a code has.
+        /// Maximum number of attempts for a code.
         tries_max: i64,
         /// Unix microseconds.
         at: i64,
@@ -77,7 +77,7 @@ pub enum SigninPart {
     },
     /// Counts a failure.
     CountFailure {
-        /// What it is counted by.
+        /// The key it is counted by.
         key: [u8; 32],
         /// When it is forgotten, and its effect until then.
         rule: FailureRule,
@@ -91,7 +91,7 @@ pub enum SigninPart {
     },
     /// Queues a message.
     QueueMessage(NewMessage),
-    /// A message has left, or never will.
+    /// A message was delivered, or never will be.
     DropMessage {
         /// Which.
         id: MessageId,
@@ -103,16 +103,16 @@ pub enum SigninPart {
         /// Unix microseconds.
         next_at: i64,
     },
-    /// Promises credits to a new account.
+    /// Promises signup credits to a new account.
     OweGrant {
         /// The account.
         account: AccountId,
-        /// How much.
+        /// The amount.
         amount: Micros,
         /// Unix microseconds.
         at: i64,
     },
-    /// The promise was kept.
+    /// The promised credits were booked.
     GrantBooked {
         /// The account.
         account: AccountId,
@@ -125,7 +125,7 @@ pub enum SigninPart {
         idle_before: i64,
         /// Messages sent before then count against no limit.
         sent_before: i64,
-        /// At most so many of each.
+        /// Maximum number of rows of each kind.
         limit: i64,
     },
 }
@@ -150,19 +150,19 @@ impl fmt::Display for MessageId {
 pub struct NewSession {
     /// SHA-256 of its value.
     pub hash: [u8; 32],
-    /// Who is signed in.
+    /// The account that is signed in.
     pub account: AccountId,
-    /// The address they signed in with.
+    /// The address used for sign-in.
     pub login: LoginId,
-    /// When the person signed in.
+    /// Time of sign-in.
     pub started_at: i64,
-    /// When they last typed a code.
+    /// Time of the last verified code.
     pub confirmed_at: i64,
     /// Now.
     pub seen_at: i64,
-    /// When it ends whatever happens.
+    /// Absolute expiry.
     pub expires_at: i64,
-    /// A form that is kept with it.
+    /// The stored form.
     pub draft: Option<Draft>,
 }
 
@@ -178,25 +178,25 @@ pub struct Draft {
 /// A stored session, with data of its owner. All times are Unix microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
-    /// Who is signed in.
+    /// The account that is signed in.
     pub account: AccountId,
-    /// Whether they may be.
+    /// Its status.
     pub status: AccountStatus,
-    /// The login they used.
+    /// The login used.
     pub login: LoginId,
     /// Its kind.
     pub kind: LoginKind,
     /// Its address.
     pub address: Arc<str>,
-    /// When the person signed in.
+    /// Time of sign-in.
     pub started_at: i64,
-    /// When they last typed a code.
+    /// Time of the last verified code.
     pub confirmed_at: i64,
     /// When its use was last recorded.
     pub seen_at: i64,
-    /// When it ends whatever happens.
+    /// Absolute expiry.
     pub expires_at: i64,
-    /// A form that is kept with it.
+    /// The stored form.
     pub draft: Option<Draft>,
 }
 
@@ -207,7 +207,7 @@ pub struct NewLoginCode {
     pub id: LoginCodeId,
     /// SHA-256 of the browser's session value: no other browser can use it.
     pub session_hash: [u8; 32],
-    /// What it is for.
+    /// Its purpose.
     pub purpose: CodePurpose,
     /// The kind of address it was sent to.
     pub kind: LoginKind,
@@ -219,16 +219,16 @@ pub struct NewLoginCode {
     pub code_hash: [u8; 32],
     /// Now.
     pub created_at: i64,
-    /// When it ends.
+    /// Its expiry.
     pub expires_at: i64,
 }
 
-/// A one-time code as it is stored.
+/// A stored one-time code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginCodeRow {
-    /// What was stored.
+    /// The row as stored.
     pub code: NewLoginCode,
-    /// Tries so far.
+    /// Attempts so far.
     pub attempts: i64,
 }
 
@@ -246,11 +246,11 @@ pub struct SendLimit {
 pub struct FailureRule {
     /// The failure count restarts after this time.
     pub window: i64,
-    /// So many have no consequence.
+    /// Number of failures without a consequence.
     pub free: i64,
     /// Lockout after the first failure above them; each further one doubles it.
     pub delay: i64,
-    /// But never for longer.
+    /// Maximum lockout.
     pub delay_max: i64,
 }
 
@@ -259,13 +259,13 @@ pub struct FailureRule {
 pub struct NewMessage {
     /// Its id.
     pub id: MessageId,
-    /// How it leaves.
+    /// The delivery channel.
     pub kind: LoginKind,
     /// The recipient. Empty for a message that is not sent, which is stored like all others so that storing takes the same time.
     pub recipient: Arc<str>,
-    /// What it is about.
+    /// Its subject.
     pub purpose: CodePurpose,
-    /// What it says, sealed.
+    /// Its content, sealed.
     pub sealed: Vec<u8>,
     /// Unix microseconds.
     pub created_at: i64,
@@ -273,12 +273,12 @@ pub struct NewMessage {
     pub expires_at: i64,
 }
 
-/// A message as it is stored.
+/// A stored message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageRow {
-    /// What was queued.
+    /// The message as queued.
     pub message: NewMessage,
-    /// Tries so far.
+    /// Attempts so far.
     pub tries: i64,
 }
 

@@ -1,4 +1,4 @@
-//! What happened on an account, day by day.
+//! Account statements, day by day.
 
 use tollgate_money::{AccountId, Micros};
 
@@ -13,18 +13,18 @@ pub struct DaySpending {
     pub day_at: i64,
     /// The credential; `None` for use without one.
     pub credential: Option<CredentialId>,
-    /// How many operations cost something.
+    /// Number of operations with a cost.
     pub requests: u64,
-    /// What was taken.
+    /// The amount charged.
     pub cost: Micros,
 }
 
 /// Some days of an account, all read at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Free to spend now.
+    /// The available balance now.
     pub available: Micros,
-    /// Promised to open holds now.
+    /// The held balance now.
     pub held: Micros,
     /// Change of `available + held` since the end of these days.
     pub changed_since: Micros,

@@ -47,7 +47,7 @@ pub trait Read:
     /// Visits every version of every price.
     fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError>;
 
-    /// Hands over every open hold.
+    /// Visits every open hold.
     fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError>;
 
     /// One account.
@@ -149,12 +149,12 @@ pub trait Snapshot {
     fn misposted(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError>;
 }
 
-/// One commit of the books.
+/// One commit of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchRows {
     /// The seal.
     pub seal: Seal,
-    /// What it is over: the parts, packed.
+    /// The sealed content: the packed parts.
     pub body: Vec<u8>,
 }
 
@@ -178,7 +178,7 @@ pub trait Store: Read {
     /// Queues a unit of work and returns at once. `done` is called when the unit is durable, refused, or lost with the store; it
     /// is not called when this method returns an error.
     ///
-    /// Units become durable in the order they were queued in: none is without all those before it.
+    /// Units become durable in queue order: none is without all those before it.
     fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError>;
 
     /// Whether a unit that starts something would be accepted now.
@@ -194,10 +194,10 @@ pub trait Store: Read {
     /// The number of this run of the node; holds of a smaller one are orphans.
     fn epoch(&self) -> i64;
 
-    /// 32 random bytes made when the store was.
+    /// 32 random bytes generated when the store was created.
     fn root_secret(&self) -> RootSecret;
 
-    /// What the writer does.
+    /// The metrics of the writer.
     fn gauges(&self) -> &Gauges;
 
     /// Why the store has stopped, if it has.

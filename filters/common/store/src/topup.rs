@@ -7,18 +7,18 @@ use tollgate_money::{AccountId, Micros, TopUpId, Usd};
 use crate::codes::TopUpState;
 use crate::error::ReadError;
 
-/// A purchase of credits as it is stored.
+/// A stored credit purchase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopUpRow {
-    /// The purchase.
+    /// The id of the purchase.
     pub id: TopUpId,
-    /// Who gets the credits.
+    /// The account that receives the credits.
     pub account: AccountId,
-    /// How far it has come.
+    /// State of the purchase.
     pub state: TopUpState,
     /// Row version from 0, for optimistic locking: a change names the version it is based on.
     pub version: i64,
-    /// What is paid.
+    /// The price.
     pub price: Usd,
     /// The credits booked for it: fixed when the purchase starts.
     pub credits: Micros,
@@ -26,7 +26,7 @@ pub struct TopUpRow {
     pub create_key: Arc<str>,
     /// The provider's order; `None` until it is known.
     pub order: Option<Arc<str>>,
-    /// Where the buyer agrees to it.
+    /// The URL of the provider's approval page.
     pub approve_url: Option<Arc<str>>,
     /// The idempotency key for the capture at the provider; stored before the request is sent.
     pub capture_key: Option<Arc<str>>,
@@ -34,7 +34,7 @@ pub struct TopUpRow {
     pub capture: Option<Arc<str>>,
     /// Number of declined captures.
     pub declines: u32,
-    /// What has gone back to the buyer since.
+    /// The amount returned to the buyer so far.
     pub returned: Usd,
     /// Credits already taken back for it.
     pub taken_back: Micros,
@@ -70,7 +70,7 @@ pub enum TopUpPart {
     Notice {
         /// The provider's id of the event.
         id: Arc<str>,
-        /// What kind of event.
+        /// The event type.
         kind: Arc<str>,
         /// Unix microseconds.
         at: i64,
@@ -79,7 +79,7 @@ pub enum TopUpPart {
     ForgetNotices {
         /// Unix microseconds.
         before: i64,
-        /// The most that go at once.
+        /// Maximum number of rows deleted at once.
         limit: u32,
     },
 }

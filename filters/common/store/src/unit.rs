@@ -22,9 +22,9 @@ use crate::x402::AuthorizationPart;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
-    /// Makes an account with nothing in it.
+    /// Creates an account with a zero balance.
     CreateAccount(Box<NewAccount>),
-    /// Changes what an account may do.
+    /// Changes an account's settings.
     ChangeAccount(Box<AccountChange>),
     /// Stores a credential.
     InsertCredential(Box<NewCredential>),
@@ -43,7 +43,7 @@ pub enum Part {
     Idempotency(Box<IdempotencyPart>),
     /// Changes clients, grants, codes or refresh tokens.
     OAuth(Box<OAuthPart>),
-    /// Changes what is known about checkouts.
+    /// Changes a checkout.
     Checkout(Box<CheckoutPart>),
     /// Changes subscriptions or payments.
     Plan(Box<PlanPart>),
@@ -51,11 +51,11 @@ pub enum Part {
     Authorization(Box<AuthorizationPart>),
     /// Changes a credit purchase.
     TopUp(Box<TopUpPart>),
-    /// Changes what is known about mandates.
+    /// Changes a mandate.
     Mandate(Box<MandatePart>),
     /// Changes sessions, one-time codes, their counters or messages.
     Signin(Box<SigninPart>),
-    /// Makes entries of the ledger.
+    /// Writes ledger entries.
     Ledger(LedgerPart),
 }
 
@@ -101,8 +101,7 @@ impl UnitOfWork {
         }
     }
 
-    /// A unit of several parts, applied in their order. An empty unit is committed with the units before it, which makes it a
-    /// barrier.
+    /// A unit of several parts, applied in order. An empty unit is committed with the units before it, which makes it a barrier.
     pub fn of_all(parts: impl IntoIterator<Item = Part>, admission: Admission) -> UnitOfWork {
         UnitOfWork {
             parts: parts.into_iter().collect(),
@@ -119,7 +118,7 @@ impl UnitOfWork {
 /// The effect of a part when its unit was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It was written.
+    /// The part was written.
     Applied,
     /// The same reference was booked before with the same kind and amount; nothing was written.
     Repeated {

@@ -13,21 +13,21 @@ use crate::rows::CredentialId;
 pub struct UsageDay {
     /// Unix microseconds of the start of the day, UTC.
     pub day_at: i64,
-    /// The model as the service names it.
+    /// The service's id of the model.
     pub model: Arc<str>,
-    /// The credential that was presented.
+    /// The credential used.
     pub credential: Option<CredentialId>,
-    /// How many operations.
+    /// Number of operations.
     pub requests: u64,
-    /// How many of them were answered from the completion cache.
+    /// Number of them served from the completion cache.
     pub cache_hits: u64,
-    /// How many of them were cut short.
+    /// Number of them that were cut short.
     pub incomplete: u64,
-    /// Tokens read.
+    /// Input tokens.
     pub prompt_tokens: u64,
-    /// Tokens written.
+    /// Output tokens.
     pub completion_tokens: u64,
-    /// What was taken.
+    /// The amount charged.
     pub cost: Micros,
     /// The cost of cached responses beyond the amount charged for them, at the price in force when they were served.
     pub saved: Micros,
@@ -38,7 +38,7 @@ pub struct UsageDay {
 pub struct RequestsWanted {
     /// The account.
     pub account: AccountId,
-    /// Unix microseconds; none before it.
+    /// Unix microseconds, inclusive.
     pub from: i64,
     /// Unix microseconds, exclusive.
     pub to: i64,
@@ -46,16 +46,16 @@ pub struct RequestsWanted {
     pub model: Option<Arc<str>>,
     /// Only those with this credential.
     pub credential: Option<CredentialId>,
-    /// Where in the period.
+    /// The position in the period.
     pub place: Place,
-    /// How many at most.
+    /// Maximum number of requests.
     pub limit: usize,
 }
 
 /// Where a page of requests starts or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// With the newest of the period.
+    /// Starting with the newest of the period.
     Newest,
     /// Starting with the first that is older than this one.
     OlderThan(RequestMark),
@@ -68,6 +68,6 @@ pub enum Place {
 pub struct RequestMark {
     /// Unix microseconds.
     pub at: i64,
-    /// Which of that instant.
+    /// The request at that instant.
     pub operation: OperationId,
 }

@@ -14,20 +14,20 @@ pub struct AuthorizationKey {
     pub network: Arc<str>,
     /// The token.
     pub asset: [u8; 20],
-    /// Who pays.
+    /// The paying wallet.
     pub payer: [u8; 20],
-    /// The number.
+    /// The nonce.
     pub nonce: [u8; 32],
 }
 
-/// A signed transfer as it is stored.
+/// A stored signed transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizationRow {
     /// Which.
     pub key: AuthorizationKey,
     /// The account that presented it first and receives what it pays for.
     pub account: AccountId,
-    /// How far it has come.
+    /// State of the transfer.
     pub state: AuthorizationState,
     /// Row version from 0, for optimistic locking: a change names the version it is based on.
     pub version: i64,
@@ -43,7 +43,7 @@ pub struct AuthorizationRow {
     pub receipt: Option<Arc<str>>,
     /// Why it was refused, or its last known status.
     pub note: Option<Arc<str>>,
-    /// Looks since something last changed.
+    /// Reconciliation attempts since the last change.
     pub looks: u32,
     /// Unix microseconds of the next reconciliation; `None` when no change is expected any more.
     pub look_at: Option<i64>,
@@ -80,14 +80,14 @@ pub enum AuthorizationPart {
     Forget {
         /// Unix microseconds: those whose validity ended before this.
         before: i64,
-        /// The most that go at once.
+        /// Maximum number of rows deleted at once.
         limit: u32,
     },
 }
 
 /// Reads of committed signed transfers. Blocks like [`crate::Read`].
 pub trait ReadAuthorizations {
-    /// One of them.
+    /// One signed transfer.
     fn authorization(&self, key: &AuthorizationKey) -> Result<Option<AuthorizationRow>, ReadError>;
 
     /// The one of an account that may still move money; there is at most one.

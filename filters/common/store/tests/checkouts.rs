@@ -80,7 +80,7 @@ fn a_checkout_is_found_by_its_id_and_changed_from_the_version_that_was_seen() {
 fn a_plan_completes_every_checkout_that_waits_for_its_owner_and_no_other() {
     use CheckoutState::{Canceled, Completed, Incomplete, Placing, Ready, Waiting};
     let subscription = SubscriptionId::from_bytes([5; 16]);
-    //  state, whose, at, what becomes of it
+    //  state, account, at, the result
     for (state, account, at, expected) in [
         (Waiting, OWNER, 999, Completed),
         (Waiting, OWNER, 1_000, Waiting),

@@ -32,7 +32,7 @@ fn make(store: &Arc<dyn Store>, number: u8) -> Result<Receipt, CommitError> {
     wait(commit(&**store, unit))
 }
 
-/// What has stopped the store.
+/// The failure that stopped the store.
 fn stopped(answer: Result<Receipt, CommitError>) -> Failure {
     match answer {
         Err(CommitError::Stopped(failure)) => failure,

@@ -10,9 +10,9 @@ use tollgate_store::{
     Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyUse, Part, Refusal, Store,
 };
 
-/// How long a claim of these tests lives.
+/// Lifetime of a claim in these tests.
 const CLAIM: i64 = 100;
-/// How long a key is remembered.
+/// Lifetime of a key in these tests.
 const KEEP: i64 = 10_000;
 
 fn write(store: &Arc<dyn Store>, part: IdempotencyPart) -> Result<(), KeyUse> {
@@ -62,7 +62,7 @@ fn answer(text: &str) -> KeptAnswer {
     }
 }
 
-/// Keeps an answer for the claim made at `claimed`.
+/// Stores a response for the claim made at `claimed`.
 fn keep(store: &Arc<dyn Store>, claimed: i64, text: &str) -> Result<(), KeyUse> {
     write(
         store,

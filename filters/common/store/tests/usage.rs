@@ -217,7 +217,7 @@ fn a_credential_that_was_used_says_when_and_one_that_is_gone_is_passed_over() {
     };
     assert_eq!(seen(&books), None);
     let used = |number, used_at| (key(number), used_at);
-    //   written, and what stands there then
+    //   written, and the stored value then
     for (uses, stands) in [
         (vec![used(9, 50), used(1, 70)], 70),
         (vec![used(1, 60)], 70),

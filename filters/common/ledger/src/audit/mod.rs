@@ -18,7 +18,7 @@ pub struct Violation {
     pub operation: Option<OperationId>,
     /// The account concerned, if any.
     pub account: Option<AccountId>,
-    /// What is wrong, as a sentence.
+    /// The violation, as a sentence.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! A copy of the store while it serves.
+//! Online backup: a copy of a running store.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,14 +10,14 @@ use super::read::Reader;
 use super::{file, name};
 use crate::error::OpenError;
 
-/// Why there is no copy.
+/// Why the backup failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
     /// The store could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A file is there already.
+    /// The target file exists already.
     #[error("`{path}` exists already; name a new file, a backup never replaces another", path = path.display())]
     Exists {
         /// The file.

@@ -21,11 +21,11 @@ use crate::queue::Item;
 use crate::seal::Sums;
 use crate::unit::{Part, Receipt};
 
-/// What stops a part from being written.
+/// Why a part could not be written.
 pub(crate) enum Trouble {
-    /// The data says no.
+    /// The data does not permit it.
     Refused(Refusal),
-    /// The engine cannot.
+    /// The engine failed.
     Engine(rusqlite::Error),
     /// A balance differs from the one that decisions were based on.
     Books(String),
@@ -85,7 +85,7 @@ pub(crate) struct Batch {
     pub(crate) entries: u64,
 }
 
-/// A place in a batch to come back to.
+/// A position in a batch to rewind to.
 struct Mark {
     packer: crate::journal::Mark,
     sums: Sums,

@@ -18,7 +18,7 @@ use super::fence::Fence;
 use super::writer::Shared;
 use crate::error::Failure;
 
-/// How often what has gathered is moved.
+/// Interval of the checkpoints.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// The log size from which it should be restarted. Syncing space that was written before is one write to the disk; where the file grows it
@@ -50,7 +50,7 @@ impl Checkpointer {
         Ok(Checkpointer { stop, thread })
     }
 
-    /// Ends the thread and waits for it.
+    /// Stops the thread and waits for it.
     pub(crate) fn stop(self) {
         let (flag, wake) = &*self.stop;
         *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;

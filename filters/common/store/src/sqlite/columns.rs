@@ -14,7 +14,7 @@ use crate::rows::{
     SpendingCap, UsageRow, UsageTotal,
 };
 
-/// Hands over the rows of a query.
+/// Visits the rows of a query.
 pub(crate) fn each_row<T>(
     connection: &Connection,
     sql: &str,
@@ -223,7 +223,7 @@ pub(super) fn word<T>(
     })
 }
 
-/// A number of rows as SQLite takes it.
+/// A row limit as SQLite takes it.
 pub(crate) fn rows_max(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What SQLite's error codes mean here.
+//! Mapping of SQLite's error codes to store errors.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ use crate::error::{Failure, FailureKind};
 /// Reads the epoch that a commit is checked against.
 const EPOCH: &str = "SELECT epoch, name FROM nodes WHERE id = ?1";
 
-/// One run's place before the fence.
+/// The fence of one run.
 pub(crate) struct Fence {
     path: PathBuf,
     file: Descriptor,
@@ -66,7 +66,7 @@ impl Fence {
         })
     }
 
-    /// Prepares what [`Fence::check`] runs.
+    /// Prepares the statement of [`Fence::check`].
     pub(crate) fn prepare<'c>(
         &self,
         connection: &'c Connection,

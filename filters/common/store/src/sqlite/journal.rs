@@ -14,7 +14,7 @@ use crate::rows::OpenHold;
 const NODE: u32 = 56;
 const EPOCH: u32 = 34;
 
-/// The last run that has a place.
+/// The greatest run that fits.
 pub(crate) const EPOCH_MAX: i64 = (1 << (NODE - EPOCH)) - 1;
 
 /// The id of a commit's row: ascending within a node.
@@ -65,7 +65,7 @@ pub(crate) fn seal(row: &Row<'_>) -> Result<Seal, RowError> {
     })
 }
 
-/// What is wrong with the row `id`.
+/// The error for a damaged row `id`.
 pub(crate) fn broken(id: i64) -> impl Fn(Broken) -> RowError {
     move |broken| {
         let (node, epoch, number) = numbers(id);

@@ -130,13 +130,13 @@ impl Earlier {
             Earlier { same: false, .. } => Some(KeyUse::OtherRequest),
             Earlier { answered: true, .. } => Some(KeyUse::Answered),
             Earlier { claimed: true, .. } => Some(KeyUse::UnderWay),
-            // Its request has died without a word.
+            // Its request ended without a response.
             _ => None,
         }
     }
 }
 
-/// What is known under a key.
+/// The state of a key.
 pub(crate) fn read(
     connection: &Connection,
     key: &IdempotencyKey,

@@ -74,7 +74,7 @@ pub use self::name::resolve;
 pub use self::repair::{Action, BalanceChange, Finding, Repair, repair};
 pub use self::repost::repost;
 
-/// What a commit survives.
+/// Durability of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// Power loss: every commit is synced to the disk.
@@ -84,15 +84,15 @@ pub enum Durability {
     Process,
 }
 
-/// How a store is opened.
+/// Options for opening a store.
 pub struct Options {
-    /// What a commit survives.
+    /// Durability of a commit.
     pub durability: Durability,
     /// This node's number; one node has 1.
     pub node: i64,
-    /// The name it goes by in the store.
+    /// The node's name in the store.
     pub node_name: String,
-    /// Units in one commit at most.
+    /// Maximum number of units in one commit.
     pub batch_max: usize,
     /// Maximum number of units in the queue; new operations are refused from three quarters of it on.
     pub queue_max: usize,

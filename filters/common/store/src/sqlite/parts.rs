@@ -191,7 +191,7 @@ pub(crate) fn account_exists(
         .exists([account.as_bytes()])
 }
 
-/// What a reference was booked as.
+/// The stored booking of a reference.
 pub(crate) struct Booked {
     pub(crate) operation: OperationId,
     pub(crate) kind: i64,

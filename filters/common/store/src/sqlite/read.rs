@@ -1,4 +1,4 @@
-//! Reads, each on a connection of its own.
+//! Reads, each on a connection from a pool.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,7 +35,7 @@ pub(super) const DAY_US: i64 = 86_400_000_000;
 pub(crate) struct Reader {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
-    /// Let go of after the connections.
+    /// Released after the connections.
     _file: Descriptor,
 }
 

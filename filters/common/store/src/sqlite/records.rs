@@ -17,7 +17,7 @@ pub(crate) type Place = (i64, OperationId);
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) account: AccountId,
-    /// Unix microseconds; none before it.
+    /// Unix microseconds, inclusive.
     pub(crate) from: i64,
     /// Unix microseconds, exclusive.
     pub(crate) to: i64,
@@ -30,7 +30,7 @@ impl Wanted {
             && record.is_seen_by_owner()
     }
 
-    /// Hands over every record, in no order.
+    /// Visits every record, in no order.
     pub(crate) fn each(
         &self,
         connection: &Connection,

@@ -34,7 +34,7 @@ pub struct Repair {
     pub epoch: i64,
     /// Commits read.
     pub commits: u64,
-    /// Commits whose seal was made anew.
+    /// Commits that were sealed again.
     pub resealed: u64,
     /// Differences from a journal written by one process, in journal order.
     pub findings: Vec<Finding>,
@@ -55,13 +55,13 @@ impl Repair {
 pub struct Finding {
     /// Node, epoch and number of its commit.
     pub commit: (i64, i64, i64),
-    /// The operation, where it is about one.
+    /// The operation, if any.
     pub operation: Option<OperationId>,
-    /// The account, where it is about one.
+    /// The account, if any.
     pub account: Option<AccountId>,
-    /// What is wrong, as a sentence.
+    /// The finding, as a sentence.
     pub what: String,
-    /// What is done about it.
+    /// The repair.
     pub action: Action,
 }
 
@@ -80,12 +80,12 @@ pub enum Action {
     Correct(Micros),
 }
 
-/// What a repair does to one balance.
+/// The effect of a repair on one balance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BalanceChange {
     /// The account.
     pub account: AccountId,
-    /// Free to spend and held, before.
+    /// Available and held, before.
     pub before: (Micros, Micros),
     /// The same afterwards.
     pub after: (Micros, Micros),
@@ -238,7 +238,7 @@ struct Last {
     is: [u8; 32],
 }
 
-/// What becomes of one record.
+/// The disposition of one record.
 enum Fate {
     Keep,
     Instead(LedgerPart, Micros),
@@ -631,7 +631,7 @@ fn correction(options: &Options, epoch: i64, account: AccountId) -> OperationId 
     OperationId::from_parts(options.now.unsigned_abs() / 1000, random)
 }
 
-/// Writes a commit of a repair, sealed behind `previous`.
+/// Writes a commit of a repair, sealed after `previous`.
 fn insert(
     connection: &Connection,
     (node, epoch, number): (i64, i64, i64),

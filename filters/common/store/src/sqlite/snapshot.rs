@@ -1,4 +1,4 @@
-//! One unchanging view for the audit.
+//! A consistent snapshot for the audit.
 
 use std::collections::HashMap;
 
@@ -16,10 +16,10 @@ use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::rows::{AccountRow, OpenHold, PriceRow};
 use crate::store::{BatchRows, OperationRows, Snapshot};
 
-/// A read transaction on a connection of its own.
+/// A read transaction on its own connection.
 pub(crate) struct SqliteSnapshot<'r> {
     reader: &'r Reader,
-    /// Always there until the drop.
+    /// Present until the drop.
     connection: Option<Connection>,
 }
 
@@ -134,7 +134,7 @@ impl Operations<'_> {
         };
         let sql = "SELECT body, id FROM journal ORDER BY id";
         let walked = journal::each_body(connection, sql, [], &mut |_, body| {
-            // What cannot be read shows in its seal.
+            // Unreadable records show as a seal mismatch.
             let Ok(body) = Body::read(body) else {
                 return Ok(());
             };
@@ -242,7 +242,7 @@ fn misposted(connection: &Connection, each: &mut dyn FnMut(AccountId)) -> Result
     let read = journal::posted(connection, &mut |record| journal(record, true))
         .and_then(|()| journal::unposted(connection, &mut |_, record| journal(record, false)));
     match read {
-        // What cannot be read shows in its seal.
+        // Unreadable records show as a seal mismatch.
         Err(RowError::Damaged(_)) => return Ok(()),
         other => other?,
     }

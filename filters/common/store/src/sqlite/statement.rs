@@ -92,7 +92,7 @@ fn read(
         from: i64::MIN,
         to: from,
     };
-    // Those that cost nothing leave no line.
+    // Operations without a cost have no line.
     let leaves_line = |_, part: &LedgerPart| match part.usage() {
         Some(usage) => usage.cost > Micros::ZERO,
         None => true,

@@ -71,14 +71,14 @@ struct Tail {
 #[derive(Clone, Copy, Debug)]
 struct TailRow {
     id: i64,
-    /// Where its body ends.
+    /// The end of its body.
     end: usize,
 }
 
-/// A record that its owner sees.
+/// A record visible to its owner.
 struct Posted<'b> {
     account: AccountId,
-    /// The row of the journal it is in.
+    /// Its journal row.
     row: i64,
     record: Record<'b>,
 }
@@ -98,7 +98,7 @@ struct Open {
     posted: bool,
 }
 
-/// How to take back what a unit has done.
+/// The undo log of a unit.
 enum Undo {
     Began(OperationId),
     Opened(OperationId),
@@ -106,7 +106,7 @@ enum Undo {
 }
 
 impl Unposted {
-    /// What is left of the run before.
+    /// The remainder of the previous run.
     pub(crate) fn load(
         connection: &Connection,
         node: i64,
@@ -286,7 +286,7 @@ impl Unposted {
         self.undo.len()
     }
 
-    /// Takes back what was done since `mark`.
+    /// Undoes everything since `mark`.
     pub(crate) fn rewind(&mut self, mark: usize) {
         while self.undo.len() > mark {
             match self.undo.pop() {
@@ -305,7 +305,7 @@ impl Unposted {
         }
     }
 
-    /// Forgets how to take anything back.
+    /// Clears the undo log.
     pub(crate) fn begin_batch(&mut self) {
         self.undo.clear();
     }
@@ -364,7 +364,7 @@ impl Unposted {
         self.owners.insert(account);
     }
 
-    /// Takes in a row of the journal.
+    /// Adds a journal row.
     pub(crate) fn journaled(&mut self, id: i64, body: &[u8], records: usize) {
         self.tail.bodies.extend_from_slice(body);
         let end = self.tail.bodies.len();
@@ -372,7 +372,7 @@ impl Unposted {
         self.tail.records += records;
     }
 
-    /// Whether anything has gathered.
+    /// Whether there are unposted records.
     pub(crate) fn has_some(&self) -> bool {
         !self.tail.rows.is_empty()
     }
@@ -409,7 +409,7 @@ impl Unposted {
 
     fn post_balances(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let mut standings: Vec<_> = self.standings.drain().collect();
-        // Neighbours share a page.
+        // In order of id: neighbouring accounts share a page.
         standings.sort_unstable_by_key(|(account, _)| *account);
         let mut update = connection.prepare_cached(
             // Without a savepoint, which would copy each page: an error here rolls back the whole transaction.

@@ -1,4 +1,4 @@
-//! Reading what an account has used.
+//! Queries for an account's usage.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -115,7 +115,7 @@ struct Prices(HashMap<Arc<str>, Vec<(i64, Price)>>);
 impl Prices {
     fn read(connection: &Connection) -> Result<Prices, RowError> {
         let mut prices = Prices(HashMap::new());
-        // In the order of their beginnings.
+        // In order of their start.
         all_prices(connection, &mut |row| {
             let versions = prices.0.entry(row.model).or_default();
             versions.push((row.valid_from, row.price));

@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) observers: RwLock<Vec<Arc<dyn Observer>>>,
-    /// The log should begin anew.
+    /// The log should be restarted.
     pub(crate) log_is_long: AtomicBool,
     on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
 }
@@ -61,7 +61,7 @@ impl Shared {
     }
 }
 
-/// What the writer alone has.
+/// State of the writer thread alone.
 pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) connection: Connection,
@@ -126,7 +126,7 @@ impl Writer {
     }
 }
 
-/// What a run of the writer commits with.
+/// The writer's resources for committing.
 #[derive(Clone, Copy)]
 struct Run<'r> {
     shared: &'r Shared,
