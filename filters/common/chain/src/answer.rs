@@ -40,7 +40,7 @@ pub(crate) async fn send_error<D: Downstream>(
     let page = exchange.get::<ErrorPage>().cloned();
     let page = page.map(|page| page.draw(error, &exchange.request.id.to_string()));
     let body = match page {
-        // An error page defines more fields than an error does: its own win.
+        // An error page sets more fields than an error does: its fields override the error's.
         Some(Reply {
             headers,
             body: ReplyBody::Whole(body),

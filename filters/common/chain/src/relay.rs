@@ -185,7 +185,7 @@ impl<D: Downstream> Way<'_, '_, D> {
         }
     }
 
-    /// Whether a stream that only listens belongs to a credential that is no longer valid. It ends in order; a stream that answers a
+    /// Whether a stream that only listens belongs to a credential that is no longer valid. It is closed in order; the response stream of a
     /// request ends by itself.
     fn is_over(&self) -> bool {
         let exchange = &self.run.exchange;

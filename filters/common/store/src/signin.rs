@@ -232,10 +232,10 @@ pub struct LoginCodeRow {
     pub attempts: i64,
 }
 
-/// A send limit: at most so many messages within a window, counted under one key.
+/// A send limit: a maximum number of messages within a window, counted under one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendLimit {
-    /// What is counted.
+    /// The counted key.
     pub key: [u8; 32],
     /// Count and window (microseconds); all of them apply.
     pub rules: Vec<(i64, i64)>,

@@ -79,7 +79,7 @@ pub struct AccountChange {
 pub enum Admission {
     /// Starts something: refused once three quarters of the queue are in use.
     Begins,
-    /// Best effort, without a waiting caller: refused like `Begins`, and delayed for a moment so that several are written together.
+    /// Best effort, without a waiting caller: refused like `Begins`, and delayed briefly so that several are written together.
     Notes,
     /// Finishes something already started: always accepted. There are never more of these than started operations.
     Ends,

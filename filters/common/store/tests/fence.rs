@@ -230,7 +230,7 @@ fn a_store_that_is_opened_beside_a_reader_commits() {
     make(&store, 3).expect("and may be moved there now");
 }
 
-/// A process without anything to write still answers from its memory.
+/// A process without anything to write still responds from its memory.
 #[test]
 fn a_process_with_an_old_epoch_stops_though_nothing_is_committed() {
     let (_folder, path) = made();

@@ -20,8 +20,8 @@ pub(crate) struct Begun {
     older: HashSet<OperationId, BuildHasherDefault<TimeHasher>>,
 }
 
-/// A hash that keeps operations of the same time adjacent in a table of megabytes: current operations are searched and inserted next to the
-/// previous ones, in memory that is in the processor's cache.
+/// A hash that keeps operations of the same time adjacent in a table of several megabytes: current operations are searched and inserted
+/// next to the previous ones, in memory that is in the processor's cache.
 ///
 /// An id starts with its time, and the rest is random (RFC 9562, section 5.7). Those of 16 ms share 4096 slots, and the next 16 ms have the
 /// following ones. With more operations, or a stopped clock, a table probes further, and is slower but still correct.

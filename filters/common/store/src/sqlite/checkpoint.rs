@@ -79,7 +79,7 @@ fn run(
         if *stopped {
             break;
         }
-        // Also without anything to commit: a process that has lost the file must not answer either.
+        // Also without anything to commit: a process that has lost the file must not respond either.
         fence.check(&mut epoch)?;
         let commits = shared.gauges.batch_size.count();
         if commits == seen {

@@ -1,4 +1,4 @@
-//! Idempotency keys and what is kept under them. Rare, so their statements are prepared on use.
+//! Idempotency keys and their stored responses. Rare, so their statements are prepared on use.
 
 use rusqlite::{Connection, OptionalExtension, params};
 

@@ -5,8 +5,8 @@
 //! booked twice. The chain is then sealed again from the first break, missing numbers are filled with empty commits, and the journal
 //! records the repair in a separate commit. Everything derived is rebuilt.
 //!
-//! One invariant cannot keep what was decided: an account cannot be below its credit limit. Credit sold by both processes is restored to
-//! the account by a correction, which the operator sees before anything is done.
+//! One decision cannot be kept: an account cannot be below its credit limit. Credit sold by both processes is restored to the account by a
+//! correction, which the operator sees before anything is done.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

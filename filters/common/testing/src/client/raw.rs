@@ -170,9 +170,9 @@ impl RawClient {
 
     /// Reads the whole body after `head`.
     ///
-    /// When it does not arrive in full.
+    /// # Panics
     ///
-    /// When it does not come whole.
+    /// When it does not arrive in full.
     pub async fn read_body(&mut self, head: &Head) -> Bytes {
         self.try_read_body(head)
             .await

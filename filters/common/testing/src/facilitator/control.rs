@@ -8,7 +8,7 @@
 //! | `POST /_control/undo` | the last transfer is removed from its block |
 //! | `POST /_control/balance?wallet=0x...&amount=5` | sets the balance of a wallet |
 //! | `POST /_control/cancel?wallet=0x...&nonce=0x...` | a wallet cancels its own transfer |
-//! | `POST /_control/lag?blocks=30` | the node lags by so many blocks |
+//! | `POST /_control/lag?blocks=30` | the node lags by this number of blocks |
 //! | `POST /_control/remember` | a settled payment is reported as settled again from now on |
 
 use bytes::Bytes;

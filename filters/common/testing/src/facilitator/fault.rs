@@ -56,7 +56,7 @@ pub enum Effect {
     Flood,
     /// A redirect to another host.
     ElsewhereRedirect,
-    /// A redirect within this host, and executed there.
+    /// A redirect within this host, executed there.
     Redirect,
     /// Waits at the gate ([`super::Facilitator::gate`]) before execution.
     Hold,

@@ -237,7 +237,7 @@ impl Facilitator {
             .with(|state| state.chain.set_balance(wallet, amount));
     }
 
-    /// Advances the chain's clock by so many seconds.
+    /// Advances the chain's clock by a number of seconds.
     pub fn advance(&self, secs: u64) {
         self.shared.with(|state| state.chain.ahead += secs);
     }
@@ -247,12 +247,12 @@ impl Facilitator {
         self.shared.with(|state| state.chain.number = number);
     }
 
-    /// The chain's node limits log queries to so many blocks, and refuses larger ones.
+    /// The chain's node limits the block range of log queries, and refuses larger ones.
     pub fn look_through(&self, blocks: u64) {
         self.shared.with(|state| state.chain.blocks_max = blocks);
     }
 
-    /// The chain's node lags by so many blocks: it does not return anything in later ones.
+    /// The chain's node lags by a number of blocks: it returns nothing of later ones.
     pub fn lag(&self, blocks: u64) {
         self.shared.with(|state| state.chain.lag = blocks);
     }

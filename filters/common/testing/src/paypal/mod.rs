@@ -158,7 +158,7 @@ impl PayPal {
         orders::resolve(&self.shared, order, arrives).await
     }
 
-    /// Refunds a part of a payment.
+    /// Refunds an amount of a payment.
     pub async fn refund(&self, order: &str, cents: i64) -> bool {
         orders::refund(&self.shared, order, cents).await
     }
@@ -197,7 +197,7 @@ impl PayPal {
         found.expect("a subscription of this stand-in")
     }
 
-    /// Limits lists of charges to so many per page, and reports the number of pages.
+    /// Limits the page size of charge lists, and reports the number of pages.
     pub fn list_at_most(&self, charges: usize) {
         self.shared.with(|state| state.listed_max = charges);
     }

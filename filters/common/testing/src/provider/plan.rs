@@ -66,7 +66,7 @@ impl fmt::Debug for Step {
 pub struct Plan {
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Split everything into writes of so many bytes.
+    /// Split everything into writes of this many bytes.
     pub write_bytes: Option<usize>,
 }
 

@@ -62,7 +62,7 @@ pub struct Script {
     pub no_done: bool,
     /// Never end: after the first content event, repeat it.
     pub endless: bool,
-    /// Make the first content event at least so many bytes long.
+    /// Make the first content event at least this many bytes long.
     pub event_bytes: Option<usize>,
 
     // The stream's syntax.
@@ -76,7 +76,7 @@ pub struct Script {
     pub event_names: bool,
 
     // How bytes go out.
-    /// Split everything into writes of so many bytes: over HTTP/1.1 the head, chunk sizes and all.
+    /// Split everything into writes of this many bytes: over HTTP/1.1 including the head and the chunk sizes.
     pub write_bytes: Option<usize>,
     /// Stop at a gate before certain pieces.
     pub holds: Vec<Hold>,
@@ -109,7 +109,7 @@ pub enum Leave {
     Reset,
 }
 
-/// Where to abort a body: after so many pieces, or after so many bytes of body, whichever comes first.
+/// Where to abort a body: after a number of pieces, or after a number of body bytes, whichever comes first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cut {
