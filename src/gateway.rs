@@ -154,7 +154,7 @@ impl GatewayBuilder {
         )
         .map_err(StartError::PayPal)?;
         for warning in settings.warnings() {
-            tracing::warn!(key = warning.key, "risky setting: {}", warning.message);
+            tracing::warn!(key = %warning.key, "risky setting: {}", warning.message);
         }
         let x402 = crate::x402::desk(
             &settings,

@@ -477,6 +477,39 @@ fn check_warns_of_an_x402_route_without_a_node() {
 }
 
 #[test]
+fn check_warns_of_trusted_proxies_whose_field_is_not_named() {
+    let house = House::new();
+    let good = std::fs::read_to_string(house.file()).expect("settings");
+    let write = |lines: &str| {
+        let listener = format!(
+            "[[listener]]\naddress = '127.0.0.1:0'\ntrusted_proxies = ['10.0.0.1']\n{lines}\n"
+        );
+        std::fs::write(house.file(), good.clone() + &listener).expect("written");
+    };
+    for named in [
+        "forwarded_field = 'x-forwarded-for'",
+        "forwarded_field = 'forwarded'",
+        "forwarded_field = 'either'",
+        "forwarded_field = 'none'",
+        "proxy_protocol = true",
+    ] {
+        write(named);
+        let found = house.json("check");
+        assert_eq!(found["warnings"], serde_json::json!([]), "{named}");
+    }
+    for unnamed in ["", "proxy_protocol = false"] {
+        write(unnamed);
+        let before = good.matches("[[listener]]").count();
+        let key = format!("listener.{before}.trusted_proxies");
+        assert_eq!(house.json("check")["warnings"][0]["key"], *key);
+        let text = house.good("check");
+        for said in [&key, "name the field that the proxy writes", "good ("] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+    }
+}
+
+#[test]
 fn check_tells_good_from_bad() {
     let house = House::new();
     assert!(house.good("check").contains("good"));

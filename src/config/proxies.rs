@@ -12,6 +12,8 @@ pub struct TrustedProxies {
     pub networks: Vec<Network>,
     /// The header field by which they report the client.
     pub forwarded_field: ForwardedField,
+    /// Whether the settings name that field; otherwise it is the default.
+    pub names_field: bool,
     /// Whether every connection starts with a header of the PROXY protocol.
     pub proxy_protocol: bool,
 }
@@ -55,7 +57,7 @@ pub enum NetworkError {
         /// The range that contains it.
         start: IpNet,
     },
-    /// All addresses.
+    /// All addresses, of IPv6 or of IPv4.
     #[error("is `{0}`, which trusts every client; name the addresses of the proxies")]
     All(String),
 }
@@ -74,10 +76,11 @@ impl FromStr for Network {
                 start,
             });
         }
-        if start.prefix_len() == 0 {
+        let network = canonical(start);
+        if network.prefix_len() == 0 {
             return Err(NetworkError::All(text.to_owned()));
         }
-        Ok(Network(canonical(start)))
+        Ok(Network(network))
     }
 }
 
@@ -102,6 +105,7 @@ mod tests {
         let proxies = TrustedProxies {
             networks: networks.collect(),
             forwarded_field: ForwardedField::Either,
+            names_field: false,
             proxy_protocol: false,
         };
         proxies.trusts(address.parse().expect("an address"))
@@ -152,6 +156,10 @@ mod tests {
             (
                 "::/0",
                 "is `::/0`, which trusts every client; name the addresses of the proxies",
+            ),
+            (
+                "::ffff:0:0/96",
+                "is `::ffff:0:0/96`, which trusts every client; name the addresses of the proxies",
             ),
         ] {
             let error = text.parse::<Network>().expect_err(text);

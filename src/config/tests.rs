@@ -138,9 +138,14 @@ fn every_example_loads() {
         let text = std::fs::read_to_string(&file).expect("a text");
         // An example names the operator's certificates; here generated ones replace them.
         let (_folder, text) = with_certificates(&text);
-        if let Err(report) = load_text(&file, &text, &environment, &filters()) {
-            panic!("an example must be good:\n{report}");
-        }
+        let settings = load_text(&file, &text, &environment, &filters());
+        let settings =
+            settings.unwrap_or_else(|report| panic!("an example must be good:\n{report}"));
+        let warnings = settings.warnings();
+        let risk = warnings
+            .iter()
+            .find(|risk| risk.key.starts_with("listener."));
+        assert!(risk.is_none(), "{}: {risk:?}", file.display());
     }
     assert!(seen >= 4, "only {seen} examples were found");
 }

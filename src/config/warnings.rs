@@ -10,7 +10,7 @@ use super::Settings;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
     /// The key as a path.
-    pub key: &'static str,
+    pub key: String,
     /// The risk, and the safer setting.
     pub message: &'static str,
 }
@@ -25,10 +25,21 @@ impl Settings {
     /// The risks of these settings.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut found = Vec::new();
+        for (number, listener) in self.listeners.iter().enumerate() {
+            let proxies = listener.proxies.as_ref();
+            if proxies.is_some_and(|proxies| !proxies.names_field && !proxies.proxy_protocol) {
+                found.push(Warning {
+                    key: format!("listener.{number}.trusted_proxies"),
+                    message: "stands without `forwarded_field` and without `proxy_protocol`, so `X-Forwarded-For` or `Forwarded` is \
+                              believed, whichever is there: a client's own field too, if the proxy writes none; name the field that the \
+                              proxy writes (`forwarded_field = \"x-forwarded-for\"`, `\"forwarded\"`, or `\"none\"` if it writes none)",
+                });
+            }
+        }
         let x402 = self.payments.x402.as_ref();
         if x402.is_some_and(|x402| x402.rpc_url.is_none()) {
             found.push(Warning {
-                key: "payments.x402.rpc_url",
+                key: String::from("payments.x402.rpc_url"),
                 message: "is missing, so the facilitator is believed: when an answer of it is lost or false, a buyer may pay twice or get the \
                           plan without paying, and you have to look the payment up by hand (`tollgate payment list`); write a node of the \
                           chain, `rpc_url = \"https://...\"`",

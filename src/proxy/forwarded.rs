@@ -180,6 +180,7 @@ mod tests {
         TrustedProxies {
             networks: networks.collect(),
             forwarded_field,
+            names_field: true,
             proxy_protocol: false,
         }
     }

@@ -85,6 +85,7 @@ mod tests {
         text.parse().expect("an address")
     }
 
+            names_field: false,
     /// A request with `X-Forwarded-For: 192.0.2.7` on a connection from `peer`, where 10.0.0.0/8 is trusted.
     fn client(peer: &str, header: Option<Option<&str>>) -> ClientAddress {
         let proxies = Arc::new(TrustedProxies {

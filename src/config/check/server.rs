@@ -226,6 +226,7 @@ fn proxies(
     Some(Arc::new(TrustedProxies {
         networks,
         forwarded_field: forwarded_field.unwrap_or(ForwardedField::Either),
+        names_field: forwarded_field.is_some(),
         proxy_protocol: proxy_protocol.is_some(),
     }))
 }
