@@ -151,7 +151,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
             if proxy_protocol {
                 // Boxed, as it is rare: a task is as large as its largest branch.
                 match Box::pin(read_header(&worker, &mut tcp, peer)).await {
-                    Some(reported) => source = source.reported(reported),
+                    Some(named) => source = source.passed_on(named),
                     None => return,
                 }
             }

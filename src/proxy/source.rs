@@ -37,16 +37,11 @@ impl Source {
     ///
     /// A layer 4 proxy adds no fields: those on this connection are its client's, and are trusted where that is a trusted proxy again.
     /// Where the proxy names no client they may be forged.
-    pub(super) fn reported(self, source: Option<IpAddr>) -> Source {
-        let Some(ip) = source else {
-            return Source {
-                proxies: None,
-                ..self
-            };
-        };
-        let proxies = self.proxies.filter(|proxies| proxies.trusts(ip));
+    pub(super) fn passed_on(self, source: Option<IpAddr>) -> Source {
+        let trusts = |proxies: &Arc<TrustedProxies>| source.is_some_and(|ip| proxies.trusts(ip));
+        let proxies = self.proxies.filter(trusts);
         Source {
-            client: self.client.reported(ip, proxies.is_some()),
+            client: self.client.passed_on(source, proxies.is_some()),
             proxies,
         }
     }
@@ -85,17 +80,17 @@ mod tests {
         text.parse().expect("an address")
     }
 
-            names_field: false,
     /// A request with `X-Forwarded-For: 192.0.2.7` on a connection from `peer`, where 10.0.0.0/8 is trusted.
     fn client(peer: &str, header: Option<Option<&str>>) -> ClientAddress {
         let proxies = Arc::new(TrustedProxies {
             networks: vec!["10.0.0.0/8".parse().expect("a range")],
             forwarded_field: ForwardedField::Either,
+            names_field: false,
             proxy_protocol: header.is_some(),
         });
         let mut source = Source::of(ip(peer), Some(&proxies));
         if let Some(reported) = header {
-            source = source.reported(reported.map(ip));
+            source = source.passed_on(reported.map(ip));
         }
         let mut headers = HeaderMap::new();
         headers.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.7"));

@@ -102,11 +102,11 @@ impl Caller {
             path: forward.api.path(),
             stream: forward.stream,
             body: forward.body.render(exchange, &offer.at),
-            client: offer
-                .provider
-                .settings
-                .forward_client_address
-                .then(|| exchange.request.client.ip()),
+            client: exchange
+                .request
+                .client
+                .limited()
+                .filter(|_| offer.provider.settings.forward_client_address),
             began: trip.now,
             deadline: trip.began + offer.provider.settings.timeouts.total,
         })

@@ -296,11 +296,19 @@ async fn a_provider_is_told_the_address_where_the_settings_say_so_and_never_what
                  [[provider]]\nforward_client_address = {forward}\n{provider}"
             ))
             .await;
-            for body in [chat(false), chat(true)] {
+            //  body, what the proxy reports, what the provider is told
+            let cases: [(_, _, &[&[u8]]); 4] = [
+                (chat(false), "203.0.113.9, 192.0.2.1", &[b"192.0.2.1"]),
+                (chat(true), "203.0.113.9, 192.0.2.1", &[b"192.0.2.1"]),
+                // No client: the proxy's own address is not for providers.
+                (chat(false), "203.0.113.9, unknown", &[]),
+                (chat(true), "203.0.113.9, 127.0.0.1, _hidden", &[]),
+            ];
+            for (body, reported, expected) in cases {
                 let client = rig.client();
                 let mut request = client.request("POST", CHAT, body.to_string().into());
                 for (name, value) in [
-                    ("x-forwarded-for", "203.0.113.9, 192.0.2.1"),
+                    ("x-forwarded-for", reported),
                     ("x-real-ip", "203.0.113.9"),
                     ("x-client-ip", "203.0.113.9"),
                 ] {
@@ -313,8 +321,8 @@ async fn a_provider_is_told_the_address_where_the_settings_say_so_and_never_what
                 let call = rig.provider.last_call();
                 let told = call.headers.get_all("x-forwarded-for").iter();
                 let told: Vec<&[u8]> = told.map(|value| value.as_bytes()).collect();
-                let expected: &[&[u8]] = if forward { &[b"192.0.2.1"] } else { &[] };
-                assert_eq!(told, expected, "{transport}");
+                let expected: &[&[u8]] = if forward { expected } else { &[] };
+                assert_eq!(told, expected, "{transport}: {reported}");
                 let head = format!("{:?}", call.headers);
                 assert!(!head.contains("203.0.113.9"), "{transport}: {head}");
             }

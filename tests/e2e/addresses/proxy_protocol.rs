@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use tollgate_testing::RawClient;
 
 use crate::rig::{CHAT, Rig, chat};
+use crate::ucp::PROTOCOL;
 
 /// Both listeners take the header from this machine.
 const SETTINGS: &str = r#"
@@ -219,6 +220,38 @@ async fn behind_the_header_fields_are_believed_of_a_trusted_proxy_alone() {
     }
     let after = rig.finish().await;
     assert_eq!(after.each("client_address"), clients);
+}
+
+#[tokio::test]
+async fn only_a_source_on_this_machine_is_excused_from_tls13_behind_a_local_proxy() {
+    let rig = Rig::with(SETTINGS).await;
+    //  header, whether TLS is used, whether the connection is refused
+    for (header, tls, is_refused) in [
+        (line("192.0.2.1"), false, true),
+        (binary("2001:db8::1", 0), false, true),
+        (line("10.1.2.3"), false, true),
+        (LOCAL.to_vec(), false, true),
+        (line("192.0.2.1"), true, false),
+        (line("127.0.0.1"), false, false),
+        (binary("::1", 0), false, false),
+    ] {
+        let shown = format!("{} {tls}", header.escape_ascii());
+        let mut raw = if tls {
+            let raw = RawClient::connect_tls_behind(rig.tls, &rig.ca_pem, &header).await;
+            raw.unwrap_or_else(|error| panic!("{shown}: {error}"))
+        } else {
+            let mut raw = RawClient::connect(rig.plain).await;
+            raw.send(&header).await;
+            raw
+        };
+        raw.post(PROTOCOL, &rig.key, "{}").await;
+        let (head, body) = raw.read_answer().await;
+        let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+        let refused = body["code"] == "insecure_connection";
+        assert_eq!(refused, is_refused, "{shown}: {body}");
+        assert_eq!(head.status() == 403, is_refused, "{shown}: {body}");
+    }
+    rig.finish().await;
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
     ip: IpAddr,
-    peer: IpAddr,
     is_trusted: bool,
+    is_local: bool,
 }
 
 impl ClientAddress {
@@ -20,8 +20,8 @@ impl ClientAddress {
         let peer = peer.to_canonical();
         ClientAddress {
             ip: peer,
-            peer,
             is_trusted: false,
+            is_local: peer.is_loopback(),
         }
     }
 
@@ -33,21 +33,31 @@ impl ClientAddress {
         }
     }
 
-    /// The address that a trusted proxy reports on this connection. `is_trusted` when it is itself a trusted proxy.
+    /// The address that a trusted proxy reports for a request on this connection. `is_trusted` when it is itself a trusted proxy.
     pub fn reported(self, ip: IpAddr, is_trusted: bool) -> ClientAddress {
         ClientAddress {
             ip: ip.to_canonical(),
-            peer: self.peer,
             is_trusted,
+            is_local: self.is_local,
         }
     }
 
-    /// The address, for logs and for providers.
+    /// The address of a connection that a trusted proxy passes on byte by byte: the source that its PROXY protocol header names, if it names
+    /// one. `is_trusted` when that is a trusted one itself. The connection is local only if the proxy and the source are.
+    pub fn passed_on(self, source: Option<IpAddr>, is_trusted: bool) -> ClientAddress {
+        let client = source.map_or(self, |ip| self.reported(ip, is_trusted));
+        ClientAddress {
+            is_local: self.is_local && source.is_some_and(|ip| ip.to_canonical().is_loopback()),
+            ..client
+        }
+    }
+
+    /// The address, for logs.
     pub fn ip(&self) -> IpAddr {
         self.ip
     }
 
-    /// The address for rate limits; `None` for a trusted proxy's own, which many clients may share.
+    /// The address for rate limits and for providers; `None` for a trusted proxy's own, which many clients may share.
     pub fn limited(&self) -> Option<IpAddr> {
         (!self.is_trusted).then_some(self.ip)
     }
@@ -57,9 +67,10 @@ impl ClientAddress {
         self.limited().map(AddressPrefix::of)
     }
 
-    /// Whether the connection comes from this machine. Addresses reported by a proxy are ignored.
+    /// Whether the connection comes from this machine. Addresses in header fields are ignored: the proxy that reports them ends TLS itself and is
+    /// the peer.
     pub fn is_local(&self) -> bool {
-        self.peer.is_loopback()
+        self.is_local
     }
 }
 
@@ -133,6 +144,31 @@ mod tests {
         assert!(!proxy.reported(ip("127.0.0.1"), false).is_local());
         let local = ClientAddress::of_proxy(ip("127.0.0.1"));
         assert!(local.reported(ip("192.0.2.7"), false).is_local());
+    }
+
+    #[test]
+    fn a_connection_that_is_passed_on_is_local_where_the_proxy_and_the_source_are() {
+        //  proxy, source in the PROXY protocol header, whether local
+        let cases = [
+            ("127.0.0.1", Some("127.0.0.1"), true),
+            ("127.0.0.1", Some("::1"), true),
+            ("::1", Some("::ffff:127.0.0.1"), true),
+            ("127.0.0.1", Some("192.0.2.7"), false),
+            ("127.0.0.1", Some("10.0.0.2"), false),
+            ("127.0.0.1", None, false),
+            ("10.0.0.1", Some("127.0.0.1"), false),
+            ("10.0.0.1", None, false),
+        ];
+        for (proxy, source, is_local) in cases {
+            for is_trusted in [false, true] {
+                let proxy = ClientAddress::of_proxy(ip(proxy));
+                let client = proxy.passed_on(source.map(ip), is_trusted);
+                assert_eq!(client.is_local(), is_local, "{proxy:?} {source:?}");
+                // Fields behind the header change nothing.
+                let reported = client.reported(ip("127.0.0.1"), false);
+                assert_eq!(reported.is_local(), is_local, "{proxy:?} {source:?}");
+            }
+        }
     }
 
     #[test]
