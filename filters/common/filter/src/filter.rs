@@ -31,7 +31,11 @@ pub trait Filter: Send + Sync {
         Step::now(Outcome::Continue)
     }
 
-    /// A filter has refused the request and nothing was sent. May replace `error` with another refusal.
+    /// The request is refused before the upstream was called, and nothing was sent. May replace `error` with another refusal.
+    ///
+    /// Called when a filter refuses in [`Filter::on_request`] or [`Filter::on_forward`], when one of them returns an error under
+    /// [`FailureMode::Deny`], and when the driver itself refuses while it reads a body that a filter asks for (its length, time, framing or
+    /// media type). Not called for refusals in [`Filter::before_first_byte`] and [`Filter::before_tail`], nor for errors of the upstream.
     fn on_refusal(&self, exchange: &mut Exchange, error: &mut ApiError) {
         let _ = (exchange, error);
     }
