@@ -195,6 +195,7 @@ fn action(action: &Action) -> String {
         Action::Fill(count) => format!("{count} empty commits in their places"),
         Action::Quarantine(_) => "taken out of the journal".to_owned(),
         Action::Charge(charged) => format!("kept as a charge of {charged}"),
+        Action::Release(amount) => format!("{amount} are released"),
         Action::Correct(amount) => format!("a correction of {amount} brings it up to its limit"),
     }
 }

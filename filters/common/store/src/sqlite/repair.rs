@@ -5,8 +5,10 @@
 //! booked twice. The chain is then sealed again from the first break, missing numbers are filled with empty commits, and the journal
 //! records the repair in a separate commit. Everything derived is rebuilt.
 //!
-//! One decision cannot be kept: an account cannot be below its credit limit. Credit sold by both processes is restored to the account by a
-//! correction, which the operator sees before anything is done.
+//! No process of the node runs any more, so its open holds are released here, as its next start would. Those of other nodes stay theirs.
+//!
+//! One thing cannot stay as it was decided: an account cannot be below its credit limit. What two processes have sold of the same credit is
+//! given to the account by a correction, which the operator sees before anything is done.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -76,7 +78,9 @@ pub enum Action {
     Quarantine(Vec<u8>),
     /// A settlement becomes a charge of the same amount: its hold is in no other commit.
     Charge(Micros),
-    /// The account is credited with this amount, up to its limit.
+    /// A hold of this amount is released: the process that would have ended it is gone.
+    Release(Micros),
+    /// The account is given so much, which brings it up to its limit.
     Correct(Micros),
 }
 
@@ -141,13 +145,15 @@ fn run(connection: &Connection, path: &Path, options: &Options) -> Result<Repair
     walk.journal().map_err(reading)?;
     provide_nodes(connection).map_err(|error| open_error(path, "write", error))?;
     let epoch = file::raise_epoch_within(connection, path, options)?;
+    walk.repair.epoch = epoch;
+    if walk.repair.findings.is_empty() && walk.corrections().map_err(reading)?.is_empty() {
+        return Ok(walk.repair);
+    }
+    // Before the corrections: credit that is given back is not missing.
+    let orphans = walk.release(options.node);
     let corrections = walk.corrections().map_err(reading)?;
     let Walk { mut repair, .. } = walk;
-    repair.epoch = epoch;
-    if repair.findings.is_empty() && corrections.is_empty() {
-        return Ok(repair);
-    }
-    record(connection, options, &mut repair, &corrections).map_err(reading)?;
+    record(connection, options, &mut repair, &orphans, &corrections).map_err(reading)?;
     repost::post(connection, options.post_records).map_err(writing)?;
     let beyond = "SELECT 1 FROM accounts WHERE held < 0 OR available < -credit_limit";
     let is_beyond = connection.prepare(beyond).and_then(|mut it| it.exists([]));
@@ -222,8 +228,8 @@ fn provide_nodes(connection: &Connection) -> rusqlite::Result<()> {
 struct Walk<'c> {
     connection: &'c Connection,
     repair: Repair,
-    open: HashMap<OperationId, (AccountId, Micros)>,
-    /// What the kept records add to `available`. Wide, since the records of two processes may have any sum.
+    open: HashMap<OperationId, Open>,
+    /// What the kept records add to `available`. Wide, since the records of two processes may add up to anything.
     sums: BTreeMap<AccountId, i128>,
     /// The last commit: epoch, number, its previous hash and its hash.
     last: Option<Last>,
@@ -238,7 +244,14 @@ struct Last {
     is: [u8; 32],
 }
 
-/// The disposition of one record.
+/// A hold that has begun and not ended.
+struct Open {
+    node: i64,
+    account: AccountId,
+    amount: Micros,
+}
+
+/// What becomes of one record.
 enum Fate {
     Keep,
     Instead(LedgerPart, Micros),
@@ -371,7 +384,7 @@ impl<'c> Walk<'c> {
         for record in read.records() {
             let part = record.and_then(|record| record.part()).map_err(&broken)?;
             let about = Some(&part);
-            let part = match self.fate(&part)? {
+            let part = match self.fate(commit.0, &part)? {
                 Fate::Keep => part,
                 Fate::Instead(instead, charged) => {
                     let what = "is a settlement whose hold is in no commit";
@@ -395,8 +408,8 @@ impl<'c> Walk<'c> {
         Ok(is_changed.then(|| packer.finish()))
     }
 
-    /// An operation starts once and ends once, the first of each counts; a reference is booked once.
-    fn fate(&mut self, part: &LedgerPart) -> Result<Fate, RowError> {
+    /// An operation begins once and ends once, the first of each counts; a reference is booked once.
+    fn fate(&mut self, node: i64, part: &LedgerPart) -> Result<Fate, RowError> {
         let begins_again = || Fate::Quarantine(String::from("begins its operation a second time"));
         Ok(match part {
             LedgerPart::Hold {
@@ -406,7 +419,12 @@ impl<'c> Walk<'c> {
                 ..
             } => match self.begin(*operation)? {
                 true => {
-                    self.open.insert(*operation, (*account, *amount));
+                    let hold = Open {
+                        node,
+                        account: *account,
+                        amount: *amount,
+                    };
+                    self.open.insert(*operation, hold);
                     Fate::Keep
                 }
                 false => begins_again(),
@@ -490,20 +508,32 @@ impl<'c> Walk<'c> {
         held: Micros,
     ) -> Result<End, RowError> {
         Ok(match self.open.get(&operation) {
-            Some(hold) if *hold == (account, held) => {
+            Some(hold) if (hold.account, hold.amount) == (account, held) => {
                 self.open.remove(&operation);
                 End::Whole
             }
-            Some((owner, amount)) => End::Not(format!(
-                "ends a hold of {held} on `{account}`, which is one of {amount} on `{owner}`"
+            Some(hold) => End::Not(format!(
+                "ends a hold of {held} on `{account}`, which is one of {} on `{}`",
+                hold.amount, hold.account
             )),
             None if self.begin(operation)? => End::NoHold,
             None => End::Not(String::from("ends its operation a second time")),
         })
     }
 
-    /// The corrections that bring accounts below their limit up to it.
-    fn corrections(&mut self) -> Result<Vec<(AccountId, Micros)>, RowError> {
+    /// Ends the open holds of `node` and counts what they held as free. Gives them in the order of their ids.
+    fn release(&mut self, node: i64) -> Vec<(OperationId, Open)> {
+        let of_node = self.open.extract_if(|_, hold| hold.node == node);
+        let mut orphans: Vec<_> = of_node.collect();
+        orphans.sort_unstable_by_key(|(operation, _)| *operation);
+        for (_, hold) in &orphans {
+            *self.sums.entry(hold.account).or_default() += i128::from(hold.amount.get());
+        }
+        orphans
+    }
+
+    /// What brings each account that is below its limit up to it.
+    fn corrections(&self) -> Result<Vec<(AccountId, Micros)>, RowError> {
         let mut limits = HashMap::new();
         each_row(
             self.connection,
@@ -515,7 +545,7 @@ impl<'c> Walk<'c> {
             },
         )?;
         let mut corrections = Vec::new();
-        for (account, sum) in std::mem::take(&mut self.sums) {
+        for (&account, sum) in &self.sums {
             // Records without an account stay; the audit reports them.
             let Some(limit) = limits.get(&account) else {
                 continue;
@@ -557,11 +587,12 @@ enum End {
     Not(String),
 }
 
-/// Writes the repair into the journal: one commit that describes it, and one with the corrections.
+/// Writes what was done into the journal: one commit that says it, and one that releases the orphaned holds and corrects balances.
 fn record(
     connection: &Connection,
     options: &Options,
     repair: &mut Repair,
+    orphans: &[(OperationId, Open)],
     corrections: &[(AccountId, Micros)],
 ) -> Result<(), RowError> {
     let (node, epoch) = (options.node, repair.epoch);
@@ -577,12 +608,13 @@ fn record(
     };
     let filled: i64 = repair.findings.iter().map(filled).sum();
     let note = format!(
-        "repair {epoch} at {}: {} findings, {} commits sealed anew, {filled} filled in, {} quarantined with BLAKE3 {}, {} corrections",
+        "repair {epoch} at {}: {} findings, {} commits sealed anew, {filled} filled in, {} quarantined with BLAKE3 {}, {} holds released, {} corrections",
         options.now,
         repair.findings.len(),
         repair.resealed,
         repair.quarantined(),
         quarantine.finalize().to_hex(),
+        orphans.len(),
         corrections.len()
     );
     let previous = journal::last_hash(connection, node)?;
@@ -592,11 +624,31 @@ fn record(
         previous,
         &Packer::noted(&note),
     )?;
-    if corrections.is_empty() {
+    if orphans.is_empty() && corrections.is_empty() {
         return Ok(());
     }
     let reference = format!("repair/{epoch}");
     let mut packer = Packer::default();
+    let mut write = |part: LedgerPart, what: &str, action| {
+        packer.push(&part);
+        repair.findings.push(Finding {
+            commit: (node, epoch, 2),
+            operation: Some(part.operation()),
+            account: Some(part.account()),
+            what: what.to_owned(),
+            action,
+        });
+    };
+    for (operation, hold) in orphans {
+        let part = LedgerPart::Release {
+            operation: *operation,
+            account: hold.account,
+            held: hold.amount,
+            at: options.now,
+        };
+        let what = "is an open hold of a process that is gone";
+        write(part, what, Action::Release(hold.amount));
+    }
     for (account, amount) in corrections {
         let part = LedgerPart::Credit {
             operation: correction(options, epoch, *account),
@@ -606,14 +658,8 @@ fn record(
             reference: reference.as_str().into(),
             at: options.now,
         };
-        packer.push(&part);
-        repair.findings.push(Finding {
-            commit: (node, epoch, 2),
-            operation: Some(part.operation()),
-            account: Some(*account),
-            what: String::from("has more taken from it than its limit allows"),
-            action: Action::Correct(*amount),
-        });
+        let what = "has more taken from it than its limit allows";
+        write(part, what, Action::Correct(*amount));
     }
     insert(connection, (node, epoch, 2), seal.hash, &packer.finish())?;
     Ok(())
