@@ -230,7 +230,27 @@ fn a_store_that_is_opened_beside_a_reader_commits() {
     make(&store, 3).expect("and may be moved there now");
 }
 
-/// A process without anything to write still responds from its memory.
+/// A process that has lost the file since its last look at it does not find out at a commit if it has none left to make.
+#[test]
+fn a_close_leaves_a_file_alone_that_the_process_has_lost() {
+    let (folder, path) = made();
+    let store = open(&path).expect("the store opens");
+    make(&store, 2).expect("an account");
+    let header = fs::OpenOptions::new().write(true).open(&path);
+    let header = header.expect("the file opens");
+    header
+        .write_all_at(&9u32.to_be_bytes(), 60)
+        .expect("the header is written");
+    let before = fs::read(&path).expect("the file");
+    store.close();
+    assert!(
+        fs::read(&path).expect("the file") == before,
+        "no checkpoint"
+    );
+    assert!(folder.path().join("t.db-wal").exists());
+}
+
+/// A process that has nothing to write gives answers from its memory all the same.
 #[test]
 fn a_process_with_an_old_epoch_stops_though_nothing_is_committed() {
     let (_folder, path) = made();

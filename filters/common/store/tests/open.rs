@@ -10,9 +10,11 @@ use std::time::Duration;
 use rusqlite::Connection;
 use support::{account_of, wait};
 use tollgate_money::{AccountId, Micros};
+use tollgate_store::books::LedgerPart;
 use tollgate_store::sqlite::{self, Lock, Options};
 use tollgate_store::{
-    Admission, CacheScope, NewAccount, OpenError, Part, RootSecret, Store, UnitOfWork, commit,
+    Admission, CacheScope, EntryKind, NewAccount, OpenError, Part, RootSecret, Store, UnitOfWork,
+    commit,
 };
 
 fn options() -> Options {
@@ -136,7 +138,7 @@ fn a_file_that_another_program_has_locked_is_told_as_such() {
 
 #[test]
 fn a_file_of_a_newer_version_is_left_alone() {
-    let (_folder, path) = filled();
+    let (folder, path) = filled();
     edit(&path, "UPDATE meta SET v = '99' WHERE k = 'schema'");
     let before = fs::read(&path).expect("the file");
     let message = refused(&path);
@@ -145,6 +147,8 @@ fn a_file_of_a_newer_version_is_left_alone() {
         "{message}"
     );
     assert!(sqlite::open_read(&path).is_err(), "not even to be read");
+    let copied = sqlite::backup(&path, &folder.path().join("copy.db"));
+    assert!(copied.is_err(), "nor copied");
     assert_eq!(
         fs::read(&path).expect("the file"),
         before,
@@ -248,6 +252,42 @@ fn a_store_of_the_release_before_is_brought_up_to_date_with_all_that_it_holds() 
         assert!(store.credentials(0, &mut |_| {}).is_ok());
         store.close();
         assert!(sqlite::open_read(&path).is_ok());
+    }
+}
+
+/// The books that a repair is for were written by earlier releases.
+#[test]
+fn a_damaged_store_of_the_release_before_is_repaired_on_a_copy_and_then_itself() {
+    let (folder, path) = filled();
+    let payer = AccountId::from_parts(7, [0; 10]);
+    let store = open(&path).expect("the store opens");
+    for number in 1..=3 {
+        let part = Part::Ledger(LedgerPart::Credit {
+            operation: support::operation(number),
+            account: payer,
+            kind: EntryKind::Grant,
+            amount: Micros::new(100),
+            reference: Arc::from(number.to_string()),
+            at: 1,
+        });
+        wait(commit(&*store, UnitOfWork::of(part, Admission::Ends))).expect("it is granted");
+    }
+    store.close();
+    as_of_schema(&path, 5);
+    let lose = "DELETE FROM journal WHERE id = (SELECT id FROM journal WHERE entries > 0 ORDER BY id LIMIT 1 OFFSET 1)";
+    edit(&path, lose);
+    let before = fs::read(&path).expect("the file");
+    let copy = folder.path().join("copy.db");
+    sqlite::backup(&path, &copy).expect("it is copied as it is");
+    let tried = sqlite::repair(&copy, options()).expect("the copy is repaired");
+    assert!(!tried.findings.is_empty());
+    assert!(fs::read(&path).expect("the file") == before, "left alone");
+    let done = sqlite::repair(&path, options()).expect("it is repaired");
+    assert_eq!(done, tried);
+    for path in [&copy, &path] {
+        let reader = sqlite::open_read(path).expect("it is of this release now");
+        let row = reader.account(payer).expect("a read").expect("an account");
+        assert_eq!(row.available, Micros::new(200));
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::read::Reader;
+use super::descriptor::Descriptor;
+use super::read::no_file;
 use super::{file, name};
 use crate::error::OpenError;
 
@@ -43,7 +44,8 @@ pub enum BackupError {
     },
 }
 
-/// Writes a consistent copy of the store at `path` to the new file `to`, with or without a running gateway.
+/// Writes a copy of the store at `path` to the new file `to`, while a gateway serves from it or with none. It has the schema that the store
+/// has, which may be that of an earlier release.
 ///
 /// The copy is the state of one commit. Until it is complete and synced it has a temporary name (`to` and `.part`). Only its owner can read
 /// it, as with the store. A gateway that opens it releases the holds that were open when it was made.
@@ -60,13 +62,8 @@ pub fn backup(path: &Path, to: &Path) -> Result<(), BackupError> {
     };
     let path = &name::resolve(path);
     // Closed after the connection, and not before: see there.
-    let reader = Reader::open(path)?;
-    let source = reader
-        .take("the store")
-        .map_err(|error| BackupError::Copy {
-            path: to.to_owned(),
-            source: Box::new(error),
-        })?;
+    let _file = Descriptor::open(path).map_err(|error| no_file(path, error))?;
+    let (source, _) = file::connect_source(path)?;
     match fs::remove_file(&part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
@@ -79,27 +76,36 @@ pub fn backup(path: &Path, to: &Path) -> Result<(), BackupError> {
     File::open(&part)
         .and_then(|file| file.sync_all())
         .and_then(|()| fs::rename(&part, to))
-        .and_then(|()| file::sync_folder(to))
+        .map_err(failed)?;
+    file::sync_folder(to)
+        .inspect_err(|_| remove(to))
         .map_err(failed)
 }
 
-/// Writes `text` to the new file `to`, readable only by its owner, and waits until it is durable.
+/// Writes `text` to the new file `to`, for its owner alone, and waits until it is durable. After an error there is no such file.
 pub fn export(to: &Path, text: &[u8]) -> Result<(), BackupError> {
     if to.exists() {
         return Err(BackupError::Exists {
             path: to.to_owned(),
         });
     }
-    file::private_file(to)
-        .and_then(|mut file| {
-            file.write_all(text)?;
-            file.sync_all()
-        })
+    let failed = |source| BackupError::File {
+        path: to.to_owned(),
+        source,
+    };
+    let mut file = file::private_file(to).map_err(failed)?;
+    file.write_all(text)
+        .and_then(|()| file.sync_all())
         .and_then(|()| file::sync_folder(to))
-        .map_err(|source| BackupError::File {
-            path: to.to_owned(),
-            source,
-        })
+        .inspect_err(|_| remove(to))
+        .map_err(failed)
+}
+
+/// Removes a file that this process has made and could not complete.
+fn remove(path: &Path) {
+    if let Err(error) = fs::remove_file(path) {
+        tracing::warn!(%error, path = %path.display(), "cannot remove incomplete file");
+    }
 }
 
 fn copy(source: &Connection, to: &Path) -> rusqlite::Result<()> {

@@ -20,6 +20,7 @@ use rusqlite::{Connection, OptionalExtension, Statement};
 
 use super::descriptor::Descriptor;
 use super::failure::failure;
+use super::file::Raised;
 use super::name::FileId;
 use crate::error::{Failure, FailureKind};
 
@@ -34,6 +35,9 @@ pub(crate) struct Fence {
     epoch: i64,
     /// The epoch in the header of the file before this run checkpointed its own.
     header_before: i64,
+    /// The one in the log before this run raised it. A run that was killed may have left it there alone, and a checkpoint of another
+    /// connection may have moved it into the header since that was read.
+    log_before: i64,
     /// Whether the header has been seen with the epoch of this run.
     header_seen: AtomicBool,
     linked: AtomicBool,
@@ -51,16 +55,18 @@ impl Fence {
             node,
             epoch: 0,
             header_before,
+            log_before: header_before,
             header_seen: AtomicBool::new(false),
             linked: AtomicBool::new(false),
             enabled: true,
         })
     }
 
-    /// The same for a run that has incremented its epoch. Without `enabled` nothing is checked.
-    pub(crate) fn with_epoch(self, epoch: i64, enabled: bool) -> Arc<Fence> {
+    /// The same for a run that has raised its epoch. Without `enabled` nothing is checked.
+    pub(crate) fn with_epoch(self, raised: Raised, enabled: bool) -> Arc<Fence> {
         Arc::new(Fence {
-            epoch,
+            epoch: raised.epoch,
+            log_before: raised.before,
             enabled,
             ..self
         })
@@ -136,8 +142,9 @@ impl Fence {
             self.header_seen.store(true, Relaxed);
             return Ok(());
         }
-        // Until the first checkpoint of the log into the file, which a reader may delay.
-        if found == self.header_before && !self.header_seen.load(Relaxed) {
+        // Until all of the log is moved into the file for the first time, which a reader may put off.
+        let is_earlier = found == self.header_before || found == self.log_before;
+        if is_earlier && !self.header_seen.load(Relaxed) {
             return Ok(());
         }
         Err(self.fenced(found, " through another name of the file"))
@@ -163,5 +170,58 @@ impl Fence {
                 self.path.display()
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::super::checkpoint::checkpoint;
+    use super::super::{Options, file};
+    use super::*;
+    use crate::rows::RootSecret;
+
+    #[test]
+    fn an_epoch_that_a_killed_run_left_in_the_log_may_reach_the_header_until_that_of_this_run_does()
+    {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("t.db");
+        let options = Options::new(1, RootSecret([7; 32]));
+        file::provide(&path, &options).expect("a store");
+        let connection = file::connect(&path, &options).expect("it opens");
+        let raise = || file::raise_epoch(&connection, &path, &options).expect("a run");
+        let moved = || checkpoint(&connection).expect("a checkpoint");
+        raise();
+        moved();
+        raise();
+        let fence = Fence::new(&path, options.node).expect("it is there");
+        let header = || {
+            let file = Descriptor::open(&path).expect("it is there");
+            file.user_version().expect("it has a header")
+        };
+        assert_eq!(header(), 1, "the second run is in the log alone");
+        moved();
+        let reader = Connection::open(&path).expect("it opens");
+        reader
+            .execute_batch("BEGIN; SELECT count(*) FROM nodes")
+            .expect("a view");
+        let fence = fence.with_epoch(raise(), true);
+        let mut epoch = fence.prepare(&connection).expect("a statement");
+        moved();
+        assert_eq!(header(), 2, "the reader keeps the third run in the log");
+        fence.check(&mut epoch).expect("it has the file");
+
+        reader.execute_batch("COMMIT").expect("the end of the view");
+        moved();
+        assert_eq!(header(), 3);
+        fence.check(&mut epoch).expect("it has the file");
+        let other = fs::OpenOptions::new().write(true).open(&path);
+        let other = other.expect("it opens");
+        other
+            .write_all_at(&2u32.to_be_bytes(), 60)
+            .expect("the header is written");
+        let refused = fence.check(&mut epoch).expect_err("it was seen");
+        assert_eq!(refused.kind, FailureKind::Fenced, "{refused}");
     }
 }

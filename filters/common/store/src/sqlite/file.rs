@@ -62,6 +62,19 @@ pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, Open
 
 /// Connects to the store at `path` for reading.
 pub(crate) fn connect_read(path: &Path) -> Result<Connection, OpenError> {
+    let (connection, found) = connect_source(path)?;
+    if found < SCHEMA {
+        return Err(OpenError::Older {
+            path: path.to_owned(),
+            found,
+            known: SCHEMA,
+        });
+    }
+    Ok(connection)
+}
+
+/// Connects to the store at `path` to copy it as it is, which may be of an earlier release. Gives its schema too.
+pub(crate) fn connect_source(path: &Path) -> Result<(Connection, i64), OpenError> {
     if !path.exists() {
         return Err(OpenError::Missing {
             path: path.to_owned(),
@@ -75,14 +88,7 @@ pub(crate) fn connect_read(path: &Path) -> Result<Connection, OpenError> {
     .map_err(|error| open_error(path, "open", error))?;
     let found = schema(&connection, path)?;
     take_over(&connection, found, path)?;
-    if found < SCHEMA {
-        return Err(OpenError::Older {
-            path: path.to_owned(),
-            found,
-            known: SCHEMA,
-        });
-    }
-    Ok(connection)
+    Ok((connection, found))
 }
 
 /// The root secret of the store.
@@ -100,12 +106,20 @@ pub(crate) fn root_secret(connection: &Connection, path: &Path) -> Result<RootSe
     })
 }
 
-/// Increments the epoch of the node for a new run: earlier runs are fenced off, and their holds are orphans.
+/// The epoch of a new run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raised {
+    pub(crate) epoch: i64,
+    /// The `user_version` that it has replaced, as the log has it.
+    pub(crate) before: i64,
+}
+
+/// Raises the epoch of the node for a new run: the runs before it are fenced off, and their holds are orphans.
 pub(crate) fn raise_epoch(
     connection: &Connection,
     path: &Path,
     options: &Options,
-) -> Result<i64, OpenError> {
+) -> Result<Raised, OpenError> {
     in_transaction(connection, path, || {
         raise_epoch_within(connection, path, options)
     })
@@ -116,11 +130,11 @@ pub(crate) fn raise_epoch_within(
     connection: &Connection,
     path: &Path,
     options: &Options,
-) -> Result<i64, OpenError> {
+) -> Result<Raised, OpenError> {
     let (first, last) = super::journal::ids(options.node);
-    let raise = || -> rusqlite::Result<i64> {
-        // Greater than every epoch in the file, and not only the node's row: a run through another name of the file may have checkpointed
-        // its header or its journal there, and not its row.
+    let raise = || -> rusqlite::Result<Raised> {
+        // Greater than each epoch that the file knows of, and not only the node's row: a run through another name of the file may have
+        // moved its header there, or its journal, and not its row.
         let header: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let journal: Option<i64> = connection.query_row(
             "SELECT max(id) FROM journal WHERE id BETWEEN ?1 AND ?2",
@@ -136,16 +150,20 @@ pub(crate) fn raise_epoch_within(
             |row| row.get(0),
         )?;
         connection.pragma_update(None, "user_version", epoch)?;
-        Ok(epoch)
+        Ok(Raised {
+            epoch,
+            before: header,
+        })
     };
-    let epoch = raise().map_err(|error| open_error(path, "write", error))?;
+    let raised = raise().map_err(|error| open_error(path, "write", error))?;
+    let epoch = raised.epoch;
     if epoch > super::journal::EPOCH_MAX {
         return Err(OpenError::Damaged {
             path: path.to_owned(),
             problem: format!("has counted {epoch} runs, more than its journal has places for"),
         });
     }
-    Ok(epoch)
+    Ok(raised)
 }
 
 /// Runs `act` in a transaction; an error rolls it back.

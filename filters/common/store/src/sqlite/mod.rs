@@ -155,9 +155,10 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     let fence = Fence::new(path, options.node).map_err(failed("read"))?;
     let connection = file::connect(path, &options)?;
     let root_secret = file::root_secret(&connection, path)?;
-    let epoch = file::raise_epoch(&connection, path, &options)?;
-    let fence = fence.with_epoch(epoch, options.fenced);
-    // The header of the file shows the epoch to processes that cannot read the log.
+    let raised = file::raise_epoch(&connection, path, &options)?;
+    let epoch = raised.epoch;
+    let fence = fence.with_epoch(raised, options.fenced);
+    // The header of the file shows the epoch to processes that cannot see the log.
     checkpoint::checkpoint(&connection).map_err(|error| open_error(path, "write", error))?;
     let mut batch = Batch::load(&connection, options.node, epoch, options.post_records)
         .map_err(|error| error.opening(path))?;

@@ -50,16 +50,7 @@ impl Reader {
 
     /// The same once there is a store to read.
     pub(crate) fn open(path: &Path) -> Result<Reader, OpenError> {
-        let reader = Reader::new(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => OpenError::Missing {
-                path: path.to_owned(),
-            },
-            _ => OpenError::File {
-                action: "open",
-                path: path.to_owned(),
-                source: error,
-            },
-        })?;
+        let reader = Reader::new(path).map_err(|error| no_file(path, error))?;
         reader.give_back(file::connect_read(path)?);
         Ok(reader)
     }
@@ -106,6 +97,19 @@ impl Reader {
         self.with(what, |connection| {
             read(&connection.unchecked_transaction()?)
         })
+    }
+}
+
+/// Why the file at `path`, which is to be read, could not be opened.
+pub(crate) fn no_file(path: &Path, error: io::Error) -> OpenError {
+    let path = path.to_owned();
+    match error.kind() {
+        io::ErrorKind::NotFound => OpenError::Missing { path },
+        _ => OpenError::File {
+            action: "open",
+            path,
+            source: error,
+        },
     }
 }
 

@@ -144,8 +144,7 @@ fn run(connection: &Connection, path: &Path, options: &Options) -> Result<Repair
     let mut walk = Walk::new(connection).map_err(reading)?;
     walk.journal().map_err(reading)?;
     provide_nodes(connection).map_err(|error| open_error(path, "write", error))?;
-    let epoch = file::raise_epoch_within(connection, path, options)?;
-    walk.repair.epoch = epoch;
+    walk.repair.epoch = file::raise_epoch_within(connection, path, options)?.epoch;
     if walk.repair.findings.is_empty() && walk.corrections().map_err(reading)?.is_empty() {
         return Ok(walk.repair);
     }

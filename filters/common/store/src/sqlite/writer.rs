@@ -111,9 +111,7 @@ impl Writer {
             }),
         }
         checkpointer.stop();
-        let lost =
-            |failure: Failure| matches!(failure.kind, FailureKind::Fenced | FailureKind::Replaced);
-        if shared.queue.failure().is_some_and(lost)
+        if is_lost(&shared, &connection, &fence)
             && let Err(error) =
                 connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         {
@@ -126,7 +124,22 @@ impl Writer {
     }
 }
 
-/// The writer's resources for committing.
+/// Whether the file is, or may be, no longer this process's to write. A clean close looks once more: it may have had nothing to commit.
+fn is_lost(shared: &Shared, connection: &Connection, fence: &Fence) -> bool {
+    let lost =
+        |failure: Failure| matches!(failure.kind, FailureKind::Fenced | FailureKind::Replaced);
+    let checked = fence
+        .prepare(connection)
+        .map_err(|error| failure(&shared.path, &error))
+        .and_then(|mut epoch| fence.check(&mut epoch));
+    let is_refused = checked.as_ref().is_err_and(|failure| {
+        tracing::warn!(%failure, "closing the database without a checkpoint");
+        true
+    });
+    is_refused || shared.queue.failure().is_some_and(lost)
+}
+
+/// What a run of the writer commits with.
 #[derive(Clone, Copy)]
 struct Run<'r> {
     shared: &'r Shared,
@@ -376,10 +389,10 @@ mod tests {
             file::provide(&path, &options).expect("a new file");
             let fence = Fence::new(&path, options.node).expect("it is there");
             let connection = file::connect(&path, &options).expect("it opens");
-            let epoch = file::raise_epoch(&connection, &path, &options).expect("the first run");
-            let fence = fence.with_epoch(epoch, true);
-            let mut batch =
-                Batch::load(&connection, options.node, epoch, post_records).expect("no books yet");
+            let raised = file::raise_epoch(&connection, &path, &options).expect("the first run");
+            let fence = fence.with_epoch(raised, true);
+            let mut batch = Batch::load(&connection, options.node, raised.epoch, post_records)
+                .expect("no books yet");
             let shared = Shared::new(path, 8, Box::new(|_| {}));
             let parts = std::iter::once(new_account()).chain((1..=records).map(grant));
             shared
