@@ -3,6 +3,7 @@
 //! The repair runs on a copy first, and the copy is audited. That is all it does without `--apply`. With it the books are left alone unless
 //! the audit of the copy is clean; then a copy of them and the removed part of the journal are kept in files beside the database.
 
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -80,12 +81,8 @@ fn repair(office: &Office, apply: bool) -> anyhow::Result<Done> {
         Some(_) if is_whole || !audit.clean() => Outcome::Refused,
         None => Outcome::Tried,
         Some(lock) => {
-            let copy = beside(database, "before-repair", repair.epoch);
-            sqlite::backup(database, &copy)?;
-            let quarantine = (repair.quarantined() > 0)
-                .then(|| quarantine(database, &repair))
-                .transpose()?;
-            let repair = office.repair(database, Some(lock))?;
+            let act = || office.repair(database, Some(lock));
+            let (repair, copy, quarantine) = carry_out(database, &repair, act)?;
             return Ok(Done {
                 repair,
                 audit: audit_of(database)?,
@@ -98,6 +95,30 @@ fn repair(office: &Office, apply: bool) -> anyhow::Result<Done> {
         audit,
         outcome,
     })
+}
+
+/// Keeps what a repair is going to change in files beside the database, then makes it by `act`. Where it is not made, the files that are
+/// there go again: the next try makes them anew.
+fn carry_out(
+    database: &Path,
+    tried: &Repair,
+    act: impl FnOnce() -> anyhow::Result<Repair>,
+) -> anyhow::Result<(Repair, PathBuf, Option<PathBuf>)> {
+    let copy = beside(database, "before-repair", tried.epoch);
+    sqlite::backup(database, &copy)?;
+    let quarantined = (tried.quarantined() > 0).then(|| quarantine(database, tried));
+    let quarantine = quarantined.transpose().inspect_err(|_| remove(&copy))?;
+    let repair = act().inspect_err(|_| {
+        remove(&copy);
+        quarantine.iter().for_each(|path| remove(path));
+    })?;
+    Ok((repair, copy, quarantine))
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = fs::remove_file(path) {
+        tracing::warn!(%error, path = %path.display(), "cannot remove file of a failed repair");
+    }
 }
 
 fn audit_of(database: &Path) -> anyhow::Result<Report> {
@@ -316,5 +337,60 @@ impl Shown<'_> {
                 .map(ToString::to_string)
                 .collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_store::RootSecret;
+
+    use super::*;
+
+    /// A repair that fails, as on a full disk, leaves nothing that the next one stumbles over, and no file of another goes.
+    #[test]
+    fn files_of_a_repair_that_fails_are_removed_and_the_next_one_makes_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let database = folder.path().join("t.db");
+        let options = sqlite::Options::new(1, RootSecret([7; 32]));
+        sqlite::open(&database, options)
+            .expect("a new store")
+            .close();
+        let tried = Repair {
+            epoch: 5,
+            findings: vec![Finding {
+                commit: (1, 1, 1),
+                operation: None,
+                account: None,
+                what: "is not what was sealed".to_owned(),
+                action: Action::Quarantine(vec![1, 2]),
+            }],
+            ..Repair::default()
+        };
+        let copy = beside(&database, "before-repair", 5);
+        let rows = beside(&database, "quarantine", 5);
+        let failed = carry_out(&database, &tried, || {
+            assert!(copy.exists() && rows.exists(), "they are there before");
+            anyhow::bail!("the disk is full")
+        });
+        let error = failed.expect_err("it fails").to_string();
+        assert_eq!(error, "the disk is full");
+        assert!(!copy.exists() && !rows.exists());
+
+        fs::write(&rows, "of another").expect("written");
+        let refused = carry_out(&database, &tried, || panic!("it is not tried"));
+        let refused = refused.expect_err("it is refused").to_string();
+        assert!(refused.contains("exists already"), "{refused}");
+        assert!(!copy.exists());
+        let left = fs::read_to_string(&rows).expect("it is there");
+        assert_eq!(left, "of another");
+        fs::rename(&rows, &copy).expect("renamed");
+        let refused = carry_out(&database, &tried, || panic!("it is not tried"));
+        assert!(refused.is_err() && copy.exists() && !rows.exists());
+        fs::remove_file(&copy).expect("removed");
+
+        let (_, kept, quarantine) =
+            carry_out(&database, &tried, || Ok(Repair::default())).expect("it is made");
+        assert_eq!((kept, quarantine), (copy.clone(), Some(rows.clone())));
+        assert!(copy.exists() && rows.exists());
     }
 }
