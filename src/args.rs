@@ -311,6 +311,9 @@ pub enum PaymentCommand {
         /// It has moved nothing: not before the chain takes it no more.
         #[arg(long, group = "verdict")]
         not_moved: bool,
+        /// The transaction has paid for another payment already, and has a transfer of its own for this one.
+        #[arg(long, requires = "paid")]
+        shared_transaction: bool,
     },
 }
 

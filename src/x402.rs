@@ -15,7 +15,10 @@ use tollgate_store::Store;
 
 use crate::config::Settings;
 
-/// The processor of the settings; `None` where nothing is sold in this way.
+/// Payments that are read from the store at once.
+const PAGE: usize = 500;
+
+/// The desk of the settings; nothing where nothing is sold in this way.
 pub(crate) fn desk(
     settings: &Settings,
     store: &Arc<dyn Store>,
@@ -62,17 +65,24 @@ fn tell_stranded(settings: &Settings, store: &Arc<dyn Store>) {
         .x402
         .as_ref()
         .map(|x402| &*x402.terms.network);
-    let open = match store.authorizations_open() {
-        Ok(open) => open,
-        Err(error) => {
-            tracing::error!(%error, "could not read which payments are open");
-            return;
+    let mut last = None;
+    loop {
+        let open = match store.authorizations_open(last.as_ref(), PAGE) {
+            Ok(open) => open,
+            Err(error) => {
+                tracing::error!(%error, "could not read which payments are open");
+                return;
+            }
+        };
+        for row in &open {
+            if network != Some(&*row.key.network) {
+                tracing::error!(account = %row.account, payment = payment_name(row),
+                    "a payment is open, and `[payments.x402]` does not name its chain any more: bring the settings back, or look it up and close it with `tollgate payment close`");
+            }
         }
-    };
-    for row in open {
-        if network != Some(&*row.key.network) {
-            tracing::error!(account = %row.account, payment = payment_name(&row),
-                "a payment is open, and `[payments.x402]` does not name its chain any more: bring the settings back, or look it up and close it with `tollgate payment close`");
+        last = open.into_iter().next_back();
+        if last.is_none() {
+            return;
         }
     }
 }

@@ -183,12 +183,19 @@ impl Clerk {
                 revoke_key(&*self.store, key, now).await.map_err(words)?;
                 Ok(Applied::Done)
             }
-            Change::PaymentClose { payment, paid } => {
+            Change::PaymentClose {
+                payment,
+                paid,
+                shared_transaction: is_shared,
+            } => {
                 let verdict = match paid {
                     None => Verdict::NotMoved,
-                    Some(hash) => Verdict::Paid(hash.parse().map_err(|_| {
-                        format!("`{hash}` is no transaction; it is `0x` and 64 hex digits")
-                    })?),
+                    Some(hash) => Verdict::Paid {
+                        transaction: hash.parse().map_err(|_| {
+                            format!("`{hash}` is no transaction; it is `0x` and 64 hex digits")
+                        })?,
+                        is_shared,
+                    },
                 };
                 let books = (&self.store, &self.plans);
                 let closed = close_payment(books, now, &payment, verdict).await;

@@ -110,6 +110,9 @@ pub enum Change {
         payment: String,
         /// The transaction in which it was paid; `None` for one that has moved nothing and never will.
         paid: Option<String>,
+        /// Whether that transaction has a transfer of its own for this payment, beside that of another one.
+        #[serde(default)]
+        shared_transaction: bool,
     },
     /// Books credits granted by the operator.
     CreditsGrant {

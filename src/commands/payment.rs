@@ -13,6 +13,9 @@ use super::{GOOD, print, time};
 use crate::admin::control::Change;
 use crate::args::PaymentCommand;
 
+/// Payments that are read from the store at once.
+const PAGE: usize = 500;
+
 pub(super) fn run(
     command: PaymentCommand,
     office: &Office,
@@ -20,10 +23,16 @@ pub(super) fn run(
 ) -> anyhow::Result<u8> {
     match command {
         PaymentCommand::List { json } => list(json, office, out)?,
-        PaymentCommand::Close { payment, paid, .. } => {
+        PaymentCommand::Close {
+            payment,
+            paid,
+            shared_transaction,
+            ..
+        } => {
             office.change(&Change::PaymentClose {
                 payment: payment.clone(),
                 paid,
+                shared_transaction,
             })?;
             writeln!(out, "{payment}: closed").context("cannot print")?;
         }
@@ -32,7 +41,15 @@ pub(super) fn run(
 }
 
 fn list(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::Result<()> {
-    let open = office.read()?.authorizations_open()?;
+    let store = office.read()?;
+    let mut open: Vec<AuthorizationRow> = Vec::new();
+    loop {
+        let page = store.authorizations_open(open.last(), PAGE)?;
+        if page.is_empty() {
+            break;
+        }
+        open.extend(page);
+    }
     let now = office.clock.unix_micros();
     let shown: Vec<Open<'_>> = open.iter().map(|row| Open::of(row, now)).collect();
     if json {
@@ -76,7 +93,8 @@ fn list(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::Result<()> 
         out,
         "\nwait: the gateway reconciles it until some minutes after its end.\n\
          resolve: look up the transfers of the wallet in an explorer of the chain, then `tollgate payment close PAYMENT --paid HASH`, or\n\
-         `--not-moved` once its end is two minutes past."
+         `--not-moved` once its end is two minutes past. Where HASH has paid for another payment and has a transfer of its own for this one, add\n\
+         `--shared-transaction`."
     )
     .context("cannot print")
 }

@@ -405,7 +405,7 @@ fn providers_are_shown_by_a_gateway_that_runs() {
 #[test]
 fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transaction_counts_once()
 {
-    use tollgate_store::AuthorizationState::RefusedAfterSubmit;
+    use tollgate_store::{AuthorizationKey, AuthorizationState::RefusedAfterSubmit};
     let house = House::new();
     let served = house.serve();
     let account = house.word("account create --email a@example.com", "id");
@@ -451,6 +451,30 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
         refused.contains("has paid for another payment"),
         "{refused}"
     );
+    assert!(refused.contains("`--shared-transaction`"), "{refused}");
+    // Another buyer's transfer in the same transaction: the operator has seen that it is there.
+    let other = house.word("account create --email b@example.com", "id");
+    let fourth = unproved(&served.store, (&other, RefusedAfterSubmit), 4, later);
+    house
+        .run(&format!(
+            "payment close {fourth} --not-moved --shared-transaction"
+        ))
+        .expect_err("no transaction is named");
+    house.good(&format!(
+        "payment close {fourth} --paid {hash} --shared-transaction"
+    ));
+    let key = AuthorizationKey {
+        network: Arc::from("eip155:8453"),
+        asset: [1; 20],
+        payer: [2; 20],
+        nonce: [4; 32],
+    };
+    let row = served.store.authorization(&key).expect("readable");
+    let note = row.and_then(|row| row.note).expect("a note");
+    assert!(note.contains("a transfer of its own"), "{note}");
+    let theirs = other.parse().expect("an id");
+    let paid = served.store.payments_of(theirs, 9).expect("readable");
+    assert_eq!(paid.len(), 1);
     house.good(&format!("payment close {second} --not-moved"));
     let id = account.parse().expect("an id");
     assert_eq!(served.store.payments_of(id, 9).expect("readable").len(), 1);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tollgate_cache::{Cache, Following, Lookup, Removal, Storing};
 use tollgate_ledger::Ledger;
 use tollgate_meter::Counters;
-use tollgate_store::{AuthorizationState, Histogram, Store};
+use tollgate_store::{Histogram, Store};
 
 use super::metrics::{Page, Source};
 use super::names;
@@ -228,12 +228,8 @@ pub fn x402(desk: Option<tollgate_pay::x402::Desk>, store: Arc<dyn Store>) -> So
                 ("taken", counts.taken.into()),
             ],
         );
-        let may_move = |row: &tollgate_store::AuthorizationRow| {
-            row.state != AuthorizationState::RefusedAfterSubmit
-        };
-        let open = store.authorizations_open().unwrap_or_default();
-        let open = open.iter().filter(|row| may_move(row)).count();
-        page.number(names::X402_OPEN, open as i128);
+        let open = store.authorizations_moving().unwrap_or_default();
+        page.number(names::X402_OPEN, open.into());
         let up = desk.as_ref().is_some_and(|desk| desk.is_open());
         page.number(names::X402_UP, i128::from(up));
     })

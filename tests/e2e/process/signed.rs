@@ -93,7 +93,12 @@ async fn a_purchase_whose_program_was_killed_ends_in_one_transfer_and_one_plan()
         let store = sqlite::open_read(&house.database()).expect("the store opens");
         let payments = store.payments_of(account, 10).expect("readable");
         assert_eq!(payments.len(), 1, "{point:?}: one paid period");
-        assert!(store.authorizations_open().expect("readable").is_empty());
+        assert!(
+            store
+                .authorizations_open(None, 1)
+                .expect("readable")
+                .is_empty()
+        );
         let due = store.authorizations_due(i64::MAX, 10).expect("readable");
         assert!(
             due.iter()
@@ -127,7 +132,12 @@ async fn a_program_asked_to_end_writes_down_a_transfer_that_nobody_waits_for() {
     let account: AccountId = house.account.parse().expect("an id");
     let store = sqlite::open_read(&house.database()).expect("the store opens");
     assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
-    assert!(store.authorizations_open().expect("readable").is_empty());
+    assert!(
+        store
+            .authorizations_open(None, 1)
+            .expect("readable")
+            .is_empty()
+    );
 }
 
 /// The facilitator has submitted the transfer and refused it, and the program is killed. The transfer settles meanwhile: the next start finds
@@ -203,7 +213,12 @@ async fn a_false_refusal_without_a_node_is_found_and_closed_by_the_operator() {
     let account: AccountId = house.account.parse().expect("an id");
     let store = sqlite::open_read(&house.database()).expect("the store opens");
     assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
-    assert!(store.authorizations_open().expect("readable").is_empty());
+    assert!(
+        store
+            .authorizations_open(None, 1)
+            .expect("readable")
+            .is_empty()
+    );
 }
 
 /// The answer to a transfer is lost, and the settings that sold by it are taken away. The account cannot pay in any other way until a person
@@ -243,5 +258,10 @@ async fn a_transfer_whose_settings_are_gone_is_named_at_the_start_and_closed_by_
     let account: AccountId = house.account.parse().expect("an id");
     let store = sqlite::open_read(&house.database()).expect("the store opens");
     assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
-    assert!(store.authorizations_open().expect("readable").is_empty());
+    assert!(
+        store
+            .authorizations_open(None, 1)
+            .expect("readable")
+            .is_empty()
+    );
 }

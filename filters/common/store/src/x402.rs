@@ -76,11 +76,14 @@ pub enum AuthorizationPart {
         /// Whether the chain proves it.
         is_proven: bool,
     },
-    /// Deletes transfers that were never submitted and that the chain accepts no more, at most `limit`.
+    /// Forgets those that the chain takes no more, at most `limit` of each kind: those that were never sent, and those that were sent and
+    /// refused and that are kept for the operator for longer.
     Forget {
-        /// Unix microseconds: those whose validity ended before this.
+        /// Unix microseconds: of those that were never sent, the ones that the chain took before this only.
         before: i64,
-        /// Maximum number of rows deleted at once.
+        /// Unix microseconds: the same for those that were sent and refused.
+        refused_before: i64,
+        /// The most that go at once.
         limit: u32,
     },
 }
@@ -101,7 +104,23 @@ pub trait ReadAuthorizations {
         limit: usize,
     ) -> Result<Vec<AuthorizationRow>, ReadError>;
 
-    /// All without a proven outcome: those that may still move money, and those refused after submission on the facilitator's response
-    /// alone. Few.
-    fn authorizations_open(&self) -> Result<Vec<AuthorizationRow>, ReadError>;
+    /// At most `limit` whose outcome is not proved, the oldest first: those that may still move money, and those that were sent and refused
+    /// on the facilitator's word. `after`: the last row of the page before.
+    fn authorizations_open(
+        &self,
+        after: Option<&AuthorizationRow>,
+        limit: usize,
+    ) -> Result<Vec<AuthorizationRow>, ReadError>;
+
+    /// How many may still move money.
+    fn authorizations_moving(&self) -> Result<u64, ReadError>;
+
+    /// When those of an account were stored (Unix microseconds) that were sent and refused on the facilitator's word, after `since`: at most
+    /// `limit`, the newest first.
+    fn authorizations_refused(
+        &self,
+        account: AccountId,
+        since: i64,
+        limit: usize,
+    ) -> Result<Vec<i64>, ReadError>;
 }

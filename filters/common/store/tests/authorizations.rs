@@ -117,7 +117,10 @@ fn an_account_has_one_transfer_under_way_and_another_account_its_own() {
     write(&store, change(&unknown)).expect("it is the same one");
     let found = store.authorization_open(ME).expect("readable");
     assert_eq!(found.map(|row| row.key), Some(one.key));
-    assert_eq!(store.authorizations_open().expect("readable").len(), 2);
+    assert_eq!(
+        store.authorizations_open(None, 9).expect("readable").len(),
+        2
+    );
     let over = next(&unknown, AuthorizationState::Dead);
     write(&store, change(&over)).expect("it is over");
     write(
@@ -181,16 +184,28 @@ fn what_was_never_sent_is_forgotten_and_the_rest_is_kept() {
         }
         kept.push((seen.key, goes));
     }
-    let forget = |before| part(AuthorizationPart::Forget { before, limit: 10 });
-    write(&store, [forget(1_000)]).expect("done");
+    let forget = |before, refused_before| {
+        part(AuthorizationPart::Forget {
+            before,
+            refused_before,
+            limit: 10,
+        })
+    };
+    write(&store, [forget(1_000, 1_000)]).expect("done");
     let is_there = |key| store.authorization(key).expect("readable").is_some();
     assert!(kept.iter().all(|(key, _)| is_there(key)), "not yet");
-    write(&store, [forget(1_001)]).expect("done");
+    write(&store, [forget(1_001, 1_000)]).expect("done");
     for (key, goes) in &kept {
         assert_eq!(is_there(key), !goes, "{key:?}");
     }
     let due = store.authorizations_due(50, 10).expect("readable");
     assert_eq!(due.len(), 4, "of those whose look is due");
+    // One that was sent and refused goes at last; the others have an outcome, or will have one.
+    write(&store, [forget(1_000, 1_001)]).expect("done");
+    let left: Vec<_> = kept.iter().map(|(key, _)| is_there(key)).collect();
+    assert_eq!(left, [false, false, true, true, true, false]);
+    let due = store.authorizations_due(50, 10).expect("readable");
+    assert_eq!(due.len(), 3, "of those whose look is due");
     assert!(
         store
             .authorizations_due(49, 10)
@@ -254,12 +269,54 @@ fn what_was_refused_after_submission_is_listed_and_does_not_hold_its_account() {
     write(&store, change(&refused)).expect("refused");
     let open = store.authorization_open(ME).expect("readable");
     assert_eq!(open, None, "another one may be submitted");
-    let listed = store.authorizations_open().expect("readable");
+    let listed = store.authorizations_open(None, 9).expect("readable");
     assert_eq!(listed, vec![refused]);
     write(
         &store,
         send(&next(&second, AuthorizationState::Settling), None),
     )
     .expect("submitted");
-    assert_eq!(store.authorizations_open().expect("readable").len(), 2);
+    assert_eq!(
+        store.authorizations_open(None, 9).expect("readable").len(),
+        2
+    );
+}
+
+#[test]
+fn what_is_not_proved_is_read_in_pages_and_counted_by_what_may_move() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open_with(folder.path(), [ME, ANOTHER]);
+    // Four of one moment, which only their keys tell apart, and a newer and an older one.
+    for (nonce, created_at) in [(1, 9), (2, 9), (3, 9), (4, 9), (5, 20), (6, 3)] {
+        let seen = AuthorizationRow {
+            created_at,
+            ..row(ME, nonce)
+        };
+        write(&store, begin(&seen)).expect("new");
+        let refused = next(&seen, AuthorizationState::RefusedAfterSubmit);
+        write(&store, change(&refused)).expect("refused");
+    }
+    let theirs = row(ANOTHER, 7);
+    write(&store, begin(&theirs)).expect("new");
+    let sent = next(&theirs, AuthorizationState::Settling);
+    write(&store, send(&sent, None)).expect("sent");
+    let mut pages = Vec::new();
+    let mut last: Option<AuthorizationRow> = None;
+    loop {
+        let page = store.authorizations_open(last.as_ref(), 2);
+        let page = page.expect("readable");
+        let Some(end) = page.last() else { break };
+        last = Some(end.clone());
+        let nonces: Vec<u8> = page.iter().map(|row| row.key.nonce[0]).collect();
+        pages.push(nonces);
+    }
+    assert_eq!(pages, [vec![7, 6], vec![1, 2], vec![3, 4], vec![5]]);
+    assert_eq!(store.authorizations_moving().expect("readable"), 1);
+    let refused = |account, since, limit| {
+        let found = store.authorizations_refused(account, since, limit);
+        found.expect("readable")
+    };
+    assert_eq!(refused(ME, 3, 9), [20, 9, 9, 9, 9]);
+    assert_eq!(refused(ME, 0, 2), [20, 9]);
+    assert!(refused(ANOTHER, 0, 9).is_empty());
 }

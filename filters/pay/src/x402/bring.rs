@@ -89,8 +89,13 @@ impl Inner {
                     .await
             }
             (Act::Refuse, row) => {
+                let is_proven = row.as_ref().is_none_or(|row| has_moved_nothing(row.state));
                 let note = row.and_then(|row| row.note);
-                Ok(refused(note.as_deref().unwrap_or("invalid_payload")))
+                Ok(Told::Refused {
+                    why: note.as_deref().unwrap_or("invalid_payload").to_owned(),
+                    failure: None,
+                    is_proven,
+                })
             }
             (Act::Replay, Some(row)) => {
                 let subscription = standing.subscription.as_ref();
@@ -318,6 +323,12 @@ impl Inner {
                     .await
             }
             Outcome::Void(why) => self.bury(row, why).await,
+            Outcome::VoidAtLatest { why, reported } => {
+                match reported.or(row.transaction.map(Nonce::from_bytes)) {
+                    None => self.bury(row, why).await,
+                    Some(reported) => self.bury_when_final(row, reported, why).await,
+                }
+            }
             Outcome::Refused(why) => self.note_refused_after_submit(row, why).await,
             Outcome::Open {
                 transaction, why, ..
@@ -364,6 +375,14 @@ impl Inner {
             Act::Pay => {}
             Act::AlreadyActive => return Ok(Err(self.already_active(&standing))),
             _ => return Ok(Err(self.wait_for(&standing))),
+        }
+        // One that is stored as submitted is looked at whatever else there is: it adds no row.
+        let is_new = state == AuthorizationState::Settling
+            && row.state != AuthorizationState::RefusedAfterSubmit;
+        if is_new && let Some(wait) = self.refused_wait(row.account).await? {
+            tracing::warn!(account = %row.account, payment = %rows::reference(&row.key),
+                "rejected payment before submission: too many of the account were refused after submission; see `tollgate payment list`");
+            return Ok(Err(Told::TooManyRefused(wait)));
         }
         let now = self.now();
         let name = rows::reference(&row.key);
@@ -465,6 +484,13 @@ impl Inner {
         let unit = UnitOfWork::of(part, Admission::Ends);
         commit(&*self.parts.store, unit).await.map(|_| ())
     }
+}
+
+/// Whether a payment in this state was never submitted here, or is proved to have moved nothing. What is true of the stored payment is true
+/// of every other signature for its nonce: the chain takes one of them.
+fn has_moved_nothing(state: AuthorizationState) -> bool {
+    use AuthorizationState::{Dead, Refused, Seen};
+    matches!(state, Seen | Refused | Dead)
 }
 
 fn refused(why: &str) -> Told {

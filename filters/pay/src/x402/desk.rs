@@ -22,8 +22,8 @@ use tollgate_purchase::idempotency::{Answer, IdempotencyKeys};
 use tollgate_purchase::plan::{PlanError, PlanState, Plans};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription};
 use tollgate_store::{
-    AuthorizationKey, AuthorizationPart, AuthorizationRow, CommitError, Part, ReadError, Store,
-    SubscriptionRow, reading,
+    AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState, CommitError, Part,
+    ReadError, Store, SubscriptionRow, reading,
 };
 
 use super::counters::Counters;
@@ -52,7 +52,17 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Payments reconciled concurrently.
 const AT_ONCE: usize = 8;
 
-/// Interval, in turns of the reconciliation loop, at which payments that were never submitted and never will be are deleted.
+/// How many payments of an account may be refused after submission within [`REFUSED_WINDOW`] where there is no node: each stays for the
+/// operator, and any of them may have moved money.
+const REFUSED_MAX: usize = 8;
+
+/// See [`REFUSED_MAX`].
+const REFUSED_WINDOW: i64 = 24 * 60 * rows::MINUTE;
+
+/// How long after its end a payment that was refused after submission is kept for the operator.
+const REFUSED_KEPT: i64 = 30 * 24 * 60 * rows::MINUTE;
+
+/// How often payments that nothing is expected of any more are forgotten, in turns of the desk.
 const FORGET_TURNS: u32 = 600;
 
 /// Dependencies of the processor.
@@ -145,6 +155,8 @@ pub enum Told {
     Unavailable,
     /// Too many unverified signatures.
     TooMany(Duration),
+    /// Too many payments of the account were refused after submission, and no node confirms that. This one was not submitted.
+    TooManyRefused(Duration),
     /// The store could not be read or written.
     Broken,
 }
@@ -271,29 +283,49 @@ impl Desk {
         loop {
             self.turn().await;
             if turns.is_multiple_of(FORGET_TURNS) {
-                self.inner.forget().await;
+                self.forget().await;
             }
             turns = turns.wrapping_add(1);
             tokio::time::sleep(EVERY).await;
         }
     }
 
-    /// Reconciles all payments that an earlier run left open.
+    /// Looks at everything that an earlier run left open, a few at a time. What falls due meanwhile is looked at in between.
     pub async fn recover(&self) {
-        let Some(_turn) = self.inner.parts.runtime.background() else {
-            return;
-        };
-        let open = reading(&self.inner.parts.store, |store| store.authorizations_open()).await;
-        match open {
-            Ok(rows) if rows.is_empty() => {}
-            Ok(rows) => {
-                tracing::warn!(
-                    payments = rows.len(),
-                    "reconciling payments that an earlier run left open"
-                );
-                self.look_at(rows).await;
+        let has_node = self.inner.parts.node.is_some();
+        let (mut last, mut payments) = (None::<AuthorizationRow>, 0);
+        loop {
+            let Some(_turn) = self.inner.parts.runtime.background() else {
+                return;
+            };
+            let after = last.take();
+            let open = reading(&self.inner.parts.store, move |store| {
+                store.authorizations_open(after.as_ref(), AT_ONCE)
+            });
+            let mut rows = match open.await {
+                Ok(rows) => rows,
+                Err(error) => {
+                    tracing::error!(%error, "could not read which payments are unclear");
+                    return;
+                }
+            };
+            last = rows.last().cloned();
+            if last.is_none() {
+                break;
             }
-            Err(error) => tracing::error!(%error, "could not read which payments are unclear"),
+            // Without a node there is nothing to look up one by that was refused.
+            rows.retain(|row| has_node || row.state != AuthorizationState::RefusedAfterSubmit);
+            if rows.is_empty() {
+                continue;
+            }
+            payments += self.look_at(rows).await;
+            self.turn().await;
+        }
+        if payments > 0 {
+            tracing::warn!(
+                payments,
+                "reconciled payments that an earlier run left open"
+            );
         }
     }
 
@@ -313,6 +345,11 @@ impl Desk {
                 0
             }
         }
+    }
+
+    /// Forgets payments that nothing is expected of any more.
+    pub async fn forget(&self) {
+        self.inner.forget().await;
     }
 
     async fn look_at(&self, rows: Vec<AuthorizationRow>) -> usize {
@@ -461,13 +498,34 @@ impl Inner {
         said
     }
 
+    /// How long an account has to wait until another payment of it may be submitted, if too many were refused afterwards. That is all that
+    /// bounds the rows that a buyer leaves behind: no row goes before its time, since it may be the proof of a transfer.
+    pub(super) async fn refused_wait(
+        &self,
+        account: AccountId,
+    ) -> Result<Option<Duration>, ReadError> {
+        if self.parts.node.is_some() {
+            return Ok(None);
+        }
+        let since = self.now() - REFUSED_WINDOW;
+        let refused = reading(&self.parts.store, move |store| {
+            store.authorizations_refused(account, since, REFUSED_MAX)
+        });
+        let refused = refused.await?;
+        Ok(refused.get(REFUSED_MAX - 1).map(|oldest| {
+            let left = oldest.saturating_sub(since).max(rows::SECOND);
+            Duration::from_micros(left.unsigned_abs())
+        }))
+    }
+
     async fn forget(&self) {
         let forget = part(AuthorizationPart::Forget {
             before: self.now() - 60 * rows::MINUTE,
+            refused_before: self.now() - REFUSED_KEPT,
             limit: 10_000,
         });
         if let Err(error) = self.write(forget).await {
-            tracing::warn!(%error, "could not forget payments that were never sent");
+            tracing::warn!(%error, "could not forget payments that are over");
         }
     }
 }

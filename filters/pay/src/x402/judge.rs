@@ -34,8 +34,14 @@ impl OnChain {
                 transaction,
                 is_proven: true,
             }),
-            Sight::Canceled => Some(Outcome::Void("the wallet has made it void")),
-            Sight::Elsewhere => Some(Outcome::Void("its number was used for another transfer")),
+            Sight::Canceled => Some(Outcome::VoidAtLatest {
+                why: "the wallet has made it void",
+                reported: None,
+            }),
+            Sight::Elsewhere => Some(Outcome::VoidAtLatest {
+                why: "its number was used for another transfer",
+                reported: None,
+            }),
             Sight::Unspent { .. } if is_over => Some(Outcome::Void("it was not sent in its time")),
             Sight::Unspent { .. } | Sight::Spent => None,
         }
@@ -52,9 +58,16 @@ pub enum Outcome {
         /// Whether the chain proves the transfer of this authorization in it. Otherwise the facilitator reports it, and there is no node.
         is_proven: bool,
     },
-    /// It has moved no money and never will: the chain proves it.
+    /// It has moved nothing and never will: the chain proves it, and has passed its end.
     Void(&'static str),
-    /// The facilitator refused it after submission, and there is no node to confirm that.
+    /// The same by a block that can still be replaced by one that has the transfer.
+    VoidAtLatest {
+        /// Why.
+        why: &'static str,
+        /// The transaction in which the facilitator says that it has paid: then one lookup does not end it.
+        reported: Option<Nonce>,
+    },
+    /// The facilitator refused it after it was submitted, and there is no node to confirm that.
     Refused(String),
     /// Not known yet.
     Open {
@@ -69,8 +82,15 @@ pub enum Outcome {
 
 /// The outcome by an answer of the facilitator and the chain lookup that followed it.
 pub fn judge(answer: &Settled, chain: OnChain) -> Outcome {
-    if let Some(outcome) = chain.outcome() {
-        return outcome;
+    match (chain.outcome(), answer) {
+        (Some(Outcome::VoidAtLatest { why, .. }), Settled::Done { transaction, .. }) => {
+            return Outcome::VoidAtLatest {
+                why,
+                reported: Some(*transaction),
+            };
+        }
+        (Some(outcome), _) => return outcome,
+        (None, _) => {}
     }
     let open = |transaction, why: &str, may_resubmit| Outcome::Open {
         transaction,
@@ -149,8 +169,9 @@ mod tests {
             may_resubmit,
         };
         let proven = paid(PROVEN, true);
-        let void = Outcome::Void("the wallet has made it void");
-        let elsewhere = Outcome::Void("its number was used for another transfer");
+        let void_at = |why, reported| Outcome::VoidAtLatest { why, reported };
+        let void = |reported| void_at("the wallet has made it void", reported);
+        let elsewhere = |reported| void_at("its number was used for another transfer", reported);
         let late = Outcome::Void("it was not sent in its time");
         let reported = open(
             Some(REPORTED),
@@ -188,15 +209,15 @@ mod tests {
             ),
             (
                 read(Sight::Canceled, false),
-                void.clone(),
-                void.clone(),
-                void,
+                void(Some(REPORTED)),
+                void(None),
+                void(None),
             ),
             (
                 read(Sight::Elsewhere, false),
-                elsewhere.clone(),
-                elsewhere.clone(),
-                elsewhere,
+                elsewhere(Some(REPORTED)),
+                elsewhere(None),
+                elsewhere(None),
             ),
             (read(UNSPENT, true), late.clone(), late.clone(), late),
         ] {
@@ -233,6 +254,7 @@ mod tests {
         fn with_a_node_only_the_chain_ends_a_payment(answer in any_answer(), other in any_answer(), chain in any_chain()) {
             let outcome = judge(&answer, chain);
             match chain.outcome() {
+                Some(Outcome::VoidAtLatest { .. }) => prop_assert!(matches!(outcome, Outcome::VoidAtLatest { .. }), "{outcome:?}"),
                 Some(proven) => prop_assert_eq!(&outcome, &proven),
                 None => prop_assert!(matches!(outcome, Outcome::Open { .. }), "{outcome:?}"),
             }

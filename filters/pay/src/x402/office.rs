@@ -16,9 +16,14 @@ use super::rows::{self, GRACE, SECOND};
 /// The operator's finding, from a block explorer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The price was received in this transaction.
-    Paid(Nonce),
-    /// No money has moved, and none can any more.
+    /// The price has come in by this transaction.
+    Paid {
+        /// The transaction.
+        transaction: Nonce,
+        /// Whether it has a transfer for this payment beside that of another one.
+        is_shared: bool,
+    },
+    /// Nothing has moved, and nothing can any more.
     NotMoved,
 }
 
@@ -32,7 +37,10 @@ pub enum CloseError {
     #[error("the chain takes it for {0} seconds more, so nobody can know yet that it never moves")]
     Early(i64),
     /// One transaction pays for one payment.
-    #[error("transaction {0} has paid for another payment; look up the transfer of this one")]
+    #[error(
+        "transaction {0} has paid for another payment; look up the transfer of this one. Where that transaction has a transfer of its own for \
+         this payment (the wallet and the number of this one), say so with `--shared-transaction`"
+    )]
     TransactionUsed(Nonce),
     /// The gateway has updated the payment meanwhile.
     #[error("it has changed just now; look again with `tollgate payment list`")]
@@ -71,13 +79,21 @@ pub async fn close(
     payment: &str,
     verdict: Verdict,
 ) -> Result<(), CloseError> {
-    let open = reading(store, |store| store.authorizations_open()).await?;
-    let row = open.into_iter().find(|row| name(row) == payment);
-    let row = row.ok_or_else(|| CloseError::Unknown(payment.to_owned()))?;
+    let unknown = || CloseError::Unknown(payment.to_owned());
+    let key = rows::read_reference(payment).ok_or_else(unknown)?;
+    let row = reading(store, move |store| store.authorization(&key)).await?;
+    let row = row.filter(|row| is_unproved(row.state));
+    let row = row.ok_or_else(unknown)?;
+    let note = match verdict {
+        Verdict::Paid {
+            is_shared: true, ..
+        } => "closed by a person: the transaction has a transfer of its own for it",
+        _ => "closed by a person",
+    };
     let closed = AuthorizationRow {
         version: row.version + 1,
         sealed: None,
-        note: Some(Arc::from("closed by a person")),
+        note: Some(Arc::from(note)),
         look_at: None,
         updated_at: now,
         ..row
@@ -95,7 +111,10 @@ pub async fn close(
             };
             write(store, AuthorizationPart::Change(dead)).await
         }
-        Verdict::Paid(transaction) => {
+        Verdict::Paid {
+            transaction,
+            is_shared,
+        } => {
             let receipt: Arc<str> = Arc::from(rows::receipt(&closed.key, transaction));
             let closed = AuthorizationRow {
                 state: AuthorizationState::Settled,
@@ -116,7 +135,7 @@ pub async fn close(
             };
             let settle = AuthorizationPart::Settle {
                 row: closed,
-                is_proven: false,
+                is_proven: is_shared,
             };
             let beside = |_: &_| vec![part(settle.clone())];
             match plans.pay(paid, beside).await {
@@ -133,6 +152,12 @@ pub async fn close(
             }
         }
     }
+}
+
+/// Whether the outcome of a payment in this state is open to an operator's word.
+fn is_unproved(state: AuthorizationState) -> bool {
+    use AuthorizationState::{RefusedAfterSubmit, Settling, Unknown};
+    matches!(state, Settling | Unknown | RefusedAfterSubmit)
 }
 
 async fn write(store: &Arc<dyn Store>, change: AuthorizationPart) -> Result<(), CloseError> {

@@ -129,9 +129,9 @@ impl Counter {
                 let next = match is_proven {
                     true => "Nothing was charged. Make a new payment as PAYMENT-REQUIRED says.",
                     false => {
-                        "It was submitted before the facilitator refused it, and this service cannot read the chain: look up the wallet's \
-                         transfers before you make a new payment as PAYMENT-REQUIRED says. Sending the very same request again is safe: it is \
-                         checked again and charged at most once."
+                        "It, or another signature for its nonce, was submitted before, and this service cannot prove that nothing was \
+                         charged: look up the wallet's transfers before you make a new payment as PAYMENT-REQUIRED says. Sending the very same \
+                         request again is safe: it is checked again and charged at most once."
                     }
                 };
                 let detail = format!("{} {next} {}", explained(&why), self.cap());
@@ -185,6 +185,14 @@ impl Counter {
             Told::TooMany(wait) => Problem::new(
                 ErrorCode::RateLimitExceeded,
                 "Too many payments whose signatures do not give back their wallets. Wait, and check how the wallet signs.",
+                State::Refused,
+                Action::RetrySame,
+            )
+            .retry_after(wait),
+            Told::TooManyRefused(wait) => Problem::new(
+                ErrorCode::RateLimitExceeded,
+                "Too many payments of this account were refused after they were submitted. This one was not submitted and nothing was \
+                 charged for it. Look up the wallet's transfers, and ask the operator to close the payments that were refused.",
                 State::Refused,
                 Action::RetrySame,
             )

@@ -60,7 +60,22 @@ pub(crate) fn reference(key: &AuthorizationKey) -> String {
     )
 }
 
-/// The stored state of a payment, as the presenting account may use it.
+/// The payment of a name ([`reference`]).
+pub(crate) fn read_reference(name: &str) -> Option<AuthorizationKey> {
+    let mut parts = name.rsplitn(4, '/');
+    let nonce: Nonce = parts.next()?.parse().ok()?;
+    let payer: Address = parts.next()?.parse().ok()?;
+    let asset: Address = parts.next()?.parse().ok()?;
+    let key = AuthorizationKey {
+        network: Arc::from(parts.next()?),
+        asset: *asset.as_bytes(),
+        payer: *payer.as_bytes(),
+        nonce: *nonce.as_bytes(),
+    };
+    (reference(&key) == name).then_some(key)
+}
+
+/// What is known of a stored payment to whoever brings it.
 pub(crate) fn known(row: &AuthorizationRow, mark: Mark) -> Known {
     Known {
         state: state(row.state),
@@ -89,9 +104,21 @@ pub(crate) fn is_refused(row: &AuthorizationRow) -> bool {
         .is_some_and(|note| reason(note) == Reason::Refused)
 }
 
-/// When an unclear payment is reconciled next: exponential backoff from 2 s, up to 30 s while it can still move money and up to an hour
-/// afterwards, without end.
+/// The note of an open payment that the facilitator has reported as settled and that the latest block shows to be void.
+pub(crate) const VOID_AT_LATEST: &str =
+    "the facilitator reports a settlement, and the latest block shows that it is void";
+
+/// Whether an earlier lookup has shown a payment to be void, and no other since.
+pub(crate) fn is_void_at_latest(row: &AuthorizationRow) -> bool {
+    row.note.as_deref() == Some(VOID_AT_LATEST)
+}
+
+/// When a payment that is unclear is looked at again: soon as long as it can still move money, and for ever at last; one that looks void
+/// when that block is one that stays.
 pub(crate) fn next_look(row: &AuthorizationRow, now: i64) -> i64 {
+    if is_void_at_latest(row) {
+        return now + FINAL;
+    }
     let most = match now > row.valid_before + GRACE {
         true => 60 * MINUTE,
         false => 30 * SECOND,
@@ -154,6 +181,8 @@ mod tests {
             payer: *payer.as_bytes(),
             nonce: [0x11; 32],
         };
+        assert_eq!(read_reference(&reference(&key)), Some(key.clone()));
+        assert_eq!(read_reference("other"), None);
         assert_eq!(
             receipt(&key, Nonce::from_bytes([0xab; 32])),
             "eyJzdWNjZXNzIjp0cnVlLCJwYXllciI6IjB4NzA5OTc5NzBDNTE4MTJkYzNBMDEwQzdkMDFiNTBlMGQxN2RjNzlDOCIsInRyYW5zYWN0aW9uIjoiMHhhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiIiwibmV0d29yayI6ImVpcDE1NTo4NDUzIn0="

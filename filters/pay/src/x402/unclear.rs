@@ -229,7 +229,28 @@ impl Inner {
         })
     }
 
-    /// The finality check of a settled payment: whether it is still in a block.
+    /// Ends a payment that the facilitator has reported as settled and that the chain shows to be void, once two lookups have shown that,
+    /// [`FINAL`] apart: the first block may be replaced by one that has the transfer. A lookup between them that shows anything else begins
+    /// anew.
+    pub(super) async fn bury_when_final(
+        &self,
+        row: AuthorizationRow,
+        reported: Nonce,
+        why: &str,
+    ) -> Result<Told, Broken> {
+        match row.look_at.filter(|_| rows::is_void_at_latest(&row)) {
+            Some(at) if at <= self.now() => self.bury(row, why).await,
+            Some(_) => Ok(self.not_final(&row)),
+            None => {
+                let row = self
+                    .note_unclear(row, Some(reported), rows::VOID_AT_LATEST)
+                    .await?;
+                Ok(self.not_final(&row))
+            }
+        }
+    }
+
+    /// The second look at a payment that was settled: is it still in a block?
     async fn look_final(&self, row: AuthorizationRow) -> Result<(), Broken> {
         let now = self.now();
         let mut next = AuthorizationRow {
@@ -249,7 +270,9 @@ impl Inner {
                 (next.look_at, next.sealed) = (None, None);
                 return Ok(self.write(part(AuthorizationPart::Change(next))).await?);
             }
-            Some(Outcome::Void(why)) => return self.take_back(next, why).await,
+            Some(Outcome::Void(why) | Outcome::VoidAtLatest { why, .. }) => {
+                return self.take_back(next, why).await;
+            }
             _ => {}
         }
         match sight {

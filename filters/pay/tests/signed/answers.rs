@@ -4,6 +4,7 @@ use tollgate_pay::x402::Told;
 use tollgate_store::AuthorizationState;
 use tollgate_testing::Wallet;
 use tollgate_testing::facilitator::{Effect, Fault, Operation as Call};
+use tollgate_testing::wallet::Transfer;
 
 use crate::shop::{ANOTHER, ME, Shop};
 use crate::{given, is_processing, paid_once};
@@ -339,4 +340,168 @@ fn two_transfers_in_one_transaction_are_two_purchases() {
     given(shop.bring(ANOTHER, &payments[1]));
     assert_eq!((shop.payments(ME), shop.payments(ANOTHER)), (1, 1));
     shop.check_books();
+}
+
+/// Nine payments of which eight were submitted and refused: the rows that a buyer leaves behind have a bound and an end.
+#[test]
+fn without_a_node_so_many_payments_of_an_account_are_refused_in_a_day_and_each_is_kept_for_a_month()
+{
+    let mut shop = Shop::without_node();
+    let wallet = Wallet::new(1);
+    let mut refused = Vec::new();
+    let refuse = |shop: &Shop| {
+        let fault = refused_after(|why| Effect::Refuse(why, 200));
+        shop.facilitator.fault(fault);
+    };
+    for nonce in 1..=8 {
+        let payment = shop.payment(&wallet, nonce);
+        refuse(&shop);
+        is_not_proven(&shop.bring(ME, &payment));
+        refused.push(payment);
+        shop.advance(1);
+    }
+    let next = shop.payment(&wallet, 9);
+    let told = shop.bring(ME, &next);
+    let Some(Told::TooManyRefused(wait)) = told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(wait.as_secs(), 86_400 - 8, "until the first is a day old");
+    assert_eq!(shop.facilitator.calls(Call::Settle), 8, "not submitted");
+    assert_eq!(shop.state(&next), Some(AuthorizationState::Seen));
+    // One of the eight adds nothing, and is looked at as before. Another account has its own eight.
+    refuse(&shop);
+    is_not_proven(&shop.bring(ME, &refused[0]));
+    let theirs = shop.payment(&Wallet::new(2), 1);
+    given(shop.bring(ANOTHER, &theirs));
+    shop.advance(wait.as_secs() + 1);
+    let later = shop.payment(&wallet, 10);
+    given(shop.bring(ME, &later));
+    // The first ended 300 s after it was signed; that was a day ago.
+    shop.advance(29 * 86_400);
+    shop.forget();
+    assert_eq!(
+        shop.state(&refused[0]),
+        Some(AuthorizationState::RefusedAfterSubmit)
+    );
+    shop.advance(310);
+    shop.forget();
+    for payment in &refused {
+        assert_eq!(shop.state(payment), None);
+    }
+    assert_eq!(shop.state(&later), Some(AuthorizationState::Settled));
+    assert!(!shop.has_open());
+}
+
+#[test]
+fn what_an_earlier_run_left_is_looked_up_a_few_at_a_time() {
+    let mut shop = Shop::without_node();
+    for (account, wallet) in [(ME, 1), (ANOTHER, 2)] {
+        for nonce in 1..=8 {
+            let payment = shop.payment(&Wallet::new(wallet), nonce);
+            shop.facilitator
+                .fault(refused_after(|why| Effect::Refuse(why, 200)));
+            is_not_proven(&shop.bring(account, &payment));
+        }
+    }
+    shop.set_node(true);
+    shop.restart();
+    shop.advance(600);
+    assert_eq!(shop.recover_against_a_held_node(8), 8);
+    assert!(!shop.has_open(), "all sixteen are over");
+}
+
+/// Another signature for the nonce of a payment: what is said about the money is what is known of that payment.
+#[test]
+fn another_signature_for_a_nonce_that_was_submitted_is_not_told_that_nothing_was_charged() {
+    let wallet = Wallet::new(1);
+    let twin_after = |shop: &mut Shop, secs| {
+        shop.advance(secs);
+        let twin = shop.payment(&wallet, 1);
+        shop.bring(ME, &twin)
+    };
+    // Submitted, refused, and settled all the same.
+    let mut shop = Shop::without_node();
+    let payment = shop.payment(&wallet, 1);
+    shop.facilitator
+        .fault(refused_after(Effect::SettleThenRefuse));
+    is_not_proven(&shop.bring(ME, &payment));
+    is_not_proven(&twin_after(&mut shop, 5));
+    // Settled, and what it paid for is over.
+    let mut shop = Shop::new();
+    let payment = shop.payment(&wallet, 1);
+    given(shop.bring(ME, &payment));
+    is_not_proven(&twin_after(&mut shop, 31 * 86_400));
+    // Refused before it was submitted: there is nothing to look up.
+    let mut shop = Shop::new();
+    let payment = shop.payment(&wallet, 1);
+    let refuse = Effect::Refuse(WHY.to_owned(), 200);
+    shop.facilitator.fault(Fault::once(Call::Verify, refuse));
+    shop.bring(ME, &payment);
+    let told = twin_after(&mut shop, 5);
+    assert!(
+        matches!(
+            told,
+            Some(Told::Refused {
+                is_proven: true,
+                ..
+            })
+        ),
+        "{told:?}"
+    );
+}
+
+fn is_not_proven(told: &Option<Told>) {
+    assert!(
+        matches!(
+            told,
+            Some(Told::Refused {
+                is_proven: false,
+                ..
+            })
+        ),
+        "{told:?}"
+    );
+}
+
+/// A payment that the facilitator reports as settled while the latest block has something else for its number.
+#[test]
+fn a_reported_success_that_looks_void_is_over_when_a_later_lookup_agrees() {
+    for stays in [true, false] {
+        let mut shop = Shop::new();
+        let wallet = Wallet::new(1);
+        let payment = shop.payment(&wallet, 1);
+        let right = shop.transfer(&wallet, 1);
+        shop.facilitator
+            .fault(Fault::once(Call::Settle, Effect::Phantom));
+        is_processing(shop.bring(ME, &payment));
+        assert!(shop.facilitator.submit(&Transfer {
+            to: [9; 20],
+            ..right.clone()
+        }));
+        shop.advance(30);
+        assert_eq!(shop.turn(), Some(1));
+        assert_eq!(
+            shop.state(&payment),
+            Some(AuthorizationState::Unknown),
+            "its block may be replaced"
+        );
+        is_processing(shop.ask(ME));
+        // Presented again before that is known: it is neither over nor put off.
+        shop.advance(60);
+        is_processing(shop.bring(ME, &payment));
+        if !stays {
+            assert!(shop.facilitator.undo());
+            assert!(shop.facilitator.submit(&right));
+        }
+        shop.advance(240);
+        assert_eq!(shop.turn(), Some(1));
+        match stays {
+            true => {
+                assert_eq!(shop.state(&payment), Some(AuthorizationState::Dead));
+                assert_eq!(shop.ask(ME), Some(Told::Offer));
+                assert_eq!(shop.payments(ME), 0);
+            }
+            false => paid_once(&shop),
+        }
+    }
 }

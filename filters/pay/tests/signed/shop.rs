@@ -331,7 +331,36 @@ impl Shop {
         running.runtime.block_on(running.desk.recover());
     }
 
-    /// The process crashes the next time that this happens.
+    /// The next one begins, and the node answers nothing of it before so many calls have come: how many have.
+    pub(crate) fn recover_against_a_held_node(&self, calls: usize) -> u64 {
+        let gate = self.facilitator.gate();
+        let before = self.facilitator.calls(Call::Rpc);
+        let hold = Fault::once(Call::Rpc, Effect::Hold);
+        self.facilitator.fault(hold.times(1_000));
+        let running = self.running();
+        let desk = running.desk.clone();
+        let recovery = running.runtime.spawn(async move { desk.recover().await });
+        running.runtime.block_on(async {
+            gate.reached_by(calls).await;
+            // What is under way beside those gets its turns.
+            for _ in 0..1_000 {
+                tokio::task::yield_now().await;
+            }
+        });
+        let held = self.facilitator.calls(Call::Rpc) - before;
+        gate.open();
+        let recovered = running.runtime.block_on(recovery);
+        recovered.expect("it ends");
+        held
+    }
+
+    /// What is over is forgotten, as the desk does by itself.
+    pub(crate) fn forget(&self) {
+        let running = self.running();
+        running.runtime.block_on(running.desk.forget());
+    }
+
+    /// The process dies the next time that this happens.
     pub(crate) fn die(&self, death: Death) {
         *self.death.lock().expect("nobody panics while holding it") = Some(death);
     }
@@ -502,7 +531,7 @@ impl Shop {
     }
 
     pub(crate) fn has_open(&self) -> bool {
-        let open = self.running().store.authorizations_open();
+        let open = self.running().store.authorizations_open(None, 1);
         !open.expect("a read").is_empty()
     }
 

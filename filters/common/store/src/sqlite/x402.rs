@@ -51,13 +51,25 @@ pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result
             }
             change(connection, row)?;
         }
-        AuthorizationPart::Forget { before, limit } => {
+        AuthorizationPart::Forget {
+            before,
+            refused_before,
+            limit,
+        } => {
             connection
                 .prepare_cached(
                     "DELETE FROM authorizations WHERE (network, asset, payer, nonce) IN
                         (SELECT network, asset, payer, nonce FROM authorizations WHERE state IN (0, 5) AND valid_before < ?1 LIMIT ?2)",
                 )?
                 .execute(params![before, limit])?;
+            // None is stored after its end: the time at which it was lets the index of unresolved ones find the old ones.
+            connection
+                .prepare_cached(
+                    "DELETE FROM authorizations WHERE (network, asset, payer, nonce) IN
+                        (SELECT network, asset, payer, nonce FROM authorizations
+                         WHERE state IN (1, 2, 6) AND state = 6 AND created_at < ?1 AND valid_before < ?1 LIMIT ?2)",
+                )?
+                .execute(params![refused_before, limit])?;
         }
     }
     Ok(())
@@ -191,8 +203,55 @@ impl ReadAuthorizations for Reader {
         )
     }
 
-    fn authorizations_open(&self) -> Result<Vec<AuthorizationRow>, ReadError> {
-        self.some_authorizations("WHERE state IN (1, 2, 6) ORDER BY created_at", [])
+    fn authorizations_open(
+        &self,
+        after: Option<&AuthorizationRow>,
+        limit: usize,
+    ) -> Result<Vec<AuthorizationRow>, ReadError> {
+        const ORDER: &str = "ORDER BY created_at, network, asset, payer, nonce LIMIT ?1";
+        let limit = rows_max(limit);
+        let Some(last) = after else {
+            return self.some_authorizations(&format!("WHERE state IN (1, 2, 6) {ORDER}"), [limit]);
+        };
+        let key = &last.key;
+        self.some_authorizations(
+            &format!(
+                "WHERE state IN (1, 2, 6) AND (created_at, network, asset, payer, nonce) > (?2, ?3, ?4, ?5, ?6) {ORDER}"
+            ),
+            params![
+                limit,
+                last.created_at,
+                key.network,
+                key.asset,
+                key.payer,
+                key.nonce
+            ],
+        )
+    }
+
+    fn authorizations_moving(&self) -> Result<u64, ReadError> {
+        self.with("signed transfers", |connection| {
+            let sql = "SELECT count(*) FROM authorizations WHERE state IN (1, 2)";
+            let mut statement = connection.prepare_cached(sql)?;
+            let count: i64 = statement.query_row([], |row| row.get(0))?;
+            Ok(count.unsigned_abs())
+        })
+    }
+
+    fn authorizations_refused(
+        &self,
+        account: AccountId,
+        since: i64,
+        limit: usize,
+    ) -> Result<Vec<i64>, ReadError> {
+        self.with("signed transfers", |connection| {
+            let sql = "SELECT created_at FROM authorizations
+                 WHERE state IN (1, 2, 6) AND state = 6 AND created_at > ?2 AND account_id = ?1 ORDER BY created_at DESC LIMIT ?3";
+            let mut statement = connection.prepare_cached(sql)?;
+            let values = params![account.as_bytes(), since, rows_max(limit)];
+            let found = statement.query_map(values, |row| row.get(0))?;
+            Ok(found.collect::<Result<_, _>>()?)
+        })
     }
 }
 
@@ -216,7 +275,24 @@ impl ReadAuthorizations for SqliteStore {
         self.reader.authorizations_due(now, limit)
     }
 
-    fn authorizations_open(&self) -> Result<Vec<AuthorizationRow>, ReadError> {
-        self.reader.authorizations_open()
+    fn authorizations_open(
+        &self,
+        after: Option<&AuthorizationRow>,
+        limit: usize,
+    ) -> Result<Vec<AuthorizationRow>, ReadError> {
+        self.reader.authorizations_open(after, limit)
+    }
+
+    fn authorizations_moving(&self) -> Result<u64, ReadError> {
+        self.reader.authorizations_moving()
+    }
+
+    fn authorizations_refused(
+        &self,
+        account: AccountId,
+        since: i64,
+        limit: usize,
+    ) -> Result<Vec<i64>, ReadError> {
+        self.reader.authorizations_refused(account, since, limit)
     }
 }
