@@ -28,7 +28,7 @@ pub enum Settled {
         /// The wallet that paid.
         payer: Option<Address>,
     },
-    /// The transfer was not submitted and will not be, for this reason.
+    /// The facilitator says that the transfer was not sent and will not be, for this reason.
     Refused(String),
     /// It is not known yet whether money has moved. Only an identical call is safe to repeat.
     Unclear {
@@ -60,8 +60,11 @@ pub fn verified(status: u16, body: &[u8]) -> Verified {
 
 /// Parses the answer to `/settle` for a payment on `network` by `payer`.
 ///
-/// `first`: this authorization was never submitted before. Only then is a refusal final: a wallet that has paid may lack the money to pay
-/// again, and its authorization is spent.
+/// `first` says that this authorization was never submitted before, or that every earlier submission ended with a refusal that was read as
+/// one. Only then is a refusal one: after a submission whose answer was lost, a wallet that has paid may lack the money to pay again, and its
+/// authorization is spent. After a refusal the same can be true only if that refusal was false, and then this one concludes no more than it
+/// did: with a node neither ends the payment before the chain was read, and without one the payment stays refused after submission, which
+/// is never taken as proof that nothing moved.
 pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: bool) -> Settled {
     let unclear = |transaction, why| Settled::Unclear { transaction, why };
     let Some(members) = object(body) else {
