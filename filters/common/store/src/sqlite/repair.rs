@@ -626,7 +626,6 @@ fn record(
     if orphans.is_empty() && corrections.is_empty() {
         return Ok(());
     }
-    let reference = format!("repair/{epoch}");
     let mut packer = Packer::default();
     let mut write = |part: LedgerPart, what: &str, action| {
         packer.push(&part);
@@ -654,7 +653,7 @@ fn record(
             account: *account,
             kind: EntryKind::Correction,
             amount: *amount,
-            reference: reference.as_str().into(),
+            reference: format!("repair/{epoch}").into(),
             at: options.now,
         };
         let what = "has more taken from it than its limit allows";
