@@ -1,5 +1,7 @@
 //! Commands on a temporary database, with a gateway's control socket and without.
 
+mod payments;
+
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -403,85 +405,6 @@ fn providers_are_shown_by_a_gateway_that_runs() {
 }
 
 #[test]
-fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transaction_counts_once()
-{
-    use tollgate_store::{AuthorizationKey, AuthorizationState::RefusedAfterSubmit};
-    let house = House::new();
-    let served = house.serve();
-    let account = house.word("account create --email a@example.com", "id");
-    let later = Clock::system().unix_micros() + 600_000_000;
-    let first = unproved(&served.store, (&account, RefusedAfterSubmit), 1, later);
-    let second = unproved(&served.store, (&account, RefusedAfterSubmit), 2, 1_000_000);
-    let third = unclear(&served.store, &account, 3, later);
-    let listed = house.json("payment list");
-    assert_eq!(listed.as_array().map(Vec::len), Some(3));
-    let of = |name: &str| {
-        let found = listed.as_array().expect("a list").iter();
-        let mut found = found.filter(|one| one["payment"] == *name);
-        found.next().expect("it is listed").clone()
-    };
-    let one = of(&first);
-    for (member, wanted) in [
-        ("state", "refused"),
-        ("action", "resolve"),
-        ("amount", "199.00"),
-        ("payer", "0x0202020202020202020202020202020202020202"),
-        ("note", "cut"),
-    ] {
-        assert_eq!(one[member], wanted, "{member}");
-    }
-    assert_eq!(one["nonce"], format!("0x{}", "01".repeat(32)));
-    assert_eq!(one["transaction"], Value::Null);
-    assert_eq!(
-        (&of(&third)["state"], &of(&third)["action"]),
-        (&"unclear".into(), &"wait".into())
-    );
-    let text = house.good("payment list");
-    assert!(text.contains("resolve") && text.contains(&first), "{text}");
-    // It could still settle.
-    house
-        .run(&format!("payment close {first} --not-moved"))
-        .expect_err("too early");
-    let hash = format!("0x{}", "ab".repeat(32));
-    house.good(&format!("payment close {first} --paid {hash}"));
-    let refused = house
-        .run(&format!("payment close {second} --paid {hash}"))
-        .expect_err("it has paid for the first one");
-    assert!(
-        refused.contains("has paid for another payment"),
-        "{refused}"
-    );
-    assert!(refused.contains("`--shared-transaction`"), "{refused}");
-    // Another buyer's transfer in the same transaction: the operator has seen that it is there.
-    let other = house.word("account create --email b@example.com", "id");
-    let fourth = unproved(&served.store, (&other, RefusedAfterSubmit), 4, later);
-    house
-        .run(&format!(
-            "payment close {fourth} --not-moved --shared-transaction"
-        ))
-        .expect_err("no transaction is named");
-    house.good(&format!(
-        "payment close {fourth} --paid {hash} --shared-transaction"
-    ));
-    let key = AuthorizationKey {
-        network: Arc::from("eip155:8453"),
-        asset: [1; 20],
-        payer: [2; 20],
-        nonce: [4; 32],
-    };
-    let row = served.store.authorization(&key).expect("readable");
-    let note = row.and_then(|row| row.note).expect("a note");
-    assert!(note.contains("a transfer of its own"), "{note}");
-    let theirs = other.parse().expect("an id");
-    let paid = served.store.payments_of(theirs, 9).expect("readable");
-    assert_eq!(paid.len(), 1);
-    house.good(&format!("payment close {second} --not-moved"));
-    let id = account.parse().expect("an id");
-    assert_eq!(served.store.payments_of(id, 9).expect("readable").len(), 1);
-    served.end();
-}
-
-#[test]
 fn check_warns_of_an_x402_route_without_a_node() {
     let house = House::new();
     let good = std::fs::read_to_string(house.file()).expect("settings");
@@ -620,101 +543,4 @@ fn paypal_is_set_up_once_however_often_it_is_asked_for() {
             .good("paypal setup")
             .contains("The settings name it already.")
     );
-}
-
-/// A payment of an account that was sent and whose outcome is unknown; its id.
-fn unclear(store: &Arc<dyn tollgate_store::Store>, account: &str, nonce: u8, ends: i64) -> String {
-    let state = tollgate_store::AuthorizationState::Unknown;
-    unproved(store, (account, state), nonce, ends)
-}
-
-fn unproved(
-    store: &Arc<dyn tollgate_store::Store>,
-    (account, state): (&str, tollgate_store::AuthorizationState),
-    nonce: u8,
-    ends: i64,
-) -> String {
-    use tollgate_store::{
-        Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, Part, UnitOfWork, commit,
-    };
-    let row = AuthorizationRow {
-        key: AuthorizationKey {
-            network: Arc::from("eip155:8453"),
-            asset: [1; 20],
-            payer: [2; 20],
-            nonce: [nonce; 32],
-        },
-        account: account.parse().expect("an id"),
-        state,
-        version: 0,
-        digest: [3; 32],
-        sealed: None,
-        valid_before: ends,
-        transaction: None,
-        receipt: None,
-        note: Some(Arc::from("cut")),
-        looks: 1,
-        look_at: None,
-        created_at: 1,
-        updated_at: 1,
-    };
-    let name = tollgate_pay::x402::payment_name(&row);
-    let begin = Part::Authorization(Box::new(AuthorizationPart::Begin(row)));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .expect("a runtime");
-    let begun = commit(&**store, UnitOfWork::of(begin, Admission::Begins));
-    runtime.block_on(begun).expect("it is stored");
-    name
-}
-
-#[test]
-fn a_payment_that_nobody_can_explain_is_closed_by_a_person_with_proof() {
-    let house = House::new();
-    let served = house.serve();
-    let account = house.word("account create --email a@example.com", "id");
-    assert_eq!(house.good("payment list"), "no payment is open\n");
-    let later = Clock::system().unix_micros() + 600_000_000;
-    let name = unclear(&served.store, &account, 1, later);
-    let listed = house.json("payment list");
-    assert_eq!(listed[0]["payment"], *name);
-    assert_eq!(listed[0]["account"], *account);
-    assert!(house.good("payment list").contains(&name));
-    // The operator states the outcome, with the transaction.
-    for line in [
-        format!("payment close {name}"),
-        format!(
-            "payment close {name} --not-moved --paid 0x{}",
-            "ab".repeat(32)
-        ),
-        format!("payment close {name} --paid 0xab"),
-        format!("payment close other --paid 0x{}", "ab".repeat(32)),
-        // It could still be sent.
-        format!("payment close {name} --not-moved"),
-    ] {
-        house.run(&line).expect_err(&line);
-    }
-    house.good(&format!(
-        "payment close {name} --paid 0x{}",
-        "ab".repeat(32)
-    ));
-    assert_eq!(house.json("payment list"), serde_json::json!([]));
-    let id = account.parse().expect("an id");
-    let plan = served.store.subscription(id).expect("readable");
-    assert_eq!(
-        &*plan.expect("the plan").reference,
-        format!("0x{}", "ab".repeat(32))
-    );
-    assert_eq!(served.store.payments_of(id, 9).expect("readable").len(), 1);
-    // Where no gateway runs the same command writes to the database itself.
-    let other = house.word("account create --email b@example.com", "id");
-    let name = unclear(&served.store, &other, 2, 1_000_000);
-    served.end();
-    house.good(&format!("payment close {name} --not-moved"));
-    assert_eq!(house.json("payment list"), serde_json::json!([]));
-    let store = tollgate_store::sqlite::open_read(&house.folder.path().join("tollgate.db"))
-        .expect("the store opens");
-    let id = other.parse().expect("an id");
-    assert_eq!(store.subscription(id).expect("readable"), None);
-    assert_eq!(house.run("audit").map(|(code, _)| code), Ok(0));
 }

@@ -6,7 +6,7 @@
 //! 2. The plan is activated in the same unit of work in which a payment becomes settled, and a payment becomes settled once.
 //! 3. An offer is shown only while no payment of the account can still move money.
 //! 4. The outcome of a payment is never guessed: with a node it is settled or dead when a chain lookup proves it, and open until then,
-//! whatever the facilitator answers; without one the facilitator is trusted.
+//!    whatever the facilitator answers; without one the facilitator is trusted.
 //! 5. A transaction pays for one payment, or for as many as it has transfers for on the chain.
 
 use std::fmt;
