@@ -250,7 +250,7 @@ fn loading(folder: &Path) {
                 Part::InsertCredential(Box::new(new_credential(number))),
             ]
         });
-        let unit = UnitOfWork::of_all(parts, Admission::Begins);
+        let unit = UnitOfWork::of_all(parts, Admission::Normal);
         runtime
             .block_on(commit(&*store, unit))
             .expect("the accounts are made");
@@ -291,7 +291,7 @@ async fn make_accounts(store: &Arc<dyn Store>, accounts: u64) {
                 credit.part(EntryKind::Grant).expect("a good credit"),
             ]
         });
-        let unit = UnitOfWork::of_all(parts, Admission::Begins);
+        let unit = UnitOfWork::of_all(parts, Admission::Normal);
         commit(&**store, unit).await.expect("the accounts are made");
     }
 }

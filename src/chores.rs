@@ -61,7 +61,7 @@ pub(crate) async fn note_uses(credentials: Arc<Credentials>, store: Arc<dyn Stor
         tokio::time::sleep(NOTE_USES).await;
         for uses in credentials.take_uses().chunks(USES_AT_ONCE) {
             let part = Part::OAuth(Box::new(OAuthPart::NoteUses(uses.to_vec())));
-            if let Err(error) = commit(&*store, UnitOfWork::of(part, Admission::Notes)).await {
+            if let Err(error) = commit(&*store, UnitOfWork::of(part, Admission::BestEffort)).await {
                 tracing::debug!(%error, "the last uses of credentials were not noted");
                 break;
             }

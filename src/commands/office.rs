@@ -79,8 +79,8 @@ impl Office {
     }
 
     /// Rebuilds the state derived from the journal of the books, which no gateway may have at the same time.
-    pub(super) fn repost(&self) -> anyhow::Result<()> {
-        sqlite::repost(self.database(), self.options()).map_err(taken)
+    pub(super) fn rebuild_postings(&self) -> anyhow::Result<()> {
+        sqlite::rebuild_postings(self.database(), self.options()).map_err(taken)
     }
 
     /// Takes the lock of the books, which no gateway may have at the same time.

@@ -35,7 +35,7 @@ fn look(
     let office = office()?;
     if fix_derived {
         let before = audit::audit(&*office.read()?)?;
-        office.repost()?;
+        office.rebuild_postings()?;
         for one in before.derived_differences {
             let ((was, was_held), (is, is_held)) = (one.stored, one.summed);
             tracing::warn!(account = %one.account, %was, %is, %was_held, %is_held, "rewrote a balance");

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_ledger::audit::{self, Report};
-use tollgate_store::books::Body;
+use tollgate_store::entries::Body;
 use tollgate_store::sqlite::{self, Action, BalanceChange, Finding, Repair};
 
 use super::office::Office;

@@ -4,7 +4,7 @@ use serde_json::json;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_ledger::Charge;
 use tollgate_money::Micros;
-use tollgate_store::{Place, RequestsWanted};
+use tollgate_store::{PageCursor, RequestsQuery};
 use tollgate_testing::{Answer, Client};
 
 use crate::rig::{Browser, CHAT, PRICE_OF_A_CHAT, Rig, SECRETS, chat};
@@ -105,13 +105,13 @@ async fn a_balance_that_is_used_up_is_the_first_thing_said() {
     // A hold is larger than what is used of it, so the rest is taken without one.
     let rest = rig.available(account);
     let operation = Entropy::system().operation_id(&Clock::system());
-    let row = rig.books.store.requests(&RequestsWanted {
+    let row = rig.books.store.requests(&RequestsQuery {
         account,
         from: 0,
         to: i64::MAX,
         model: None,
         credential: None,
-        place: Place::Newest,
+        place: PageCursor::Newest,
         limit: 1,
     });
     let used = row.expect("a read").remove(0);

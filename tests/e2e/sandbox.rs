@@ -1,7 +1,7 @@
 //! The sandbox without a script: the page asks the API from within, with the limits, the charge and the cache of every other request.
 
 use serde_json::Value;
-use tollgate_store::{Place, RequestsWanted};
+use tollgate_store::{PageCursor, RequestsQuery};
 use tollgate_testing::Client;
 
 use crate::rig::{Browser, PRICE_OF_A_CHAT, Rig, SECRETS, Setup};
@@ -61,13 +61,13 @@ async fn a_message_is_answered_and_charged_once_however_often_its_form_is_sent()
     );
 
     // It stands among the requests as any other.
-    let row = rig.books.store.requests(&RequestsWanted {
+    let row = rig.books.store.requests(&RequestsQuery {
         account: rig.account,
         from: 0,
         to: i64::MAX,
         model: None,
         credential: None,
-        place: Place::Newest,
+        place: PageCursor::Newest,
         limit: 5,
     });
     assert_eq!(row.expect("a read").len(), 1);

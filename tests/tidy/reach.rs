@@ -128,7 +128,7 @@ fn only_the_ledger_makes_rows_of_the_ledger() {
         |tree| {
             let exempt = ["filters/common/ledger/", "filters/common/store/"];
             let message = "only filters/common/ledger makes rows of the ledger; ask it for the part of the unit of work";
-            let makers = ["LedgerPart", "Part::Ledger", "books::Entry"];
+            let makers = ["LedgerPart", "Part::Ledger", "entries::Entry"];
             words(tree, &["src/", "filters/"], &exempt, &makers, message)
         },
         &[(

@@ -112,7 +112,7 @@ impl Bench {
             expires_at: Some(NOW + 3_600_000_000),
         };
         let part = Part::InsertCredential(Box::new(token));
-        commit(&*self.store, UnitOfWork::of(part, Admission::Begins))
+        commit(&*self.store, UnitOfWork::of(part, Admission::Normal))
             .await
             .expect("written");
     }

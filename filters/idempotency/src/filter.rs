@@ -9,7 +9,7 @@ use tollgate_filter::{
     BeforeCharge, Body, Charge, Clock, Contract, Ending, Estimated, Event, Exchange, FailureMode,
     Filter, FilterError, Outcome, Phase, Principal, Reply, ReplyBody, Step, Tail, Tokens,
 };
-use tollgate_ledger::Beside;
+use tollgate_ledger::AttachedPart;
 use tollgate_money::Micros;
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{
@@ -99,7 +99,7 @@ impl Idempotency {
         // A failed store ends the process, and the next start frees the claimed keys.
         let _ = self
             .store
-            .submit(UnitOfWork::of(part, Admission::Ends), done);
+            .submit(UnitOfWork::of(part, Admission::Always), done);
     }
 
     /// Claims the key of a request, or replays its answer.
@@ -139,7 +139,7 @@ impl Idempotency {
         let bytes_max = self.settings.answer_bytes_max;
         exchange.put(Claim::new(key.clone(), locked_until, bytes_max));
         exchange.put(BeforeCharge::new(keep_beside));
-        let claimed = commit(&*self.store, UnitOfWork::of(claim, Admission::Begins)).await;
+        let claimed = commit(&*self.store, UnitOfWork::of(claim, Admission::Normal)).await;
         let error = match claimed {
             Ok(_) => {
                 self.counters.claimed();
@@ -212,7 +212,7 @@ impl Idempotency {
             return Ok(Outcome::Continue);
         };
         let part = claim.keep(metadata);
-        let unit = UnitOfWork::of(part, Admission::Ends);
+        let unit = UnitOfWork::of(part, Admission::Always);
         match commit(&*self.store, unit).await {
             Ok(_) => Ok(Outcome::Continue),
             Err(error) => Err(KeyError::Keep(error).into()),
@@ -227,7 +227,7 @@ fn keep_beside(exchange: &mut Exchange, tokens: Tokens, estimated: Estimated) {
     };
     let claim = claim.clone();
     let record = Metadata::new(&exchange.record, &FREE);
-    exchange.put(Beside::new(move |settled| {
+    exchange.put(AttachedPart::new(move |settled| {
         let metadata = record.charged(&Charge {
             used: settled.charged,
             remaining: settled.available,

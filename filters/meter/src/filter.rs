@@ -10,7 +10,9 @@ use tollgate_filter::{
     CredentialId as Credential, Ending, Estimated, Exchange, FailureMode, Filter, FilterError,
     Forward, Model, Outcome, OutputCap, Phase, Principal, SpendingCap, Step, Tail, Tokens,
 };
-use tollgate_ledger::{Beside, Hold, HoldError, HoldRequest, Ledger, Settle, Settled, Settlement};
+use tollgate_ledger::{
+    AttachedPart, Hold, HoldError, HoldRequest, Ledger, Settle, Settled, Settlement,
+};
 use tollgate_money::Micros;
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{CredentialId, UsageFlags, UsageRecord};
@@ -140,7 +142,7 @@ impl Meter {
             .saturating_add(balance.credit_limit)
             .is_positive()
         {
-            return Ok(self.refuse(&quote, balance.room()));
+            return Ok(self.refuse(&quote, balance.spendable()));
         }
         let Principal {
             credential,
@@ -362,8 +364,8 @@ impl Meter {
             flags,
             whole,
         };
-        let beside = if used.whole {
-            beside(exchange, &used)
+        let attached = if used.whole {
+            attached_part(exchange, &used)
         } else {
             None
         };
@@ -377,7 +379,7 @@ impl Meter {
         Ok(Settling {
             meter: self,
             exchange,
-            settlement: hold.settle_with(settle, beside),
+            settlement: hold.settle_with(settle, attached),
             used,
             kept: held.kept.take(),
             at,
@@ -533,10 +535,10 @@ impl Filter for Meter {
 }
 
 /// The part of another filter that is written in one unit of work with the charge for a whole answer.
-pub(crate) fn beside(exchange: &mut Exchange, used: &Used) -> Option<Beside> {
+pub(crate) fn attached_part(exchange: &mut Exchange, used: &Used) -> Option<AttachedPart> {
     let before_charge = exchange.take::<BeforeCharge>()?;
     before_charge.act(exchange, used.tokens, Estimated(used.estimated));
-    exchange.take::<Beside>()
+    exchange.take::<AttachedPart>()
 }
 
 pub(crate) fn principal(exchange: &Exchange) -> Result<&Principal, MeterError> {

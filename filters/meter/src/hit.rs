@@ -7,7 +7,7 @@ use tollgate_store::UsageFlags;
 
 use crate::bill;
 use crate::error::{MeterError, cap_reached, charge_failed, settle_failed};
-use crate::filter::{Meter, Used, beside, principal};
+use crate::filter::{Meter, Used, attached_part, principal};
 use crate::quote::Quote;
 use crate::spending::CapReached;
 
@@ -77,8 +77,8 @@ impl Meter {
             }
             None => None,
         };
-        let beside = beside(exchange, &used);
-        let is_recorded = beside.is_some();
+        let attached = attached_part(exchange, &used);
+        let is_recorded = attached.is_some();
         let charge = tollgate_ledger::Charge {
             operation: exchange.request.id,
             account,
@@ -87,7 +87,7 @@ impl Meter {
             usage: self.usage_record(exchange, &quote.model, &used)?,
             at,
         };
-        let settlement = self.ledger.charge_with(charge, beside)?;
+        let settlement = self.ledger.charge_with(charge, attached)?;
         let settled = settlement.settled();
         if let Some((cap, reserved)) = kept {
             reserved.settle(cap, settled.charged, at);

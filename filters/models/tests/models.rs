@@ -48,7 +48,7 @@ async fn test_ledger() -> TestLedger {
         credit_limit: Micros::ZERO,
         created_at: 0,
     }));
-    commit(&*store, UnitOfWork::of(part, Admission::Ends))
+    commit(&*store, UnitOfWork::of(part, Admission::Always))
         .await
         .expect("an account");
     let credit = Credit {

@@ -124,7 +124,7 @@ impl From<ReadError> for PageError {
 impl From<CommitError> for PageError {
     fn from(error: CommitError) -> PageError {
         match error {
-            CommitError::Refused(Refusal::SessionOver) => PageError::SignedOut,
+            CommitError::Refused(Refusal::SessionEnded) => PageError::SignedOut,
             error => PageError::Store(Box::new(error)),
         }
     }

@@ -95,7 +95,7 @@ mod tests {
     use std::sync::Arc;
 
     use tollgate_money::{AccountId, OperationId};
-    use tollgate_store::books::Entry;
+    use tollgate_store::entries::Entry;
     use tollgate_store::{Contra, DaySpending};
 
     use super::*;

@@ -122,7 +122,7 @@ fn unproved(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
-    let begun = commit(&**store, UnitOfWork::of(begin, Admission::Begins));
+    let begun = commit(&**store, UnitOfWork::of(begin, Admission::Normal));
     runtime.block_on(begun).expect("it is stored");
     name
 }

@@ -30,7 +30,7 @@ pub(super) async fn sign_in(database: &Path, account: AccountId) -> SessionValue
         verified_at: None,
         created_at: now,
     }));
-    let unit = UnitOfWork::of(part, Admission::Begins);
+    let unit = UnitOfWork::of(part, Admission::Normal);
     commit(&*store, unit).await.expect("a login");
     let value = session::start_session(&store, account, id, now, |out| entropy.fill(out)).await;
     store.close();

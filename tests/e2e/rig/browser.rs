@@ -194,7 +194,7 @@ pub(crate) async fn add_login(rig: &Rig, account: AccountId, address: &str) -> L
         verified_at: None,
         created_at: Clock::system().unix_micros(),
     }));
-    let unit = UnitOfWork::of(part, Admission::Begins);
+    let unit = UnitOfWork::of(part, Admission::Normal);
     commit(&*rig.books.store, unit).await.expect("a login");
     id
 }

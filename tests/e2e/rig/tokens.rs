@@ -55,7 +55,7 @@ impl Rig {
             created_at: now,
             expires_at: Some(now + token.secs * 1_000_000),
         };
-        let unit = UnitOfWork::of(Part::InsertCredential(Box::new(made)), Admission::Begins);
+        let unit = UnitOfWork::of(Part::InsertCredential(Box::new(made)), Admission::Normal);
         commit(&*self.books.store, unit).await.expect("a token");
         let secret = secret.expose().to_owned();
         SECRETS.used("an access token", &secret);

@@ -90,7 +90,7 @@ pub async fn create_account(
             created_at: account.created_at,
         })));
     }
-    match commit(store, UnitOfWork::of_all(parts, Admission::Begins)).await {
+    match commit(store, UnitOfWork::of_all(parts, Admission::Normal)).await {
         Ok(_) => Ok(id),
         Err(CommitError::Refused(Refusal::LoginTaken { address })) => {
             Err(CreateAccountError::LoginTaken { address })
@@ -153,7 +153,7 @@ pub async fn set_cache_scope(
 async fn change_account(store: &dyn Store, change: AccountChange) -> Result<(), AccountError> {
     let account = change.id;
     let part = Part::ChangeAccount(Box::new(change));
-    match commit(store, UnitOfWork::of(part, Admission::Begins)).await {
+    match commit(store, UnitOfWork::of(part, Admission::Normal)).await {
         Ok(_) => Ok(()),
         Err(CommitError::Refused(Refusal::NoAccount(account))) => {
             Err(AccountError::NoAccount(account))

@@ -175,7 +175,7 @@ async fn make_key(
     };
     let part = Part::InsertCredential(Box::new(made));
     let parts = signed_in.into_iter().chain([part]);
-    match commit(store, UnitOfWork::of_all(parts, Admission::Begins)).await {
+    match commit(store, UnitOfWork::of_all(parts, Admission::Normal)).await {
         Ok(_) => Ok(CreatedKey {
             id: KeyId(id),
             secret,
@@ -187,7 +187,7 @@ async fn make_key(
         Err(CommitError::Refused(Refusal::CredentialExists(id))) => {
             Err(CreateKeyError::AlreadyMade(KeyId(id)))
         }
-        Err(CommitError::Refused(Refusal::SessionOver)) => Err(CreateKeyError::SignedOut),
+        Err(CommitError::Refused(Refusal::SessionEnded)) => Err(CreateKeyError::SignedOut),
         Err(error) => Err(CreateKeyError::Store(error)),
     }
 }
@@ -205,7 +205,7 @@ pub fn list_keys(store: &dyn Read, account: AccountId) -> Result<Vec<Key>, ReadE
 /// Revokes a key. It is no longer live on return; idempotent. `at` is Unix microseconds.
 pub async fn revoke_key(store: &dyn Store, key: KeyId, at: i64) -> Result<(), RevokeKeyError> {
     let part = Part::RevokeCredential { id: key.0, at };
-    match commit(store, UnitOfWork::of(part, Admission::Ends)).await {
+    match commit(store, UnitOfWork::of(part, Admission::Always)).await {
         Ok(_) => Ok(()),
         Err(CommitError::Refused(Refusal::NoCredential(_))) => Err(RevokeKeyError::NoKey(key)),
         Err(source) => Err(RevokeKeyError::Store { key, source }),

@@ -127,7 +127,7 @@ pub async fn session(
             at: now,
         };
         // Not awaited. A lost write ends a session early at worst.
-        let noted = store.submit(unit(part, Admission::Notes), Box::new(|_| ()));
+        let noted = store.submit(unit(part, Admission::BestEffort), Box::new(|_| ()));
         drop(noted);
     }
     Ok(Some(Session {
@@ -156,7 +156,7 @@ pub async fn start_session(
         session: fresh(&value, account, login, now),
         replaces: None,
     };
-    commit(&**store, unit(part, Admission::Begins)).await?;
+    commit(&**store, unit(part, Admission::Normal)).await?;
     Ok(value)
 }
 
@@ -165,14 +165,14 @@ pub async fn end_session(store: &Arc<dyn Store>, value: &SessionValue) -> Result
     let part = SigninPart::EndSession {
         hash: value.digest(),
     };
-    commit(&**store, unit(part, Admission::Ends)).await?;
+    commit(&**store, unit(part, Admission::Always)).await?;
     Ok(())
 }
 
 /// Ends all sessions of an account.
 pub async fn end_sessions(store: &Arc<dyn Store>, account: AccountId) -> Result<(), CommitError> {
     let part = SigninPart::EndSessions { account };
-    commit(&**store, unit(part, Admission::Ends)).await?;
+    commit(&**store, unit(part, Admission::Always)).await?;
     Ok(())
 }
 
@@ -191,7 +191,7 @@ pub async fn end_sessions_and_apps(
             at,
         })),
     ];
-    commit(&**store, UnitOfWork::of_all(parts, Admission::Ends)).await?;
+    commit(&**store, UnitOfWork::of_all(parts, Admission::Always)).await?;
     Ok(())
 }
 
@@ -205,7 +205,7 @@ pub async fn keep_draft(
         hash: session.digest,
         draft,
     };
-    commit(&**store, unit(part, Admission::Begins)).await?;
+    commit(&**store, unit(part, Admission::Normal)).await?;
     Ok(())
 }
 

@@ -111,12 +111,12 @@ async fn write_token(
     let signed_in = session.map(|session| required(session.digest, token.created_at));
     let (issued, part) = token_part_as(form, id, token, &mut draw);
     let parts = signed_in.into_iter().chain([part]);
-    match commit(store, UnitOfWork::of_all(parts, Admission::Begins)).await {
+    match commit(store, UnitOfWork::of_all(parts, Admission::Normal)).await {
         Ok(_) => Ok(issued),
         Err(CommitError::Refused(Refusal::NoAccount(account))) => {
             Err(IssueTokenError::NoAccount(account))
         }
-        Err(CommitError::Refused(Refusal::SessionOver)) => Err(IssueTokenError::SignedOut),
+        Err(CommitError::Refused(Refusal::SessionEnded)) => Err(IssueTokenError::SignedOut),
         Err(error) => Err(IssueTokenError::Store(error)),
     }
 }
@@ -128,7 +128,7 @@ pub async fn revoke_token(
     at: i64,
 ) -> Result<(), CommitError> {
     let part = Part::RevokeCredential { id: token, at };
-    match commit(store, UnitOfWork::of(part, Admission::Ends)).await {
+    match commit(store, UnitOfWork::of(part, Admission::Always)).await {
         Ok(_) | Err(CommitError::Refused(Refusal::NoCredential(_))) => Ok(()),
         Err(error) => Err(error),
     }

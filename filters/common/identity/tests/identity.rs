@@ -205,7 +205,7 @@ async fn changes_of_an_account_apply_to_all_its_keys_at_once() {
         };
         let class = Arc::from(class);
         let part = Part::Plan(Box::new(PlanPart::Put { row, class }));
-        UnitOfWork::of(part, Admission::Begins)
+        UnitOfWork::of(part, Admission::Normal)
     };
     for (class, version, end) in [("gold", 0, NOW + 9), ("silver", 1, NOW + 5)] {
         let done = commit(&*bench.store, plan(class, version, end)).await;

@@ -15,7 +15,7 @@ pub struct Balance {
 
 /// The result of a settlement or charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct ChargeOutcome {
     /// The amount charged.
     pub(crate) charged: Micros,
     /// The cost of the usage beyond that.
@@ -29,7 +29,7 @@ impl Balance {
     }
 
     /// The most that can be held now; zero when the account is at its limit or, after the limit was lowered, below it.
-    pub fn room(&self) -> Micros {
+    pub fn spendable(&self) -> Micros {
         self.available
             .saturating_add(self.credit_limit)
             .max(Micros::ZERO)
@@ -42,7 +42,7 @@ impl Balance {
             amount >= Micros::ZERO,
             "a hold of {amount} promises nothing"
         );
-        if amount > self.room() {
+        if amount > self.spendable() {
             return false;
         }
         self.available -= amount;
@@ -51,7 +51,7 @@ impl Balance {
     }
 
     /// Settles a hold of `held`: charges `actual` to it and to the available balance, and frees the rest.
-    pub(crate) fn settle(&mut self, held: Micros, actual: Micros) -> Taken {
+    pub(crate) fn settle(&mut self, held: Micros, actual: Micros) -> ChargeOutcome {
         self.release(held);
         self.charge(actual)
     }
@@ -68,14 +68,14 @@ impl Balance {
     }
 
     /// Charges `actual`, or as much of it as is available.
-    pub(crate) fn charge(&mut self, actual: Micros) -> Taken {
+    pub(crate) fn charge(&mut self, actual: Micros) -> ChargeOutcome {
         debug_assert!(
             actual >= Micros::ZERO,
             "usage never costs less than nothing"
         );
-        let charged = actual.min(self.room());
+        let charged = actual.min(self.spendable());
         self.available -= charged;
-        Taken {
+        ChargeOutcome {
             charged,
             written_off: actual - charged,
         }

@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
 use tokio::sync::oneshot;
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
-use tollgate_store::books::LedgerPart;
+use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
     Admission, CommitError, Done, Effect, Failure, FailureKind, NewAccount, Observer, Part,
     ReadError, Store, SubmitError, UnitOfWork,
 };
 
-use crate::account::{Balance, Taken};
+use crate::account::{Balance, ChargeOutcome};
 use crate::credit::{Credit, CreditError};
 use crate::hold::{Durability, Hold, HoldError, HoldRequest, Settle};
 use crate::ledger::{Charge, ChargeError, StartError, Started, Totals};
-use crate::settlement::{Beside, SettleError, Settled, Settlement};
+use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
 
 const SHARDS: usize = 64;
 
@@ -56,7 +56,7 @@ pub(crate) struct Inner {
 }
 
 /// The wait for the result of a unit.
-pub(crate) type Told = oneshot::Receiver<Result<tollgate_store::Receipt, CommitError>>;
+pub(crate) type Acknowledgement = oneshot::Receiver<Result<tollgate_store::Receipt, CommitError>>;
 
 impl Inner {
     /// Loads the accounts, releases the holds of an earlier run, and follows the store from there.
@@ -73,7 +73,7 @@ impl Inner {
         inner.recover(now, &mut started)?;
         inner
             .store
-            .observe(Arc::new(Follower(Arc::downgrade(&inner))));
+            .observe(Arc::new(CommitObserver(Arc::downgrade(&inner))));
         Ok((inner, started))
     }
 
@@ -144,7 +144,7 @@ impl Inner {
             match shard.accounts.get_mut(&hold.account) {
                 Some(balance) if balance.held >= hold.amount => balance.release(hold.amount),
                 other => {
-                    return Err(StartError::Books {
+                    return Err(StartError::Inconsistent {
                         account: hold.account,
                         held: other.map_or(Micros::ZERO, |balance| balance.held),
                         amount: hold.amount,
@@ -158,15 +158,15 @@ impl Inner {
                 at: now,
             };
             self.store
-                .submit(unit(release, Admission::Ends), Box::new(log_refusal))
+                .submit(unit(release, Admission::Always), Box::new(log_refusal))
                 .map_err(stopped)?;
         }
-        let (told, wait) = mpsc::sync_channel(1);
+        let (sender, wait) = mpsc::sync_channel(1);
         let done: Done = Box::new(move |result| {
-            let _ = told.send(result);
+            let _ = sender.send(result);
         });
         self.store
-            .submit(UnitOfWork::of_all([], Admission::Ends), done)
+            .submit(UnitOfWork::of_all([], Admission::Always), done)
             .map_err(stopped)?;
         match wait.recv() {
             Ok(Ok(_)) => Ok(()),
@@ -179,9 +179,9 @@ impl Inner {
     pub(crate) fn hold(
         self: &Arc<Self>,
         request: HoldRequest,
-        less: impl FnOnce(Micros) -> Option<Micros>,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
-        self.promise(request, less, |shard, request| {
+        self.place_hold(request, fallback, |shard, request| {
             self.write(shard, request).map(Durability::Waiting)
         })
     }
@@ -190,9 +190,9 @@ impl Inner {
     pub(crate) fn reserve(
         self: &Arc<Self>,
         request: HoldRequest,
-        less: impl FnOnce(Micros) -> Option<Micros>,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
-        self.promise(request, less, |_, request| {
+        self.place_hold(request, fallback, |_, request| {
             let operation = request.operation;
             let admitted = self.store.admit();
             admitted.map_err(|error| not_queued(operation, error))?;
@@ -200,10 +200,10 @@ impl Inner {
         })
     }
 
-    fn promise(
+    fn place_hold(
         self: &Arc<Self>,
         mut request: HoldRequest,
-        less: impl FnOnce(Micros) -> Option<Micros>,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
         durability: impl FnOnce(&mut Shard, &HoldRequest) -> Result<Durability, HoldError>,
     ) -> Result<Hold, HoldError> {
         let HoldRequest {
@@ -223,9 +223,9 @@ impl Inner {
         };
         let before = *balance;
         if !balance.hold(amount) {
-            let available = balance.room();
+            let available = balance.spendable();
             // The fallback amount is decided on this balance and no other: no other thread can change it before the hold is placed.
-            match less(available).filter(|amount| balance.hold(*amount)) {
+            match fallback(available).filter(|amount| balance.hold(*amount)) {
                 Some(amount) => request.amount = amount,
                 None => {
                     return Err(HoldError::InsufficientCredit {
@@ -271,15 +271,15 @@ impl Inner {
         self: &Arc<Self>,
         shard: &mut Shard,
         request: &HoldRequest,
-    ) -> Result<Told, HoldError> {
+    ) -> Result<Acknowledgement, HoldError> {
         let request = *request;
         let operation = request.operation;
-        let (told, wait) = oneshot::channel();
+        let (sender, wait) = oneshot::channel();
         let this = Arc::clone(self);
         let done: Done = Box::new(move |result| {
             // Reported under the lock: a caller that finds the hold gone also finds the reason.
             let _forgotten = result.is_err().then(|| this.forget(&request));
-            let _ = told.send(result);
+            let _ = sender.send(result);
         });
         let part = LedgerPart::Hold {
             operation,
@@ -290,7 +290,7 @@ impl Inner {
             expires_at: request.expires_at,
         };
         self.store
-            .submit(unit(part, Admission::Begins), done)
+            .submit(unit(part, Admission::Normal), done)
             .map_err(|error| not_queued(operation, error))?;
         if let Some(open) = shard.open.get_mut(&operation) {
             open.written = true;
@@ -302,7 +302,7 @@ impl Inner {
     pub(crate) fn write_reserved(
         self: &Arc<Self>,
         request: &HoldRequest,
-    ) -> Result<Option<Told>, HoldError> {
+    ) -> Result<Option<Acknowledgement>, HoldError> {
         let mut shard = self.shard(request.account);
         match shard.open.get(&request.operation) {
             Some(open) if !open.written => self.write(&mut shard, request).map(Some),
@@ -327,7 +327,7 @@ impl Inner {
         self: &Arc<Self>,
         request: &HoldRequest,
         settle: Settle,
-        beside: Option<Beside>,
+        attached: Option<AttachedPart>,
     ) -> Settlement {
         let HoldRequest {
             operation,
@@ -388,9 +388,9 @@ impl Inner {
             }
         };
         // Boxed, because it is rarely used and all callbacks have the same size.
-        let orphan = (written && beside.is_some()).then(|| Box::new((*request, settle.at)));
-        let (done, wait) = self.told_of_taking(account, taken.charged, orphan);
-        let unit = unit_with(part, beside, settled, Admission::Ends);
+        let orphan = (written && attached.is_some()).then(|| Box::new((*request, settle.at)));
+        let (done, wait) = self.charge_callback(account, taken.charged, orphan);
+        let unit = unit_with(part, attached, settled, Admission::Always);
         let wait = match self.store.submit(unit, done) {
             Ok(()) => Ok(wait),
             Err(SubmitError::Stopped(source)) => Err(SettleError::Store { operation, source }),
@@ -439,7 +439,7 @@ impl Inner {
         // A stopped store keeps the hold, and the next start releases it.
         let _ = self
             .store
-            .submit(unit(part, Admission::Ends), Box::new(log_refusal));
+            .submit(unit(part, Admission::Always), Box::new(log_refusal));
     }
 
     pub(crate) fn sweep(&self, now: i64) -> usize {
@@ -463,7 +463,7 @@ impl Inner {
     pub(crate) fn charge(
         self: &Arc<Self>,
         charge: Charge,
-        beside: Option<Beside>,
+        attached: Option<AttachedPart>,
     ) -> Result<Settlement, ChargeError> {
         let Charge {
             operation,
@@ -491,13 +491,13 @@ impl Inner {
             at: charge.at,
         };
         let settled = settled(taken, balance);
-        let (done, wait) = self.told_of_taking(account, taken.charged, None);
+        let (done, wait) = self.charge_callback(account, taken.charged, None);
         // No caller waits for a record without cost.
-        let admission = match taken.charged.is_positive() || beside.is_some() {
-            true => Admission::Begins,
-            false => Admission::Notes,
+        let admission = match taken.charged.is_positive() || attached.is_some() {
+            true => Admission::Normal,
+            false => Admission::BestEffort,
         };
-        let unit = unit_with(part, beside, settled, admission);
+        let unit = unit_with(part, attached, settled, admission);
         match self.store.submit(unit, done) {
             Ok(()) => Ok(Settlement {
                 operation,
@@ -518,14 +518,14 @@ impl Inner {
         }
     }
 
-    /// Queues a movement of credit. Incoming credit counts once it is durable ([`Follower`]); outgoing credit counts at once and is
+    /// Queues a movement of credit. Incoming credit counts once it is durable ([`CommitObserver`]); outgoing credit counts at once and is
     /// restored when the store refuses it or knows its reference.
     pub(crate) fn book(
         self: &Arc<Self>,
         credit: &Credit,
         part: Part,
-        beside: Vec<Part>,
-    ) -> Result<Told, CreditError> {
+        attached: Vec<Part>,
+    ) -> Result<Acknowledgement, CreditError> {
         let account = credit.account;
         self.note(credit.at);
         let mut shard = self.shard(account);
@@ -536,24 +536,24 @@ impl Inner {
             return Err(credit.too_much());
         }
         let outward = (-credit.amount).max(Micros::ZERO);
-        if outward > balance.room() {
+        if outward > balance.spendable() {
             return Err(CreditError::InsufficientCredit {
                 account,
-                available: balance.room(),
+                available: balance.spendable(),
                 requested: outward,
             });
         }
         balance.available -= outward;
-        let (told, wait) = oneshot::channel();
+        let (sender, wait) = oneshot::channel();
         let this = Arc::clone(self);
         let done: Done = Box::new(move |result| {
             if !matches!(result, Ok(receipt) if receipt.repeated.is_none()) {
-                this.give_back(account, outward);
+                this.credit_back(account, outward);
             }
-            let _ = told.send(result);
+            let _ = sender.send(result);
         });
-        let parts = std::iter::once(part).chain(beside);
-        let unit = UnitOfWork::of_all(parts, Admission::Begins);
+        let parts = std::iter::once(part).chain(attached);
+        let unit = UnitOfWork::of_all(parts, Admission::Normal);
         match self.store.submit(unit, done) {
             Ok(()) => Ok(wait),
             Err(error) => {
@@ -569,28 +569,28 @@ impl Inner {
 
     /// A callback that returns what was charged if the store refuses the charge, and the wait for its result. `orphan` is a hold that then
     /// remains open in the store: the part committed with its settlement was refused.
-    fn told_of_taking(
+    fn charge_callback(
         self: &Arc<Self>,
         account: AccountId,
         taken: Micros,
         orphan: Option<Box<(HoldRequest, i64)>>,
-    ) -> (Done, Told) {
-        let (told, wait) = oneshot::channel();
+    ) -> (Done, Acknowledgement) {
+        let (sender, wait) = oneshot::channel();
         let this = Arc::clone(self);
         let done: Done = Box::new(move |result| {
             if result.is_err() {
                 log_refusal(result.clone());
-                this.give_back(account, taken);
+                this.credit_back(account, taken);
                 if let (Some(orphan), Err(CommitError::Refused(_))) = (orphan, &result) {
                     this.write_release(&orphan.0, orphan.1);
                 }
             }
-            let _ = told.send(result);
+            let _ = sender.send(result);
         });
         (done, wait)
     }
 
-    fn give_back(&self, account: AccountId, amount: Micros) {
+    fn credit_back(&self, account: AccountId, amount: Micros) {
         if let Some(balance) = self.shard(account).accounts.get_mut(&account) {
             balance.available += amount;
         }
@@ -604,25 +604,25 @@ impl fmt::Debug for Inner {
 }
 
 /// Loads into memory what was committed in units of other callers: new accounts, and incoming credit.
-struct Follower(Weak<Inner>);
+struct CommitObserver(Weak<Inner>);
 
-impl Observer for Follower {
+impl Observer for CommitObserver {
     fn committed(&self, part: &Part, effect: Effect) {
         let (Some(inner), Effect::Applied) = (self.0.upgrade(), effect) else {
             return;
         };
         match part {
-            Part::CreateAccount(account) => inner.adopt(account),
+            Part::CreateAccount(account) => inner.add_account(account),
             Part::Ledger(LedgerPart::Credit {
                 account, amount, ..
-            }) if amount.is_positive() => inner.give_back(*account, *amount),
+            }) if amount.is_positive() => inner.credit_back(*account, *amount),
             _ => {}
         }
     }
 }
 
 impl Inner {
-    fn adopt(&self, account: &NewAccount) {
+    fn add_account(&self, account: &NewAccount) {
         let balance = Balance {
             credit_limit: account.credit_limit,
             ..Balance::default()
@@ -650,7 +650,7 @@ fn not_queued(operation: OperationId, error: SubmitError) -> HoldError {
     }
 }
 
-fn settled(taken: Taken, balance: &Balance) -> Settled {
+fn settled(taken: ChargeOutcome, balance: &Balance) -> Settled {
     Settled {
         charged: taken.charged,
         written_off: taken.written_off,
@@ -665,13 +665,15 @@ fn unit(part: LedgerPart, admission: Admission) -> UnitOfWork {
 /// A unit of the ledger's part and, where there is one, of another caller's part with it.
 fn unit_with(
     part: LedgerPart,
-    beside: Option<Beside>,
+    attached: Option<AttachedPart>,
     settled: Settled,
     admission: Admission,
 ) -> UnitOfWork {
-    match beside {
+    match attached {
         None => unit(part, admission),
-        Some(beside) => UnitOfWork::of_all([Part::Ledger(part), beside.part(settled)], admission),
+        Some(attached) => {
+            UnitOfWork::of_all([Part::Ledger(part), attached.part(settled)], admission)
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_money::{AccountId, MICROS_PER_CREDIT, Micros, OperationId};
-use tollgate_store::books::LedgerPart;
+use tollgate_store::entries::LedgerPart;
 use tollgate_store::{CommitError, EntryKind, Failure, Part, Refusal};
 
 /// A movement of credit between an account and the outside.

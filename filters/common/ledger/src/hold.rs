@@ -7,7 +7,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{CommitError, Failure, Receipt, Refusal, UsageRecord};
 
 use crate::accounts::{Inner, closed};
-use crate::settlement::{Beside, SettleError, Settlement};
+use crate::settlement::{AttachedPart, SettleError, Settlement};
 
 /// A request for a hold, made before the upstream call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,9 +173,9 @@ impl Hold {
     }
 
     /// The same, with a part that becomes durable in the same commit or not at all.
-    pub fn settle_with(mut self, settle: Settle, beside: Option<Beside>) -> Settlement {
+    pub fn settle_with(mut self, settle: Settle, attached: Option<AttachedPart>) -> Settlement {
         self.resolved = true;
-        let mut settlement = self.ledger.settle(&self.request, settle, beside);
+        let mut settlement = self.ledger.settle(&self.request, settle, attached);
         if matches!(settlement.wait, Err(SettleError::Expired { .. }))
             && let Some(error) = self.refused()
         {

@@ -9,7 +9,7 @@ use crate::account::Balance;
 use crate::accounts::{Inner, closed};
 use crate::credit::{Credit, CreditError, Credited};
 use crate::hold::{Hold, HoldError, HoldRequest};
-use crate::settlement::{Beside, Settlement};
+use crate::settlement::{AttachedPart, Settlement};
 
 /// The ledger of one node: every account in memory, every change queued for the store. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ pub enum StartError {
     Read(#[source] ReadError),
     /// The file has contradictory data about one account.
     #[error("`{account}` has {held} held, and an open hold of {amount}; run `tollgate audit`")]
-    Books {
+    Inconsistent {
         /// The account.
         account: AccountId,
         /// The stored held amount.
@@ -126,14 +126,14 @@ impl Ledger {
         self.inner.hold(request, |_| None)
     }
 
-    /// The same, but where the amount exceeds the available credit, `less` receives the available amount and may request an amount within
-    /// it. Both are one atomic decision: no other request comes between. `less` runs under a lock and must not call the ledger.
+    /// The same, but where the amount exceeds the available credit, `fallback` receives the available amount and may request an amount within
+    /// it. Both are one atomic decision: no other request comes between. `fallback` runs under a lock and must not call the ledger.
     pub fn hold_within(
         &self,
         request: HoldRequest,
-        less: impl FnOnce(Micros) -> Option<Micros>,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
-        self.inner.hold(request, less)
+        self.inner.hold(request, fallback)
     }
 
     /// Reserves credit in memory only, for an operation that shows nothing before it is settled: its end is one charge on the disk, or
@@ -146,9 +146,9 @@ impl Ledger {
     pub fn reserve_within(
         &self,
         request: HoldRequest,
-        less: impl FnOnce(Micros) -> Option<Micros>,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
-        self.inner.reserve(request, less)
+        self.inner.reserve(request, fallback)
     }
 
     /// Charges a cost that had no hold, at most the available balance. Decided in memory and queued for the disk; returns at once.
@@ -160,9 +160,9 @@ impl Ledger {
     pub fn charge_with(
         &self,
         charge: Charge,
-        beside: Option<Beside>,
+        attached: Option<AttachedPart>,
     ) -> Result<Settlement, ChargeError> {
-        self.inner.charge(charge, beside)
+        self.inner.charge(charge, attached)
     }
 
     /// Books credit bought with outside money.
@@ -172,8 +172,13 @@ impl Ledger {
 
     /// The same, with a part that becomes durable in the same commit or not at all: the purchase that it belongs to. If the reference was
     /// booked before, the part is written all the same.
-    pub async fn top_up_with(&self, credit: Credit, beside: Part) -> Result<Credited, CreditError> {
-        self.book_with(EntryKind::TopUp, credit, vec![beside]).await
+    pub async fn top_up_with(
+        &self,
+        credit: Credit,
+        attached: Part,
+    ) -> Result<Credited, CreditError> {
+        self.book_with(EntryKind::TopUp, credit, vec![attached])
+            .await
     }
 
     /// Books credit granted by the operator.
@@ -195,9 +200,10 @@ impl Ledger {
     pub async fn correct_with(
         &self,
         credit: Credit,
-        beside: Vec<Part>,
+        attached: Vec<Part>,
     ) -> Result<Credited, CreditError> {
-        self.book_with(EntryKind::Correction, credit, beside).await
+        self.book_with(EntryKind::Correction, credit, attached)
+            .await
     }
 
     /// Books expired credit; the amount is negative.
@@ -223,10 +229,10 @@ impl Ledger {
         &self,
         kind: EntryKind,
         credit: Credit,
-        beside: Vec<Part>,
+        attached: Vec<Part>,
     ) -> Result<Credited, CreditError> {
         let part = credit.check(kind)?;
-        let wait = self.inner.book(&credit, part, beside)?;
+        let wait = self.inner.book(&credit, part, attached)?;
         let receipt = match wait.await {
             Ok(answer) => answer.map_err(|error| credit.error(error))?,
             Err(_) => return Err(credit.error(CommitError::Stopped(closed()))),

@@ -28,4 +28,4 @@ pub use credit::{Credit, CreditError, Credited};
 pub use hold::{Hold, HoldError, HoldRequest, Settle};
 pub use ledger::{Charge, ChargeError, Ledger, StartError, Started, Totals};
 pub use prices::{PricesError, record_prices};
-pub use settlement::{Beside, SettleError, Settled, Settlement};
+pub use settlement::{AttachedPart, SettleError, Settled, Settlement};

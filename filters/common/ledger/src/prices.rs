@@ -43,13 +43,13 @@ pub fn record_prices(
     if count == 0 {
         return Ok(0);
     }
-    let (told, wait) = mpsc::sync_channel(1);
+    let (sender, wait) = mpsc::sync_channel(1);
     let done: Done = Box::new(move |result| {
         // The receiver is waited for below.
-        let _ = told.send(result);
+        let _ = sender.send(result);
     });
     let stopped = |failure: Failure| PricesError::Commit(CommitError::Stopped(failure));
-    match store.submit(UnitOfWork::of_all(new, Admission::Ends), done) {
+    match store.submit(UnitOfWork::of_all(new, Admission::Always), done) {
         Ok(()) => {}
         Err(SubmitError::Stopped(failure)) => return Err(stopped(failure)),
         Err(_) => return Err(stopped(closed())),

@@ -55,12 +55,12 @@ pub struct Settled {
 /// one filter and passed to the ledger by the one that charges.
 ///
 /// It is built under the account's lock: it must neither wait nor call the ledger.
-pub struct Beside(Box<dyn FnOnce(Settled) -> Part + Send + Sync>);
+pub struct AttachedPart(Box<dyn FnOnce(Settled) -> Part + Send + Sync>);
 
-impl Beside {
+impl AttachedPart {
     /// A part built by `make`.
-    pub fn new(make: impl FnOnce(Settled) -> Part + Send + Sync + 'static) -> Beside {
-        Beside(Box::new(make))
+    pub fn new(make: impl FnOnce(Settled) -> Part + Send + Sync + 'static) -> AttachedPart {
+        AttachedPart(Box::new(make))
     }
 
     pub(crate) fn part(self, settled: Settled) -> Part {
@@ -68,9 +68,9 @@ impl Beside {
     }
 }
 
-impl std::fmt::Debug for Beside {
+impl std::fmt::Debug for AttachedPart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Beside")
+        f.write_str("AttachedPart")
     }
 }
 

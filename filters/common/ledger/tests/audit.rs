@@ -62,7 +62,7 @@ fn buys_the_plan(store: &dyn Store) {
         })),
         credit.part(EntryKind::Grant).expect("a credit"),
     ];
-    wait(commit(store, UnitOfWork::of_all(parts, Admission::Ends))).expect("it is durable");
+    wait(commit(store, UnitOfWork::of_all(parts, Admission::Always))).expect("it is durable");
 }
 
 /// A ledger with one of everything: a credit, a settlement below and one beyond its hold, a release, a charge, a free request, an open
@@ -448,7 +448,7 @@ fn whatever_is_derived_is_made_anew_from_the_journal_and_nothing_else_is() {
             .unwrap_or_else(|error| panic!("`{edit}`: {error}"));
         drop(connection);
         assert_eq!(report_of(&folder).clean(), edit.is_empty(), "`{edit}`");
-        sqlite::repost(&path, options()).expect("it is made anew");
+        sqlite::rebuild_postings(&path, options()).expect("it is made anew");
         assert_eq!(report_of(&folder), before, "`{edit}`");
         let store = open(folder.path());
         let (_, started) =
@@ -479,7 +479,7 @@ fn nothing_is_made_anew_from_a_journal_that_is_not_what_was_sealed() {
         };
         drop(connection);
         let before = balance();
-        let refused = sqlite::repost(&path, options()).expect_err("it is refused");
+        let refused = sqlite::rebuild_postings(&path, options()).expect_err("it is refused");
         assert!(
             refused.to_string().contains("is not what was sealed"),
             "`{edit}`: {refused}"

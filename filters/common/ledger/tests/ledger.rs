@@ -25,7 +25,7 @@ fn books(options: Options) -> Books {
     let folder = tempfile::tempdir().expect("a folder");
     let store = sqlite::open(&folder.path().join("t.db"), options).expect("the store opens");
     let ledger = start(&store);
-    Books {
+    Inconsistent {
         store,
         ledger,
         folder,
@@ -47,7 +47,7 @@ impl Books {
             let _ = wait_for.recv();
         });
         self.store
-            .submit(UnitOfWork::of_all([], Admission::Ends), done)
+            .submit(UnitOfWork::of_all([], Admission::Always), done)
             .expect("the queue is open");
         wait_stopped.recv().expect("the writer stops");
         go_on
@@ -528,7 +528,7 @@ fn an_account_and_its_first_credit_are_made_in_one_unit() {
             Part::CreateAccount(Box::new(made)),
             credit.part(EntryKind::Grant).expect("a good credit"),
         ],
-        Admission::Begins,
+        Admission::Normal,
     );
     assert_eq!(books.ledger.available(id), None);
     wait(commit(&*books.store, unit.clone())).expect("the unit is durable");
@@ -542,7 +542,7 @@ fn an_account_and_its_first_credit_are_made_in_one_unit() {
         .expect("a good credit");
     let unit = UnitOfWork::of_all(
         [late].into_iter().chain(unit.parts().iter().cloned()),
-        Admission::Begins,
+        Admission::Normal,
     );
     wait(commit(&*books.store, unit)).expect_err("the account is there");
     wait(flush(&*books.store)).expect("everything is durable");

@@ -10,7 +10,7 @@ use support::*;
 use tollgate_ledger::audit::{Report, audit};
 use tollgate_ledger::{Ledger, SettleError};
 use tollgate_money::{AccountId, Micros};
-use tollgate_store::books::LedgerPart;
+use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::{self, Action, Lock, Options, Repair};
 use tollgate_store::{Admission, EntryKind, FailureKind, Part, Store, UnitOfWork, commit, flush};
 
@@ -46,7 +46,7 @@ fn sell(ledger: &Ledger, payer: AccountId, numbers: std::ops::Range<u64>) -> i64
         match wait(hold.settle(settle(10))) {
             Ok(settled) => sold += settled.charged.get(),
             Err(SettleError::Store { source, .. }) => {
-                let stopped = [FailureKind::Fenced, FailureKind::Books];
+                let stopped = [FailureKind::Fenced, FailureKind::Inconsistent];
                 assert!(stopped.contains(&source.kind), "{source}");
             }
             Err(error) => panic!("{error}"),
@@ -136,7 +136,7 @@ fn books_that_two_processes_have_written_at_once_are_repaired() {
     ] {
         assert!(found.contains(wrong), "no `{wrong}` in:\n{found}");
     }
-    let refused = sqlite::repost(&path, options()).expect_err("it is refused");
+    let refused = sqlite::rebuild_postings(&path, options()).expect_err("it is refused");
     assert!(
         refused.to_string().contains("`tollgate repair`"),
         "{refused}"
@@ -266,7 +266,10 @@ fn books_that_two_processes_have_posted_to_are_repaired_with_all_that_was_acknow
     let before = report_of(&path);
     let found = said(&before);
     assert!(found.contains("the entries add up to"), "{found}");
-    assert!(sqlite::repost(&path, options()).is_err(), "it is refused");
+    assert!(
+        sqlite::rebuild_postings(&path, options()).is_err(),
+        "it is refused"
+    );
     repair(&path);
     let after = report_of(&path);
     assert!(after.clean(), "{}", said(&after));
@@ -419,7 +422,7 @@ fn the_first_beginning_the_first_end_and_the_first_booking_count() {
         at: NOW,
     };
     let write = |store: &Arc<dyn Store>, part| {
-        let unit = UnitOfWork::of(Part::Ledger(part), Admission::Ends);
+        let unit = UnitOfWork::of(Part::Ledger(part), Admission::Always);
         wait(commit(&**store, unit)).expect("it is written");
     };
     for part in [settlement(30), charge(5), grant(3, 50)] {

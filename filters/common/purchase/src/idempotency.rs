@@ -125,7 +125,7 @@ impl IdempotencyKeys {
                 at,
                 expires_at: at.saturating_add(kept_for(endpoint)),
             }),
-            Admission::Begins,
+            Admission::Normal,
         );
         let error = match commit(&*inner.store, unit).await {
             Ok(_) => return Ok(ClaimOutcome::Claimed(claim)),
@@ -154,7 +154,7 @@ impl IdempotencyKeys {
 
     /// Stores answers outside a unit of work of their own; stored answers are not overwritten.
     pub async fn store_answers(&self, parts: Vec<Part>) -> Result<(), CommitError> {
-        let unit = UnitOfWork::of_all(parts, Admission::Ends);
+        let unit = UnitOfWork::of_all(parts, Admission::Always);
         match commit(&*self.inner.store, unit).await {
             Ok(_) | Err(CommitError::Refused(Refusal::KeyInUse(KeyUse::Lost))) => Ok(()),
             Err(error) => Err(error),
@@ -173,7 +173,7 @@ impl Inner {
         // A stopped store ends the process, and the next start frees all claims.
         let _ = self
             .store
-            .submit(UnitOfWork::of(part(change), Admission::Ends), done);
+            .submit(UnitOfWork::of(part(change), Admission::Always), done);
     }
 }
 

@@ -63,7 +63,7 @@ impl TestBed {
     }
 
     async fn commit(&self, parts: Vec<Part>) -> bool {
-        let unit = UnitOfWork::of_all(parts, Admission::Ends);
+        let unit = UnitOfWork::of_all(parts, Admission::Always);
         commit(&*self.store, unit).await.is_ok()
     }
 

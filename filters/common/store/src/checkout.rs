@@ -42,7 +42,7 @@ pub struct CheckoutRow {
 /// A change of a checkout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckoutPart {
-    /// Stores a new checkout: [`crate::Refusal::CheckoutMoved`] when its id is taken. Of the account's waiting checkouts only the newest
+    /// Stores a new checkout: [`crate::Refusal::CheckoutConflict`] when its id is taken. Of the account's waiting checkouts only the newest
     /// `waiting_max` are kept.
     Begin {
         /// The row.
@@ -50,7 +50,7 @@ pub enum CheckoutPart {
         /// Maximum number of waiting checkouts.
         waiting_max: u32,
     },
-    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::CheckoutMoved`] after a concurrent change.
+    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::CheckoutConflict`] after a concurrent change.
     Change(CheckoutRow),
     /// The account has the plan: completes each of its checkouts that waits for the owner, and none that is finished. Part of the unit of
     /// work that grants the plan.

@@ -228,25 +228,25 @@ pub enum Refusal {
     TopUpExists(TopUpId),
     /// The purchase was changed concurrently.
     #[error("purchase `{0}` was changed meanwhile")]
-    TopUpMoved(TopUpId),
+    TopUpConflict(TopUpId),
     /// The account's subscription was changed concurrently.
     #[error("the subscription of `{0}` was changed meanwhile")]
-    SubscriptionMoved(AccountId),
+    SubscriptionConflict(AccountId),
     /// The payment is stored, or was marked as returned, already.
     #[error("the payment is known already")]
     PaymentKnown,
     /// The checkout exists already, or was changed concurrently.
     #[error("checkout `{0}` was changed meanwhile")]
-    CheckoutMoved(CheckoutId),
+    CheckoutConflict(CheckoutId),
     /// A mandate with this id or provider subscription exists, or the account has another one in progress.
     #[error("mandate `{0}`, its subscription, or another mandate of its account is stored already")]
     MandateExists(MandateId),
     /// The mandate was changed concurrently.
     #[error("mandate `{0}` was changed meanwhile")]
-    MandateMoved(MandateId),
+    MandateConflict(MandateId),
     /// The signed transfer is stored already, or was changed concurrently.
     #[error("the signed transfer was changed meanwhile")]
-    AuthorizationMoved,
+    AuthorizationConflict,
     /// Another signed transfer of the account may still move money, or the account's subscription has changed.
     #[error("another payment of the account came first")]
     AuthorizationOpen,
@@ -255,7 +255,7 @@ pub enum Refusal {
     TransactionUsed,
     /// The notification was received before.
     #[error("the notice was stored already")]
-    NoticeSeen,
+    DuplicateNotification,
     /// The idempotency key is in use.
     #[error("the key is not free: {0:?}")]
     KeyInUse(KeyUse),
@@ -270,10 +270,10 @@ pub enum Refusal {
     },
     /// The one-time code has expired, was used, or has no attempts left.
     #[error("the one-time code is over")]
-    CodeOver,
+    CodeUnusable,
     /// The session was ended in the meantime.
     #[error("the session is over")]
-    SessionOver,
+    SessionEnded,
     /// A value cannot be stored.
     #[error("{0}")]
     Invalid(&'static str),
@@ -306,7 +306,7 @@ pub enum FailureKind {
     /// Another program kept the file locked.
     Locked,
     /// A balance in the file differs from the one that decisions were based on.
-    Books,
+    Inconsistent,
     /// Closed by the owner; not a failure.
     Closed,
 }

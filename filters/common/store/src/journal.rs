@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use tollgate_money::{AccountId, Micros, OperationId};
 
-use crate::books::LedgerPart;
 use crate::codes::{Endpoint, EntryKind};
+use crate::entries::LedgerPart;
 use crate::rows::{CredentialId, UsageFlags, UsageRecord};
 
 const VERSION: u8 = 1;
@@ -30,7 +30,7 @@ const HEAD: usize = 41;
 /// Why a body, or a record in it, cannot be decoded. No version writes such data: the file was damaged or edited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Broken(&'static str);
+pub struct DecodeError(&'static str);
 
 /// Packs ledger parts, in the order they are pushed.
 #[derive(Debug, Default)]
@@ -139,7 +139,7 @@ impl Packer {
     }
 
     /// Copies a record of another body unchanged, except that its words refer to positions in this body.
-    pub(crate) fn copy(&mut self, record: &Record<'_>) -> Result<(), Broken> {
+    pub(crate) fn copy(&mut self, record: &Record<'_>) -> Result<(), DecodeError> {
         let begin = self.records.len();
         self.records.extend_from_slice(&[0, 0]);
         match record.words_apart()? {
@@ -299,9 +299,9 @@ pub struct Body<'b> {
 
 impl<'b> Body<'b> {
     /// The body in `bytes`.
-    pub fn read(bytes: &'b [u8]) -> Result<Body<'b>, Broken> {
+    pub fn read(bytes: &'b [u8]) -> Result<Body<'b>, DecodeError> {
         let Some((&VERSION, rest)) = bytes.split_first() else {
-            return Err(Broken("is of a version that this one does not know"));
+            return Err(DecodeError("is of a version that this one does not know"));
         };
         let mut at = Fields(rest);
         let count = at.unsigned()?;
@@ -310,7 +310,7 @@ impl<'b> Body<'b> {
             let length = at.unsigned()?;
             let text = at.take(usize::try_from(length).map_err(|_| CUT)?)?;
             let text =
-                std::str::from_utf8(text).map_err(|_| Broken("has a word that is no text"))?;
+                std::str::from_utf8(text).map_err(|_| DecodeError("has a word that is no text"))?;
             words.push(Arc::from(text));
         }
         Ok(Body {
@@ -326,7 +326,7 @@ impl<'b> Body<'b> {
     }
 
     /// Its records, in the order they were packed.
-    pub fn records(&self) -> impl Iterator<Item = Result<Record<'_>, Broken>> {
+    pub fn records(&self) -> impl Iterator<Item = Result<Record<'_>, DecodeError>> {
         let mut rest = Fields(self.records);
         std::iter::from_fn(move || {
             if rest.0.is_empty() {
@@ -374,12 +374,12 @@ impl Record<'_> {
     }
 
     /// Whether an account's owner sees it: balance changes and usage. Holds and releases are not shown.
-    pub fn is_seen_by_owner(&self) -> bool {
+    pub fn is_owner_visible(&self) -> bool {
         ![EntryKind::Hold.code(), EntryKind::Release.code()].contains(&i64::from(self.bytes[0]))
     }
 
     /// The indices of its words, separate from the rest; `None` for a kind without words.
-    fn words_apart(&self) -> Result<Option<WordsApart<'_>>, Broken> {
+    fn words_apart(&self) -> Result<Option<WordsApart<'_>>, DecodeError> {
         let kind = EntryKind::from_code(i64::from(self.bytes[0])).ok_or(UNKNOWN_KIND)?;
         let mut fields = Fields(&self.bytes[HEAD..]);
         let amounts = match kind {
@@ -410,7 +410,7 @@ impl Record<'_> {
     }
 
     /// The packed part.
-    pub fn part(&self) -> Result<LedgerPart, Broken> {
+    pub fn part(&self) -> Result<LedgerPart, DecodeError> {
         let kind = EntryKind::from_code(i64::from(self.bytes[0]));
         let kind = kind.ok_or(UNKNOWN_KIND)?;
         let (operation, account, at) = (self.operation(), self.account(), self.at());
@@ -460,7 +460,7 @@ impl Record<'_> {
         };
         match fields.0 {
             [] => Ok(part),
-            _ => Err(Broken("has a record that is longer than its kind")),
+            _ => Err(DecodeError("has a record that is longer than its kind")),
         }
     }
 }
@@ -475,21 +475,22 @@ struct WordsApart<'b> {
     after: &'b [u8],
 }
 
-const CUT: Broken = Broken("ends in the middle of a record");
+const CUT: DecodeError = DecodeError("ends in the middle of a record");
 
-const UNKNOWN_KIND: Broken = Broken("has a record of a kind that this version does not know");
+const UNKNOWN_KIND: DecodeError =
+    DecodeError("has a record of a kind that this version does not know");
 
 /// The unread bytes.
 struct Fields<'b>(&'b [u8]);
 
 impl<'b> Fields<'b> {
-    fn take(&mut self, length: usize) -> Result<&'b [u8], Broken> {
+    fn take(&mut self, length: usize) -> Result<&'b [u8], DecodeError> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(CUT)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn record<'r>(&mut self, words: &'r [Arc<str>]) -> Result<Record<'r>, Broken>
+    fn record<'r>(&mut self, words: &'r [Arc<str>]) -> Result<Record<'r>, DecodeError>
     where
         'b: 'r,
     {
@@ -501,7 +502,7 @@ impl<'b> Fields<'b> {
         Ok(Record { bytes, words })
     }
 
-    fn unsigned(&mut self) -> Result<u64, Broken> {
+    fn unsigned(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.take(1)?[0];
@@ -510,27 +511,27 @@ impl<'b> Fields<'b> {
                 return Ok(number);
             }
         }
-        Err(Broken("has a number of more than 64 bits"))
+        Err(DecodeError("has a number of more than 64 bits"))
     }
 
-    fn signed(&mut self) -> Result<i64, Broken> {
+    fn signed(&mut self) -> Result<i64, DecodeError> {
         let number = self.unsigned()?;
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
-    fn micros(&mut self) -> Result<Micros, Broken> {
+    fn micros(&mut self) -> Result<Micros, DecodeError> {
         self.signed().map(Micros::new)
     }
 
-    fn is_there(&mut self) -> Result<bool, Broken> {
+    fn is_there(&mut self) -> Result<bool, DecodeError> {
         match self.take(1)?[0] {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Broken("has a field that is neither there nor absent")),
+            _ => Err(DecodeError("has a field that is neither there nor absent")),
         }
     }
 
-    fn optional(&mut self) -> Result<Option<i64>, Broken> {
+    fn optional(&mut self) -> Result<Option<i64>, DecodeError> {
         Ok(if self.is_there()? {
             Some(self.signed()?)
         } else {
@@ -538,12 +539,12 @@ impl<'b> Fields<'b> {
         })
     }
 
-    fn word(&mut self, words: &[Arc<str>]) -> Result<Arc<str>, Broken> {
+    fn word(&mut self, words: &[Arc<str>]) -> Result<Arc<str>, DecodeError> {
         let place = self.unsigned()?;
         named(words, place).cloned()
     }
 
-    fn credential(&mut self) -> Result<Option<CredentialId>, Broken> {
+    fn credential(&mut self) -> Result<Option<CredentialId>, DecodeError> {
         Ok(match self.is_there()? {
             true => {
                 let mut id = [0; 16];
@@ -554,12 +555,14 @@ impl<'b> Fields<'b> {
         })
     }
 
-    fn usage(&mut self, words: &[Arc<str>]) -> Result<UsageRecord, Broken> {
+    fn usage(&mut self, words: &[Arc<str>]) -> Result<UsageRecord, DecodeError> {
         let credential = self.credential()?;
         let endpoint = i64::try_from(self.unsigned()?)
             .ok()
             .and_then(Endpoint::from_code);
-        let endpoint = endpoint.ok_or(Broken("has an endpoint that this version does not know"))?;
+        let endpoint = endpoint.ok_or(DecodeError(
+            "has an endpoint that this version does not know",
+        ))?;
         let model = self.word(words)?;
         let upstream = match self.unsigned()? {
             0 => None,
@@ -567,9 +570,9 @@ impl<'b> Fields<'b> {
         };
         let (prompt_tokens, completion_tokens) = (self.unsigned()?, self.unsigned()?);
         let flags = u32::try_from(self.unsigned()?)
-            .map_err(|_| Broken("has flags of more than 32 bits"))?;
+            .map_err(|_| DecodeError("has flags of more than 32 bits"))?;
         let status = u16::try_from(self.unsigned()?)
-            .map_err(|_| Broken("has a status of more than 16 bits"))?;
+            .map_err(|_| DecodeError("has a status of more than 16 bits"))?;
         Ok(UsageRecord {
             credential,
             endpoint,
@@ -585,11 +588,11 @@ impl<'b> Fields<'b> {
     }
 }
 
-fn named(words: &[Arc<str>], place: u64) -> Result<&Arc<str>, Broken> {
+fn named(words: &[Arc<str>], place: u64) -> Result<&Arc<str>, DecodeError> {
     let word = usize::try_from(place)
         .ok()
         .and_then(|place| words.get(place));
-    word.ok_or(Broken("names a word that it has not"))
+    word.ok_or(DecodeError("names a word that it has not"))
 }
 
 #[cfg(test)]

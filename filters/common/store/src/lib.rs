@@ -9,9 +9,9 @@
 //! Times are Unix microseconds, passed in by the caller; nothing here reads a clock, and the one random value (the root secret) is passed
 //! in as well.
 
-pub mod books;
 mod checkout;
 mod codes;
+pub mod entries;
 mod error;
 mod gauges;
 mod idempotency;
@@ -61,5 +61,5 @@ pub use store::{
 };
 pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};
-pub use usage::{Place, RequestMark, RequestsWanted, UsageDay};
+pub use usage::{PageCursor, RequestPosition, RequestsQuery, UsageDay};
 pub use x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow, ReadAuthorizations};

@@ -67,7 +67,7 @@ pub struct MandateRow {
 pub enum MandatePart {
     /// Stores a new mandate: [`crate::Refusal::MandateExists`] when its id is taken, or its account already has one on offer.
     Begin(MandateRow),
-    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::MandateMoved`] after a concurrent change,
+    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::MandateConflict`] after a concurrent change,
     /// [`crate::Refusal::MandateExists`] when its account has another in progress. Its `notifications` stay as they are stored.
     Change(MandateRow),
     /// Counts a notification about a mandate. An unknown mandate changes nothing.

@@ -96,7 +96,7 @@ pub struct PaymentRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanPart {
     /// Replaces the subscription with the previous version (optimistic locking), or stores the account's first when its version is 0:
-    /// [`crate::Refusal::SubscriptionMoved`] after a concurrent change. The account has the class until the period's end.
+    /// [`crate::Refusal::SubscriptionConflict`] after a concurrent change. The account has the class until the period's end.
     Put {
         /// The row.
         row: SubscriptionRow,

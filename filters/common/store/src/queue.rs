@@ -18,7 +18,7 @@ pub(crate) struct Item {
 
 /// Units in the order they were queued in.
 ///
-/// Units of [`Admission::Begins`] are refused from three quarters of the bound, those of [`Admission::Ends`] never: each belongs to one
+/// Units of [`Admission::Normal`] are refused from three quarters of the bound, those of [`Admission::Always`] never: each belongs to one
 /// started earlier, and refusing it would lose money to save memory.
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -38,7 +38,7 @@ const NAP: Duration = Duration::from_millis(10);
 const LINGER: Duration = Duration::from_millis(2);
 
 fn is_note(item: &Item) -> bool {
-    item.unit.admission == Admission::Notes
+    item.unit.admission == Admission::BestEffort
 }
 
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl Queue {
     pub(crate) fn push(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
         let mut state = self.lock();
         match (&state.stopped, unit.admission) {
-            (_, Admission::Begins | Admission::Notes) => self.admits(&state)?,
+            (_, Admission::Normal | Admission::BestEffort) => self.admits(&state)?,
             (Some(failure), _) => return Err(SubmitError::Stopped(failure.clone())),
             (None, _) => {}
         }
@@ -82,7 +82,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether a unit of [`Admission::Begins`] would be accepted now.
+    /// Whether a unit of [`Admission::Normal`] would be accepted now.
     ///
     /// Called for every request. It is answered from a value published under the lock, without taking the lock, which the writer and all
     /// workers contend for; only a refusal is verified under the lock.
@@ -106,13 +106,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for units and moves at most `max` of them into `batch`. `told` is the number of callers notified a moment ago: the batch waits
+    /// Waits for units and moves at most `max` of them into `batch`. `acknowledged` is the number of callers notified a moment ago: the batch waits
     /// for as many further units, for a short time, and not while a caller waits for the first byte of a response. `false` when the queue
     /// has stopped: after a failure at once, after [`Queue::stop`] once it is empty.
-    pub(crate) fn take(&self, max: usize, told: usize, batch: &mut Vec<Item>) -> bool {
+    pub(crate) fn take(&self, max: usize, acknowledged: usize, batch: &mut Vec<Item>) -> bool {
         let mut state = self.lock();
-        let begins = |item: &Item| item.unit.admission == Admission::Begins;
-        let company = (state.items.len() + told).min(max);
+        let begins = |item: &Item| item.unit.admission == Admission::Normal;
+        let company = (state.items.len() + acknowledged).min(max);
         if state.items.len() < company && !state.items.iter().any(begins) {
             state.writer_awaits = company;
             // One wait, ended by the unit that completes the batch: each additional wake-up would cost as much processor time as a unit
@@ -195,11 +195,11 @@ impl State {
     fn wakes_for(&mut self, admission: Admission) -> bool {
         let has_company = match admission {
             // A caller waits for the first byte.
-            Admission::Begins => true,
+            Admission::Normal => true,
             _ => self.items.len() >= self.writer_awaits,
         };
         let wakes = self.writer_sleeps
-            || (self.writer_naps && admission != Admission::Notes)
+            || (self.writer_naps && admission != Admission::BestEffort)
             || (self.writer_awaits > 0 && has_company);
         if wakes {
             (self.writer_sleeps, self.writer_naps, self.writer_awaits) = (false, false, 0);
@@ -219,7 +219,7 @@ mod tests {
         for admitted in 0..6 {
             assert!(queue.admit().is_ok(), "{admitted} of 8 are in use");
             assert!(
-                push(&queue, Admission::Begins).is_ok(),
+                push(&queue, Admission::Normal).is_ok(),
                 "{admitted} of 8 are in use"
             );
         }
@@ -229,14 +229,14 @@ mod tests {
         );
         assert!(
             matches!(
-                push(&queue, Admission::Begins),
+                push(&queue, Admission::Normal),
                 Err(SubmitError::Overloaded { waiting: 6 })
             ),
             "the last quarter is for ends"
         );
         for _ in 0..10 {
             assert!(
-                push(&queue, Admission::Ends).is_ok(),
+                push(&queue, Admission::Always).is_ok(),
                 "an end is never lost"
             );
         }
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(batch.len(), 11, "a batch has its most");
         assert!(queue.admit().is_ok(), "there is room again");
         assert!(
-            push(&queue, Admission::Begins).is_ok(),
+            push(&queue, Admission::Normal).is_ok(),
             "there is room again"
         );
     }
@@ -253,9 +253,9 @@ mod tests {
     #[test]
     fn a_stopped_queue_hands_out_what_it_has_and_takes_nothing() {
         let queue = Queue::new(8, Arc::default());
-        push(&queue, Admission::Ends).expect("an open queue");
+        push(&queue, Admission::Always).expect("an open queue");
         queue.stop(failure());
-        for refused in [push(&queue, Admission::Ends), queue.admit()] {
+        for refused in [push(&queue, Admission::Always), queue.admit()] {
             assert!(matches!(refused, Err(SubmitError::Stopped(_))));
         }
         let mut batch = Vec::new();
@@ -270,7 +270,7 @@ mod tests {
     fn notes_wait_for_company_and_for_nobody_who_is_waited_for() {
         let queue = Arc::new(Queue::new(64, Arc::default()));
         for _ in 0..2 {
-            push(&queue, Admission::Notes).expect("an open queue");
+            push(&queue, Admission::BestEffort).expect("an open queue");
         }
         let writer = Arc::clone(&queue);
         let taken = std::thread::spawn(move || {
@@ -280,15 +280,15 @@ mod tests {
         });
         // Either the writer waits and this wakes it, or it has not checked the queue yet; in both cases everything is one batch, or the
         // wait is over.
-        push(&queue, Admission::Ends).expect("an open queue");
+        push(&queue, Admission::Always).expect("an open queue");
         let first = taken.join().expect("no panic");
         assert!(first == 3 || first == 2, "{first}");
         for _ in 0..48 {
-            let _ = push(&queue, Admission::Notes);
+            let _ = push(&queue, Admission::BestEffort);
         }
         assert!(
             matches!(
-                push(&queue, Admission::Notes),
+                push(&queue, Admission::BestEffort),
                 Err(SubmitError::Overloaded { .. })
             ),
             "notes are refused like beginnings"
@@ -303,7 +303,7 @@ mod tests {
         let queue = Queue::new(64, Arc::default());
         let mut batch = Vec::new();
         for units in 1..3 {
-            push(&queue, Admission::Ends).expect("an open queue");
+            push(&queue, Admission::Always).expect("an open queue");
             batch.clear();
             assert!(queue.take(64, 50, &mut batch), "nobody comes, {units}");
             assert_eq!(batch.len(), 1);
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_writer_is_woken_once_and_only_for_what_it_waits_for() {
-        use Admission::{Begins, Ends, Notes};
+        use Admission::{Always, BestEffort, Normal};
         #[derive(Debug)]
         enum Waiting {
             Not,
@@ -323,15 +323,15 @@ mod tests {
         }
         //   how the writer waits, what comes, how many are there then, whether it is woken
         for (waiting, admission, there, wakes) in [
-            (Waiting::Not, Begins, 1, false),
-            (Waiting::Sleeps, Notes, 1, true),
-            (Waiting::Naps, Notes, 2, false),
-            (Waiting::Naps, Ends, 2, true),
-            (Waiting::Naps, Begins, 2, true),
-            (Waiting::For(3), Ends, 2, false),
-            (Waiting::For(3), Ends, 3, true),
-            (Waiting::For(3), Notes, 3, true),
-            (Waiting::For(3), Begins, 1, true),
+            (Waiting::Not, Normal, 1, false),
+            (Waiting::Sleeps, BestEffort, 1, true),
+            (Waiting::Naps, BestEffort, 2, false),
+            (Waiting::Naps, Always, 2, true),
+            (Waiting::Naps, Normal, 2, true),
+            (Waiting::For(3), Always, 2, false),
+            (Waiting::For(3), Always, 3, true),
+            (Waiting::For(3), BestEffort, 3, true),
+            (Waiting::For(3), Normal, 1, true),
         ] {
             let mut state = State::default();
             match waiting {
@@ -347,17 +347,17 @@ mod tests {
             state.items.extend((0..there).map(item));
             let what = format!("{waiting:?}, {admission:?} comes");
             assert_eq!(state.wakes_for(admission), wakes, "{what}");
-            assert!(!wakes || !state.wakes_for(Begins), "{what}: once");
+            assert!(!wakes || !state.wakes_for(Normal), "{what}: once");
         }
     }
 
     #[test]
     fn a_failed_queue_tells_everybody_who_waits() {
         let queue = Queue::new(8, Arc::default());
-        let (told, hear) = std::sync::mpsc::channel();
-        let done: Done = Box::new(move |result| told.send(result).expect("somebody listens"));
+        let (sender, hear) = std::sync::mpsc::channel();
+        let done: Done = Box::new(move |result| sender.send(result).expect("somebody listens"));
         queue
-            .push(UnitOfWork::of_all([], Admission::Ends), done)
+            .push(UnitOfWork::of_all([], Admission::Always), done)
             .expect("an open queue");
         queue.fail(failure());
         assert!(matches!(

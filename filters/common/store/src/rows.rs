@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tollgate_money::{AccountId, Micros, OperationId, Price};
 
-use crate::books::Entry;
 use crate::codes::{AccountStatus, CacheScope, CapPeriod, CredentialKind, Endpoint, LoginKind};
+use crate::entries::Entry;
 
 macro_rules! row_id {
     ($(#[$doc:meta])* $name:ident) => {

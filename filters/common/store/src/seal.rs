@@ -2,8 +2,8 @@
 
 use tollgate_money::Micros;
 
-use crate::books::{Entry, LedgerPart, Seal};
-use crate::journal::{Body, Broken};
+use crate::entries::{Entry, LedgerPart, Seal};
+use crate::journal::{Body, DecodeError};
 
 /// Sums the entries of one commit, for its seal.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,7 +67,7 @@ impl Seal {
     }
 
     /// The seal for `body` in this one's place: equal to this one in an unedited journal.
-    pub fn made_again(&self, body: &[u8]) -> Result<Seal, Broken> {
+    pub fn reseal(&self, body: &[u8]) -> Result<Seal, DecodeError> {
         Seal::of(((self.node, self.epoch, self.number), self.previous), body)
     }
 
@@ -75,7 +75,7 @@ impl Seal {
     pub(crate) fn of(
         (key, previous): ((i64, i64, i64), [u8; 32]),
         body: &[u8],
-    ) -> Result<Seal, Broken> {
+    ) -> Result<Seal, DecodeError> {
         let mut sums = Sums::default();
         for record in Body::read(body)?.records() {
             let part = record?.part()?;

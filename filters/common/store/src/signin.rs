@@ -20,7 +20,7 @@ pub enum SigninPart {
         /// The digest of the replaced session.
         replaces: Option<[u8; 32]>,
     },
-    /// Refuses the unit when a session has ended: [`crate::Refusal::SessionOver`]. Precedes parts that grant more than the session itself,
+    /// Refuses the unit when a session has ended: [`crate::Refusal::SessionEnded`]. Precedes parts that grant more than the session itself,
     /// so that a request in progress when its session was ended has no effect.
     RequireSession {
         /// Its digest.
@@ -61,7 +61,7 @@ pub enum SigninPart {
     },
     /// Stores a code, replacing the browser's earlier one.
     PutCode(NewLoginCode),
-    /// Counts an attempt before it is verified: [`crate::Refusal::CodeOver`] when the code has no attempts left, or has expired.
+    /// Counts an attempt before it is verified: [`crate::Refusal::CodeUnusable`] when the code has no attempts left, or has expired.
     TryCode {
         /// The code.
         id: LoginCodeId,
@@ -70,7 +70,7 @@ pub enum SigninPart {
         /// Unix microseconds.
         at: i64,
     },
-    /// Consumes a correct code: [`crate::Refusal::CodeOver`] for every request but the first.
+    /// Consumes a correct code: [`crate::Refusal::CodeUnusable`] for every request but the first.
     SpendCode {
         /// The code.
         id: LoginCodeId,

@@ -2,7 +2,7 @@
 
 use tollgate_money::{AccountId, Micros};
 
-use crate::books::Entry;
+use crate::entries::Entry;
 use crate::error::ReadError;
 use crate::rows::CredentialId;
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, oneshot};
 use tollgate_money::{AccountId, Micros, OperationId};
 
-use crate::books::{Entry, Seal};
 use crate::checkout::ReadCheckouts;
 use crate::codes::LoginKind;
+use crate::entries::{Entry, Seal};
 use crate::error::{CommitError, Failure, FailureKind, ReadError, SubmitError};
 use crate::gauges::Gauges;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
@@ -22,7 +22,7 @@ use crate::signin::SigninRead;
 use crate::statement::ReadStatement;
 use crate::topup::ReadTopUps;
 use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
-use crate::usage::{RequestsWanted, UsageDay};
+use crate::usage::{RequestsQuery, UsageDay};
 use crate::x402::ReadAuthorizations;
 
 /// Reads of committed data. Every method blocks until the engine has answered: call it where blocking is allowed.
@@ -104,7 +104,7 @@ pub trait Read:
     ) -> Result<Vec<UsageDay>, ReadError>;
 
     /// Requests of one account with a usage record, newest first.
-    fn requests(&self, wanted: &RequestsWanted) -> Result<Vec<UsageRow>, ReadError>;
+    fn requests(&self, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, ReadError>;
 
     /// The last `limit` entries before `before` that changed the balance of one account, newest first: credits, settlements and charges,
     /// with their usage. Holds and releases do not change a balance and are not listed.
@@ -146,7 +146,7 @@ pub trait Snapshot {
     fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError>;
 
     /// Every account whose postings or references differ from the journal.
-    fn misposted(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError>;
+    fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError>;
 }
 
 /// One commit of the journal.
@@ -170,7 +170,7 @@ pub struct OperationRows {
     /// Its usage record.
     pub usage: Option<UsageRow>,
     /// An operation id was used more than once; each is used once.
-    pub is_begun_again: bool,
+    pub is_duplicate: bool,
 }
 
 /// A store that this process may write to. Only one process at a time has one.
@@ -216,10 +216,10 @@ pub trait Observer: Send + Sync {
 
 /// Queues a unit and waits until it is durable. Dropping the future does not undo it.
 pub async fn commit(store: &dyn Store, unit: UnitOfWork) -> Result<Receipt, CommitError> {
-    let (told, wait) = oneshot::channel();
+    let (sender, wait) = oneshot::channel();
     let done: Done = Box::new(move |result| {
         // The caller may have gone; the unit is durable all the same.
-        let _ = told.send(result);
+        let _ = sender.send(result);
     });
     match store.submit(unit, done) {
         Ok(()) => wait
@@ -256,7 +256,7 @@ pub async fn reading<T: Send + 'static>(
 
 /// Waits until everything queued before is durable.
 pub async fn flush(store: &dyn Store) -> Result<(), CommitError> {
-    commit(store, UnitOfWork::of_all([], Admission::Ends))
+    commit(store, UnitOfWork::of_all([], Admission::Always))
         .await
         .map(|_| ())
 }

@@ -61,12 +61,12 @@ pub struct TopUpRow {
 pub enum TopUpPart {
     /// Stores a new purchase: [`crate::Refusal::TopUpExists`] when its id is taken.
     Begin(TopUpRow),
-    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::TopUpMoved`] after a concurrent change. Its
+    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::TopUpConflict`] after a concurrent change. Its
     /// `notifications` stay as they are stored.
     Change(TopUpRow),
     /// Counts a notification about a purchase. An unknown purchase changes nothing.
     Notify(TopUpSubject),
-    /// Records a notification id: [`crate::Refusal::NoticeSeen`] when it was received before.
+    /// Records a notification id: [`crate::Refusal::DuplicateNotification`] when it was received before.
     Notice {
         /// The provider's id of the event.
         id: Arc<str>,

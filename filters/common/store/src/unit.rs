@@ -5,9 +5,9 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 use tollgate_money::{AccountId, OperationId};
 
-use crate::books::LedgerPart;
 use crate::checkout::CheckoutPart;
 use crate::codes::{AccountStatus, CacheScope};
+use crate::entries::LedgerPart;
 use crate::error::CommitError;
 use crate::idempotency::IdempotencyPart;
 use crate::mandate::MandatePart;
@@ -78,11 +78,11 @@ pub struct AccountChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// Starts something: refused once three quarters of the queue are in use.
-    Begins,
-    /// Best effort, without a waiting caller: refused like `Begins`, and delayed briefly so that several are written together.
-    Notes,
+    Normal,
+    /// Best effort, without a waiting caller: refused like `Normal`, and delayed briefly so that several are written together.
+    BestEffort,
     /// Finishes something already started: always accepted. There are never more of these than started operations.
-    Ends,
+    Always,
 }
 
 /// Parts that become durable together or not at all.

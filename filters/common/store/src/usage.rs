@@ -35,7 +35,7 @@ pub struct UsageDay {
 
 /// A query for requests of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestsWanted {
+pub struct RequestsQuery {
     /// The account.
     pub account: AccountId,
     /// Unix microseconds, inclusive.
@@ -47,25 +47,25 @@ pub struct RequestsWanted {
     /// Only those with this credential.
     pub credential: Option<CredentialId>,
     /// The position in the period.
-    pub place: Place,
+    pub place: PageCursor,
     /// Maximum number of requests.
     pub limit: usize,
 }
 
 /// Where a page of requests starts or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PageCursor {
     /// Starting with the newest of the period.
     Newest,
     /// Starting with the first that is older than this one.
-    OlderThan(RequestMark),
+    OlderThan(RequestPosition),
     /// Ending with the last that is newer than this one.
-    NewerThan(RequestMark),
+    NewerThan(RequestPosition),
 }
 
 /// The position of one request in the order of time. Two may share an instant, hence the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RequestMark {
+pub struct RequestPosition {
     /// Unix microseconds.
     pub at: i64,
     /// The request at that instant.

@@ -56,9 +56,9 @@ pub struct AuthorizationRow {
 /// A change of a signed transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorizationPart {
-    /// Stores a new one: [`crate::Refusal::AuthorizationMoved`] when it is stored already.
+    /// Stores a new one: [`crate::Refusal::AuthorizationConflict`] when it is stored already.
     Begin(AuthorizationRow),
-    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::AuthorizationMoved`] after a concurrent change.
+    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::AuthorizationConflict`] after a concurrent change.
     Change(AuthorizationRow),
     /// The same, before submission: also refused ([`crate::Refusal::AuthorizationOpen`]) while another of the account may move money, and
     /// when the account's subscription does not have this version any more, or, with `None`, when there is one.

@@ -74,7 +74,7 @@ fn a_transfer_is_stored_once_and_changed_by_whoever_saw_it_last() {
     let store = open_with(folder.path(), [ME, ANOTHER]);
     let seen = row(ME, 1);
     write(&store, begin(&seen)).expect("new");
-    let moved = Err(Refusal::AuthorizationMoved);
+    let moved = Err(Refusal::AuthorizationConflict);
     assert_eq!(write(&store, begin(&seen)), moved);
     assert_eq!(
         write(&store, begin(&row(ANOTHER, 1))),

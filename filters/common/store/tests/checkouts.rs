@@ -51,7 +51,7 @@ fn a_checkout_is_found_by_its_id_and_changed_from_the_version_that_was_seen() {
     assert_eq!(store.checkout(first.id).expect("read"), Some(first.clone()));
     assert_eq!(
         write(&store, begin(first.clone())),
-        Err(Refusal::CheckoutMoved(first.id)),
+        Err(Refusal::CheckoutConflict(first.id)),
         "an id is taken once"
     );
     let changed = CheckoutRow {
@@ -63,7 +63,7 @@ fn a_checkout_is_found_by_its_id_and_changed_from_the_version_that_was_seen() {
     write(&store, CheckoutPart::Change(changed.clone())).expect("changed");
     assert_eq!(
         write(&store, CheckoutPart::Change(changed.clone())),
-        Err(Refusal::CheckoutMoved(first.id)),
+        Err(Refusal::CheckoutConflict(first.id)),
         "nobody changes what they have not seen"
     );
     assert_eq!(

@@ -28,7 +28,7 @@ fn open_unlocked(path: &Path) -> Arc<dyn Store> {
 
 /// Makes an account, which is one commit.
 fn make(store: &Arc<dyn Store>, number: u8) -> Result<Receipt, CommitError> {
-    let unit = UnitOfWork::of(new_account(number), Admission::Begins);
+    let unit = UnitOfWork::of(new_account(number), Admission::Normal);
     wait(commit(&**store, unit))
 }
 
@@ -132,7 +132,7 @@ fn a_file_with_a_hard_link_is_refused_by_each_name() {
                 assert!(error.contains("remove the others"), "{error}");
             }
         }
-        let rebuilt = sqlite::repost(&other, options());
+        let rebuilt = sqlite::rebuild_postings(&other, options());
         assert!(matches!(rebuilt, Err(OpenError::HardLinks { .. })));
         if let Some(first) = first {
             make(&first, 2).expect("the one who has it goes on");
@@ -145,9 +145,9 @@ fn a_file_with_a_hard_link_is_refused_by_each_name() {
 /// Two stores on one file, the second through `name`: the first has to stop at its next commit, whatever the second has done.
 fn first_stops(name: impl Fn(&Path, &Path) -> PathBuf, works: bool) {
     let (folder, path) = made();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let failing = Options {
-        on_failure: Box::new(move |failure| tell.send(failure.clone()).expect("the test waits")),
+        on_failure: Box::new(move |failure| sender.send(failure.clone()).expect("the test waits")),
         ..options()
     };
     let first = sqlite::open(&path, failing).expect("the store opens");
@@ -169,7 +169,7 @@ fn first_stops(name: impl Fn(&Path, &Path) -> PathBuf, works: bool) {
         assert!(failure.to_string().contains(word), "no `{word}`: {failure}");
     }
     assert_eq!(
-        told.recv().expect("the process hears of it").kind,
+        receiver.recv().expect("the process hears of it").kind,
         failure.kind
     );
     let late = stopped(make(&first, 5));
@@ -254,14 +254,14 @@ fn a_close_leaves_a_file_alone_that_the_process_has_lost() {
 #[test]
 fn a_process_with_an_old_epoch_stops_though_nothing_is_committed() {
     let (_folder, path) = made();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let failing = Options {
-        on_failure: Box::new(move |failure| tell.send(failure.kind).expect("the test waits")),
+        on_failure: Box::new(move |failure| sender.send(failure.kind).expect("the test waits")),
         ..options()
     };
     let _first = sqlite::open(&path, failing).expect("the store opens");
     let _second = open_unlocked(&path);
-    assert_eq!(told.recv(), Ok(FailureKind::Fenced));
+    assert_eq!(receiver.recv(), Ok(FailureKind::Fenced));
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn making_the_balances_anew_raises_the_epoch() {
         lock: Some(Lock::disabled()),
         ..options()
     };
-    sqlite::repost(&path, unlocked).expect("nothing keeps it off");
+    sqlite::rebuild_postings(&path, unlocked).expect("nothing keeps it off");
     assert_eq!(stopped(make(&first, 2)).kind, FailureKind::Fenced);
 }
 

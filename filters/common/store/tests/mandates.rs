@@ -107,7 +107,7 @@ fn only_who_has_seen_the_last_change_makes_the_next() {
         write(&store, [part(MandatePart::Change(row))])
     };
     change(1).expect("the first");
-    assert_eq!(change(1), Err(Refusal::MandateMoved(row.id)));
+    assert_eq!(change(1), Err(Refusal::MandateConflict(row.id)));
     change(2).expect("the next");
     let stored = store.mandate(row.id).expect("readable").expect("stored");
     assert_eq!(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use support::{account_of, wait};
 use tollgate_money::{AccountId, Micros};
-use tollgate_store::books::LedgerPart;
+use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::{self, Lock, Options};
 use tollgate_store::{
     Admission, CacheScope, EntryKind, NewAccount, OpenError, Part, RootSecret, Store, UnitOfWork,
@@ -34,7 +34,7 @@ fn filled() -> (tempfile::TempDir, PathBuf) {
     let path = folder.path().join("t.db");
     let store = open(&path).expect("the store is made");
     let parts = (0..200).map(|number| account_of(AccountId::from_parts(number, [0; 10])));
-    let unit = UnitOfWork::of_all(parts, Admission::Begins);
+    let unit = UnitOfWork::of_all(parts, Admission::Normal);
     wait(commit(&*store, unit)).expect("the accounts are made");
     store.close();
     (folder, path)
@@ -270,7 +270,7 @@ fn a_damaged_store_of_the_release_before_is_repaired_on_a_copy_and_then_itself()
             reference: Arc::from(number.to_string()),
             at: 1,
         });
-        wait(commit(&*store, UnitOfWork::of(part, Admission::Ends))).expect("it is granted");
+        wait(commit(&*store, UnitOfWork::of(part, Admission::Always))).expect("it is granted");
     }
     store.close();
     as_of_schema(&path, 5);
@@ -388,7 +388,7 @@ fn a_log_that_was_left_behind_is_taken_in() {
         credit_limit: Micros::ZERO,
         created_at: 1,
     }));
-    wait(commit(&*store, UnitOfWork::of(part, Admission::Begins))).expect("it is made");
+    wait(commit(&*store, UnitOfWork::of(part, Admission::Normal))).expect("it is made");
     for suffix in ["", "-wal"] {
         let from = format!("{}{suffix}", path.display());
         fs::copy(from, format!("{}{suffix}", copied.display())).expect("as a crash leaves it");

@@ -9,12 +9,12 @@ use std::sync::{Arc, mpsc};
 use rusqlite::Connection;
 use support::{account, new_account, open_as, operation, options, stop_writer, write};
 use tollgate_money::Micros;
-use tollgate_store::books::LedgerPart;
+use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::Options;
 use tollgate_store::{
-    AccountRow, Admission, CommitError, Endpoint, EntryKind, LedgerLine, OpenHold, Part, Place,
-    Read, Receipt, Refusal, RequestsWanted, Statement, Store, UnitOfWork, UsageFlags, UsageRecord,
-    UsageRow, UsageTotal,
+    AccountRow, Admission, CommitError, Endpoint, EntryKind, LedgerLine, OpenHold, PageCursor,
+    Part, Read, Receipt, Refusal, RequestsQuery, Statement, Store, UnitOfWork, UsageFlags,
+    UsageRecord, UsageRow, UsageTotal,
 };
 
 /// So many that records are posted only at a close and at a start.
@@ -160,13 +160,13 @@ impl Seen {
             .expect("a read");
         seen.holds.sort_by_key(|hold| hold.operation);
         for id in accounts.iter().map(|row| row.id) {
-            let wanted = RequestsWanted {
+            let wanted = RequestsQuery {
                 account: id,
                 from: 0,
                 to: i64::MAX,
                 model: None,
                 credential: None,
-                place: Place::Newest,
+                place: PageCursor::Newest,
                 limit: 100,
             };
             seen.requests
@@ -201,7 +201,7 @@ fn assert_adds_up(reader: &dyn Read) {
     let mut entries = Vec::new();
     let mut promised = Vec::new();
     view.operations(&mut |rows| {
-        assert!(!rows.is_begun_again, "{} begins twice", rows.id);
+        assert!(!rows.is_duplicate, "{} begins twice", rows.id);
         entries.extend(rows.entries);
         promised.extend(rows.hold);
     })
@@ -219,9 +219,9 @@ fn assert_adds_up(reader: &dyn Read) {
         assert_eq!(held, holds.map(|hold| hold.amount.get()).sum::<i64>());
     })
     .expect("a read");
-    view.misposted(&mut |account| panic!("`{account}` has other postings than records"))
+    view.posting_differences(&mut |account| panic!("`{account}` has other postings than records"))
         .expect("a read");
-    view.batches(&mut |rows| assert_eq!(rows.seal.made_again(&rows.body), Ok(rows.seal)))
+    view.batches(&mut |rows| assert_eq!(rows.seal.reseal(&rows.body), Ok(rows.seal)))
         .expect("a read");
 }
 
@@ -296,12 +296,12 @@ fn write_together<const N: usize>(
     units: [Vec<Part>; N],
 ) -> Vec<Result<Receipt, Refusal>> {
     let go_on = stop_writer(store);
-    let (told, answers) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
     for parts in units {
-        let told = told.clone();
-        let done = Box::new(move |answer| told.send(answer).expect("the test waits"));
+        let sender = sender.clone();
+        let done = Box::new(move |answer| sender.send(answer).expect("the test waits"));
         store
-            .submit(UnitOfWork::of_all(parts, Admission::Ends), done)
+            .submit(UnitOfWork::of_all(parts, Admission::Always), done)
             .expect("the queue is open");
     }
     drop(go_on);

@@ -47,7 +47,7 @@ fn a_unit_that_needs_a_session_is_refused_whole_once_that_has_ended() {
     write(&store, [end]).expect("ended");
     for (number, at, why) in [(1, 100, "its time"), (2, 50, "ended"), (3, 50, "never was")] {
         let late = [required(number, at), login(3, 1, "three@example.com")];
-        assert_eq!(write(&store, late), Err(Refusal::SessionOver), "{why}");
+        assert_eq!(write(&store, late), Err(Refusal::SessionEnded), "{why}");
     }
     let known = |address| store.login(LoginKind::Email, address).expect("a read");
     assert!(known("two@example.com").is_some());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use support::{open_with, write};
 use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
-use tollgate_store::books::LedgerPart;
+use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
     CredentialId, Endpoint, EntryKind, Part, Refusal, TopUpPart, TopUpRow, TopUpState,
     TopUpSubject, UsageFlags, UsageRecord,
@@ -73,7 +73,7 @@ fn a_purchase_is_changed_only_by_whoever_has_seen_its_last_version() {
     write(&store, [part(TopUpPart::Change(open.clone()))]).expect("changes");
     assert_eq!(
         write(&store, [part(TopUpPart::Change(open.clone()))]),
-        Err(Refusal::TopUpMoved(open.id)),
+        Err(Refusal::TopUpConflict(open.id)),
         "the second of two who saw version 0"
     );
     assert_eq!(store.top_up(open.id).expect("readable"), Some(open.clone()));
@@ -178,7 +178,10 @@ fn a_notice_is_heard_once_and_takes_what_stands_beside_it_along() {
         ]
     };
     write(&store, notice(5)).expect("the first");
-    assert_eq!(write(&store, notice(6)), Err(Refusal::NoticeSeen));
+    assert_eq!(
+        write(&store, notice(6)),
+        Err(Refusal::DuplicateNotification)
+    );
     let rings = || {
         let row = store.top_up(TopUpId::from_bytes([1; 16]));
         row.expect("readable").expect("stored").notifications
@@ -188,7 +191,7 @@ fn a_notice_is_heard_once_and_takes_what_stands_beside_it_along() {
     write(&store, [forget(5)]).expect("forgets");
     assert_eq!(
         write(&store, notice(6)),
-        Err(Refusal::NoticeSeen),
+        Err(Refusal::DuplicateNotification),
         "too young"
     );
     write(&store, [forget(6)]).expect("forgets");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use support::*;
 use tollgate_money::{Micros, OperationId};
-use tollgate_store::books::LedgerPart;
+use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::{self, BackupError, Options};
 use tollgate_store::{
     AccountChange, AccountStatus, Admission, CacheScope, CapPeriod, CommitError, CredentialId,
@@ -148,13 +148,14 @@ fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
     {
         // In one commit with two that are good.
         let neighbours = [100 + 2 * round as u8, 101 + 2 * round as u8];
-        let (told, answers) = mpsc::channel();
+        let (sender, answers) = mpsc::channel();
         let go_on = stop_writer(&store);
         let [before, after] = neighbours.map(|number| vec![hold(number, 1, 1)]);
         for (index, unit) in [before, parts, after].into_iter().enumerate() {
-            let told = told.clone();
-            let unit = UnitOfWork::of_all(unit, Admission::Ends);
-            let done = Box::new(move |answer| told.send((index, answer)).expect("the test waits"));
+            let sender = sender.clone();
+            let unit = UnitOfWork::of_all(unit, Admission::Always);
+            let done =
+                Box::new(move |answer| sender.send((index, answer)).expect("the test waits"));
             store.submit(unit, done).expect("the queue is open");
         }
         drop(go_on);
@@ -199,7 +200,7 @@ fn an_operation_is_held_once_and_ends_once() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = open(folder.path());
         write(&store, [new_account(1), grant(1, 1, 1000)]).expect("all of it");
-        let (told, answers) = mpsc::channel();
+        let (sender, answers) = mpsc::channel();
         let go_on = together.then(|| stop_writer(&store));
         let sequences = [
             [hold(10, 1, 10), end(10), end(10)],
@@ -210,14 +211,14 @@ fn an_operation_is_held_once_and_ends_once() {
         ];
         let count = sequences.len() * 3;
         for (index, part) in sequences.into_iter().flatten().enumerate() {
-            let sender = told.clone();
+            let sender = sender.clone();
             let done = Box::new(move |answer: Result<Receipt, _>| {
                 sender
                     .send((index, answer.is_ok()))
                     .expect("the test waits");
             });
             store
-                .submit(UnitOfWork::of(part, Admission::Ends), done)
+                .submit(UnitOfWork::of(part, Admission::Always), done)
                 .expect("the queue is open");
             if !together {
                 wait(flush(&*store)).expect("a commit of its own");
@@ -244,15 +245,15 @@ fn whoever_is_told_finds_it_on_the_disk() {
     let store = open(folder.path());
     write(&store, [new_account(1), grant(1, 1, 1000)]).expect("all of it");
     let reader = sqlite::open_read(&folder.path().join("t.db")).expect("another connection");
-    let (told, answers) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
     for number in 10..60 {
-        let (told, reader) = (told.clone(), Arc::clone(&reader));
+        let (sender, reader) = (sender.clone(), Arc::clone(&reader));
         let done = Box::new(move |_| {
             let rows = reader.operation(operation(number)).expect("a read");
-            told.send(rows.hold.is_some()).expect("the test waits");
+            sender.send(rows.hold.is_some()).expect("the test waits");
         });
         store
-            .submit(UnitOfWork::of(hold(number, 1, 1), Admission::Begins), done)
+            .submit(UnitOfWork::of(hold(number, 1, 1), Admission::Normal), done)
             .expect("there is room");
     }
     assert!(
@@ -573,14 +574,14 @@ fn a_closed_store_has_written_what_it_took_and_takes_no_more() {
     let store = open(folder.path());
     write(&store, [new_account(1), grant(1, 1, 1000)]).expect("all of it");
     let go_on = stop_writer(&store);
-    let (told, answers) = mpsc::channel();
+    let (sender, answers) = mpsc::channel();
     for number in 10..20 {
-        let told = told.clone();
+        let sender = sender.clone();
         let done = Box::new(move |answer: Result<_, _>| {
-            told.send(answer.is_ok()).expect("the test waits")
+            sender.send(answer.is_ok()).expect("the test waits")
         });
         store
-            .submit(UnitOfWork::of(hold(number, 1, 1), Admission::Begins), done)
+            .submit(UnitOfWork::of(hold(number, 1, 1), Admission::Normal), done)
             .expect("there is room");
     }
     std::thread::scope(|scope| {
@@ -588,7 +589,7 @@ fn a_closed_store_has_written_what_it_took_and_takes_no_more() {
         while store.failure().is_none() {
             std::thread::yield_now();
         }
-        let late = store.submit(UnitOfWork::of_all([], Admission::Ends), Box::new(|_| {}));
+        let late = store.submit(UnitOfWork::of_all([], Admission::Always), Box::new(|_| {}));
         assert!(
             matches!(&late, Err(SubmitError::Stopped(failure)) if failure.kind == FailureKind::Closed),
             "{late:?}"

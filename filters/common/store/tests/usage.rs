@@ -8,11 +8,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use support::{account_of, open_as, operation, options, write};
 use tollgate_money::{AccountId, Micros, OperationId, Price, TokenPrice};
-use tollgate_store::books::LedgerPart;
+use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::Options;
 use tollgate_store::{
-    CredentialId, CredentialKind, Endpoint, NewCredential, OAuthPart, Part, Place, PriceRow,
-    RequestMark, RequestsWanted, Store, UsageDay, UsageFlags, UsageRecord, UsageRow,
+    CredentialId, CredentialKind, Endpoint, NewCredential, OAuthPart, PageCursor, Part, PriceRow,
+    RequestPosition, RequestsQuery, Store, UsageDay, UsageFlags, UsageRecord, UsageRow,
 };
 
 const DAY: i64 = 86_400_000_000;
@@ -86,14 +86,14 @@ impl Books {
         self.write(parts);
     }
 
-    fn requests(&self, change: impl FnOnce(&mut RequestsWanted)) -> Vec<UsageRow> {
-        let mut wanted = RequestsWanted {
+    fn requests(&self, change: impl FnOnce(&mut RequestsQuery)) -> Vec<UsageRow> {
+        let mut wanted = RequestsQuery {
             account: MINE,
             from: 0,
             to: i64::MAX,
             model: None,
             credential: None,
-            place: Place::Newest,
+            place: PageCursor::Newest,
             limit: 1000,
         };
         change(&mut wanted);
@@ -114,8 +114,8 @@ fn at(at: i64, model: &'static str, key: u8) -> Request {
     }
 }
 
-fn mark(row: &UsageRow) -> RequestMark {
-    RequestMark {
+fn mark(row: &UsageRow) -> RequestPosition {
+    RequestPosition {
         at: row.at,
         operation: row.operation,
     }
@@ -241,7 +241,7 @@ fn requests_are_chosen_by_period_model_and_key() {
         ],
     );
     books.used(THEIRS, &[at(25, "small", 1)]);
-    let times = |change: fn(&mut RequestsWanted)| {
+    let times = |change: fn(&mut RequestsQuery)| {
         let rows = books.requests(change);
         rows.iter().map(|row| row.at).collect::<Vec<_>>()
     };
@@ -249,7 +249,7 @@ fn requests_are_chosen_by_period_model_and_key() {
     assert_eq!(times(|wanted| wanted.limit = 2), [40, 30]);
     assert_eq!(times(|wanted| wanted.to = 40), [30, 20, 10]);
     assert_eq!(times(|wanted| wanted.from = 20), [40, 30, 20]);
-    let small = |wanted: &mut RequestsWanted| wanted.model = Some(Arc::from("small"));
+    let small = |wanted: &mut RequestsQuery| wanted.model = Some(Arc::from("small"));
     assert_eq!(times(small), [40, 30, 10]);
     assert_eq!(times(|wanted| wanted.credential = Some(key(2))), [30]);
 }
@@ -266,17 +266,17 @@ fn commits() -> impl Strategy<Value = Vec<Vec<Request>>> {
 }
 
 /// A filter on an account's requests, with the pages it is read in.
-fn choice() -> impl Strategy<Value = RequestsWanted> {
+fn choice() -> impl Strategy<Value = RequestsQuery> {
     let model = prop::option::of(Just(Arc::from("small")));
     let credential = prop::option::of((1u8..3).prop_map(key));
     (0i64..4, 4i64..12, model, credential, 1usize..7).prop_map(
-        |(from, to, model, credential, limit)| RequestsWanted {
+        |(from, to, model, credential, limit)| RequestsQuery {
             account: MINE,
             from,
             to,
             model,
             credential,
-            place: Place::Newest,
+            place: PageCursor::Newest,
             limit,
         },
     )
@@ -311,25 +311,25 @@ proptest! {
         all.sort_by_key(|(place, _)| Reverse(*place));
         let all: Vec<_> = all.into_iter().map(|(place, _)| place).collect();
         let page = |place| {
-            let rows = books.requests(|it| *it = RequestsWanted { place, ..wanted.clone() });
+            let rows = books.requests(|it| *it = RequestsQuery { place, ..wanted.clone() });
             assert!(rows.len() <= wanted.limit);
             rows
         };
-        let (mut older, mut place) = (Vec::new(), Place::Newest);
+        let (mut older, mut place) = (Vec::new(), PageCursor::Newest);
         loop {
             let rows = page(place);
             let Some(last) = rows.last() else { break };
-            place = Place::OlderThan(mark(last));
+            place = PageCursor::OlderThan(mark(last));
             older.extend(rows.iter().map(place_of));
         }
         prop_assert_eq!(&older, &all);
         // Before the first one: the link of an empty page.
-        let mut place = Place::NewerThan(RequestMark { at: -1, operation: operation(0) });
+        let mut place = PageCursor::NewerThan(RequestPosition { at: -1, operation: operation(0) });
         let mut newer = Vec::new();
         loop {
             let rows = page(place);
             let Some(first) = rows.first() else { break };
-            place = Place::NewerThan(mark(first));
+            place = PageCursor::NewerThan(mark(first));
             newer.splice(0..0, rows.iter().map(place_of));
         }
         prop_assert_eq!(&newer, &all);

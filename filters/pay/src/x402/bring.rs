@@ -481,7 +481,7 @@ impl Inner {
 
     pub(super) async fn write(&self, part: Part) -> Result<(), CommitError> {
         // A started operation is never rejected by admission control: money may have moved.
-        let unit = UnitOfWork::of(part, Admission::Ends);
+        let unit = UnitOfWork::of(part, Admission::Always);
         commit(&*self.parts.store, unit).await.map(|_| ())
     }
 }

@@ -161,9 +161,9 @@ fn is_unproved(state: AuthorizationState) -> bool {
 }
 
 async fn write(store: &Arc<dyn Store>, change: AuthorizationPart) -> Result<(), CloseError> {
-    match commit(&**store, UnitOfWork::of(part(change), Admission::Ends)).await {
+    match commit(&**store, UnitOfWork::of(part(change), Admission::Always)).await {
         Ok(_) => Ok(()),
-        Err(CommitError::Refused(Refusal::AuthorizationMoved)) => Err(CloseError::Moved),
+        Err(CommitError::Refused(Refusal::AuthorizationConflict)) => Err(CloseError::Moved),
         Err(error) => Err(CloseError::Write(error)),
     }
 }

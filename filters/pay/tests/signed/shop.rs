@@ -168,7 +168,7 @@ impl Shop {
                 created_at: 1,
             }));
             let running = shop.running();
-            let made = commit(&*running.store, UnitOfWork::of(account, Admission::Begins));
+            let made = commit(&*running.store, UnitOfWork::of(account, Admission::Normal));
             running.runtime.block_on(made).expect("an account");
         }
         shop

@@ -102,7 +102,7 @@ impl Shop {
                 created_at: 1,
             }));
             let running = shop.running();
-            let made = commit(&*running.store, UnitOfWork::of(account, Admission::Begins));
+            let made = commit(&*running.store, UnitOfWork::of(account, Admission::Normal));
             running.runtime.block_on(made).expect("an account");
         }
         shop
@@ -282,7 +282,7 @@ impl Shop {
 
     fn write(&self, part: Part) {
         let running = self.running();
-        let unit = UnitOfWork::of(part, Admission::Begins);
+        let unit = UnitOfWork::of(part, Admission::Normal);
         let written = running.runtime.block_on(commit(&*running.store, unit));
         written.expect("it is taken");
     }

@@ -8,7 +8,7 @@ use tollgate_pages::format::{self, costs_2, count, credits_2, plural};
 use tollgate_pages::parts::{self, BarChart, Tone};
 use tollgate_pages::{NavItem, Page, Script};
 use tollgate_store::{
-    Place as At, Read, ReadError, RequestsWanted, SubscriptionRow, UsageDay, UsageRow, reading,
+    PageCursor as At, Read, ReadError, RequestsQuery, SubscriptionRow, UsageDay, UsageRow, reading,
 };
 
 use crate::context::PortalContext;
@@ -58,7 +58,7 @@ pub(crate) async fn show(
         let class = read.account(account)?.map(|row| row.class_at(now).clone());
         Ok((
             read.usage_days(account, ranked.from(), ranked.to())?,
-            read.requests(&RequestsWanted {
+            read.requests(&RequestsQuery {
                 account,
                 from: 0,
                 to: i64::MAX,

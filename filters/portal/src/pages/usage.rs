@@ -12,7 +12,7 @@ use tollgate_pages::format::{self, costs_2, count};
 use tollgate_pages::parts::{self, BarChart, Field, FieldKind, Problem};
 use tollgate_pages::{NavItem, Page};
 use tollgate_store::{
-    Place as PageCursor, Read, ReadError, RequestMark, RequestsWanted, UsageDay, UsageRow, reading,
+    PageCursor, Read, ReadError, RequestPosition, RequestsQuery, UsageDay, UsageRow, reading,
 };
 
 use crate::context::PortalContext;
@@ -56,8 +56,8 @@ impl UsageFilter {
             && self.key.is_none_or(|key| day.credential == Some(key.0))
     }
 
-    fn requests(&self, account: AccountId, cursor: PageCursor, limit: usize) -> RequestsWanted {
-        RequestsWanted {
+    fn requests(&self, account: AccountId, cursor: PageCursor, limit: usize) -> RequestsQuery {
+        RequestsQuery {
             account,
             from: self.period.from(),
             to: self.period.to(),
@@ -91,7 +91,7 @@ fn cursor(query: &Form) -> PageCursor {
     let cursor_text = |text: &str| {
         let (at, operation) = text.split_once('.')?;
         let (at, operation): (i64, OperationId) = (at.parse().ok()?, operation.parse().ok()?);
-        Some(RequestMark { at, operation })
+        Some(RequestPosition { at, operation })
     };
     match (
         cursor_text(query.text("before")),

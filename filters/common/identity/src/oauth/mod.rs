@@ -242,20 +242,20 @@ impl AuthorizationServer {
         };
         // A write that is not admitted is repeated at the next interval.
         let _ = self.store.submit(
-            UnitOfWork::of(part.into_part(), Admission::Notes),
+            UnitOfWork::of(part.into_part(), Admission::BestEffort),
             Box::new(|_| {}),
         );
     }
 
     async fn commit(&self, parts: impl IntoIterator<Item = Part>) -> Result<(), CommitError> {
-        commit(&*self.store, UnitOfWork::of_all(parts, Admission::Begins))
+        commit(&*self.store, UnitOfWork::of_all(parts, Admission::Normal))
             .await
             .map(|_| ())
     }
 
     /// Writes a revocation. Admitted under load too: a stolen token must not stay valid because the store is busy.
     async fn end(&self, parts: impl IntoIterator<Item = Part>) -> Result<(), CommitError> {
-        commit(&*self.store, UnitOfWork::of_all(parts, Admission::Ends))
+        commit(&*self.store, UnitOfWork::of_all(parts, Admission::Always))
             .await
             .map(|_| ())
     }

@@ -179,7 +179,7 @@ pub enum DecideError {
 
 impl From<CommitError> for DecideError {
     fn from(error: CommitError) -> DecideError {
-        if matches!(error, CommitError::Refused(Refusal::SessionOver)) {
+        if matches!(error, CommitError::Refused(Refusal::SessionEnded)) {
             return DecideError::SignedOut;
         }
         match refusal(&error) {

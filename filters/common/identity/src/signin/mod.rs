@@ -321,7 +321,7 @@ impl Signin {
         };
         match self.commit([counted]).await {
             Ok(()) => {}
-            Err(CommitError::Refused(Refusal::CodeOver)) => return Ok(CodeOutcome::Expired),
+            Err(CommitError::Refused(Refusal::CodeUnusable)) => return Ok(CodeOutcome::Expired),
             Err(error) => return Err(VerifyCodeError::Store(error)),
         }
         // A decoy code is rejected as wrong. At sign-up there may be no account yet.
@@ -370,8 +370,8 @@ impl Signin {
                 is_new,
             })),
             // A concurrent request has consumed the code.
-            Err(CommitError::Refused(Refusal::CodeOver)) => Ok(CodeOutcome::Expired),
-            Err(CommitError::Refused(Refusal::SessionOver)) => Err(VerifyCodeError::SignedOut),
+            Err(CommitError::Refused(Refusal::CodeUnusable)) => Ok(CodeOutcome::Expired),
+            Err(CommitError::Refused(Refusal::SessionEnded)) => Err(VerifyCodeError::SignedOut),
             Err(error) => Err(VerifyCodeError::Store(error)),
         }
     }
@@ -420,7 +420,7 @@ impl Signin {
             sent_before: now - DAY,
             limit: 1000,
         };
-        let unit = crate::session::unit(part, Admission::Notes);
+        let unit = crate::session::unit(part, Admission::BestEffort);
         // If the store does not admit it, the next run repeats it.
         let swept = self.store.submit(unit, Box::new(|_| ()));
         drop(swept);
@@ -557,17 +557,17 @@ impl Signin {
             });
         }
         parts.extend(own.into_iter().map(|part| Part::Signin(Box::new(part))));
-        commit(&*self.store, UnitOfWork::of_all(parts, Admission::Begins)).await?;
+        commit(&*self.store, UnitOfWork::of_all(parts, Admission::Normal)).await?;
         Ok(Some((account, true)))
     }
 
     async fn commit(&self, parts: impl IntoIterator<Item = SigninPart>) -> Result<(), CommitError> {
-        self.write(parts, Admission::Begins).await
+        self.write(parts, Admission::Normal).await
     }
 
     /// Records a completed step; always admitted, or a sent message would be sent again when the store is busy.
     async fn finish(&self, parts: impl IntoIterator<Item = SigninPart>) -> Result<(), CommitError> {
-        self.write(parts, Admission::Ends).await
+        self.write(parts, Admission::Always).await
     }
 
     async fn write(

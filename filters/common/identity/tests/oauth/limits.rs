@@ -106,7 +106,7 @@ async fn the_last_use_of_a_token_shows_on_its_app() {
     bench.pass(600 * SECOND);
     let token = bench.works(granted.access.expose()).expect("it works");
     let part = OAuthPart::NoteUses(vec![(token.id, bench.now())]);
-    let unit = UnitOfWork::of(Part::OAuth(Box::new(part)), Admission::Notes);
+    let unit = UnitOfWork::of(Part::OAuth(Box::new(part)), Admission::BestEffort);
     commit(&*bench.store, unit).await.expect("durable");
     let apps = bench.server.apps(bench.account).await.expect("read");
     assert_eq!(apps[0].used_at, bench.now());
@@ -134,7 +134,7 @@ async fn ask_among_three(bench: &Bench, number: u8) {
         },
         pending_max: 3,
     };
-    let unit = UnitOfWork::of(Part::OAuth(Box::new(part)), Admission::Begins);
+    let unit = UnitOfWork::of(Part::OAuth(Box::new(part)), Admission::Normal);
     commit(&*bench.store, unit).await.expect("durable");
 }
 

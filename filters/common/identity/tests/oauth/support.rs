@@ -141,7 +141,7 @@ impl Bench {
                 replaces: None,
             })),
         ];
-        let unit = UnitOfWork::of_all(parts, Admission::Begins);
+        let unit = UnitOfWork::of_all(parts, Admission::Normal);
         commit(&*self.store, unit).await.expect("a session");
     }
 

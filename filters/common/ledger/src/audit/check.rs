@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::books::{Body, Entry};
+use tollgate_store::entries::{Body, Entry};
 use tollgate_store::{
     AccountRow, BatchRows, Contra, EntryKind, OperationRows, PaymentRow, PriceRow, SubscriptionRow,
 };
@@ -61,7 +61,7 @@ impl Check {
         }
         let open = rows.entries.iter().find(|entry| entry.phase() == 0);
         let end = rows.entries.iter().find(|entry| entry.phase() == 1);
-        if rows.is_begun_again {
+        if rows.is_duplicate {
             let account = open.map(|open| open.account);
             let account = account.or(rows.usage.as_ref().map(|usage| usage.account));
             self.wrong(
@@ -262,7 +262,7 @@ impl Check {
     }
 
     /// An account's owner is shown something else than the journal says.
-    pub(crate) fn misposted(&mut self, account: AccountId) {
+    pub(crate) fn posting_differences(&mut self, account: AccountId) {
         let what = String::from("its postings or references are not what the journal says");
         self.wrong(None, Some(account), what);
     }
@@ -292,15 +292,15 @@ impl Check {
                 format!("{name} does not follow the one before it"),
             );
         }
-        let what = match seal.made_again(&rows.body) {
+        let what = match seal.reseal(&rows.body) {
             Ok(made) if made == *seal => return,
             Ok(made) => format!(
                 "{name} was sealed over {} entries that are not the {} found",
                 seal.entries, made.entries
             ),
-            Err(broken) => {
+            Err(error) => {
                 self.unreadable = true;
-                format!("{name} {broken}")
+                format!("{name} {error}")
             }
         };
         self.wrong(None, None, what);

@@ -142,6 +142,6 @@ pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
     view.payments(&mut |row| check.payment(&row))?;
     view.subscriptions(&mut |row| check.subscription(&row))?;
     view.accounts(&mut |account| check.account(&account))?;
-    view.misposted(&mut |account| check.misposted(account))?;
+    view.posting_differences(&mut |account| check.posting_differences(account))?;
     Ok(check.report())
 }

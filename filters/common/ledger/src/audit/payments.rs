@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tollgate_money::{AccountId, Micros, Usd};
-use tollgate_store::books::Entry;
+use tollgate_store::entries::Entry;
 use tollgate_store::{
     AccountRow, EntryKind, PaymentRow, PaymentStatus, Route, SubscriptionRow, plan_reference,
 };

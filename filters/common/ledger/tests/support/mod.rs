@@ -77,7 +77,7 @@ pub(crate) fn account_with(
         credit_limit: Micros::new(credit_limit),
         created_at: NOW,
     };
-    let unit = UnitOfWork::of(Part::CreateAccount(Box::new(made)), Admission::Begins);
+    let unit = UnitOfWork::of(Part::CreateAccount(Box::new(made)), Admission::Normal);
     wait(commit(&**store, unit)).expect("the account is made");
     if credit > 0 {
         wait(ledger.grant(credit_of(id, credit, "first", 1_000_000 + number)))

@@ -367,7 +367,7 @@ impl Checkouts {
             before: (self.deps().now)() - RETENTION,
             limit: 10_000,
         };
-        let unit = UnitOfWork::of(part(forget), Admission::Notes);
+        let unit = UnitOfWork::of(part(forget), Admission::BestEffort);
         let done = Box::new(|result: Result<_, CommitError>| {
             if let Err(error) = result {
                 tracing::warn!(%error, "deleting old checkouts failed");
@@ -416,13 +416,13 @@ impl Checkouts {
         unit.extend(attached);
         match self.write(unit).await {
             Ok(()) => Ok(Some(view)),
-            Err(CommitError::Refused(Refusal::CheckoutMoved(_))) => Ok(None),
+            Err(CommitError::Refused(Refusal::CheckoutConflict(_))) => Ok(None),
             Err(error) => Err(CheckoutError::Store(error)),
         }
     }
 
     async fn write(&self, parts: Vec<Part>) -> Result<(), CommitError> {
-        let unit = UnitOfWork::of_all(parts, Admission::Begins);
+        let unit = UnitOfWork::of_all(parts, Admission::Normal);
         commit(&*self.deps().store, unit).await.map(|_| ())
     }
 

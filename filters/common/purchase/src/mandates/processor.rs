@@ -208,13 +208,13 @@ impl Mandates {
         parts.extend(subjects.map(part));
         let subjects = notification.top_ups.into_iter().map(TopUpPart::Notify);
         parts.extend(subjects.map(|subject| Part::TopUp(Box::new(subject))));
-        let unit = UnitOfWork::of_all(parts, Admission::Begins);
+        let unit = UnitOfWork::of_all(parts, Admission::Normal);
         match commit(&*inner.store, unit).await {
             Ok(_) => {
                 inner.wake.notify_one();
                 Ok(true)
             }
-            Err(CommitError::Refused(Refusal::NoticeSeen)) => Ok(false),
+            Err(CommitError::Refused(Refusal::DuplicateNotification)) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -349,7 +349,7 @@ impl Inner {
 
     /// Writes parts in one unit of work.
     pub(super) async fn write(&self, parts: Vec<Part>) -> Result<(), CommitError> {
-        commit(&*self.store, UnitOfWork::of_all(parts, Admission::Begins))
+        commit(&*self.store, UnitOfWork::of_all(parts, Admission::Normal))
             .await
             .map(|_| ())
     }

@@ -168,7 +168,7 @@ impl Plans {
             parts.push(checkouts::completed(&row, now));
             parts.extend(attached(&row));
             // Money has moved: this write is always admitted.
-            match commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Ends)).await {
+            match commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Always)).await {
                 Ok(_) => {
                     Counters::one(match paid.route {
                         Route::X402 => &self.counters.x402,
@@ -186,7 +186,7 @@ impl Plans {
                         .map(PayOutcome::Repeated)
                         .ok_or(PlanError::AttachedPart(Refusal::PaymentKnown));
                 }
-                Err(CommitError::Refused(Refusal::SubscriptionMoved(_))) => {}
+                Err(CommitError::Refused(Refusal::SubscriptionConflict(_))) => {}
                 Err(CommitError::Refused(refusal)) => return Err(PlanError::AttachedPart(refusal)),
                 Err(error) => return Err(PlanError::Store(error)),
             }
@@ -216,12 +216,12 @@ impl Plans {
             }
             match commit(
                 &*self.inner.store,
-                UnitOfWork::of_all(parts, Admission::Ends),
+                UnitOfWork::of_all(parts, Admission::Always),
             )
             .await
             {
                 Ok(_) => return Ok(after.or(before)),
-                Err(CommitError::Refused(Refusal::SubscriptionMoved(_))) => {}
+                Err(CommitError::Refused(Refusal::SubscriptionConflict(_))) => {}
                 Err(CommitError::Refused(refusal)) => return Err(PlanError::AttachedPart(refusal)),
                 Err(error) => return Err(PlanError::Store(error)),
             }
@@ -258,12 +258,12 @@ impl Plans {
                 .collect();
             match commit(
                 &*self.inner.store,
-                UnitOfWork::of_all(parts, Admission::Ends),
+                UnitOfWork::of_all(parts, Admission::Always),
             )
             .await
             {
                 Ok(_) => return Ok(Some(row)),
-                Err(CommitError::Refused(Refusal::SubscriptionMoved(_))) => {}
+                Err(CommitError::Refused(Refusal::SubscriptionConflict(_))) => {}
                 Err(CommitError::Refused(refusal)) => return Err(PlanError::AttachedPart(refusal)),
                 Err(error) => return Err(PlanError::Store(error)),
             }
@@ -306,7 +306,7 @@ impl Plans {
             let available = inner.ledger.available(payment.account).unwrap_or_default();
             let taken = payment.credits.min(available).max(Micros::ZERO);
             let done = match taken.is_positive() {
-                false => commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Ends))
+                false => commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Always))
                     .await
                     .map(|_| ())
                     .map_err(CreditOr::Commit),
@@ -336,7 +336,7 @@ impl Plans {
                 }
                 Err(error) => match error.refusal() {
                     Some(Refusal::PaymentKnown) => return Ok(Reversal::Nothing),
-                    Some(Refusal::SubscriptionMoved(_)) => {}
+                    Some(Refusal::SubscriptionConflict(_)) => {}
                     Some(refusal) => return Err(PlanError::AttachedPart(refusal.clone())),
                     // Spent concurrently; less is available now.
                     None if error.is_spent() => {}

@@ -188,14 +188,14 @@ impl TopUps {
                 .about
                 .map(|subject| part(TopUpPart::Notify(subject))),
         );
-        let unit = UnitOfWork::of_all(parts, Admission::Begins);
+        let unit = UnitOfWork::of_all(parts, Admission::Normal);
         match commit(&*inner.store, unit).await {
             Ok(_) => {
                 Counters::one(&inner.counters.notices);
                 inner.wake.notify_one();
                 Ok(true)
             }
-            Err(CommitError::Refused(Refusal::NoticeSeen)) => {
+            Err(CommitError::Refused(Refusal::DuplicateNotification)) => {
                 Counters::one(&inner.counters.notices_known);
                 Ok(false)
             }
@@ -264,7 +264,7 @@ impl TopUps {
             before,
             limit: 10_000,
         });
-        let unit = UnitOfWork::of(forget, Admission::Begins);
+        let unit = UnitOfWork::of(forget, Admission::Normal);
         if let Err(error) = commit(&*self.inner.store, unit).await {
             tracing::warn!(%error, "deleting old notification ids failed");
         }
@@ -393,7 +393,7 @@ impl Inner {
             updated_at: now,
         };
         let begin = part(TopUpPart::Begin(row.clone()));
-        commit(&*self.store, UnitOfWork::of(begin, Admission::Begins))
+        commit(&*self.store, UnitOfWork::of(begin, Admission::Normal))
             .await
             .map_err(BeginError::Store)?;
         Counters::one(&self.counters.begun);
@@ -402,7 +402,7 @@ impl Inner {
 
     /// Replaces a row (optimistic locking by `version`).
     pub(super) async fn change(&self, row: &mut TopUpRow) -> Result<(), CommitError> {
-        let unit = UnitOfWork::of(self.changed(row), Admission::Begins);
+        let unit = UnitOfWork::of(self.changed(row), Admission::Normal);
         commit(&*self.store, unit).await.map(|_| ())
     }
 

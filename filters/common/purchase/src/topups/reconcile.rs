@@ -262,7 +262,7 @@ impl Inner {
         }
         // Before the write: the row is due from then on.
         self.defer(row.id, row.notifications);
-        let unit = UnitOfWork::of_all(parts, Admission::Begins);
+        let unit = UnitOfWork::of_all(parts, Admission::Normal);
         commit(&*self.store, unit)
             .await
             .map_err(ReconcileError::Store)?;
@@ -377,7 +377,7 @@ impl Inner {
 
     /// Booking failed. The row stays unchanged and is retried; the unique reference makes the retry safe.
     async fn retry_booking(&self, mut row: TopUpRow, error: CreditError) -> ReconcileError {
-        if !matches!(error, CreditError::Conflict(Refusal::TopUpMoved(_))) {
+        if !matches!(error, CreditError::Conflict(Refusal::TopUpConflict(_))) {
             tracing::error!(top_up = %row.id, %error, "booking purchase failed, retrying");
             row.attempts += 1;
             row.next_attempt_at = schedule::retry(&row, (self.now)());

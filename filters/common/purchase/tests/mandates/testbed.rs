@@ -74,7 +74,7 @@ impl TestBed {
             created_at: 1,
         }));
         let running = bed.running();
-        let made = commit(&*running.store, UnitOfWork::of(account, Admission::Begins));
+        let made = commit(&*running.store, UnitOfWork::of(account, Admission::Normal));
         running.runtime.block_on(made).expect("an account");
         bed
     }
@@ -303,7 +303,7 @@ impl TestBed {
 
     fn put(&self, part: AuthorizationPart) {
         let running = self.running();
-        let unit = UnitOfWork::of(Part::Authorization(Box::new(part)), Admission::Begins);
+        let unit = UnitOfWork::of(Part::Authorization(Box::new(part)), Admission::Normal);
         let done = commit(&*running.store, unit);
         running.runtime.block_on(done).expect("is stored");
     }

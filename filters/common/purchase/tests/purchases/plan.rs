@@ -45,7 +45,7 @@ impl TestBed {
             credit_limit: Micros::ZERO,
             created_at: START,
         };
-        let unit = UnitOfWork::of(Part::CreateAccount(Box::new(account)), Admission::Begins);
+        let unit = UnitOfWork::of(Part::CreateAccount(Box::new(account)), Admission::Normal);
         commit(&*store, unit).await.expect("an account");
         let now = Arc::new(AtomicI64::new(START));
         let (clock, count) = (now.clone(), AtomicU64::new(0));

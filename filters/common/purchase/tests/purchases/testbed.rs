@@ -58,7 +58,7 @@ impl TestBed {
             created_at: 1,
         }));
         let running = bed.running();
-        let made = commit(&*running.store, UnitOfWork::of(account, Admission::Begins));
+        let made = commit(&*running.store, UnitOfWork::of(account, Admission::Normal));
         running.runtime.block_on(made).expect("an account");
         bed
     }

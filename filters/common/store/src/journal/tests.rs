@@ -127,7 +127,7 @@ fn part() -> impl Strategy<Value = LedgerPart> {
     ]
 }
 
-fn unpacked(body: &[u8]) -> Result<Vec<LedgerPart>, Broken> {
+fn unpacked(body: &[u8]) -> Result<Vec<LedgerPart>, DecodeError> {
     Body::read(body)?
         .records()
         .map(|record| record?.part())
@@ -185,7 +185,7 @@ proptest! {
         // Whatever the result, there is no panic, and the head of each record can be read.
         if let Ok(body) = Body::read(&body) {
             for record in body.records().flatten() {
-                let _ = (record.operation(), record.account(), record.at(), record.is_seen_by_owner(), record.part());
+                let _ = (record.operation(), record.account(), record.at(), record.is_owner_visible(), record.part());
                 let mut copy = Packer::default();
                 let copied = copy.copy(&record);
                 if let Ok(part) = record.part() {

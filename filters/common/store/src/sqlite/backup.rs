@@ -55,7 +55,7 @@ pub fn backup(path: &Path, to: &Path) -> Result<(), BackupError> {
             path: to.to_owned(),
         });
     }
-    let part = file::beside(to, ".part");
+    let part = file::with_suffix(to, ".part");
     let failed = |source| BackupError::File {
         path: to.to_owned(),
         source,

@@ -5,14 +5,14 @@ use std::path::Path;
 use rusqlite::{Connection, ErrorCode, params};
 use tollgate_money::AccountId;
 
+use super::coalesce::{Step, plan as coalesced};
 use super::failure::{RowError, open_error};
-use super::fold::{Step, plan as folded};
-use super::journal::{self, Move};
+use super::journal::{self, BalanceDelta};
+use super::journal_tail::JournalTail;
 use super::statements::Statements;
-use super::unposted::Unposted;
 use super::{checkout, keys, mandate, oauth, parts, plan, signin, topup, x402};
-use crate::books::{Entry, LedgerPart, Seal};
 use crate::codes::{ChangeKind, EntryKind};
+use crate::entries::{Entry, LedgerPart, Seal};
 use crate::error::{Failure, OpenError, Refusal};
 use crate::journal::Packer;
 use crate::oauth::OAuthPart;
@@ -22,24 +22,24 @@ use crate::seal::Sums;
 use crate::unit::{Part, Receipt};
 
 /// Why a part could not be written.
-pub(crate) enum Trouble {
+pub(crate) enum WriteError {
     /// The data does not permit it.
     Refused(Refusal),
     /// The engine failed.
     Engine(rusqlite::Error),
     /// A balance differs from the one that decisions were based on.
-    Books(String),
+    Inconsistent(String),
     /// This run has lost the file.
     Stopped(Failure),
 }
 
-impl From<rusqlite::Error> for Trouble {
-    fn from(error: rusqlite::Error) -> Trouble {
-        Trouble::Engine(error)
+impl From<rusqlite::Error> for WriteError {
+    fn from(error: rusqlite::Error) -> WriteError {
+        WriteError::Engine(error)
     }
 }
 
-impl Trouble {
+impl WriteError {
     /// The same while the store at `path` is opened.
     pub(crate) fn opening(self, path: &Path) -> OpenError {
         let damaged = |problem| OpenError::Unbalanced {
@@ -48,15 +48,15 @@ impl Trouble {
         };
         match self {
             // A balance that does not follow from the journal.
-            Trouble::Engine(error)
+            WriteError::Engine(error)
                 if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) =>
             {
                 damaged(error.to_string())
             }
-            Trouble::Engine(error) => open_error(path, "write", error),
-            Trouble::Books(problem) => damaged(problem),
-            Trouble::Refused(refusal) => damaged(refusal.to_string()),
-            Trouble::Stopped(failure) => OpenError::Stopped(failure),
+            WriteError::Engine(error) => open_error(path, "write", error),
+            WriteError::Inconsistent(problem) => damaged(problem),
+            WriteError::Refused(refusal) => damaged(refusal.to_string()),
+            WriteError::Stopped(failure) => OpenError::Stopped(failure),
         }
     }
 }
@@ -77,10 +77,10 @@ pub(crate) struct Batch {
     packer: Packer,
     body: Vec<u8>,
     sums: Sums,
-    moves: Vec<(AccountId, Move)>,
-    unposted: Unposted,
+    moves: Vec<(AccountId, BalanceDelta)>,
+    tail: JournalTail,
     /// Entries saved by coalescing, for the gauge.
-    pub(crate) folded: u64,
+    pub(crate) coalesced: u64,
     /// Entries of the last batch.
     pub(crate) entries: u64,
 }
@@ -90,7 +90,7 @@ struct Mark {
     packer: crate::journal::Mark,
     sums: Sums,
     moves: usize,
-    unposted: usize,
+    tail: usize,
 }
 
 impl Batch {
@@ -110,8 +110,8 @@ impl Batch {
             body: Vec::new(),
             sums: Sums::default(),
             moves: Vec::new(),
-            unposted: Unposted::load(connection, node, post_records)?,
-            folded: 0,
+            tail: JournalTail::load(connection, node, post_records)?,
+            coalesced: 0,
             entries: 0,
         })
     }
@@ -123,26 +123,26 @@ impl Batch {
         connection: &Connection,
         statements: &mut Statements<'_>,
         items: &[Item],
-    ) -> Result<Answers, Trouble> {
+    ) -> Result<Answers, WriteError> {
         self.sums = Sums::default();
         self.moves.clear();
-        self.unposted.begin_batch();
-        self.folded = 0;
-        let steps = folded(items);
+        self.tail.begin_batch();
+        self.coalesced = 0;
+        let steps = coalesced(items);
         let mut answers: Answers = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             let answer = match steps.get(index) {
-                Some(Step::Folded) => self.begin(&item.unit.parts),
-                Some(Step::Folding { hold }) => match &answers[*hold] {
-                    Err(refusal) => Err(Trouble::Refused(refusal.clone())),
-                    Ok(_) => self.fold(&item.unit.parts),
+                Some(Step::CoalescedHold) => self.coalesced_hold(&item.unit.parts),
+                Some(Step::CoalescedSettlement { hold }) => match &answers[*hold] {
+                    Err(refusal) => Err(WriteError::Refused(refusal.clone())),
+                    Ok(_) => self.coalesced_settlement(&item.unit.parts),
                 },
                 Some(Step::Apply) | None => self.apply(connection, &item.unit.parts),
             };
             answers.push(match answer {
                 Ok(receipt) => Ok(receipt),
-                Err(Trouble::Refused(refusal)) => Err(refusal),
-                Err(trouble) => return Err(trouble),
+                Err(WriteError::Refused(refusal)) => Err(refusal),
+                Err(error) => return Err(error),
             });
         }
         self.balances(connection)?;
@@ -152,17 +152,17 @@ impl Batch {
 
     /// Whether the journal has unposted records.
     pub(crate) fn has_unposted(&self) -> bool {
-        self.unposted.has_some()
+        self.tail.has_unposted()
     }
 
     /// Whether enough records have accumulated to be posted; `now_us` is the time of a monotonic clock.
     pub(crate) fn is_due(&mut self, now_us: u64) -> bool {
-        self.unposted.is_due(now_us)
+        self.tail.is_due(now_us)
     }
 
     /// Posts all unposted records, in the open transaction.
-    pub(crate) fn post(&mut self, connection: &Connection) -> Result<(), Trouble> {
-        self.unposted.post(connection)
+    pub(crate) fn post(&mut self, connection: &Connection) -> Result<(), WriteError> {
+        self.tail.post(connection)
     }
 
     fn mark(&self) -> Mark {
@@ -170,7 +170,7 @@ impl Batch {
             packer: self.packer.mark(),
             sums: self.sums,
             moves: self.moves.len(),
-            unposted: self.unposted.mark(),
+            tail: self.tail.mark(),
         }
     }
 
@@ -178,10 +178,10 @@ impl Batch {
         self.packer.rewind(mark.packer);
         self.sums = mark.sums;
         self.moves.truncate(mark.moves);
-        self.unposted.rewind(mark.unposted);
+        self.tail.rewind(mark.tail);
     }
 
-    fn apply(&mut self, connection: &Connection, parts: &[Part]) -> Result<Receipt, Trouble> {
+    fn apply(&mut self, connection: &Connection, parts: &[Part]) -> Result<Receipt, WriteError> {
         if let [part] = parts {
             return self.part(connection, part);
         }
@@ -191,11 +191,11 @@ impl Batch {
         for part in parts {
             match self.part(connection, part) {
                 Ok(done) => receipt.repeated = receipt.repeated.or(done.repeated),
-                Err(trouble) => {
+                Err(error) => {
                     connection.prepare_cached("ROLLBACK TO unit")?.execute([])?;
                     connection.prepare_cached("RELEASE unit")?.execute([])?;
                     self.rewind(&mark);
-                    return Err(trouble);
+                    return Err(error);
                 }
             }
         }
@@ -203,7 +203,7 @@ impl Batch {
         Ok(receipt)
     }
 
-    fn part(&mut self, connection: &Connection, part: &Part) -> Result<Receipt, Trouble> {
+    fn part(&mut self, connection: &Connection, part: &Part) -> Result<Receipt, WriteError> {
         match part {
             Part::Ledger(part) => return self.ledger(connection, part),
             Part::CreateAccount(account) => {
@@ -266,13 +266,17 @@ impl Batch {
         Ok(Receipt::default())
     }
 
-    fn ledger(&mut self, connection: &Connection, part: &LedgerPart) -> Result<Receipt, Trouble> {
+    fn ledger(
+        &mut self,
+        connection: &Connection,
+        part: &LedgerPart,
+    ) -> Result<Receipt, WriteError> {
         match *part {
             LedgerPart::Hold { operation, .. } => {
-                if !self.unposted.begin(operation) {
-                    return Err(Trouble::Refused(Refusal::OperationExists(operation)));
+                if !self.tail.begin(operation) {
+                    return Err(WriteError::Refused(Refusal::OperationExists(operation)));
                 }
-                self.unposted.hold(part, self.epoch);
+                self.tail.hold(part, self.epoch);
             }
             LedgerPart::Settle {
                 operation,
@@ -286,13 +290,13 @@ impl Batch {
                 held,
                 ..
             } => {
-                if !self.unposted.end(operation, account, held) {
-                    return Err(Trouble::Refused(Refusal::NoHold(operation)));
+                if !self.tail.end(operation, account, held) {
+                    return Err(WriteError::Refused(Refusal::NoHold(operation)));
                 }
             }
             LedgerPart::Charge { operation, .. } => {
-                if !self.unposted.begin(operation) {
-                    return Err(Trouble::Refused(Refusal::OperationExists(operation)));
+                if !self.tail.begin(operation) {
+                    return Err(WriteError::Refused(Refusal::OperationExists(operation)));
                 }
             }
             LedgerPart::Credit {
@@ -309,17 +313,17 @@ impl Batch {
                             repeated: Some(earlier.operation),
                         });
                     }
-                    return Err(Trouble::Refused(Refusal::ReferenceUsed {
+                    return Err(WriteError::Refused(Refusal::ReferenceUsed {
                         reference: reference.clone(),
                         kind: EntryKind::from_code(earlier.kind).unwrap_or(kind),
                         amount: earlier.amount,
                     }));
                 }
                 if !parts::account_exists(connection, account)? {
-                    return Err(Trouble::Refused(Refusal::NoAccount(account)));
+                    return Err(WriteError::Refused(Refusal::NoAccount(account)));
                 }
-                if !self.unposted.begin(operation) {
-                    return Err(Trouble::Refused(Refusal::OperationExists(operation)));
+                if !self.tail.begin(operation) {
+                    return Err(WriteError::Refused(Refusal::OperationExists(operation)));
                 }
                 parts::book(connection, (account, reference), operation, kind, amount)?;
             }
@@ -329,19 +333,17 @@ impl Batch {
     }
 
     /// A hold that is settled in this batch: only its operation is recorded.
-    fn begin(&mut self, parts: &[Part]) -> Result<Receipt, Trouble> {
+    fn coalesced_hold(&mut self, parts: &[Part]) -> Result<Receipt, WriteError> {
         match parts {
-            [Part::Ledger(LedgerPart::Hold { operation, .. })]
-                if !self.unposted.begin(*operation) =>
-            {
-                Err(Trouble::Refused(Refusal::OperationExists(*operation)))
+            [Part::Ledger(LedgerPart::Hold { operation, .. })] if !self.tail.begin(*operation) => {
+                Err(WriteError::Refused(Refusal::OperationExists(*operation)))
             }
             _ => Ok(Receipt::default()),
         }
     }
 
     /// A settlement whose hold is in this batch: both become one charge.
-    fn fold(&mut self, parts: &[Part]) -> Result<Receipt, Trouble> {
+    fn coalesced_settlement(&mut self, parts: &[Part]) -> Result<Receipt, WriteError> {
         if let [
             Part::Ledger(LedgerPart::Settle {
                 operation,
@@ -364,28 +366,28 @@ impl Batch {
                 usage: usage.clone(),
                 at: *at,
             });
-            self.folded += 1;
+            self.coalesced += 1;
         }
         Ok(Receipt::default())
     }
 
     fn push(&mut self, part: &LedgerPart) {
         self.packer.push(part);
-        self.unposted.owner(part.account());
+        self.tail.owner(part.account());
         self.sums.see(part);
         if let Some(entry) = Entry::of(part) {
             self.sums.add(&entry);
-            let mut moved = Move::default();
+            let mut moved = BalanceDelta::default();
             moved.add(&entry);
             self.moves.push((entry.account, moved));
         }
     }
 
     /// One change per account.
-    fn balances(&mut self, connection: &Connection) -> Result<(), Trouble> {
+    fn balances(&mut self, connection: &Connection) -> Result<(), WriteError> {
         self.moves.sort_unstable_by_key(|(account, _)| *account);
         for moves in self.moves.chunk_by(|(one, _), (next, _)| one == next) {
-            let mut sum = Move::default();
+            let mut sum = BalanceDelta::default();
             for (_, moved) in moves {
                 // Wrapping, since the order of addition differs from that of the decisions; the sum is in range even if partial sums are
                 // not.
@@ -393,12 +395,12 @@ impl Batch {
                 sum.held = sum.held.wrapping_add(moved.held);
                 sum.at = sum.at.max(moved.at);
             }
-            self.unposted.move_balance(connection, moves[0].0, sum)?;
+            self.tail.apply_delta(connection, moves[0].0, sum)?;
         }
         Ok(())
     }
 
-    fn journal(&mut self, statements: &mut Statements<'_>) -> Result<(), Trouble> {
+    fn journal(&mut self, statements: &mut Statements<'_>) -> Result<(), WriteError> {
         self.entries = self.sums.entries.unsigned_abs();
         let records = self.packer.count();
         if records == 0 {
@@ -411,7 +413,7 @@ impl Batch {
         let id = journal::id(self.node, self.epoch, self.number);
         statements.insert_journal(id, &seal, &self.body)?;
         self.previous = seal.hash;
-        self.unposted.journaled(id, &self.body, records);
+        self.tail.push_row(id, &self.body, records);
         Ok(())
     }
 
@@ -421,7 +423,7 @@ impl Batch {
         kind: ChangeKind,
         subject: &[u8; 16],
         at: i64,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), WriteError> {
         self.changes += 1;
         // Sorted by time, and unique: node, epoch and a counter of this run.
         let mut id = [0u8; 16];
@@ -437,12 +439,15 @@ impl Batch {
 }
 
 /// A refusal when the error is a key conflict.
-pub(crate) fn taken(error: rusqlite::Error, refusal: impl FnOnce() -> Refusal) -> Trouble {
+pub(crate) fn key_conflict(
+    error: rusqlite::Error,
+    refusal: impl FnOnce() -> Refusal,
+) -> WriteError {
     use rusqlite::ffi::{SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE};
     match error.sqlite_error().map(|error| error.extended_code) {
         Some(SQLITE_CONSTRAINT_PRIMARYKEY | SQLITE_CONSTRAINT_UNIQUE) => {
-            Trouble::Refused(refusal())
+            WriteError::Refused(refusal())
         }
-        _ => Trouble::Engine(error),
+        _ => WriteError::Engine(error),
     }
 }

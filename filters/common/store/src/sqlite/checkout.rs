@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::{AccountId, CheckoutId, MandateId, SubscriptionId};
 
 use super::SqliteStore;
-use super::batch::{Trouble, taken};
+use super::batch::{WriteError, key_conflict};
 use super::columns::{each_row, rows_max, word};
 use super::failure::RowError;
 use super::parts::account_exists;
@@ -17,11 +17,11 @@ use crate::rows::CredentialId;
 const COLUMNS: &str = "id, account_id, state, version, credential_id, platform, buyer, mandate_id, subscription_id, created_at, updated_at,
     expires_at, asked";
 
-pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), Trouble> {
+pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), WriteError> {
     match part {
         CheckoutPart::Begin { row, waiting_max } => {
             if !account_exists(connection, row.account)? {
-                return Err(Trouble::Refused(Refusal::NoAccount(row.account)));
+                return Err(WriteError::Refused(Refusal::NoAccount(row.account)));
             }
             let sql = format!(
                 "INSERT INTO checkouts ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
@@ -29,7 +29,7 @@ pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), 
             with_values(row, |values| {
                 connection.prepare_cached(&sql)?.execute(values)
             })
-            .map_err(|error| taken(error, || Refusal::CheckoutMoved(row.id)))?;
+            .map_err(|error| key_conflict(error, || Refusal::CheckoutConflict(row.id)))?;
             connection
                 .prepare_cached(
                     "UPDATE checkouts SET state = ?2, version = version + 1, updated_at = ?3 WHERE id IN (
@@ -56,7 +56,7 @@ pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), 
                     .execute(values)
             })?;
             if changed == 0 {
-                return Err(Trouble::Refused(Refusal::CheckoutMoved(row.id)));
+                return Err(WriteError::Refused(Refusal::CheckoutConflict(row.id)));
             }
         }
         CheckoutPart::Complete {

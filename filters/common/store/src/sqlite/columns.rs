@@ -39,7 +39,7 @@ pub(crate) fn all_accounts(
     params: impl Params,
     each: &mut dyn FnMut(AccountRow),
 ) -> Result<(), RowError> {
-    let moves = journal::moves(view, only)?;
+    let moves = journal::unposted_deltas(view, only)?;
     let sql = format!(
         "SELECT id, status, rate_class, cache_scope, available, held, credit_limit, created_at, updated_at, plan_class, plan_until FROM accounts {which}"
     );

@@ -28,7 +28,7 @@ pub(crate) fn failure(path: &Path, error: &rusqlite::Error) -> Failure {
             ),
         ),
         Some(ErrorCode::ConstraintViolation) => (
-            FailureKind::Books,
+            FailureKind::Inconsistent,
             format!(
                 "the balances in `{path}` are not those that were decided on; run `tollgate audit` ({error})"
             ),

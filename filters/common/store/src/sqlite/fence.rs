@@ -20,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension, Statement};
 
 use super::descriptor::Descriptor;
 use super::failure::failure;
-use super::file::Raised;
+use super::file::NewEpoch;
 use super::name::FileId;
 use crate::error::{Failure, FailureKind};
 
@@ -63,7 +63,7 @@ impl Fence {
     }
 
     /// The same for a run that has raised its epoch. Without `enabled` nothing is checked.
-    pub(crate) fn with_epoch(self, raised: Raised, enabled: bool) -> Arc<Fence> {
+    pub(crate) fn with_epoch(self, raised: NewEpoch, enabled: bool) -> Arc<Fence> {
         Arc::new(Fence {
             epoch: raised.epoch,
             log_before: raised.before,
@@ -188,7 +188,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("t.db");
         let options = Options::new(1, RootSecret([7; 32]));
-        file::provide(&path, &options).expect("a store");
+        file::create_if_missing(&path, &options).expect("a store");
         let connection = file::connect(&path, &options).expect("it opens");
         let raise = || file::raise_epoch(&connection, &path, &options).expect("a run");
         let moved = || checkpoint(&connection).expect("a checkpoint");

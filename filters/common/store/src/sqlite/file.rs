@@ -24,7 +24,7 @@ const DIALECT: Dialect = Dialect {
 const APPLICATION_ID: i64 = 0x746c_6774;
 
 /// Verifies that there is a file at `path`, and creates a store where there is none. The caller has the lock.
-pub(crate) fn provide(path: &Path, options: &Options) -> Result<(), OpenError> {
+pub(crate) fn create_if_missing(path: &Path, options: &Options) -> Result<(), OpenError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.len() == 0 => Err(OpenError::Damaged {
             path: path.to_owned(),
@@ -54,7 +54,7 @@ pub(crate) fn connect(path: &Path, options: &Options) -> Result<Connection, Open
     let schema = schema(&connection, path)?;
     settings(&connection, options).map_err(|error| open_error(path, "set up", error))?;
     if schema < SCHEMA {
-        take_over(&connection, schema, path)?;
+        refuse_unreleased(&connection, schema, path)?;
         migrate(&connection, schema).map_err(|error| open_error(path, "migrate", error))?;
     }
     Ok(connection)
@@ -87,7 +87,7 @@ pub(crate) fn connect_source(path: &Path) -> Result<(Connection, i64), OpenError
     )
     .map_err(|error| open_error(path, "open", error))?;
     let found = schema(&connection, path)?;
-    take_over(&connection, found, path)?;
+    refuse_unreleased(&connection, found, path)?;
     Ok((connection, found))
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn root_secret(connection: &Connection, path: &Path) -> Result<RootSe
 
 /// The epoch of a new run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Raised {
+pub(crate) struct NewEpoch {
     pub(crate) epoch: i64,
     /// The `user_version` that it has replaced, as the log has it.
     pub(crate) before: i64,
@@ -119,7 +119,7 @@ pub(crate) fn raise_epoch(
     connection: &Connection,
     path: &Path,
     options: &Options,
-) -> Result<Raised, OpenError> {
+) -> Result<NewEpoch, OpenError> {
     in_transaction(connection, path, || {
         raise_epoch_within(connection, path, options)
     })
@@ -130,9 +130,9 @@ pub(crate) fn raise_epoch_within(
     connection: &Connection,
     path: &Path,
     options: &Options,
-) -> Result<Raised, OpenError> {
+) -> Result<NewEpoch, OpenError> {
     let (first, last) = super::journal::ids(options.node);
-    let raise = || -> rusqlite::Result<Raised> {
+    let raise = || -> rusqlite::Result<NewEpoch> {
         // Greater than each epoch that the file knows of, and not only the node's row: a run through another name of the file may have
         // moved its header there, or its journal, and not its row.
         let header: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -150,7 +150,7 @@ pub(crate) fn raise_epoch_within(
             |row| row.get(0),
         )?;
         connection.pragma_update(None, "user_version", epoch)?;
-        Ok(Raised {
+        Ok(NewEpoch {
             epoch,
             before: header,
         })
@@ -216,7 +216,7 @@ fn settings(connection: &Connection, options: &Options) -> rusqlite::Result<()> 
 
 /// Creates a store under a temporary name and renames it when it is complete: at `path` there is either nothing or a whole store.
 fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
-    let unfinished = beside(path, ".new");
+    let unfinished = with_suffix(path, ".new");
     let failed = |action, path: &Path| {
         let path = path.to_owned();
         move |source| OpenError::File {
@@ -254,7 +254,7 @@ fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
 const JOURNAL: i64 = 5;
 
 /// Verifies that nothing was booked before the journal existed.
-fn take_over(connection: &Connection, found: i64, path: &Path) -> Result<(), OpenError> {
+fn refuse_unreleased(connection: &Connection, found: i64, path: &Path) -> Result<(), OpenError> {
     let has_entries = || {
         connection
             .prepare("SELECT 1 FROM entries UNION ALL SELECT 1 FROM usage")?
@@ -319,7 +319,7 @@ fn schema(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
 }
 
 /// `path` with `suffix` after its name.
-pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

@@ -7,7 +7,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::columns::{each_row, hold};
 use super::failure::RowError;
-use crate::books::{Body, Broken, Entry, LedgerPart, Record, Seal};
+use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record, Seal};
 use crate::rows::OpenHold;
 
 /// The layout of an id: seven bits of node, twenty-two of run, thirty-four of commit.
@@ -66,11 +66,11 @@ pub(crate) fn seal(row: &Row<'_>) -> Result<Seal, RowError> {
 }
 
 /// The error for a damaged row `id`.
-pub(crate) fn broken(id: i64) -> impl Fn(Broken) -> RowError {
-    move |broken| {
+pub(crate) fn decode_error(id: i64) -> impl Fn(DecodeError) -> RowError {
+    move |decode_error| {
         let (node, epoch, number) = numbers(id);
         RowError::Damaged(format!(
-            "commit {number} of node {node}, run {epoch} {broken}"
+            "commit {number} of node {node}, run {epoch} {decode_error}"
         ))
     }
 }
@@ -97,28 +97,28 @@ fn each_record(
     connection: &Connection,
     sql: &str,
     params: impl rusqlite::Params,
-    each: &mut dyn FnMut(i64, Record<'_>) -> Result<(), Broken>,
+    each: &mut dyn FnMut(i64, Record<'_>) -> Result<(), DecodeError>,
 ) -> Result<(), RowError> {
     each_body(connection, sql, params, &mut |id, body| {
-        let body = Body::read(body).map_err(broken(id))?;
+        let body = Body::read(body).map_err(decode_error(id))?;
         body.records()
             .try_for_each(|record| each(id, record?))
-            .map_err(broken(id))
+            .map_err(decode_error(id))
     })
 }
 
 /// Visits every unposted record, in commit order, with the id of its row.
-pub(crate) fn unposted(
+pub(crate) fn each_unposted(
     connection: &Connection,
-    each: &mut dyn FnMut(i64, Record<'_>) -> Result<(), Broken>,
+    each: &mut dyn FnMut(i64, Record<'_>) -> Result<(), DecodeError>,
 ) -> Result<(), RowError> {
     each_record(connection, TAIL, [], each)
 }
 
 /// Visits every posted record.
-pub(crate) fn posted(
+pub(crate) fn each_posted(
     connection: &Connection,
-    each: &mut dyn FnMut(Record<'_>) -> Result<(), Broken>,
+    each: &mut dyn FnMut(Record<'_>) -> Result<(), DecodeError>,
 ) -> Result<(), RowError> {
     each_record(connection, POSTED, [], &mut |_, record| each(record))
 }
@@ -145,14 +145,14 @@ pub(crate) fn of_operation(
 
 /// What entries add to an account's stored fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Move {
+pub(crate) struct BalanceDelta {
     pub(crate) available: i64,
     pub(crate) held: i64,
     /// The time of the last of them.
     pub(crate) at: i64,
 }
 
-impl Move {
+impl BalanceDelta {
     pub(crate) fn add(&mut self, entry: &Entry) {
         // The order of addition differs from that of the decisions; the sum is in range even if partial sums are not.
         self.available = self.available.wrapping_add(entry.d_available.get());
@@ -162,12 +162,12 @@ impl Move {
 }
 
 /// The unposted changes of one account, or of all.
-pub(crate) fn moves(
+pub(crate) fn unposted_deltas(
     connection: &Connection,
     only: Option<AccountId>,
-) -> Result<HashMap<AccountId, Move>, RowError> {
-    let mut moves: HashMap<AccountId, Move> = HashMap::new();
-    unposted(connection, &mut |_, record| {
+) -> Result<HashMap<AccountId, BalanceDelta>, RowError> {
+    let mut moves: HashMap<AccountId, BalanceDelta> = HashMap::new();
+    each_unposted(connection, &mut |_, record| {
         if only.is_some_and(|only| only != record.account()) {
             return Ok(());
         }
@@ -187,7 +187,7 @@ pub(crate) fn open_holds(
     connection: &Connection,
 ) -> Result<HashMap<OperationId, OpenHold>, RowError> {
     let mut open = posted_holds(connection)?;
-    unposted(connection, &mut |id, record| {
+    each_unposted(connection, &mut |id, record| {
         match record.part()? {
             LedgerPart::Hold {
                 operation,
@@ -255,7 +255,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options::new(1, RootSecret([7; 32]));
         let path = folder.path().join("t.db");
-        file::provide(&path, &options).expect("a store");
+        file::create_if_missing(&path, &options).expect("a store");
         let connection = file::connect(&path, &options).expect("it opens");
         //   the query    its query plan
         for (sql, way) in [

@@ -2,13 +2,13 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::batch::Trouble;
+use super::batch::WriteError;
 use crate::error::Refusal;
 use crate::idempotency::{
     IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse, state,
 };
 
-pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(), Trouble> {
+pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(), WriteError> {
     match part {
         IdempotencyPart::Claim {
             key,
@@ -33,7 +33,7 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
                 })
                 .optional()?;
             if let Some(stands) = earlier.and_then(|earlier| earlier.stands()) {
-                return Err(Trouble::Refused(Refusal::KeyInUse(stands)));
+                return Err(WriteError::Refused(Refusal::KeyInUse(stands)));
             }
             connection
                 .prepare_cached(
@@ -74,7 +74,7 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
                     answer.body.as_deref(),
                 ])?;
             if kept == 0 {
-                return Err(Trouble::Refused(Refusal::KeyInUse(KeyUse::Lost)));
+                return Err(WriteError::Refused(Refusal::KeyInUse(KeyUse::Lost)));
             }
         }
         IdempotencyPart::Free { key, locked_until } => {

@@ -145,7 +145,7 @@ impl Drop for Lock {
 }
 
 fn lock_path(path: &Path) -> PathBuf {
-    super::file::beside(path, ".lock")
+    super::file::with_suffix(path, ".lock")
 }
 
 fn holder(file: &mut File) -> String {

@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::{AccountId, MandateId, Usd};
 
 use super::SqliteStore;
-use super::batch::{Trouble, taken};
+use super::batch::{WriteError, key_conflict};
 use super::columns::{each_row, rows_max, word};
 use super::failure::RowError;
 use super::parts::account_exists;
@@ -16,11 +16,11 @@ use crate::mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
 const COLUMNS: &str = "id, account_id, state, version, plan_id, price, create_key, provider_ref, approve_url, return_url, cancel_url,
     agreed_at, activated_at, payment, paid_at, paid_until, advanced_for, note, looks, look_at, heard, created_at, updated_at, left_at, rings";
 
-pub(crate) fn write(connection: &Connection, part: &MandatePart) -> Result<(), Trouble> {
+pub(crate) fn write(connection: &Connection, part: &MandatePart) -> Result<(), WriteError> {
     match part {
         MandatePart::Begin(row) => {
             if !account_exists(connection, row.account)? {
-                return Err(Trouble::Refused(Refusal::NoAccount(row.account)));
+                return Err(WriteError::Refused(Refusal::NoAccount(row.account)));
             }
             let sql = format!(
                 "INSERT INTO mandates ({COLUMNS})
@@ -29,7 +29,7 @@ pub(crate) fn write(connection: &Connection, part: &MandatePart) -> Result<(), T
             with_values(row, |values| {
                 connection.prepare_cached(&sql)?.execute(values)
             })
-            .map_err(|error| taken(error, || Refusal::MandateExists(row.id)))?;
+            .map_err(|error| key_conflict(error, || Refusal::MandateExists(row.id)))?;
         }
         MandatePart::Change(row) => {
             let changed = with_values(row, |values| {
@@ -43,9 +43,9 @@ pub(crate) fn write(connection: &Connection, part: &MandatePart) -> Result<(), T
                     )?
                     .execute(values)
             })
-            .map_err(|error| taken(error, || Refusal::MandateExists(row.id)))?;
+            .map_err(|error| key_conflict(error, || Refusal::MandateExists(row.id)))?;
             if changed == 0 {
-                return Err(Trouble::Refused(Refusal::MandateMoved(row.id)));
+                return Err(WriteError::Refused(Refusal::MandateConflict(row.id)));
             }
         }
         MandatePart::Notify(MandateSubject::Mandate(id)) => {

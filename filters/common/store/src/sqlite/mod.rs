@@ -12,16 +12,16 @@
 
 mod backup;
 mod batch;
-mod begun;
 mod checkout;
 mod checkpoint;
+mod coalesce;
 mod columns;
 mod descriptor;
 mod failure;
 mod fence;
 mod file;
-mod fold;
 mod journal;
+mod journal_tail;
 mod keys;
 mod lock;
 mod mandate;
@@ -30,15 +30,15 @@ mod oauth;
 mod parts;
 mod plan;
 mod read;
+mod rebuild_postings;
+mod recent_operations;
 mod records;
 mod repair;
-mod repost;
 mod signin;
 mod snapshot;
 mod statement;
 mod statements;
 mod topup;
-mod unposted;
 mod usage;
 mod writer;
 mod x402;
@@ -66,13 +66,13 @@ use crate::rows::{
 };
 use crate::store::{Observer, OperationRows, Read, Snapshot, Store};
 use crate::unit::{Done, UnitOfWork};
-use crate::usage::{RequestsWanted, UsageDay};
+use crate::usage::{RequestsQuery, UsageDay};
 
 pub use self::backup::{BackupError, backup, export};
 pub use self::lock::Lock;
 pub use self::name::resolve;
+pub use self::rebuild_postings::rebuild_postings;
 pub use self::repair::{Action, BalanceChange, Finding, Repair, repair};
-pub use self::repost::repost;
 
 /// Durability of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Options {
 /// Opens the store at `path`, or creates it, with exclusive ownership.
 pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
     let path = &resolve(path);
-    let lock = take(path, &mut options)?;
+    let lock = acquire_lock(path, &mut options)?;
     let failed = |action| {
         move |source| OpenError::File {
             action,
@@ -163,7 +163,7 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     let mut batch = Batch::load(&connection, options.node, epoch, options.post_records)
         .map_err(|error| error.opening(path))?;
     // Posts the tail of the previous run once, so that readers need not.
-    writer::post(&connection, &mut batch, &fence).map_err(|trouble| trouble.opening(path))?;
+    writer::post(&connection, &mut batch, &fence).map_err(|error| error.opening(path))?;
     let thread = failed("start a thread for");
     let shared = Arc::new(Shared::new(
         path.to_owned(),
@@ -199,12 +199,12 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
 }
 
 /// Takes the lock on the file at `path`, and creates the file when there is none.
-fn take(path: &Path, options: &mut Options) -> Result<Lock, OpenError> {
+fn acquire_lock(path: &Path, options: &mut Options) -> Result<Lock, OpenError> {
     let mut lock = match options.lock.take() {
         Some(lock) => lock,
         None => Lock::acquire(path)?,
     };
-    file::provide(path, options)?;
+    file::create_if_missing(path, options)?;
     lock.cover(path)?;
     Ok(lock)
 }
@@ -366,7 +366,7 @@ impl Read for SqliteStore {
         self.reader.usage_days(account, from, to)
     }
 
-    fn requests(&self, wanted: &RequestsWanted) -> Result<Vec<UsageRow>, ReadError> {
+    fn requests(&self, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, ReadError> {
         self.reader.requests(wanted)
     }
 

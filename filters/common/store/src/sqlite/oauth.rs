@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tollgate_money::AccountId;
 
 use super::SqliteStore;
-use super::batch::{Trouble, taken};
+use super::batch::{WriteError, key_conflict};
 use super::columns::each_row;
 use super::failure::RowError;
 use super::read::Reader;
@@ -23,7 +23,7 @@ const GRANT_COLUMNS: &str =
     "g.id, g.account_id, g.client_id, g.client_name, g.refresh, g.redirect_uri, g.resource, g.asked, g.scopes, g.created_at, g.used_at,
      g.ends_at, g.revoked_at";
 
-pub(crate) fn write(connection: &Connection, part: &OAuthPart) -> Result<(), Trouble> {
+pub(crate) fn write(connection: &Connection, part: &OAuthPart) -> Result<(), WriteError> {
     match part {
         OAuthPart::InsertClient { client, unused_max } => {
             insert_client(connection, client, *unused_max)
@@ -65,7 +65,7 @@ pub(crate) fn write(connection: &Connection, part: &OAuthPart) -> Result<(), Tro
             connection
                 .prepare_cached("INSERT INTO oauth_codes (hash, grant_id, challenge, expires_at) VALUES (?1, ?2, ?3, ?4)")?
                 .execute(params![hash, grant.as_bytes(), &**challenge, expires_at])
-                .map_err(|error| taken(error, || Refusal::OAuth(OAuthRefusal::CodeUsed)))?;
+                .map_err(|error| key_conflict(error, || Refusal::OAuth(OAuthRefusal::CodeUsed)))?;
             Ok(())
         }
         OAuthPart::RefuseCode { hash } => {
@@ -139,17 +139,17 @@ pub(crate) fn write(connection: &Connection, part: &OAuthPart) -> Result<(), Tro
     }
 }
 
-fn refuse<T>(refusal: OAuthRefusal) -> Result<T, Trouble> {
-    Err(Trouble::Refused(Refusal::OAuth(refusal)))
+fn refuse<T>(refusal: OAuthRefusal) -> Result<T, WriteError> {
+    Err(WriteError::Refused(Refusal::OAuth(refusal)))
 }
 
 fn insert_client(
     connection: &Connection,
     client: &ClientRow,
     unused_max: u32,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     if client.redirect_uris.iter().any(|uri| uri.contains('\n')) {
-        return Err(Trouble::Refused(Refusal::Invalid(
+        return Err(WriteError::Refused(Refusal::Invalid(
             "an address has no line break",
         )));
     }
@@ -183,7 +183,7 @@ fn insert_pending(
     connection: &Connection,
     pending: &PendingRow,
     pending_max: u32,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     connection
         .prepare_cached(
             "INSERT INTO oauth_pending (id, client_id, client_name, refresh, document, redirect_uri, state, challenge, resource, asked,
@@ -206,7 +206,7 @@ fn insert_pending(
             pending.created_at,
             pending.expires_at,
         ])
-        .map_err(|error| taken(error, || Refusal::OAuth(OAuthRefusal::PendingElsewhere)))?;
+        .map_err(|error| key_conflict(error, || Refusal::OAuth(OAuthRefusal::PendingElsewhere)))?;
     let found: u32 = connection
         .prepare_cached("SELECT count(*) FROM oauth_pending")?
         .query_row([], |row| row.get(0))?;
@@ -233,7 +233,7 @@ fn pending_of(
     id: &[u8; 16],
     session: &[u8; 32],
     now: i64,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     let found = connection
         .prepare_cached("SELECT session, expires_at FROM oauth_pending WHERE id = ?1")?
         .query_row([id], |row| {
@@ -248,9 +248,9 @@ fn pending_of(
     }
 }
 
-fn insert_grant(connection: &Connection, grant: &GrantRow) -> Result<(), Trouble> {
+fn insert_grant(connection: &Connection, grant: &GrantRow) -> Result<(), WriteError> {
     if !super::parts::account_exists(connection, grant.account)? {
-        return Err(Trouble::Refused(Refusal::NoAccount(grant.account)));
+        return Err(WriteError::Refused(Refusal::NoAccount(grant.account)));
     }
     connection
         .prepare_cached(
@@ -273,7 +273,7 @@ fn insert_grant(connection: &Connection, grant: &GrantRow) -> Result<(), Trouble
             grant.ends_at,
             grant.revoked_at,
         ])
-        .map_err(|error| taken(error, || Refusal::OAuth(OAuthRefusal::PendingGone)))?;
+        .map_err(|error| key_conflict(error, || Refusal::OAuth(OAuthRefusal::PendingGone)))?;
     Ok(())
 }
 
@@ -282,7 +282,7 @@ fn take_code(
     hash: &[u8; 32],
     refusals_max: u32,
     at: i64,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     let found = connection
         .prepare_cached(
             "SELECT c.used_at, c.expires_at, c.refusals, g.revoked_at FROM oauth_codes c JOIN oauth_grants g ON g.id = c.grant_id
@@ -316,7 +316,7 @@ fn spend_refresh(
     successor: &[u8; 32],
     grace_us: i64,
     at: i64,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     let found = connection
         .prepare_cached(
             "SELECT r.spent_at, r.expires_at, g.revoked_at, s.spent_at IS NOT NULL FROM oauth_refresh r
@@ -356,7 +356,7 @@ fn revoke(
     connection: &Connection,
     which: &str,
     params: &[&dyn rusqlite::ToSql],
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     // Codes and refresh tokens need no revocation column of their own: both are refused with their grant.
     connection
         .prepare_cached(&format!(
@@ -372,7 +372,7 @@ fn revoke(
     Ok(())
 }
 
-fn note_uses(connection: &Connection, uses: &[(CredentialId, i64)]) -> Result<(), Trouble> {
+fn note_uses(connection: &Connection, uses: &[(CredentialId, i64)]) -> Result<(), WriteError> {
     let mut credential = connection.prepare_cached(
         "UPDATE credentials SET used_at = max(coalesce(used_at, 0), ?2) WHERE id = ?1",
     )?;
@@ -390,7 +390,7 @@ fn forget(
     connection: &Connection,
     [now, unused_before, used_before, ended_before]: [i64; 4],
     limit: u32,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     let by_age = [
         (
             "DELETE FROM oauth_pending WHERE id IN (SELECT id FROM oauth_pending WHERE expires_at <= ?1 LIMIT ?2)",

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_money::{AccountId, Micros, OperationId, Price};
 
-use super::batch::{Trouble, taken};
+use super::batch::{WriteError, key_conflict};
 use crate::codes::EntryKind;
 use crate::error::Refusal;
 use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
@@ -12,9 +12,12 @@ use crate::unit::AccountChange;
 /// Stored for an expiry that never comes; the column is not nullable.
 pub(crate) const NEVER: i64 = i64::MAX;
 
-pub(crate) fn create_account(connection: &Connection, account: &NewAccount) -> Result<(), Trouble> {
+pub(crate) fn create_account(
+    connection: &Connection,
+    account: &NewAccount,
+) -> Result<(), WriteError> {
     if account.credit_limit < Micros::ZERO {
-        return Err(Trouble::Refused(Refusal::Invalid(
+        return Err(WriteError::Refused(Refusal::Invalid(
             "a credit limit is never below zero",
         )));
     }
@@ -31,14 +34,14 @@ pub(crate) fn create_account(connection: &Connection, account: &NewAccount) -> R
             account.cache_scope.code(),
             account.created_at,
         ])
-        .map_err(|error| taken(error, || Refusal::AccountExists(account.id)))?;
+        .map_err(|error| key_conflict(error, || Refusal::AccountExists(account.id)))?;
     Ok(())
 }
 
 pub(crate) fn change_account(
     connection: &Connection,
     change: &AccountChange,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     let changed = connection
         .prepare_cached(
             "UPDATE accounts SET status = coalesce(?2, status), rate_class = coalesce(?3, rate_class),
@@ -52,7 +55,7 @@ pub(crate) fn change_account(
             change.at,
         ])?;
     match changed {
-        0 => Err(Trouble::Refused(Refusal::NoAccount(change.id))),
+        0 => Err(WriteError::Refused(Refusal::NoAccount(change.id))),
         _ => Ok(()),
     }
 }
@@ -60,14 +63,14 @@ pub(crate) fn change_account(
 pub(crate) fn insert_credential(
     connection: &Connection,
     credential: &NewCredential,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     if !account_exists(connection, credential.account)? {
-        return Err(Trouble::Refused(Refusal::NoAccount(credential.account)));
+        return Err(WriteError::Refused(Refusal::NoAccount(credential.account)));
     }
     let models = match credential.models.as_deref() {
         None => None,
         Some(models) if models.iter().any(|model| model.contains('\n')) => {
-            return Err(Trouble::Refused(Refusal::Invalid(
+            return Err(WriteError::Refused(Refusal::Invalid(
                 "a model id has no line break",
             )));
         }
@@ -96,7 +99,7 @@ pub(crate) fn insert_credential(
             credential.expires_at.unwrap_or(NEVER),
             credential.spending_cap.map(|cap| cap.period.code()),
         ])
-        .map_err(|error| taken(error, || Refusal::CredentialExists(credential.id)))?;
+        .map_err(|error| key_conflict(error, || Refusal::CredentialExists(credential.id)))?;
     Ok(())
 }
 
@@ -104,21 +107,21 @@ pub(crate) fn revoke_credential(
     connection: &Connection,
     id: CredentialId,
     at: i64,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     let changed = connection
         .prepare_cached(
             "UPDATE credentials SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1",
         )?
         .execute(params![id.as_bytes(), at])?;
     match changed {
-        0 => Err(Trouble::Refused(Refusal::NoCredential(id))),
+        0 => Err(WriteError::Refused(Refusal::NoCredential(id))),
         _ => Ok(()),
     }
 }
 
-pub(crate) fn insert_login(connection: &Connection, login: &NewLogin) -> Result<(), Trouble> {
+pub(crate) fn insert_login(connection: &Connection, login: &NewLogin) -> Result<(), WriteError> {
     if !account_exists(connection, login.account)? {
-        return Err(Trouble::Refused(Refusal::NoAccount(login.account)));
+        return Err(WriteError::Refused(Refusal::NoAccount(login.account)));
     }
     connection
         .prepare_cached(
@@ -133,14 +136,14 @@ pub(crate) fn insert_login(connection: &Connection, login: &NewLogin) -> Result<
             login.created_at,
         ])
         .map_err(|error| {
-            taken(error, || Refusal::LoginTaken {
+            key_conflict(error, || Refusal::LoginTaken {
                 address: login.address.clone(),
             })
         })?;
     Ok(())
 }
 
-pub(crate) fn record_price(connection: &Connection, row: &PriceRow) -> Result<(), Trouble> {
+pub(crate) fn record_price(connection: &Connection, row: &PriceRow) -> Result<(), WriteError> {
     let Price {
         input,
         output,
@@ -177,7 +180,7 @@ pub(crate) fn record_price(connection: &Connection, row: &PriceRow) -> Result<()
     if same {
         return Ok(());
     }
-    Err(Trouble::Refused(Refusal::Invalid(
+    Err(WriteError::Refused(Refusal::Invalid(
         "a version of a price stands for other amounts already",
     )))
 }

@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tollgate_money::{AccountId, Micros, PaymentId, SubscriptionId, Usd};
 
 use super::SqliteStore;
-use super::batch::{Trouble, taken};
+use super::batch::{WriteError, key_conflict};
 use super::columns::{each_row, rows_max, word};
 use super::failure::RowError;
 use super::read::Reader;
@@ -17,10 +17,10 @@ const SUBSCRIPTION: &str = "id, account_id, route, reference, status, period_sta
 const PAYMENT: &str = "id, account_id, subscription_id, route, provider_ref, amount, credits, period_start, period_end, status, receipt, at,
     returned_at";
 
-pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Trouble> {
+pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), WriteError> {
     match part {
         PlanPart::Put { row, class } => {
-            let moved = || Refusal::SubscriptionMoved(row.account);
+            let moved = || Refusal::SubscriptionConflict(row.account);
             let values = params![
                 row.id.as_bytes(),
                 row.account.as_bytes(),
@@ -41,7 +41,7 @@ pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Trou
                         "INSERT INTO subscriptions ({SUBSCRIPTION}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
                     ))?
                     .execute(values)
-                    .map_err(|error| taken(error, moved))?,
+                    .map_err(|error| key_conflict(error, moved))?,
                 _ => connection
                     .prepare_cached(
                         "UPDATE subscriptions SET id = ?1, route = ?3, reference = ?4, status = ?5, period_start = ?6, period_end = ?7,
@@ -49,16 +49,16 @@ pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Trou
                          WHERE account_id = ?2 AND version = ?10 - 1",
                     )?
                     .execute(values)
-                    .map_err(|error| taken(error, moved))?,
+                    .map_err(|error| key_conflict(error, moved))?,
             };
             if changed == 0 {
-                return Err(Trouble::Refused(moved()));
+                return Err(WriteError::Refused(moved()));
             }
             let accounts = connection
                 .prepare_cached("UPDATE accounts SET plan_class = ?2, plan_until = ?3, updated_at = ?4 WHERE id = ?1")?
                 .execute(params![row.account.as_bytes(), class, row.period_end, row.updated_at])?;
             if accounts == 0 {
-                return Err(Trouble::Refused(Refusal::NoAccount(row.account)));
+                return Err(WriteError::Refused(Refusal::NoAccount(row.account)));
             }
         }
         PlanPart::Pay(row) => {
@@ -81,7 +81,7 @@ pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Trou
                     row.at,
                     row.returned_at,
                 ])
-                .map_err(|error| taken(error, || Refusal::PaymentKnown))?;
+                .map_err(|error| key_conflict(error, || Refusal::PaymentKnown))?;
         }
         PlanPart::Return {
             route,
@@ -94,7 +94,7 @@ pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Trou
                 )?
                 .execute(params![route.code(), provider_ref, PaymentStatus::Returned.code(), at])?;
             if changed == 0 {
-                return Err(Trouble::Refused(Refusal::PaymentKnown));
+                return Err(WriteError::Refused(Refusal::PaymentKnown));
             }
         }
     }

@@ -11,11 +11,11 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use super::columns::{add, all_accounts, all_credentials, all_prices, each_row, login, rows_max};
 use super::descriptor::Descriptor;
 use super::failure::RowError;
-use super::records::Wanted;
+use super::records::RecordQuery;
 use super::snapshot::SqliteSnapshot;
 use super::{file, journal, keys};
-use crate::books::{Entry, LedgerPart};
 use crate::codes::LoginKind;
+use crate::entries::{Entry, LedgerPart};
 use crate::error::{OpenError, ReadError};
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::rows::{
@@ -23,7 +23,7 @@ use crate::rows::{
     UsageTotal,
 };
 use crate::store::{OperationRows, Read, Snapshot};
-use crate::usage::{RequestsWanted, UsageDay};
+use crate::usage::{RequestsQuery, UsageDay};
 
 /// Connections kept for the next reader.
 const IDLE_MAX: usize = 4;
@@ -51,11 +51,11 @@ impl Reader {
     /// The same once there is a store to read.
     pub(crate) fn open(path: &Path) -> Result<Reader, OpenError> {
         let reader = Reader::new(path).map_err(|error| no_file(path, error))?;
-        reader.give_back(file::connect_read(path)?);
+        reader.release(file::connect_read(path)?);
         Ok(reader)
     }
 
-    pub(crate) fn take(&self, what: &'static str) -> Result<Connection, ReadError> {
+    pub(crate) fn acquire(&self, what: &'static str) -> Result<Connection, ReadError> {
         let idle = self
             .idle
             .lock()
@@ -70,7 +70,7 @@ impl Reader {
         }
     }
 
-    pub(crate) fn give_back(&self, connection: Connection) {
+    pub(crate) fn release(&self, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
             idle.push(connection);
@@ -82,9 +82,9 @@ impl Reader {
         what: &'static str,
         read: impl FnOnce(&Connection) -> Result<T, RowError>,
     ) -> Result<T, ReadError> {
-        let connection = self.take(what)?;
+        let connection = self.acquire(what)?;
         let result = read(&connection).map_err(|error| error.reading(what));
-        self.give_back(connection);
+        self.release(connection);
         result
     }
 
@@ -216,7 +216,7 @@ impl Read for Reader {
         credential: CredentialId,
         since: i64,
     ) -> Result<Micros, ReadError> {
-        let wanted = Wanted {
+        let wanted = RecordQuery {
             account,
             from: since,
             to: i64::MAX,
@@ -257,7 +257,7 @@ impl Read for Reader {
     ) -> Result<Vec<UsageTotal>, ReadError> {
         self.with_view("usage", |view| {
             let mut days: BTreeMap<(i64, Arc<str>), UsageTotal> = BTreeMap::new();
-            Wanted { account, from, to }.each(view, &mut |part| {
+            RecordQuery { account, from, to }.each(view, &mut |part| {
                 let Some(usage) = part.usage() else { return };
                 let day_at = usage.at.div_euclid(DAY_US) * DAY_US;
                 let model = &usage.usage.model;
@@ -285,11 +285,11 @@ impl Read for Reader {
         to: i64,
     ) -> Result<Vec<UsageDay>, ReadError> {
         self.with_view("usage", |view| {
-            super::usage::days(view, Wanted { account, from, to })
+            super::usage::days(view, RecordQuery { account, from, to })
         })
     }
 
-    fn requests(&self, wanted: &RequestsWanted) -> Result<Vec<UsageRow>, ReadError> {
+    fn requests(&self, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, ReadError> {
         self.with_view("requests", |view| super::usage::requests(view, wanted))
     }
 
@@ -299,7 +299,7 @@ impl Read for Reader {
         before: i64,
         limit: usize,
     ) -> Result<Vec<LedgerLine>, ReadError> {
-        let wanted = Wanted {
+        let wanted = RecordQuery {
             account,
             from: i64::MIN,
             to: before,
@@ -326,7 +326,7 @@ impl Read for Reader {
                 entries: parts.iter().filter_map(Entry::of).collect(),
                 hold: journal::open_holds(view)?.remove(&id),
                 usage: parts.iter().find_map(LedgerPart::usage),
-                is_begun_again: parts.len() - parts.iter().filter(ends).count() > 1,
+                is_duplicate: parts.len() - parts.iter().filter(ends).count() > 1,
             })
         })
     }

@@ -8,14 +8,14 @@ use tollgate_money::{AccountId, OperationId};
 
 use super::failure::RowError;
 use super::journal;
-use crate::books::{Body, Broken, LedgerPart, Record};
+use crate::entries::{Body, DecodeError, LedgerPart, Record};
 
 /// An instant and an operation: the position of a record in the order of time.
-pub(crate) type Place = (i64, OperationId);
+pub(crate) type Position = (i64, OperationId);
 
 /// Account and filter of a query.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct RecordQuery {
     pub(crate) account: AccountId,
     /// Unix microseconds, inclusive.
     pub(crate) from: i64,
@@ -23,11 +23,11 @@ pub(crate) struct Wanted {
     pub(crate) to: i64,
 }
 
-impl Wanted {
+impl RecordQuery {
     fn takes(&self, record: &Record<'_>) -> bool {
         record.account() == self.account
             && (self.from..self.to).contains(&record.at())
-            && record.is_seen_by_owner()
+            && record.is_owner_visible()
     }
 
     /// Visits every record, in no order.
@@ -36,7 +36,7 @@ impl Wanted {
         connection: &Connection,
         each: &mut dyn FnMut(LedgerPart),
     ) -> Result<(), RowError> {
-        self.unposted(connection, &mut |_, part| each(part))?;
+        self.each_unposted(connection, &mut |_, part| each(part))?;
         let mut statement = connection.prepare_cached(
             "SELECT body FROM postings WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3",
         )?;
@@ -52,13 +52,13 @@ impl Wanted {
         &self,
         connection: &Connection,
         limit: usize,
-        wanted: &dyn Fn(Place, &LedgerPart) -> bool,
+        wanted: &dyn Fn(Position, &LedgerPart) -> bool,
     ) -> Result<Vec<LedgerPart>, RowError> {
         if limit == 0 {
             return Ok(Vec::new());
         }
-        let mut found = Kept::new(limit, |one, other| other.cmp(one));
-        self.unposted(connection, &mut |place, part| {
+        let mut found = FirstN::new(limit, |one, other| other.cmp(one));
+        self.each_unposted(connection, &mut |place, part| {
             found.offer(wanted, place, part);
         })?;
         let mut statement = connection.prepare_cached(
@@ -83,9 +83,9 @@ impl Wanted {
         &self,
         connection: &Connection,
         limit: usize,
-        wanted: &dyn Fn(Place, &LedgerPart) -> bool,
+        wanted: &dyn Fn(Position, &LedgerPart) -> bool,
     ) -> Result<Vec<LedgerPart>, RowError> {
-        let mut found = Kept::new(limit, Place::cmp);
+        let mut found = FirstN::new(limit, Position::cmp);
         let mut statement = connection.prepare_cached(
             "SELECT body, at_min FROM postings WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 ORDER BY at_max, id",
         )?;
@@ -101,18 +101,18 @@ impl Wanted {
             })?;
         }
         drop(rows);
-        self.unposted(connection, &mut |place, part| {
+        self.each_unposted(connection, &mut |place, part| {
             found.offer(wanted, place, part);
         })?;
         Ok(found.parts())
     }
 
-    fn unposted(
+    fn each_unposted(
         &self,
         connection: &Connection,
-        each: &mut dyn FnMut(Place, LedgerPart),
+        each: &mut dyn FnMut(Position, LedgerPart),
     ) -> Result<(), RowError> {
-        journal::unposted(connection, &mut |_, record| {
+        journal::each_unposted(connection, &mut |_, record| {
             if self.takes(&record) {
                 each((record.at(), record.operation()), record.part()?);
             }
@@ -123,15 +123,18 @@ impl Wanted {
     fn posting(
         &self,
         body: &[u8],
-        each: &mut dyn FnMut(Place, LedgerPart),
+        each: &mut dyn FnMut(Position, LedgerPart),
     ) -> Result<(), RowError> {
-        let broken = |broken: Broken| {
-            RowError::Damaged(format!("a posting of account `{}` {broken}", self.account))
+        let decode_error = |decode_error: DecodeError| {
+            RowError::Damaged(format!(
+                "a posting of account `{}` {decode_error}",
+                self.account
+            ))
         };
-        for record in Body::read(body).map_err(broken)?.records() {
-            let record = record.map_err(broken)?;
+        for record in Body::read(body).map_err(decode_error)?.records() {
+            let record = record.map_err(decode_error)?;
             if self.takes(&record) {
-                let part = record.part().map_err(broken)?;
+                let part = record.part().map_err(decode_error)?;
                 each((record.at(), record.operation()), part);
             }
         }
@@ -140,15 +143,15 @@ impl Wanted {
 }
 
 /// The first `limit` of the offered records in a given order.
-struct Kept<C> {
+struct FirstN<C> {
     limit: usize,
     order: C,
-    parts: Vec<(Place, LedgerPart)>,
+    parts: Vec<(Position, LedgerPart)>,
 }
 
-impl<C: Fn(&Place, &Place) -> std::cmp::Ordering> Kept<C> {
-    fn new(limit: usize, order: C) -> Kept<C> {
-        Kept {
+impl<C: Fn(&Position, &Position) -> std::cmp::Ordering> FirstN<C> {
+    fn new(limit: usize, order: C) -> FirstN<C> {
+        FirstN {
             limit,
             order,
             parts: Vec::new(),
@@ -157,8 +160,8 @@ impl<C: Fn(&Place, &Place) -> std::cmp::Ordering> Kept<C> {
 
     fn offer(
         &mut self,
-        wanted: &dyn Fn(Place, &LedgerPart) -> bool,
-        place: Place,
+        wanted: &dyn Fn(Position, &LedgerPart) -> bool,
+        place: Position,
         part: LedgerPart,
     ) {
         if !wanted(place, &part) {
@@ -178,7 +181,7 @@ impl<C: Fn(&Place, &Place) -> std::cmp::Ordering> Kept<C> {
     }
 
     /// The position of the last one, once there are `limit`.
-    fn last(&mut self) -> Option<Place> {
+    fn last(&mut self) -> Option<Position> {
         if self.parts.len() < self.limit {
             return None;
         }

@@ -16,12 +16,12 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_money::{AccountId, Micros, OperationId};
 
-use super::batch::Trouble;
+use super::batch::WriteError;
 use super::columns::{all_accounts, each_row};
 use super::failure::{RowError, open_error};
-use super::{Options, file, journal, repost, resolve, take};
-use crate::books::{Body, Entry, LedgerPart, Seal};
+use super::{Options, acquire_lock, file, journal, rebuild_postings, resolve};
 use crate::codes::EntryKind;
+use crate::entries::{Body, Entry, LedgerPart, Seal};
 use crate::error::OpenError;
 use crate::journal::Packer;
 use crate::store::BatchRows;
@@ -99,7 +99,7 @@ pub struct BalanceChange {
 /// not changed. Refused while a gateway has the store, and where the file itself is damaged.
 pub fn repair(path: &Path, mut options: Options) -> Result<Repair, OpenError> {
     let path = &resolve(path);
-    let _lock = take(path, &mut options)?;
+    let _lock = acquire_lock(path, &mut options)?;
     let connection = file::connect(path, &options)?;
     let failed = |error| open_error(path, "write", error);
     // Intermediate balances may be below a limit; the final ones are not, which is verified.
@@ -139,21 +139,21 @@ fn check_pages(connection: &Connection, path: &Path) -> Result<(), OpenError> {
 
 fn run(connection: &Connection, path: &Path, options: &Options) -> Result<Repair, OpenError> {
     let reading = |error: RowError| error.opening(path);
-    let writing = |trouble: Trouble| trouble.opening(path);
+    let writing = |error: WriteError| error.opening(path);
     let before = balances(connection).map_err(reading)?;
-    let mut walk = Walk::new(connection).map_err(reading)?;
-    walk.journal().map_err(reading)?;
-    provide_nodes(connection).map_err(|error| open_error(path, "write", error))?;
-    walk.repair.epoch = file::raise_epoch_within(connection, path, options)?.epoch;
-    if walk.repair.findings.is_empty() && walk.corrections().map_err(reading)?.is_empty() {
-        return Ok(walk.repair);
+    let mut scan = JournalScan::new(connection).map_err(reading)?;
+    scan.journal().map_err(reading)?;
+    ensure_node_rows(connection).map_err(|error| open_error(path, "write", error))?;
+    scan.repair.epoch = file::raise_epoch_within(connection, path, options)?.epoch;
+    if scan.repair.findings.is_empty() && scan.corrections().map_err(reading)?.is_empty() {
+        return Ok(scan.repair);
     }
     // Before the corrections: credit that is given back is not missing.
-    let orphans = walk.release(options.node);
-    let corrections = walk.corrections().map_err(reading)?;
-    let Walk { mut repair, .. } = walk;
+    let orphans = scan.release(options.node);
+    let corrections = scan.corrections().map_err(reading)?;
+    let JournalScan { mut repair, .. } = scan;
     record(connection, options, &mut repair, &orphans, &corrections).map_err(reading)?;
-    repost::post(connection, options.post_records).map_err(writing)?;
+    rebuild_postings::rebuild(connection, options.post_records).map_err(writing)?;
     let beyond = "SELECT 1 FROM accounts WHERE held < 0 OR available < -credit_limit";
     let is_beyond = connection.prepare(beyond).and_then(|mut it| it.exists([]));
     if is_beyond.map_err(|error| open_error(path, "read", error))? {
@@ -207,7 +207,7 @@ fn balances(connection: &Connection) -> Result<Balances, RowError> {
 }
 
 /// Verifies that each node of the journal has a row with its last epoch.
-fn provide_nodes(connection: &Connection) -> rusqlite::Result<()> {
+fn ensure_node_rows(connection: &Connection) -> rusqlite::Result<()> {
     let mut nodes =
         connection.prepare("SELECT id >> 56, max(id) FROM journal GROUP BY id >> 56")?;
     let nodes = nodes
@@ -224,7 +224,7 @@ fn provide_nodes(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Scans the journal and rewrites it where necessary.
-struct Walk<'c> {
+struct JournalScan<'c> {
     connection: &'c Connection,
     repair: Repair,
     open: HashMap<OperationId, Open>,
@@ -239,8 +239,8 @@ struct Last {
     node: i64,
     epoch: i64,
     number: i64,
-    was: [u8; 32],
-    is: [u8; 32],
+    original_hash: [u8; 32],
+    hash: [u8; 32],
 }
 
 /// A hold that has begun and not ended.
@@ -251,20 +251,20 @@ struct Open {
 }
 
 /// What becomes of one record.
-enum Fate {
+enum Disposition {
     Keep,
-    Instead(LedgerPart, Micros),
+    Replace(LedgerPart, Micros),
     Quarantine(String),
 }
 
-impl<'c> Walk<'c> {
-    fn new(connection: &'c Connection) -> Result<Walk<'c>, RowError> {
+impl<'c> JournalScan<'c> {
+    fn new(connection: &'c Connection) -> Result<JournalScan<'c>, RowError> {
         // All that ever were: the engine spills them to disk when there are many.
         connection.execute_batch(
-            "CREATE TEMP TABLE repair_begun (op_id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
+            "CREATE TEMP TABLE repair_operations (op_id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
              CREATE TEMP TABLE repair_references (account_id BLOB, reference TEXT, PRIMARY KEY (account_id, reference)) STRICT, WITHOUT ROWID",
         )?;
-        Ok(Walk {
+        Ok(JournalScan {
             connection,
             repair: Repair::default(),
             open: HashMap::new(),
@@ -297,8 +297,8 @@ impl<'c> Walk<'c> {
     fn commit(&mut self, id: i64, rows: BatchRows) -> Result<(), RowError> {
         let BatchRows { seal, body } = rows;
         let commit = (seal.node, seal.epoch, seal.number);
-        if seal.made_again(&body).as_ref() != Ok(&seal) {
-            self.found(
+        if seal.reseal(&body).as_ref() != Ok(&seal) {
+            self.report(
                 commit,
                 None,
                 "is not what was sealed",
@@ -313,15 +313,15 @@ impl<'c> Walk<'c> {
             Some(last) if last.epoch == seal.epoch => last.number + 1,
             _ => 1,
         };
-        if seal.previous != last.map_or([0; 32], |last| last.was) {
+        if seal.previous != last.map_or([0; 32], |last| last.original_hash) {
             let what = "does not follow the commit before it: two processes wrote at once, or commits between them are lost";
-            self.found(commit, None, what, Action::Reseal);
+            self.report(commit, None, what, Action::Reseal);
         }
-        let mut is = last.map_or([0; 32], |last| last.is);
+        let mut is = last.map_or([0; 32], |last| last.hash);
         let missing = seal.number - expected;
         if missing > 0 {
             let what = format!("commits {expected} to {} are missing", seal.number - 1);
-            self.found(commit, None, &what, Action::Fill(missing));
+            self.report(commit, None, &what, Action::Fill(missing));
             if missing > FILLED_MAX {
                 return Err(RowError::Damaged(format!(
                     "{missing} commits are missing before commit {} of node {}, epoch {}",
@@ -341,8 +341,8 @@ impl<'c> Walk<'c> {
             ..seal.clone()
         };
         let sealed = previous
-            .made_again(&new_body)
-            .map_err(journal::broken(id))?;
+            .reseal(&new_body)
+            .map_err(journal::decode_error(id))?;
         if sealed != seal {
             self.repair.resealed += 1;
             self.connection
@@ -364,8 +364,8 @@ impl<'c> Walk<'c> {
             node: seal.node,
             epoch: seal.epoch,
             number: seal.number,
-            was: seal.hash,
-            is: sealed.hash,
+            original_hash: seal.hash,
+            hash: sealed.hash,
         });
         Ok(())
     }
@@ -376,25 +376,27 @@ impl<'c> Walk<'c> {
         commit: (i64, i64, i64),
         body: &[u8],
     ) -> Result<Option<Vec<u8>>, RowError> {
-        let broken = journal::broken(journal::id(commit.0, commit.1, commit.2));
-        let read = Body::read(body).map_err(&broken)?;
+        let decode_error = journal::decode_error(journal::id(commit.0, commit.1, commit.2));
+        let read = Body::read(body).map_err(&decode_error)?;
         let mut packer = Packer::default();
         let mut is_changed = false;
         for record in read.records() {
-            let part = record.and_then(|record| record.part()).map_err(&broken)?;
+            let part = record
+                .and_then(|record| record.part())
+                .map_err(&decode_error)?;
             let about = Some(&part);
-            let part = match self.fate(commit.0, &part)? {
-                Fate::Keep => part,
-                Fate::Instead(instead, charged) => {
+            let part = match self.disposition(commit.0, &part)? {
+                Disposition::Keep => part,
+                Disposition::Replace(instead, charged) => {
                     let what = "is a settlement whose hold is in no commit";
-                    self.found(commit, about, what, Action::Charge(charged));
+                    self.report(commit, about, what, Action::Charge(charged));
                     is_changed = true;
                     instead
                 }
-                Fate::Quarantine(what) => {
+                Disposition::Quarantine(what) => {
                     let mut alone = Packer::default();
                     alone.push(&part);
-                    self.found(commit, about, &what, Action::Quarantine(alone.finish()));
+                    self.report(commit, about, &what, Action::Quarantine(alone.finish()));
                     is_changed = true;
                     continue;
                 }
@@ -408,8 +410,9 @@ impl<'c> Walk<'c> {
     }
 
     /// An operation begins once and ends once, the first of each counts; a reference is booked once.
-    fn fate(&mut self, node: i64, part: &LedgerPart) -> Result<Fate, RowError> {
-        let begins_again = || Fate::Quarantine(String::from("begins its operation a second time"));
+    fn disposition(&mut self, node: i64, part: &LedgerPart) -> Result<Disposition, RowError> {
+        let second_start =
+            || Disposition::Quarantine(String::from("begins its operation a second time"));
         Ok(match part {
             LedgerPart::Hold {
                 operation,
@@ -424,13 +427,13 @@ impl<'c> Walk<'c> {
                         amount: *amount,
                     };
                     self.open.insert(*operation, hold);
-                    Fate::Keep
+                    Disposition::Keep
                 }
-                false => begins_again(),
+                false => second_start(),
             },
             LedgerPart::Charge { operation, .. } => match self.begin(*operation)? {
-                true => Fate::Keep,
-                false => begins_again(),
+                true => Disposition::Keep,
+                false => second_start(),
             },
             LedgerPart::Credit {
                 operation,
@@ -444,11 +447,11 @@ impl<'c> Walk<'c> {
                     .execute(params![account.as_bytes(), &**reference])?
                     == 1;
                 match (is_new, self.begin(*operation)?) {
-                    (true, true) => Fate::Keep,
-                    (false, _) => {
-                        Fate::Quarantine(format!("books the reference `{reference}` a second time"))
-                    }
-                    (true, false) => begins_again(),
+                    (true, true) => Disposition::Keep,
+                    (false, _) => Disposition::Quarantine(format!(
+                        "books the reference `{reference}` a second time"
+                    )),
+                    (true, false) => second_start(),
                 }
             }
             LedgerPart::Settle {
@@ -461,8 +464,8 @@ impl<'c> Walk<'c> {
                 usage,
                 at,
             } => match self.end(*operation, *account, *held)? {
-                End::Whole => Fate::Keep,
-                End::NoHold => Fate::Instead(
+                HoldMatch::Matches => Disposition::Keep,
+                HoldMatch::NoHold => Disposition::Replace(
                     LedgerPart::Charge {
                         operation: *operation,
                         account: *account,
@@ -474,7 +477,7 @@ impl<'c> Walk<'c> {
                     },
                     *charged,
                 ),
-                End::Not(what) => Fate::Quarantine(what),
+                HoldMatch::Mismatch(what) => Disposition::Quarantine(what),
             },
             LedgerPart::Release {
                 operation,
@@ -482,12 +485,12 @@ impl<'c> Walk<'c> {
                 held,
                 ..
             } => match self.end(*operation, *account, *held)? {
-                End::Whole => Fate::Keep,
+                HoldMatch::Matches => Disposition::Keep,
                 // It would return what no commit has charged.
-                End::NoHold => {
-                    Fate::Quarantine(String::from("is a release whose hold is in no commit"))
+                HoldMatch::NoHold => {
+                    Disposition::Quarantine(String::from("is a release whose hold is in no commit"))
                 }
-                End::Not(what) => Fate::Quarantine(what),
+                HoldMatch::Mismatch(what) => Disposition::Quarantine(what),
             },
         })
     }
@@ -495,7 +498,7 @@ impl<'c> Walk<'c> {
     fn begin(&self, operation: OperationId) -> Result<bool, RowError> {
         let inserted = self
             .connection
-            .prepare_cached("INSERT OR IGNORE INTO temp.repair_begun (op_id) VALUES (?1)")?
+            .prepare_cached("INSERT OR IGNORE INTO temp.repair_operations (op_id) VALUES (?1)")?
             .execute([operation.as_bytes()])?;
         Ok(inserted == 1)
     }
@@ -505,18 +508,18 @@ impl<'c> Walk<'c> {
         operation: OperationId,
         account: AccountId,
         held: Micros,
-    ) -> Result<End, RowError> {
+    ) -> Result<HoldMatch, RowError> {
         Ok(match self.open.get(&operation) {
             Some(hold) if (hold.account, hold.amount) == (account, held) => {
                 self.open.remove(&operation);
-                End::Whole
+                HoldMatch::Matches
             }
-            Some(hold) => End::Not(format!(
+            Some(hold) => HoldMatch::Mismatch(format!(
                 "ends a hold of {held} on `{account}`, which is one of {} on `{}`",
                 hold.amount, hold.account
             )),
-            None if self.begin(operation)? => End::NoHold,
-            None => End::Not(String::from("ends its operation a second time")),
+            None if self.begin(operation)? => HoldMatch::NoHold,
+            None => HoldMatch::Mismatch(String::from("ends its operation a second time")),
         })
     }
 
@@ -562,7 +565,7 @@ impl<'c> Walk<'c> {
         Ok(corrections)
     }
 
-    fn found(
+    fn report(
         &mut self,
         commit: (i64, i64, i64),
         part: Option<&LedgerPart>,
@@ -580,10 +583,10 @@ impl<'c> Walk<'c> {
 }
 
 /// Whether the end of an operation matches its hold.
-enum End {
-    Whole,
+enum HoldMatch {
+    Matches,
     NoHold,
-    Not(String),
+    Mismatch(String),
 }
 
 /// Writes what was done into the journal: one commit that says it, and one that releases the orphaned holds and corrects balances.
@@ -683,7 +686,8 @@ fn insert(
     body: &[u8],
 ) -> Result<Seal, RowError> {
     let id = journal::id(node, epoch, number);
-    let seal = Seal::of(((node, epoch, number), previous), body).map_err(journal::broken(id))?;
+    let seal =
+        Seal::of(((node, epoch, number), previous), body).map_err(journal::decode_error(id))?;
     connection
         .prepare_cached(journal::INSERT)?
         .execute(params![

@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tollgate_money::{AccountId, Micros};
 
 use super::SqliteStore;
-use super::batch::Trouble;
+use super::batch::WriteError;
 use super::columns::word;
 use super::failure::RowError;
 use super::parts::account_exists;
@@ -17,7 +17,7 @@ use crate::signin::{
     NewSession, SendLimit, SessionRow, SigninPart, SigninRead,
 };
 
-pub(crate) fn write(connection: &Connection, part: &SigninPart) -> Result<(), Trouble> {
+pub(crate) fn write(connection: &Connection, part: &SigninPart) -> Result<(), WriteError> {
     match part {
         SigninPart::StartSession { session, replaces } => {
             start_session(connection, session, replaces.as_ref())
@@ -103,7 +103,7 @@ fn run(
     connection: &Connection,
     statement: &str,
     values: impl rusqlite::Params,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     connection.prepare_cached(statement)?.execute(values)?;
     Ok(())
 }
@@ -113,20 +113,20 @@ fn live(
     connection: &Connection,
     statement: &str,
     values: impl rusqlite::Params,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     match connection.prepare_cached(statement)?.execute(values)? {
-        0 => Err(Trouble::Refused(Refusal::CodeOver)),
+        0 => Err(WriteError::Refused(Refusal::CodeUnusable)),
         _ => Ok(()),
     }
 }
 
-fn require_session(connection: &Connection, hash: &[u8; 32], at: i64) -> Result<(), Trouble> {
+fn require_session(connection: &Connection, hash: &[u8; 32], at: i64) -> Result<(), WriteError> {
     let lasts = connection
         .prepare_cached("SELECT 1 FROM sessions WHERE hash = ?1 AND expires_at > ?2")?
         .exists(params![hash, at])?;
     match lasts {
         true => Ok(()),
-        false => Err(Trouble::Refused(Refusal::SessionOver)),
+        false => Err(WriteError::Refused(Refusal::SessionEnded)),
     }
 }
 
@@ -134,9 +134,9 @@ fn start_session(
     connection: &Connection,
     session: &NewSession,
     replaces: Option<&[u8; 32]>,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     if !account_exists(connection, session.account)? {
-        return Err(Trouble::Refused(Refusal::NoAccount(session.account)));
+        return Err(WriteError::Refused(Refusal::NoAccount(session.account)));
     }
     if let Some(hash) = replaces {
         run(
@@ -163,7 +163,7 @@ fn start_session(
     )
 }
 
-fn count_send(connection: &Connection, limits: &[SendLimit], at: i64) -> Result<(), Trouble> {
+fn count_send(connection: &Connection, limits: &[SendLimit], at: i64) -> Result<(), WriteError> {
     let mut wait_until = None;
     for limit in limits {
         for (most, window) in &limit.rules {
@@ -179,7 +179,7 @@ fn count_send(connection: &Connection, limits: &[SendLimit], at: i64) -> Result<
         }
     }
     if let Some(until) = wait_until {
-        return Err(Trouble::Refused(Refusal::TooMany { until }));
+        return Err(WriteError::Refused(Refusal::TooMany { until }));
     }
     for limit in limits {
         run(
@@ -191,7 +191,7 @@ fn count_send(connection: &Connection, limits: &[SendLimit], at: i64) -> Result<
     Ok(())
 }
 
-fn put_code(connection: &Connection, code: &NewLoginCode) -> Result<(), Trouble> {
+fn put_code(connection: &Connection, code: &NewLoginCode) -> Result<(), WriteError> {
     run(
         connection,
         "INSERT OR REPLACE INTO login_codes (id, session_hash, purpose, kind, address, login_id, code_hash, created_at, expires_at)
@@ -215,7 +215,7 @@ fn count_failure(
     key: &[u8; 32],
     rule: FailureRule,
     at: i64,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     let earlier: Option<(i64, i64, i64)> = connection
         .prepare_cached("SELECT failures, since, until FROM login_failures WHERE key = ?1")?
         .query_row([key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
@@ -244,7 +244,7 @@ fn count_failure(
     )
 }
 
-fn queue_message(connection: &Connection, message: &NewMessage) -> Result<(), Trouble> {
+fn queue_message(connection: &Connection, message: &NewMessage) -> Result<(), WriteError> {
     run(
         connection,
         "INSERT INTO outbox (id, kind, recipient, purpose, sealed, created_at, next_at, expires_at)
@@ -267,7 +267,7 @@ fn sweep(
     idle_before: i64,
     sent_before: i64,
     limit: i64,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     run(
         connection,
         "DELETE FROM sessions WHERE hash IN

@@ -9,7 +9,7 @@ use super::columns::{all_accounts, all_prices, each_row};
 use super::failure::RowError;
 use super::read::Reader;
 use super::{journal, plan};
-use crate::books::{Body, Broken, Entry, LedgerPart, Record};
+use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::error::ReadError;
 use crate::journal::Packer;
 use crate::plan::{PaymentRow, SubscriptionRow};
@@ -25,7 +25,7 @@ pub(crate) struct SqliteSnapshot<'r> {
 
 impl<'r> SqliteSnapshot<'r> {
     pub(crate) fn begin(reader: &'r Reader) -> Result<SqliteSnapshot<'r>, ReadError> {
-        let connection = reader.take("a snapshot")?;
+        let connection = reader.acquire("a snapshot")?;
         // The snapshot is fixed by the first read, not by the start of the transaction.
         connection
             .execute_batch("BEGIN")
@@ -51,7 +51,7 @@ impl Drop for SqliteSnapshot<'_> {
         if let Some(connection) = self.connection.take()
             && connection.execute_batch("ROLLBACK").is_ok()
         {
-            self.reader.give_back(connection);
+            self.reader.release(connection);
         }
     }
 }
@@ -85,8 +85,8 @@ impl Snapshot for SqliteSnapshot<'_> {
         .map_err(|error| error.reading("nodes"))
     }
 
-    fn misposted(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError> {
-        misposted(self.connection(), each).map_err(|error| error.reading("postings"))
+    fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError> {
+        posting_differences(self.connection(), each).map_err(|error| error.reading("postings"))
     }
 
     fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), ReadError> {
@@ -125,7 +125,7 @@ impl Operations<'_> {
     fn walk(connection: &Connection, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
         // Every operation ever, to find one that was started twice. The engine spills them to disk when there are many.
         connection.execute_batch(
-            "CREATE TEMP TABLE begun (op_id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID",
+            "CREATE TEMP TABLE started_operations (op_id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID",
         )?;
         let mut operations = Operations {
             connection,
@@ -144,7 +144,7 @@ impl Operations<'_> {
         if walked.is_ok() {
             operations.rest(each);
         }
-        connection.execute_batch("DROP TABLE temp.begun")?;
+        connection.execute_batch("DROP TABLE temp.started_operations")?;
         walked
     }
 
@@ -156,13 +156,15 @@ impl Operations<'_> {
         let entry = Entry::of(part);
         let operation = part.operation();
         let ends = matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. });
-        let is_begun_again = !ends
+        let is_duplicate = !ends
             && self
                 .connection
-                .prepare_cached("INSERT OR IGNORE INTO temp.begun (op_id) VALUES (?1)")?
+                .prepare_cached(
+                    "INSERT OR IGNORE INTO temp.started_operations (op_id) VALUES (?1)",
+                )?
                 .execute([operation.as_bytes()])?
                 == 0;
-        if let (LedgerPart::Hold { .. }, Some(entry), false) = (part, &entry, is_begun_again) {
+        if let (LedgerPart::Hold { .. }, Some(entry), false) = (part, &entry, is_duplicate) {
             self.open.insert(operation, entry.clone());
             return Ok(());
         }
@@ -172,7 +174,7 @@ impl Operations<'_> {
             entries: begun.into_iter().chain(entry).collect(),
             hold: None,
             usage: part.usage(),
-            is_begun_again,
+            is_duplicate,
         });
         Ok(())
     }
@@ -185,7 +187,7 @@ impl Operations<'_> {
                 entries: vec![entry],
                 hold: self.holds.remove(&id),
                 usage: None,
-                is_begun_again: false,
+                is_duplicate: false,
             });
         }
         for (id, hold) in self.holds.drain() {
@@ -194,7 +196,7 @@ impl Operations<'_> {
                 entries: Vec::new(),
                 hold: Some(hold),
                 usage: None,
-                is_begun_again: false,
+                is_duplicate: false,
             });
         }
     }
@@ -214,16 +216,19 @@ impl Digest {
 }
 
 /// Finds accounts whose postings or references differ from the journal.
-fn misposted(connection: &Connection, each: &mut dyn FnMut(AccountId)) -> Result<(), RowError> {
+fn posting_differences(
+    connection: &Connection,
+    each: &mut dyn FnMut(AccountId),
+) -> Result<(), RowError> {
     let mut digests: HashMap<AccountId, Digest> = HashMap::new();
     let mut packer = Packer::default();
-    let mut text = |record: &Record<'_>| -> Result<Vec<u8>, Broken> {
+    let mut text = |record: &Record<'_>| -> Result<Vec<u8>, DecodeError> {
         packer.push(&record.part()?);
         Ok(packer.finish())
     };
     let mut journal = |record: Record<'_>, is_posted: bool| {
         let digest = digests.entry(record.account()).or_default();
-        if is_posted && record.is_seen_by_owner() {
+        if is_posted && record.is_owner_visible() {
             digest.add(&text(&record)?, 1);
         }
         if let LedgerPart::Credit {
@@ -239,8 +244,8 @@ fn misposted(connection: &Connection, each: &mut dyn FnMut(AccountId)) -> Result
         }
         Ok(())
     };
-    let read = journal::posted(connection, &mut |record| journal(record, true))
-        .and_then(|()| journal::unposted(connection, &mut |_, record| journal(record, false)));
+    let read = journal::each_posted(connection, &mut |record| journal(record, true))
+        .and_then(|()| journal::each_unposted(connection, &mut |_, record| journal(record, false)));
     match read {
         // Unreadable records show as a seal mismatch.
         Err(RowError::Damaged(_)) => return Ok(()),

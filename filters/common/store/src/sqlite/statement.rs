@@ -10,8 +10,8 @@ use super::SqliteStore;
 use super::columns::all_accounts;
 use super::failure::RowError;
 use super::read::{DAY_US, Reader};
-use super::records::Wanted;
-use crate::books::{Entry, LedgerPart};
+use super::records::RecordQuery;
+use crate::entries::{Entry, LedgerPart};
 use crate::error::ReadError;
 use crate::rows::CredentialId;
 use crate::statement::{DaySpending, ReadStatement, Statement};
@@ -61,7 +61,7 @@ fn read(
     let mut changed_since = 0i64;
     let mut credits = Vec::new();
     let mut days: BTreeMap<(Reverse<i64>, Option<CredentialId>), (u64, Micros)> = BTreeMap::new();
-    let since = Wanted {
+    let since = RecordQuery {
         account,
         from,
         to: i64::MAX,
@@ -87,7 +87,7 @@ fn read(
         }
     })?;
     credits.sort_by_key(|entry| Reverse((entry.at, entry.operation)));
-    let before = Wanted {
+    let before = RecordQuery {
         account,
         from: i64::MIN,
         to: from,

@@ -4,7 +4,7 @@ use rusqlite::{Connection, Statement, params};
 
 use super::fence::Fence;
 use super::journal;
-use crate::books::Seal;
+use crate::entries::Seal;
 
 /// The statements of every commit. All rarer ones are prepared on use and cached by the connection.
 pub(crate) struct Statements<'c> {

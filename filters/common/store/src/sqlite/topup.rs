@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::{AccountId, Micros, TopUpId, Usd};
 
 use super::SqliteStore;
-use super::batch::{Trouble, taken};
+use super::batch::{WriteError, key_conflict};
 use super::columns::{each_row, rows_max, word};
 use super::failure::RowError;
 use super::parts::account_exists;
@@ -16,11 +16,11 @@ use crate::topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 const COLUMNS: &str = "id, account_id, state, version, price, credits, create_key, order_ref, approve_url, capture_key, capture_ref,
     declines, returned, taken_back, owed, note, looks, look_at, heard, created_at, updated_at, rings";
 
-pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), Trouble> {
+pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), WriteError> {
     match part {
         TopUpPart::Begin(row) => {
             if !account_exists(connection, row.account)? {
-                return Err(Trouble::Refused(Refusal::NoAccount(row.account)));
+                return Err(WriteError::Refused(Refusal::NoAccount(row.account)));
             }
             let sql = format!(
                 "INSERT INTO top_ups ({COLUMNS})
@@ -29,7 +29,7 @@ pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), Tro
             with_values(row, |values| {
                 connection.prepare_cached(&sql)?.execute(values)
             })
-            .map_err(|error| taken(error, || Refusal::TopUpExists(row.id)))?;
+            .map_err(|error| key_conflict(error, || Refusal::TopUpExists(row.id)))?;
         }
         TopUpPart::Change(row) => {
             let changed = with_values(row, |values| {
@@ -42,9 +42,9 @@ pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), Tro
                     )?
                     .execute(values)
             })
-            .map_err(|error| taken(error, || Refusal::TopUpExists(row.id)))?;
+            .map_err(|error| key_conflict(error, || Refusal::TopUpExists(row.id)))?;
             if changed == 0 {
-                return Err(Trouble::Refused(Refusal::TopUpMoved(row.id)));
+                return Err(WriteError::Refused(Refusal::TopUpConflict(row.id)));
             }
         }
         TopUpPart::Notify(TopUpSubject::TopUp(id)) => {
@@ -66,7 +66,7 @@ pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), Tro
             connection
                 .prepare_cached("INSERT INTO payment_notices (id, kind, at) VALUES (?1, ?2, ?3)")?
                 .execute(params![id, kind, at])
-                .map_err(|error| taken(error, || Refusal::NoticeSeen))?;
+                .map_err(|error| key_conflict(error, || Refusal::DuplicateNotification))?;
         }
         TopUpPart::ForgetNotices { before, limit } => {
             connection

@@ -8,10 +8,10 @@ use tollgate_money::{Micros, OperationId, Price};
 
 use super::columns::all_prices;
 use super::failure::RowError;
-use super::records::Wanted;
-use crate::books::LedgerPart;
+use super::records::RecordQuery;
+use crate::entries::LedgerPart;
 use crate::rows::{CredentialId, UsageFlags, UsageRow};
-use crate::usage::{Place, RequestMark, RequestsWanted, UsageDay};
+use crate::usage::{PageCursor, RequestPosition, RequestsQuery, UsageDay};
 
 const DAY_US: i64 = 86_400_000_000;
 
@@ -19,7 +19,10 @@ const DAY_US: i64 = 86_400_000_000;
 const FIRST: OperationId = OperationId::from_bytes([0; 16]);
 
 /// Usage of one account, by day, model and credential.
-pub(crate) fn days(connection: &Connection, wanted: Wanted) -> Result<Vec<UsageDay>, RowError> {
+pub(crate) fn days(
+    connection: &Connection,
+    wanted: RecordQuery,
+) -> Result<Vec<UsageDay>, RowError> {
     let prices = Prices::read(connection)?;
     let mut days: BTreeMap<(i64, Arc<str>, Option<CredentialId>), UsageDay> = BTreeMap::new();
     wanted.each(connection, &mut |part| {
@@ -62,9 +65,9 @@ pub(crate) fn days(connection: &Connection, wanted: Wanted) -> Result<Vec<UsageD
 /// Requests of one account, newest first.
 pub(crate) fn requests(
     connection: &Connection,
-    wanted: &RequestsWanted,
+    wanted: &RequestsQuery,
 ) -> Result<Vec<UsageRow>, RowError> {
-    let mut bounds = Wanted {
+    let mut bounds = RecordQuery {
         account: wanted.account,
         from: wanted.from,
         to: wanted.to,
@@ -81,12 +84,12 @@ pub(crate) fn requests(
                     .is_none_or(|it| usage.credential == Some(it))
         })
     };
-    let newest = RequestMark {
+    let newest = RequestPosition {
         at: wanted.to,
         operation: FIRST,
     };
     let found = match wanted.place {
-        Place::NewerThan(mark) => {
+        PageCursor::NewerThan(mark) => {
             bounds.from = bounds.from.max(mark.at);
             let mark = (mark.at, mark.operation);
             let is_newer = |place, part: &LedgerPart| place > mark && is_asked_for(part);
@@ -94,9 +97,9 @@ pub(crate) fn requests(
             found.reverse();
             found
         }
-        Place::Newest | Place::OlderThan(_) => {
+        PageCursor::Newest | PageCursor::OlderThan(_) => {
             let mark = match wanted.place {
-                Place::OlderThan(mark) => mark.min(newest),
+                PageCursor::OlderThan(mark) => mark.min(newest),
                 _ => newest,
             };
             // The cursor's own instant may have older ones in it.

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, Statement};
 
-use super::batch::{Answers, Batch, Trouble};
+use super::batch::{Answers, Batch, WriteError};
 use super::checkpoint::{Checkpointer, checkpoint};
 use super::failure::failure;
 use super::fence::Fence;
@@ -104,7 +104,7 @@ impl Writer {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => shared.fail(failure),
             Err(_) => shared.fail(Failure {
-                kind: FailureKind::Books,
+                kind: FailureKind::Inconsistent,
                 message: Arc::from(
                     "the writer broke one of its own rules; start again and run `tollgate audit`",
                 ),
@@ -158,10 +158,10 @@ fn serve(run: &Run<'_>, batch: &mut Batch, batch_max: usize) -> Result<(), Failu
     let stopped = |error| failure(&shared.path, &error);
     let mut statements = Statements::prepare(connection, fence).map_err(stopped)?;
     let mut items = Vec::with_capacity(batch_max);
-    let mut told = 0;
-    while shared.queue.take(batch_max, told, &mut items) {
+    let mut acknowledged = 0;
+    while shared.queue.take(batch_max, acknowledged, &mut items) {
         // Under load every additional commit costs more than the wait for a larger batch; a single unit is written at once.
-        told = if items.len() >= CROWD { items.len() } else { 0 };
+        acknowledged = if items.len() >= CROWD { items.len() } else { 0 };
         let began = monotonic_us();
         match commit(run, batch, &mut statements, &items) {
             Ok(answers) => {
@@ -170,9 +170,9 @@ fn serve(run: &Run<'_>, batch: &mut Batch, batch_max: usize) -> Result<(), Failu
                     .commit_us
                     .record(monotonic_us().saturating_sub(began));
                 gauges.batch_size.record(items.len() as u64);
-                gauges.folded.fetch_add(batch.folded, Relaxed);
+                gauges.folded.fetch_add(batch.coalesced, Relaxed);
                 gauges.entries.fetch_add(batch.entries, Relaxed);
-                tell(shared, &mut items, answers);
+                acknowledge(shared, &mut items, answers);
                 if shared.log_is_long.swap(false, Relaxed) {
                     let began = monotonic_us();
                     fence.check(&mut statements.epoch)?;
@@ -196,12 +196,12 @@ fn serve(run: &Run<'_>, batch: &mut Batch, batch_max: usize) -> Result<(), Failu
     // A disk that has failed in another operation is not touched.
     let is_closing = |failure: Failure| failure.kind == FailureKind::Closed;
     if shared.queue.failure().is_some_and(is_closing)
-        && let Err(trouble) = post(connection, batch, fence)
+        && let Err(error) = post(connection, batch, fence)
     {
         // Everything is in the journal already.
         tracing::warn!(
             "the balances were not posted, the next start does it: {}",
-            why(shared, trouble)
+            why(shared, error)
         );
     }
     Ok(())
@@ -224,7 +224,7 @@ fn commit(
     // From here on no other writer of this log can increment the epoch before the commit.
     let fenced = fence.check(&mut statements.epoch);
     let answers = fenced
-        .map_err(Trouble::Stopped)
+        .map_err(WriteError::Stopped)
         .and_then(|()| batch.write(connection, statements, items))
         .and_then(|answers| {
             let began = monotonic_us();
@@ -235,21 +235,21 @@ fn commit(
             }
             Ok(answers)
         })
-        .map_err(|trouble| {
+        .map_err(|error| {
             // The engine may have rolled back already.
             let _ = connection.execute_batch("ROLLBACK");
-            why(shared, trouble)
+            why(shared, error)
         })?;
     statements.commit.execute([]).map_err(stopped)?;
     Ok(answers)
 }
 
-fn why(shared: &Shared, trouble: Trouble) -> Failure {
-    match trouble {
-        Trouble::Engine(error) => failure(&shared.path, &error),
-        Trouble::Refused(refusal) => books(shared, &refusal.to_string()),
-        Trouble::Books(problem) => books(shared, &problem),
-        Trouble::Stopped(failure) => failure,
+fn why(shared: &Shared, error: WriteError) -> Failure {
+    match error {
+        WriteError::Engine(error) => failure(&shared.path, &error),
+        WriteError::Refused(refusal) => books(shared, &refusal.to_string()),
+        WriteError::Inconsistent(problem) => books(shared, &problem),
+        WriteError::Stopped(failure) => failure,
     }
 }
 
@@ -258,7 +258,7 @@ pub(crate) fn post(
     connection: &Connection,
     batch: &mut Batch,
     fence: &Fence,
-) -> Result<(), Trouble> {
+) -> Result<(), WriteError> {
     if !batch.has_unposted() {
         return Ok(());
     }
@@ -266,7 +266,7 @@ pub(crate) fn post(
     connection.execute_batch("BEGIN IMMEDIATE")?;
     fence
         .check(&mut epoch)
-        .map_err(Trouble::Stopped)
+        .map_err(WriteError::Stopped)
         .and_then(|()| batch.post(connection))
         .and_then(|()| Ok(connection.execute_batch("COMMIT")?))
         .inspect_err(|_| {
@@ -295,7 +295,7 @@ fn begin(shared: &Shared, begin: &mut Statement<'_>) -> Result<(), Failure> {
 }
 
 /// Notifies the observers, then the waiting callers.
-fn tell(shared: &Shared, items: &mut Vec<Item>, answers: Answers) {
+fn acknowledge(shared: &Shared, items: &mut Vec<Item>, answers: Answers) {
     let observers = shared
         .observers
         .read()
@@ -325,7 +325,7 @@ fn tell(shared: &Shared, items: &mut Vec<Item>, answers: Answers) {
 
 fn books(shared: &Shared, problem: &str) -> Failure {
     Failure {
-        kind: FailureKind::Books,
+        kind: FailureKind::Inconsistent,
         message: Arc::from(format!(
             "the books in `{}` are not those that were decided on: {problem}; start again and run `tollgate audit`",
             shared.path.display()
@@ -340,7 +340,7 @@ mod tests {
     use tollgate_money::{AccountId, Micros, OperationId};
 
     use super::*;
-    use crate::books::LedgerPart;
+    use crate::entries::LedgerPart;
     use crate::gauges::Histogram;
     use crate::sqlite::{Options, file};
     use crate::unit::{Admission, UnitOfWork};
@@ -386,7 +386,7 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("t.db");
             let options = Options::new(1, RootSecret([7; 32]));
-            file::provide(&path, &options).expect("a new file");
+            file::create_if_missing(&path, &options).expect("a new file");
             let fence = Fence::new(&path, options.node).expect("it is there");
             let connection = file::connect(&path, &options).expect("it opens");
             let raised = file::raise_epoch(&connection, &path, &options).expect("the first run");
@@ -398,7 +398,7 @@ mod tests {
             shared
                 .queue
                 .push(
-                    UnitOfWork::of_all(parts, Admission::Ends),
+                    UnitOfWork::of_all(parts, Admission::Always),
                     Box::new(|answer| assert!(answer.is_ok(), "{answer:?}")),
                 )
                 .expect("an open queue");

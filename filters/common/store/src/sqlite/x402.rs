@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::AccountId;
 
 use super::SqliteStore;
-use super::batch::{Trouble, taken};
+use super::batch::{WriteError, key_conflict};
 use super::columns::{each_row, rows_max, word};
 use super::failure::RowError;
 use super::parts::account_exists;
@@ -20,11 +20,11 @@ const CHANGE: &str = "UPDATE authorizations SET state = ?6, version = ?7, sealed
         note = ?13, looks = ?14, look_at = ?15, created_at = ?16, updated_at = ?17
      WHERE network = ?1 AND asset = ?2 AND payer = ?3 AND nonce = ?4 AND account_id = ?5 AND digest = ?8 AND version = ?7 - 1";
 
-pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result<(), Trouble> {
+pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result<(), WriteError> {
     match part {
         AuthorizationPart::Begin(row) => {
             if !account_exists(connection, row.account)? {
-                return Err(Trouble::Refused(Refusal::NoAccount(row.account)));
+                return Err(WriteError::Refused(Refusal::NoAccount(row.account)));
             }
             let sql = format!(
                 "INSERT INTO authorizations ({COLUMNS})
@@ -33,7 +33,7 @@ pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result
             with_values(row, |values| {
                 connection.prepare_cached(&sql)?.execute(values)
             })
-            .map_err(|error| taken(error, || Refusal::AuthorizationMoved))?;
+            .map_err(|error| key_conflict(error, || Refusal::AuthorizationConflict))?;
         }
         AuthorizationPart::Change(row) => change(connection, row)?,
         AuthorizationPart::Send { row, subscription } => {
@@ -41,13 +41,13 @@ pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result
                 .prepare_cached("SELECT max(version) FROM subscriptions WHERE account_id = ?1")?
                 .query_row([row.account.as_bytes()], |row| row.get(0))?;
             if seen != *subscription {
-                return Err(Trouble::Refused(Refusal::AuthorizationOpen));
+                return Err(WriteError::Refused(Refusal::AuthorizationOpen));
             }
             change(connection, row)?;
         }
         AuthorizationPart::Settle { row, is_proven } => {
             if !is_proven && is_used(connection, row)? {
-                return Err(Trouble::Refused(Refusal::TransactionUsed));
+                return Err(WriteError::Refused(Refusal::TransactionUsed));
             }
             change(connection, row)?;
         }
@@ -76,7 +76,7 @@ pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result
 }
 
 /// Whether the transaction of a row has paid for another one.
-fn is_used(connection: &Connection, row: &AuthorizationRow) -> Result<bool, Trouble> {
+fn is_used(connection: &Connection, row: &AuthorizationRow) -> Result<bool, WriteError> {
     let mut statement = connection.prepare_cached(
         "SELECT EXISTS (SELECT 1 FROM authorizations WHERE network = ?1 AND transaction_hash = ?2 AND state = 3
             AND NOT (asset = ?3 AND payer = ?4 AND nonce = ?5))",
@@ -92,14 +92,14 @@ fn is_used(connection: &Connection, row: &AuthorizationRow) -> Result<bool, Trou
     Ok(statement.query_row(values, |row| row.get(0))?)
 }
 
-fn change(connection: &Connection, row: &AuthorizationRow) -> Result<(), Trouble> {
+fn change(connection: &Connection, row: &AuthorizationRow) -> Result<(), WriteError> {
     let changed = with_values(row, |values| {
         connection.prepare_cached(CHANGE)?.execute(values)
     })
     // The only index that a change can conflict with: one open transfer per account.
-    .map_err(|error| taken(error, || Refusal::AuthorizationOpen))?;
+    .map_err(|error| key_conflict(error, || Refusal::AuthorizationOpen))?;
     match changed {
-        0 => Err(Trouble::Refused(Refusal::AuthorizationMoved)),
+        0 => Err(WriteError::Refused(Refusal::AuthorizationConflict)),
         _ => Ok(()),
     }
 }

@@ -50,7 +50,10 @@ pub(crate) fn write(
     store: &Arc<dyn Store>,
     parts: impl IntoIterator<Item = Part>,
 ) -> Result<Receipt, Refusal> {
-    match wait(commit(&**store, UnitOfWork::of_all(parts, Admission::Ends))) {
+    match wait(commit(
+        &**store,
+        UnitOfWork::of_all(parts, Admission::Always),
+    )) {
         Ok(receipt) => Ok(receipt),
         Err(CommitError::Refused(refusal)) => Err(refusal),
         Err(error) => panic!("{error}"),
@@ -66,7 +69,7 @@ pub(crate) fn stop_writer(store: &Arc<dyn Store>) -> mpsc::Sender<()> {
         let _ = wait_for.recv();
     });
     store
-        .submit(UnitOfWork::of_all([], Admission::Ends), done)
+        .submit(UnitOfWork::of_all([], Admission::Always), done)
         .expect("the queue is open");
     wait_stopped.recv().expect("the writer stops");
     go_on

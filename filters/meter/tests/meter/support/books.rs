@@ -88,7 +88,7 @@ impl Books {
             credit_limit: Micros::new(limit),
             created_at: NOW,
         }));
-        commit(&*self.store, UnitOfWork::of(account, Admission::Ends))
+        commit(&*self.store, UnitOfWork::of(account, Admission::Always))
             .await
             .expect("an account");
         if credits > 0 {
@@ -167,7 +167,7 @@ fn stall(store: &dyn Store) -> Gate {
         created_at: NOW,
     }));
     store
-        .submit(UnitOfWork::of(account, Admission::Ends), Box::new(|_| {}))
+        .submit(UnitOfWork::of(account, Admission::Always), Box::new(|_| {}))
         .expect("room in the queue");
     wait.recv().expect("the writer reaches the gate");
     Gate(open)

@@ -5,7 +5,7 @@ use std::hash::BuildHasherDefault;
 
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
-use crate::books::LedgerPart;
+use crate::entries::LedgerPart;
 use crate::queue::Item;
 use crate::unit::Part;
 
@@ -15,9 +15,9 @@ pub(crate) enum Step {
     /// Its parts are written in sequence.
     Apply,
     /// A hold that is settled in the same batch: both become one charge, written by the settlement.
-    Folded,
+    CoalescedHold,
     /// A settlement whose hold is unit `hold` of the same batch.
-    Folding { hold: usize },
+    CoalescedSettlement { hold: usize },
 }
 
 /// Finds holds that are settled in the batch they start in. Empty when there is none: every unit is then applied.
@@ -51,8 +51,8 @@ pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
                     if steps.is_empty() {
                         steps.resize(items.len(), Step::Apply);
                     }
-                    steps[hold] = Step::Folded;
-                    steps[index] = Step::Folding { hold };
+                    steps[hold] = Step::CoalescedHold;
+                    steps[index] = Step::CoalescedSettlement { hold };
                 }
             }
             LedgerPart::Release { operation, .. } => {

@@ -11,11 +11,11 @@ use std::hash::BuildHasherDefault;
 use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
-use super::batch::Trouble;
-use super::begun::Begun;
+use super::batch::WriteError;
 use super::failure::RowError;
-use super::journal::{self, Move};
-use crate::books::{self, Body, Broken, LedgerPart, Record};
+use super::journal::{self, BalanceDelta};
+use super::recent_operations::RecentOperations;
+use crate::entries::{self, Body, DecodeError, LedgerPart, Record};
 use crate::journal::Packer;
 use crate::rows::OpenHold;
 
@@ -39,16 +39,16 @@ const POSTED_AFTER_US: u64 = 10_000_000;
 
 type Ids<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-pub(crate) struct Unposted {
+pub(crate) struct JournalTail {
     node: i64,
     /// Number of records from which on they are posted, for any number of accounts.
     records_max: usize,
-    standings: Ids<AccountId, Standing>,
+    accounts: Ids<AccountId, AccountState>,
     open: Ids<OperationId, Open>,
     /// Posted holds that have ended since.
     ended: Vec<OperationId>,
-    begun: Begun,
-    tail: Tail,
+    recent: RecentOperations,
+    buffer: TailBuffer,
     /// The accounts of the tail's records.
     owners: HashSet<AccountId, BuildHasherDefault<IdHasher>>,
     packer: Packer,
@@ -61,7 +61,7 @@ pub(crate) struct Unposted {
 /// The journal since the last posting. Its memory, the larger part of what a posting takes, is reused for the next: newly allocated memory
 /// has to be cleared by the system, page by page, while commits wait.
 #[derive(Default)]
-struct Tail {
+struct TailBuffer {
     bodies: Vec<u8>,
     rows: Vec<TailRow>,
     records: usize,
@@ -76,7 +76,7 @@ struct TailRow {
 }
 
 /// A record visible to its owner.
-struct Posted<'b> {
+struct VisibleRecord<'b> {
     account: AccountId,
     /// Its journal row.
     row: i64,
@@ -85,7 +85,7 @@ struct Posted<'b> {
 
 /// An account's fields including everything committed.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct AccountState {
     available: i64,
     held: i64,
     credit_limit: i64,
@@ -100,79 +100,79 @@ struct Open {
 
 /// The undo log of a unit.
 enum Undo {
-    Began(OperationId),
+    Started(OperationId),
     Opened(OperationId),
     Ended(Open),
 }
 
-impl Unposted {
+impl JournalTail {
     /// The remainder of the previous run.
     pub(crate) fn load(
         connection: &Connection,
         node: i64,
         records_max: usize,
-    ) -> Result<Unposted, RowError> {
-        let mut unposted = Unposted::new(node, records_max);
+    ) -> Result<JournalTail, RowError> {
+        let mut tail = JournalTail::new(node, records_max);
         for (operation, hold) in journal::posted_holds(connection)? {
             // Those of other nodes are resolved by those nodes.
             if hold.node == node {
                 let posted = true;
-                unposted.open.insert(operation, Open { hold, posted });
+                tail.open.insert(operation, Open { hold, posted });
             }
         }
-        unposted.begun = Begun::load(connection, node)?;
+        tail.recent = RecentOperations::load(connection, node)?;
         let (first, last) = journal::ids(node);
         journal::each_body(
             connection,
             "SELECT body, id FROM journal
              WHERE id BETWEEN ?1 AND ?2 AND id > (SELECT posted FROM nodes WHERE id = ?3) ORDER BY id",
             params![first, last, node],
-            &mut |id, body| unposted.take_in(connection, id, body),
+            &mut |id, body| tail.replay_row(connection, id, body),
         )?;
-        Ok(unposted)
+        Ok(tail)
     }
 
     /// Rebuilds all posted data from a node's journal, in the open transaction, after the previous data was deleted.
-    pub(crate) fn repost(
+    pub(crate) fn rebuild(
         connection: &Connection,
         node: i64,
         records_max: usize,
-    ) -> Result<(), Trouble> {
-        let mut unposted = Unposted::new(node, records_max);
+    ) -> Result<(), WriteError> {
+        let mut tail = JournalTail::new(node, records_max);
         let (first, last) = journal::ids(node);
-        let mut trouble = None;
+        let mut error = None;
         let read = journal::each_body(
             connection,
             "SELECT body, id FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
             params![first, last],
             &mut |id, body| {
-                unposted.take_in(connection, id, body)?;
-                if trouble.is_none() && unposted.is_due(0) {
-                    trouble = unposted.post(connection).err();
+                tail.replay_row(connection, id, body)?;
+                if error.is_none() && tail.is_due(0) {
+                    error = tail.post(connection).err();
                 }
                 Ok(())
             },
         );
-        match (read, trouble) {
-            (_, Some(trouble)) => Err(trouble),
-            (Err(RowError::Sql(error)), None) => Err(Trouble::Engine(error)),
-            (Err(RowError::Damaged(problem)), None) => Err(Trouble::Books(problem)),
+        match (read, error) {
+            (_, Some(error)) => Err(error),
+            (Err(RowError::Sql(error)), None) => Err(WriteError::Engine(error)),
+            (Err(RowError::Damaged(problem)), None) => Err(WriteError::Inconsistent(problem)),
             (Err(RowError::Unknown { what, value }), None) => {
-                Err(Trouble::Books(format!("{what} is `{value}`")))
+                Err(WriteError::Inconsistent(format!("{what} is `{value}`")))
             }
-            (Ok(()), None) => unposted.post(connection),
+            (Ok(()), None) => tail.post(connection),
         }
     }
 
-    fn new(node: i64, records_max: usize) -> Unposted {
-        Unposted {
+    fn new(node: i64, records_max: usize) -> JournalTail {
+        JournalTail {
             node,
             records_max,
-            standings: Ids::default(),
+            accounts: Ids::default(),
             open: Ids::default(),
             ended: Vec::new(),
-            begun: Begun::default(),
-            tail: Tail::default(),
+            recent: RecentOperations::default(),
+            buffer: TailBuffer::default(),
             owners: HashSet::default(),
             packer: Packer::default(),
             page: Vec::new(),
@@ -182,18 +182,25 @@ impl Unposted {
     }
 
     /// Adds a row that was committed before.
-    fn take_in(&mut self, connection: &Connection, id: i64, bytes: &[u8]) -> Result<(), RowError> {
-        let broken = journal::broken(id);
-        let body = Body::read(bytes).map_err(&broken)?;
+    fn replay_row(
+        &mut self,
+        connection: &Connection,
+        id: i64,
+        bytes: &[u8],
+    ) -> Result<(), RowError> {
+        let decode_error = journal::decode_error(id);
+        let body = Body::read(bytes).map_err(&decode_error)?;
         let mut records = 0;
         for record in body.records() {
-            let part = record.and_then(|record| record.part()).map_err(&broken)?;
+            let part = record
+                .and_then(|record| record.part())
+                .map_err(&decode_error)?;
             records += 1;
             self.owner(part.account());
             match part {
                 LedgerPart::Hold { .. } => {
                     let (node, epoch, _) = journal::numbers(id);
-                    self.keep(&part, node, epoch);
+                    self.insert_hold(&part, node, epoch);
                 }
                 LedgerPart::Settle { operation, .. } | LedgerPart::Release { operation, .. } => {
                     if let Some(open) = self.open.remove(&operation)
@@ -204,21 +211,21 @@ impl Unposted {
                 }
                 _ => {}
             }
-            let Some(entry) = books::Entry::of(&part) else {
+            let Some(entry) = entries::Entry::of(&part) else {
                 continue;
             };
             // Entries without an account are reported by the audit.
-            if let Some(standing) = self.standing(connection, entry.account)? {
-                standing.available = standing.available.wrapping_add(entry.d_available.get());
-                standing.held = standing.held.wrapping_add(entry.d_held.get());
-                standing.at = standing.at.max(entry.at);
+            if let Some(state) = self.account_state(connection, entry.account)? {
+                state.available = state.available.wrapping_add(entry.d_available.get());
+                state.held = state.held.wrapping_add(entry.d_held.get());
+                state.at = state.at.max(entry.at);
             }
         }
-        self.journaled(id, bytes, records);
+        self.push_row(id, bytes, records);
         Ok(())
     }
 
-    fn keep(&mut self, part: &LedgerPart, node: i64, epoch: i64) {
+    fn insert_hold(&mut self, part: &LedgerPart, node: i64, epoch: i64) {
         if let LedgerPart::Hold {
             operation,
             account,
@@ -244,16 +251,16 @@ impl Unposted {
 
     /// Starts an operation; `false` when it was started before.
     pub(crate) fn begin(&mut self, operation: OperationId) -> bool {
-        let begun = !self.open.contains_key(&operation) && self.begun.insert(operation);
+        let begun = !self.open.contains_key(&operation) && self.recent.insert(operation);
         if begun {
-            self.undo.push(Undo::Began(operation));
+            self.undo.push(Undo::Started(operation));
         }
         begun
     }
 
     /// Records the hold of an operation that was just started.
     pub(crate) fn hold(&mut self, part: &LedgerPart, epoch: i64) {
-        self.keep(part, self.node, epoch);
+        self.insert_hold(part, self.node, epoch);
         if let LedgerPart::Hold { operation, .. } = *part {
             self.undo.push(Undo::Opened(operation));
         }
@@ -275,13 +282,13 @@ impl Unposted {
                 self.ended.push(operation);
             }
             // It may have started long ago, and has to be remembered for a while longer.
-            self.begun.insert(operation);
+            self.recent.insert(operation);
             self.undo.push(Undo::Ended(open));
         }
         true
     }
 
-    /// The current position of the undo log, for [`Unposted::rewind`].
+    /// The current position of the undo log, for [`JournalTail::rewind`].
     pub(crate) fn mark(&self) -> usize {
         self.undo.len()
     }
@@ -290,7 +297,7 @@ impl Unposted {
     pub(crate) fn rewind(&mut self, mark: usize) {
         while self.undo.len() > mark {
             match self.undo.pop() {
-                Some(Undo::Began(operation)) => self.begun.forget(operation),
+                Some(Undo::Started(operation)) => self.recent.forget(operation),
                 Some(Undo::Opened(operation)) => {
                     self.open.remove(&operation);
                 }
@@ -310,13 +317,13 @@ impl Unposted {
         self.undo.clear();
     }
 
-    fn standing(
+    fn account_state(
         &mut self,
         connection: &Connection,
         account: AccountId,
-    ) -> rusqlite::Result<Option<&mut Standing>> {
-        let place = match self.standings.entry(account) {
-            Entry::Occupied(standing) => return Ok(Some(standing.into_mut())),
+    ) -> rusqlite::Result<Option<&mut AccountState>> {
+        let place = match self.accounts.entry(account) {
+            Entry::Occupied(state) => return Ok(Some(state.into_mut())),
             Entry::Vacant(place) => place,
         };
         let read = connection
@@ -324,7 +331,7 @@ impl Unposted {
                 "SELECT available, held, credit_limit, updated_at FROM accounts WHERE id = ?1",
             )?
             .query_row([account.as_bytes()], |row| {
-                Ok(Standing {
+                Ok(AccountState {
                     available: row.get(0)?,
                     held: row.get(1)?,
                     credit_limit: row.get(2)?,
@@ -332,28 +339,30 @@ impl Unposted {
                 })
             })
             .optional()?;
-        Ok(read.map(|standing| place.insert(standing)))
+        Ok(read.map(|state| place.insert(state)))
     }
 
     /// Changes both fields of an account by the decisions of one commit.
-    pub(crate) fn move_balance(
+    pub(crate) fn apply_delta(
         &mut self,
         connection: &Connection,
         account: AccountId,
-        by: Move,
-    ) -> Result<(), Trouble> {
-        let Some(standing) = self.standing(connection, account)? else {
-            return Err(Trouble::Books(format!("account `{account}` is not there")));
+        by: BalanceDelta,
+    ) -> Result<(), WriteError> {
+        let Some(state) = self.account_state(connection, account)? else {
+            return Err(WriteError::Inconsistent(format!(
+                "account `{account}` is not there"
+            )));
         };
-        let available = standing.available.checked_add(by.available);
-        let held = standing.held.checked_add(by.held);
+        let available = state.available.checked_add(by.available);
+        let held = state.held.checked_add(by.held);
         match (available, held) {
-            (Some(available), Some(held)) if held >= 0 && available >= -standing.credit_limit => {
-                (standing.available, standing.held) = (available, held);
-                standing.at = standing.at.max(by.at);
+            (Some(available), Some(held)) if held >= 0 && available >= -state.credit_limit => {
+                (state.available, state.held) = (available, held);
+                state.at = state.at.max(by.at);
                 Ok(())
             }
-            _ => Err(Trouble::Books(format!(
+            _ => Err(WriteError::Inconsistent(format!(
                 "account `{account}` would have more taken from it than it has"
             ))),
         }
@@ -365,16 +374,16 @@ impl Unposted {
     }
 
     /// Adds a journal row.
-    pub(crate) fn journaled(&mut self, id: i64, body: &[u8], records: usize) {
-        self.tail.bodies.extend_from_slice(body);
-        let end = self.tail.bodies.len();
-        self.tail.rows.push(TailRow { id, end });
-        self.tail.records += records;
+    pub(crate) fn push_row(&mut self, id: i64, body: &[u8], records: usize) {
+        self.buffer.bodies.extend_from_slice(body);
+        let end = self.buffer.bodies.len();
+        self.buffer.rows.push(TailRow { id, end });
+        self.buffer.records += records;
     }
 
     /// Whether there are unposted records.
-    pub(crate) fn has_some(&self) -> bool {
-        !self.tail.rows.is_empty()
+    pub(crate) fn has_unposted(&self) -> bool {
+        !self.buffer.rows.is_empty()
     }
 
     /// Whether enough records have accumulated to be posted; `now_us` is the time of a monotonic clock.
@@ -384,8 +393,8 @@ impl Unposted {
         let worth = (self.records_max / WORTH_POSTING).max(1);
         let enough = (self.owners.len().saturating_mul(RECORDS_EACH)).min(self.records_max);
         let is_late = now_us.saturating_sub(self.posted_us) >= POSTED_AFTER_US;
-        let is_due = self.tail.records >= if is_late { worth } else { worth.max(enough) }
-            || self.standings.len() >= ACCOUNTS_MAX;
+        let is_due = self.buffer.records >= if is_late { worth } else { worth.max(enough) }
+            || self.accounts.len() >= ACCOUNTS_MAX;
         if is_due {
             self.posted_us = now_us;
         }
@@ -393,34 +402,34 @@ impl Unposted {
     }
 
     /// Posts all accumulated changes, in the open transaction.
-    pub(crate) fn post(&mut self, connection: &Connection) -> Result<(), Trouble> {
+    pub(crate) fn post(&mut self, connection: &Connection) -> Result<(), WriteError> {
         self.post_balances(connection)?;
         self.post_holds(connection)?;
         self.post_records(connection)?;
-        if let Some(last) = self.tail.rows.last() {
+        if let Some(last) = self.buffer.rows.last() {
             connection
                 .prepare_cached("UPDATE nodes SET posted = ?2 WHERE id = ?1")?
                 .execute(params![self.node, last.id])?;
         }
-        self.tail.clear();
+        self.buffer.clear();
         self.owners.clear();
         Ok(())
     }
 
     fn post_balances(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut standings: Vec<_> = self.standings.drain().collect();
+        let mut accounts: Vec<_> = self.accounts.drain().collect();
         // In order of id: neighbouring accounts share a page.
-        standings.sort_unstable_by_key(|(account, _)| *account);
+        accounts.sort_unstable_by_key(|(account, _)| *account);
         let mut update = connection.prepare_cached(
             // Without a savepoint, which would copy each page: an error here rolls back the whole transaction.
             "UPDATE OR FAIL accounts SET available = ?2, held = ?3, updated_at = max(updated_at, ?4) WHERE id = ?1",
         )?;
-        for (account, standing) in standings {
+        for (account, state) in accounts {
             update.execute(params![
                 account.as_bytes(),
-                standing.available,
-                standing.held,
-                standing.at
+                state.available,
+                state.held,
+                state.at
             ])?;
         }
         Ok(())
@@ -450,22 +459,24 @@ impl Unposted {
         Ok(())
     }
 
-    fn post_records(&mut self, connection: &Connection) -> Result<(), Trouble> {
+    fn post_records(&mut self, connection: &Connection) -> Result<(), WriteError> {
         // Packed by this process or already read by it.
-        let unreadable = |broken: Broken| Trouble::Books(format!("the journal {broken}"));
-        let bodies = self.tail.bodies();
+        let unreadable = |decode_error: DecodeError| {
+            WriteError::Inconsistent(format!("the journal {decode_error}"))
+        };
+        let bodies = self.buffer.bodies();
         let bodies = bodies
             .map(|(row, body)| Ok((row, Body::read(body)?)))
             .collect::<Result<Vec<_>, _>>()
             .map_err(unreadable)?;
-        let mut records = Vec::with_capacity(self.tail.records);
+        let mut records = Vec::with_capacity(self.buffer.records);
         for (row, body) in &bodies {
             for record in body.records() {
                 let record = record.map_err(unreadable)?;
-                if record.is_seen_by_owner() {
+                if record.is_owner_visible() {
                     let account = record.account();
                     let row = *row;
-                    records.push(Posted {
+                    records.push(VisibleRecord {
                         account,
                         row,
                         record,
@@ -481,7 +492,7 @@ impl Unposted {
         for page in pages(&records, (self.records_max / ROWS).max(1)) {
             let [.., last] = page else { continue };
             let mut times = (i64::MAX, i64::MIN);
-            for Posted { record, .. } in page {
+            for VisibleRecord { record, .. } in page {
                 times = (times.0.min(record.at()), times.1.max(record.at()));
                 self.packer.copy(record).map_err(unreadable)?;
             }
@@ -495,7 +506,10 @@ impl Unposted {
 
 /// Divides records, ordered by account, into pages of one account each with a maximum length. A page ends with a row of the journal, which
 /// identifies it among the account's pages.
-fn pages<'r, 'b>(records: &'r [Posted<'b>], full: usize) -> impl Iterator<Item = &'r [Posted<'b>]> {
+fn pages<'r, 'b>(
+    records: &'r [VisibleRecord<'b>],
+    full: usize,
+) -> impl Iterator<Item = &'r [VisibleRecord<'b>]> {
     let mut length = 0;
     records.chunk_by(move |one, next| {
         length += 1;
@@ -508,7 +522,7 @@ fn pages<'r, 'b>(records: &'r [Posted<'b>], full: usize) -> impl Iterator<Item =
     })
 }
 
-impl Tail {
+impl TailBuffer {
     /// The bodies, each with the id of its row.
     fn bodies(&self) -> impl Iterator<Item = (i64, &[u8])> {
         let ends = self.rows.iter().map(|row| row.end);
@@ -526,7 +540,7 @@ impl Tail {
 
 #[cfg(test)]
 mod tests {
-    use super::super::begun::SEEN_MIN;
+    use super::super::recent_operations::RECENT_MIN;
     use super::*;
 
     fn operation(number: usize) -> OperationId {
@@ -551,13 +565,13 @@ mod tests {
             (MOST - 1, 9, 0, false),
             (MOST, 9, 0, true),
         ] {
-            let mut unposted = Unposted::new(1, MOST);
-            (0..accounts).for_each(|account| unposted.owner(AccountId::from_bytes([account; 16])));
-            unposted.journaled(1, &[], records);
+            let mut tail = JournalTail::new(1, MOST);
+            (0..accounts).for_each(|account| tail.owner(AccountId::from_bytes([account; 16])));
+            tail.push_row(1, &[], records);
             let what = format!("{records} of {accounts}");
-            assert_eq!(unposted.is_due(since), due, "{what} after {since}");
+            assert_eq!(tail.is_due(since), due, "{what} after {since}");
             assert_eq!(
-                unposted.is_due(since),
+                tail.is_due(since),
                 due && since == 0,
                 "{what}: the wait begins anew"
             );
@@ -587,11 +601,11 @@ mod tests {
             (&[(1, 1, FULL), (2, 1, FULL), (2, 2, 1)], &[FULL, FULL, 1]),
             (&[(1, 1, FULL), (1, 2, FULL), (1, 3, 1)], &[FULL, FULL, 1]),
         ] {
-            let records: Vec<Posted<'_>> = records
+            let records: Vec<VisibleRecord<'_>> = records
                 .iter()
                 .flat_map(|&(account, row, count)| {
                     let account = AccountId::from_bytes([account; 16]);
-                    let posted = move |_| Posted {
+                    let posted = move |_| VisibleRecord {
                         account,
                         row,
                         record,
@@ -607,10 +621,16 @@ mod tests {
     /// In whichever generation it is when it ends, or in none any more.
     #[test]
     fn an_operation_is_known_while_many_begin_after_its_end() {
-        for before in [0, SEEN_MIN - 1, SEEN_MIN, 2 * SEEN_MIN - 2, 2 * SEEN_MIN] {
-            let mut unposted = Unposted::new(1, usize::MAX);
+        for before in [
+            0,
+            RECENT_MIN - 1,
+            RECENT_MIN,
+            2 * RECENT_MIN - 2,
+            2 * RECENT_MIN,
+        ] {
+            let mut tail = JournalTail::new(1, usize::MAX);
             let (account, amount) = (AccountId::from_bytes([1; 16]), Micros::new(1));
-            assert!(unposted.begin(operation(0)));
+            assert!(tail.begin(operation(0)));
             let hold = LedgerPart::Hold {
                 operation: operation(0),
                 account,
@@ -619,22 +639,22 @@ mod tests {
                 at: 1,
                 expires_at: 2,
             };
-            unposted.hold(&hold, 1);
+            tail.hold(&hold, 1);
             let mut others = 1;
-            let mut begin = |unposted: &mut Unposted, count| {
+            let mut begin = |tail: &mut JournalTail, count| {
                 for _ in 0..count {
-                    unposted.begin_batch();
-                    assert!(unposted.begin(operation(others)), "it is a new one");
+                    tail.begin_batch();
+                    assert!(tail.begin(operation(others)), "it is a new one");
                     others += 1;
                 }
             };
-            begin(&mut unposted, before);
-            assert!(!unposted.begin(operation(0)), "it is open");
-            assert!(unposted.end(operation(0), account, amount));
-            assert!(!unposted.begin(operation(0)), "it has just ended");
-            begin(&mut unposted, SEEN_MIN - 1);
+            begin(&mut tail, before);
+            assert!(!tail.begin(operation(0)), "it is open");
+            assert!(tail.end(operation(0), account, amount));
+            assert!(!tail.begin(operation(0)), "it has just ended");
+            begin(&mut tail, RECENT_MIN - 1);
             assert!(
-                !unposted.begin(operation(0)),
+                !tail.begin(operation(0)),
                 "{before} operations began while it was open"
             );
         }

@@ -4,26 +4,26 @@ use std::path::Path;
 
 use rusqlite::{Connection, params};
 
-use super::batch::Trouble;
+use super::batch::WriteError;
 use super::columns::each_row;
 use super::failure::RowError;
-use super::unposted::Unposted;
-use super::{Options, file, journal, resolve, take};
-use crate::books::{Body, LedgerPart};
+use super::journal_tail::JournalTail;
+use super::{Options, acquire_lock, file, journal, resolve};
+use crate::entries::{Body, LedgerPart};
 use crate::error::OpenError;
 use crate::store::BatchRows;
 
 /// Rebuilds everything derived from the journal of the store at `path`, in one transaction; the journal stays unchanged. Refused while a
 /// gateway has the store, and where a commit of the journal differs from what was sealed: its changes would be lost permanently.
-pub fn repost(path: &Path, mut options: Options) -> Result<(), OpenError> {
+pub fn rebuild_postings(path: &Path, mut options: Options) -> Result<(), OpenError> {
     let path = &resolve(path);
-    let _lock = take(path, &mut options)?;
+    let _lock = acquire_lock(path, &mut options)?;
     let connection = file::connect(path, &options)?;
     file::in_transaction(&connection, path, || {
         prove(&connection).map_err(|error| error.opening(path))?;
         // A process that has the store in spite of the lock must not continue with its cached balances.
         file::raise_epoch_within(&connection, path, &options)?;
-        post(&connection, options.post_records).map_err(|trouble| trouble.opening(path))
+        rebuild(&connection, options.post_records).map_err(|error| error.opening(path))
     })
 }
 
@@ -47,7 +47,7 @@ fn prove(connection: &Connection) -> Result<(), RowError> {
             let seal = &rows.seal;
             let before = previous.filter(|(node, _)| *node == seal.node);
             let follows = seal.previous == before.map_or([0; 32], |(_, hash)| hash);
-            if !follows || seal.made_again(&rows.body).as_ref() != Ok(seal) {
+            if !follows || seal.reseal(&rows.body).as_ref() != Ok(seal) {
                 wrong.get_or_insert((seal.node, seal.epoch, seal.number));
             }
             previous = Some((seal.node, seal.hash));
@@ -62,7 +62,7 @@ fn prove(connection: &Connection) -> Result<(), RowError> {
 }
 
 /// Rebuilds everything derived from the journal, in the open transaction.
-pub(super) fn post(connection: &Connection, records_max: usize) -> Result<(), Trouble> {
+pub(super) fn rebuild(connection: &Connection, records_max: usize) -> Result<(), WriteError> {
     connection.execute_batch(
         "UPDATE accounts SET available = 0, held = 0;
          DELETE FROM holds; DELETE FROM postings; DELETE FROM credit_references;
@@ -73,12 +73,12 @@ pub(super) fn post(connection: &Connection, records_max: usize) -> Result<(), Tr
         .query_map([], |row| row.get(0))?
         .collect::<Result<Vec<i64>, _>>()?;
     for node in nodes {
-        Unposted::repost(connection, node, records_max)?;
+        JournalTail::rebuild(connection, node, records_max)?;
     }
     references(connection)
 }
 
-fn references(connection: &Connection) -> Result<(), Trouble> {
+fn references(connection: &Connection) -> Result<(), WriteError> {
     let mut insert = connection.prepare(
         "INSERT INTO credit_references (account_id, reference, op_id, kind, amount) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::codes::{Contra, EntryKind};
-pub use crate::journal::{Body, Broken, Record};
+pub use crate::journal::{Body, DecodeError, Record};
 use crate::rows::{UsageRecord, UsageRow};
 
 /// One ledger entry: append-only, never changed.

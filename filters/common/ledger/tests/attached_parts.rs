@@ -69,7 +69,7 @@ fn books(store: &Arc<dyn Store>) -> Ledger {
     ];
     wait(commit(
         &**store,
-        UnitOfWork::of_all(parts, Admission::Begins),
+        UnitOfWork::of_all(parts, Admission::Normal),
     ))
     .expect("stored");
     ledger
@@ -87,7 +87,10 @@ fn credit_and_its_purchase_are_written_together_or_not_at_all() {
     };
     let moved = wait(ledger.top_up_with(credit(1, 100, "capture"), change(5)));
     assert!(
-        matches!(&moved, Err(CreditError::Conflict(Refusal::TopUpMoved(_)))),
+        matches!(
+            &moved,
+            Err(CreditError::Conflict(Refusal::TopUpConflict(_)))
+        ),
         "{moved:?}"
     );
     assert_eq!((available(), version()), (0, 0), "nothing of it happened");

@@ -8,14 +8,14 @@ use tollgate_money::OperationId;
 
 use super::failure::RowError;
 use super::journal;
-use crate::books::Body;
+use crate::entries::Body;
 
 /// Minimum number of operations remembered; at most twice as many.
-pub(crate) const SEEN_MIN: usize = 1 << 17;
+pub(crate) const RECENT_MIN: usize = 1 << 17;
 
 /// The most recently started or finished operations, in two generations: the older one is dropped when the younger is full.
 #[derive(Default)]
-pub(crate) struct Begun {
+pub(crate) struct RecentOperations {
     younger: HashSet<OperationId, BuildHasherDefault<TimeHasher>>,
     older: HashSet<OperationId, BuildHasherDefault<TimeHasher>>,
 }
@@ -49,30 +49,30 @@ impl Hasher for TimeHasher {
     }
 }
 
-impl Begun {
-    pub(crate) fn load(connection: &Connection, node: i64) -> Result<Begun, RowError> {
-        let mut begun = Begun::default();
+impl RecentOperations {
+    pub(crate) fn load(connection: &Connection, node: i64) -> Result<RecentOperations, RowError> {
+        let mut recent = RecentOperations::default();
         let (first, last) = journal::ids(node);
         let mut statement = connection
             .prepare("SELECT body FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC")?;
         let mut rows = statement.query([first, last])?;
-        while begun.older.len() < SEEN_MIN
+        while recent.older.len() < RECENT_MIN
             && let Some(row) = rows.next()?
         {
             // An unreadable one is skipped here; the audit reports it.
             if let Ok(body) = Body::read(row.get_ref(0)?.as_blob()?) {
                 let operations = body.records().flatten().map(|record| record.operation());
-                begun.older.extend(operations);
+                recent.older.extend(operations);
             }
         }
-        Ok(begun)
+        Ok(recent)
     }
 
     /// Remembers an operation; `false` when it was known.
     pub(crate) fn insert(&mut self, operation: OperationId) -> bool {
         let is_known = self.older.contains(&operation);
         let is_new = self.younger.insert(operation) && !is_known;
-        if self.younger.len() == SEEN_MIN {
+        if self.younger.len() == RECENT_MIN {
             // Cleared and refilled, not reallocated: a growing table is copied each time.
             std::mem::swap(&mut self.older, &mut self.younger);
             self.younger.clear();
@@ -121,17 +121,17 @@ mod tests {
 
     #[test]
     fn operations_are_known_though_the_clock_stands_still() {
-        let mut begun = Begun::default();
+        let mut recent = RecentOperations::default();
         let id = |number: u64| {
             let mut random = [0; 10];
             random[2..].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
             OperationId::from_parts(1_700_000_000_000, random)
         };
         for number in 0..50_000 {
-            assert!(begun.insert(id(number)), "{number} is new");
+            assert!(recent.insert(id(number)), "{number} is new");
         }
         for number in 0..50_000 {
-            assert!(!begun.insert(id(number)), "{number} is known");
+            assert!(!recent.insert(id(number)), "{number} is known");
         }
     }
 }
