@@ -361,7 +361,7 @@ mod tests {
                 commit: (1, 1, 1),
                 operation: None,
                 account: None,
-                what: "is not what was sealed".to_owned(),
+                what: "does not match its seal".to_owned(),
                 action: Action::Quarantine(vec![1, 2]),
             }],
             ..Repair::default()

@@ -111,7 +111,7 @@ async fn a_balance_that_is_used_up_is_the_first_thing_said() {
         to: i64::MAX,
         model: None,
         credential: None,
-        place: PageCursor::Newest,
+        cursor: PageCursor::Newest,
         limit: 1,
     });
     let used = row.expect("a read").remove(0);

@@ -67,7 +67,7 @@ async fn a_message_is_answered_and_charged_once_however_often_its_form_is_sent()
         to: i64::MAX,
         model: None,
         credential: None,
-        place: PageCursor::Newest,
+        cursor: PageCursor::Newest,
         limit: 5,
     });
     assert_eq!(row.expect("a read").len(), 1);

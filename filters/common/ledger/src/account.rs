@@ -40,7 +40,7 @@ impl Balance {
     pub(crate) fn hold(&mut self, amount: Micros) -> bool {
         debug_assert!(
             amount >= Micros::ZERO,
-            "a hold of {amount} promises nothing"
+            "a hold of {amount} reserves nothing"
         );
         if amount > self.spendable() {
             return false;
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settle_takes_the_hold_first_then_what_is_free_and_never_more() {
+    fn settle_charges_the_hold_then_the_available_balance_and_never_more() {
         //  available limit hold actual | charged written_off available
         check(100, 0, 40, 40, [40, 0, 60]); // all of it
         check(100, 0, 40, 25, [25, 0, 75]); // part: the rest is free again
@@ -116,11 +116,11 @@ mod tests {
             seen, expected,
             "{available} + {limit}, {hold} then {actual}"
         );
-        assert_eq!(balance.held, Micros::ZERO, "nothing stays promised");
+        assert_eq!(balance.held, Micros::ZERO, "nothing stays held");
     }
 
     #[test]
-    fn a_hold_beyond_the_room_changes_nothing() {
+    fn a_hold_beyond_the_spendable_amount_changes_nothing() {
         //       available limit hold fits
         for (available, limit, hold, fits) in [
             (10, 0, 10, true),

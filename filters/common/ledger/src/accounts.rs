@@ -679,7 +679,7 @@ fn unit_with(
 
 fn log_refusal(result: Result<tollgate_store::Receipt, CommitError>) {
     if let Err(CommitError::Refused(refusal)) = result {
-        tracing::error!(%refusal, "the books refused an entry that was decided here; run the audit");
+        tracing::error!(%refusal, "store refused a decided ledger entry; run `tollgate audit`");
     }
 }
 

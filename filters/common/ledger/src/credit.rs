@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_ends_at_a_billion_credits() {
+    fn an_amount_is_at_most_a_billion_credits() {
         for (amount, allowed) in [
             (AMOUNT_MAX, true),
             (-AMOUNT_MAX, true),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_is_neither_empty_nor_endless() {
+    fn a_reference_has_1_to_255_characters() {
         for (length, allowed) in [(0, false), (1, true), (255, true), (256, false)] {
             let credit = credit(1, &"ü".repeat(length));
             assert_eq!(

@@ -60,7 +60,7 @@ pub enum HoldError {
         account: AccountId,
     },
     /// The operation had its hold before.
-    #[error("operation `{operation}` is already in the books; an operation id is used once")]
+    #[error("operation `{operation}` is already in the ledger; an operation id is used once")]
     Repeated {
         /// The operation.
         operation: OperationId,
@@ -101,7 +101,7 @@ impl HoldError {
 /// Credit reserved for one operation. Resolved by [`Hold::settle`] or [`Hold::release`]; dropped without either it is released, whatever
 /// the reason: a panic, a cancelled task, a forgotten branch.
 #[derive(Debug)]
-#[must_use = "dropping a hold gives its credit back"]
+#[must_use = "dropping a hold releases its credit"]
 pub struct Hold {
     pub(crate) ledger: Arc<Inner>,
     pub(crate) request: HoldRequest,

@@ -1,4 +1,4 @@
-//! The ledger of one node: its public operations.
+//! The public operations of a node's ledger: hold, settle, charge, credit, sweep.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ pub enum StartError {
         amount: Micros,
     },
     /// The holds of an earlier run could not be released.
-    #[error("could not give back the holds of an earlier run")]
+    #[error("could not release the holds of an earlier run")]
     Store(#[source] Failure),
 }
 
@@ -126,8 +126,8 @@ impl Ledger {
         self.inner.hold(request, |_| None)
     }
 
-    /// The same, but where the amount exceeds the available credit, `fallback` receives the available amount and may request an amount within
-    /// it. Both are one atomic decision: no other request comes between. `fallback` runs under a lock and must not call the ledger.
+    /// The same, but where the amount exceeds the available credit, `fallback` receives the available amount and may request an amount
+    /// within it. Both are one atomic decision: no other request comes between. `fallback` runs under a lock and must not call the ledger.
     pub fn hold_within(
         &self,
         request: HoldRequest,

@@ -18,7 +18,7 @@ pub enum PricesError {
     #[error("could not read the prices")]
     Read(#[source] ReadError),
     /// A version is stored with other amounts, or the store has stopped.
-    #[error("could not write down the prices")]
+    #[error("could not store the prices")]
     Commit(#[source] CommitError),
 }
 

@@ -21,7 +21,7 @@ pub enum SettleError {
         operation: OperationId,
     },
     /// The ledger has no such open hold. Never occurs with one gateway on the file; the response is not paid for.
-    #[error("the books refused the settlement of `{operation}`")]
+    #[error("the store refused the settlement of `{operation}`")]
     Refused {
         /// The operation.
         operation: OperationId,

@@ -53,7 +53,7 @@ fn credit(number: u64, amount: i64, reference: &str) -> Credit {
     }
 }
 
-fn books(store: &Arc<dyn Store>) -> Ledger {
+fn ledger_with_purchase(store: &Arc<dyn Store>) -> Ledger {
     let ledger = start(store);
     let made = NewAccount {
         id: account(1),
@@ -79,7 +79,7 @@ fn books(store: &Arc<dyn Store>) -> Ledger {
 fn credit_and_its_purchase_are_written_together_or_not_at_all() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
-    let ledger = books(&store);
+    let ledger = ledger_with_purchase(&store);
     let available = || ledger.available(account(1)).expect("an account").get();
     let version = || {
         let row = store.top_up(row(0).id).expect("readable");
@@ -95,27 +95,27 @@ fn credit_and_its_purchase_are_written_together_or_not_at_all() {
     );
     assert_eq!((available(), version()), (0, 0), "nothing of it happened");
     let booked = wait(ledger.top_up_with(credit(2, 100, "capture"), change(1)));
-    assert!(!booked.expect("books").repeated);
+    assert!(!booked.expect("it is booked").repeated);
     assert_eq!((available(), version()), (100, 1));
     // The credit is booked already: only the purchase changes.
     let again = wait(ledger.top_up_with(credit(3, 100, "capture"), change(2)));
-    assert!(again.expect("books").repeated);
+    assert!(again.expect("it is booked").repeated);
     assert_eq!((available(), version()), (100, 2));
 }
 
 #[test]
-fn what_a_correction_takes_comes_back_when_its_purchase_moved_meanwhile() {
+fn a_correction_is_undone_when_its_purchase_changed_concurrently() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
-    let ledger = books(&store);
-    wait(ledger.top_up_with(credit(1, 100, "capture"), change(1))).expect("books");
+    let ledger = ledger_with_purchase(&store);
+    wait(ledger.top_up_with(credit(1, 100, "capture"), change(1))).expect("it is booked");
     let moved = wait(ledger.correct_with(credit(2, -40, "refund"), vec![change(1)]));
     assert!(matches!(moved, Err(CreditError::Conflict(_))), "{moved:?}");
     assert_eq!(ledger.available(account(1)), Some(Micros::new(100)));
-    wait(ledger.correct_with(credit(3, -40, "refund"), vec![change(2)])).expect("books");
+    wait(ledger.correct_with(credit(3, -40, "refund"), vec![change(2)])).expect("it is booked");
     assert_eq!(ledger.available(account(1)), Some(Micros::new(60)));
     let again = wait(ledger.correct_with(credit(4, -40, "refund"), vec![change(3)]));
-    assert!(again.expect("books").repeated);
+    assert!(again.expect("it is booked").repeated);
     assert_eq!(
         ledger.available(account(1)),
         Some(Micros::new(60)),

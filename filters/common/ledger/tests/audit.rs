@@ -96,7 +96,7 @@ fn whole_books() -> tempfile::TempDir {
                 usage: usage(),
                 at: NOW,
             };
-            wait(ledger.charge(charge).expect("there is room")).expect("it is durable");
+            wait(ledger.charge(charge).expect("the queue has capacity")).expect("it is durable");
         }
         if run == 0 {
             buys_the_plan(&*store);
@@ -184,7 +184,7 @@ fn seen(report: &Report) -> Vec<String> {
 }
 
 #[test]
-fn whole_books_balance_and_say_what_is_in_them() {
+fn an_intact_ledger_balances_and_is_reported_with_its_sums() {
     let report = report_after("");
     assert!(report.clean(), "{:?}", report.violations);
     assert_eq!(report.accounts, 1);
@@ -209,7 +209,7 @@ fn whole_books_balance_and_say_what_is_in_them() {
 }
 
 #[test]
-fn every_edit_of_the_books_shows() {
+fn every_edit_of_the_ledger_shows() {
     let settled = hex(30);
     let held = hex(102);
     for (edit, shows) in [
@@ -226,7 +226,7 @@ fn every_edit_of_the_books_shows() {
             "UPDATE accounts SET available = available - 5000",
             "below the credit limit",
         ),
-        ("DELETE FROM accounts", "is no account"),
+        ("DELETE FROM accounts", "is not an account"),
         // Holds.
         (&format!("DELETE FROM holds WHERE id = {held}"), "not open"),
         (
@@ -282,7 +282,7 @@ fn every_edit_of_the_books_shows() {
             "5 are booked for it",
         ),
         ("DELETE FROM payments", "0 are paid for"),
-        ("DELETE FROM payments", "which nobody paid for"),
+        ("DELETE FROM payments", "without a payment"),
         (
             "UPDATE subscriptions SET period_end = period_end + 1000000",
             "its plan runs for 2 seconds, and 1 are paid for",
@@ -426,7 +426,7 @@ fn every_edit_of_a_record_shows() {
 }
 
 #[test]
-fn whatever_is_derived_is_made_anew_from_the_journal_and_nothing_else_is() {
+fn everything_derived_is_rebuilt_from_the_journal_and_nothing_else_changes() {
     for edit in [
         "",
         "UPDATE accounts SET available = available + 500, held = held + 3",
@@ -448,18 +448,18 @@ fn whatever_is_derived_is_made_anew_from_the_journal_and_nothing_else_is() {
             .unwrap_or_else(|error| panic!("`{edit}`: {error}"));
         drop(connection);
         assert_eq!(report_of(&folder).clean(), edit.is_empty(), "`{edit}`");
-        sqlite::rebuild_postings(&path, options()).expect("it is made anew");
+        sqlite::rebuild_postings(&path, options()).expect("it is rebuilt");
         assert_eq!(report_of(&folder), before, "`{edit}`");
         let store = open(folder.path());
         let (_, started) =
-            tollgate_ledger::Ledger::start(Arc::clone(&store), NOW).expect("the books open");
+            tollgate_ledger::Ledger::start(Arc::clone(&store), NOW).expect("the ledger starts");
         assert_eq!(started.orphans, 1, "`{edit}`: the open hold is given back");
-        assert_books_balance(&store);
+        assert_ledger_balances(&store);
     }
 }
 
 #[test]
-fn nothing_is_made_anew_from_a_journal_that_is_not_what_was_sealed() {
+fn nothing_is_rebuilt_from_a_journal_that_differs_from_its_seals() {
     for edit in [
         "UPDATE journal SET body = substr(body, 1, length(body) - 1) WHERE (id & 15) = 2",
         "UPDATE journal SET sum_avail = sum_avail + 1 WHERE (id & 15) = 2",
@@ -481,16 +481,16 @@ fn nothing_is_made_anew_from_a_journal_that_is_not_what_was_sealed() {
         let before = balance();
         let refused = sqlite::rebuild_postings(&path, options()).expect_err("it is refused");
         assert!(
-            refused.to_string().contains("is not what was sealed"),
+            refused.to_string().contains("from its seal"),
             "`{edit}`: {refused}"
         );
-        assert_eq!(balance(), before, "`{edit}`: and left alone");
+        assert_eq!(balance(), before, "`{edit}`: and unchanged");
     }
 }
 
 /// The audit of a running store reads one snapshot: concurrent commits are no differences.
 #[test]
-fn an_audit_beside_work_sees_one_instant() {
+fn an_audit_during_writes_sees_one_snapshot() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     let ledger = start(&store);
@@ -516,7 +516,7 @@ fn an_audit_beside_work_sees_one_instant() {
             audits += 1;
         }
     });
-    assert_books_balance(&store);
+    assert_ledger_balances(&store);
 }
 
 fn hex(number: u64) -> String {

@@ -41,15 +41,15 @@ fn main() -> ExitCode {
         text.parse().expect("TOLLGATE_KILLS is a number")
     });
     let tests: [(&str, &dyn Fn()); 3] = [
-        ("a_killed_process_loses_nothing_it_was_told", &|| {
-            a_killed_process_loses_nothing_it_was_told(rounds);
+        ("a_killed_process_loses_no_acknowledged_unit", &|| {
+            a_killed_process_loses_no_acknowledged_unit(rounds);
         }),
-        ("a_store_killed_while_it_is_made_is_made_again", &|| {
-            a_store_killed_while_it_is_made_is_made_again(rounds.min(10));
+        ("a_store_killed_during_creation_is_created_again", &|| {
+            a_store_killed_during_creation_is_created_again(rounds.min(10));
         }),
         (
-            "a_disk_that_takes_no_more_stops_the_store_and_loses_nothing",
-            &a_disk_that_takes_no_more_stops_the_store_and_loses_nothing,
+            "a_failing_disk_stops_the_store_and_loses_no_acknowledged_unit",
+            &a_failing_disk_stops_the_store_and_loses_no_acknowledged_unit,
         ),
     ];
     // As in the standard harness: arguments that are no options select tests by part of their names.
@@ -72,29 +72,29 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn a_killed_process_loses_nothing_it_was_told(rounds: u64) {
+fn a_killed_process_loses_no_acknowledged_unit(rounds: u64) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("kill.db");
     make_accounts(&path);
-    let (mut told, mut orphans) = (0, 0);
+    let (mut acknowledged, mut orphans) = (0, 0);
     for round in 1..=rounds {
         // From the first line, before the store is open, to deep in the work.
         let lines = mixed(round) % 1500 * (round % 5) / 4;
         let child = spawn(Command::new(this_program()), round, &path);
         let acks = kill_after(child, lines as usize);
-        told += acks.len();
+        acknowledged += acks.len();
         orphans += check(&path, &acks, round);
     }
     say(&format!(
-        "{rounds} kills: {told} answers were kept, {orphans} holds were given back"
+        "{rounds} kills: {acknowledged} acknowledged results were kept, {orphans} holds were released"
     ));
     assert!(
-        told > 0 && orphans > 0,
-        "no kill hit the work: {told} answers, {orphans} orphans"
+        acknowledged > 0 && orphans > 0,
+        "no kill hit the work: {acknowledged} acknowledged results, {orphans} orphans"
     );
 }
 
-fn a_store_killed_while_it_is_made_is_made_again(rounds: u64) {
+fn a_store_killed_during_creation_is_created_again(rounds: u64) {
     for round in 1..=rounds {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("kill.db");
@@ -106,7 +106,7 @@ fn a_store_killed_while_it_is_made_is_made_again(rounds: u64) {
 }
 
 /// The shell limits the size of the child's files, so that a real write fails as one on a full or broken disk does.
-fn a_disk_that_takes_no_more_stops_the_store_and_loses_nothing() {
+fn a_failing_disk_stops_the_store_and_loses_no_acknowledged_unit() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("kill.db");
     make_accounts(&path);
@@ -120,7 +120,7 @@ fn a_disk_that_takes_no_more_stops_the_store_and_loses_nothing() {
     assert_eq!(
         status.code(),
         Some(3),
-        "the store tells of its failure and the process ends with an error"
+        "the store reports its failure and the process ends with an error"
     );
     assert!(!acks.is_empty(), "the disk failed before any work was done");
     check(&path, &acks, 1000);
@@ -129,8 +129,8 @@ fn a_disk_that_takes_no_more_stops_the_store_and_loses_nothing() {
 /// Opens the store of the child and compares it with what was acknowledged; returns the number of released holds.
 fn check(path: &Path, acks: &[String], round: u64) -> usize {
     let store = open_at(path);
-    let (_ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
-    assert_books_balance(&store);
+    let (_ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the ledger starts");
+    assert_ledger_balances(&store);
     let mut open = 0;
     store
         .open_holds(&mut |_| open += 1)
@@ -154,7 +154,7 @@ fn check(path: &Path, acks: &[String], round: u64) -> usize {
             "credited" => rows.entries.len() == 1,
             other => panic!("the child says `{other}`"),
         };
-        assert!(kept, "round {round}: told `{ack}`, found {rows:?}");
+        assert!(kept, "round {round}: acknowledged `{ack}`, found {rows:?}");
     }
     store.close();
     started.orphans
@@ -236,7 +236,7 @@ fn child(round: u64, path: &Path) -> ExitCode {
         ..Options::new(NOW, RootSecret([7; 32]))
     };
     let store = sqlite::open(path, options).expect("the store opens");
-    let (ledger, _) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
+    let (ledger, _) = Ledger::start(Arc::clone(&store), NOW).expect("the ledger starts");
     if ledger.balance(account(0)).is_none() {
         return ExitCode::SUCCESS;
     }

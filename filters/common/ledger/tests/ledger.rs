@@ -15,24 +15,24 @@ use tollgate_store::{
     flush,
 };
 
-struct Books {
+struct Fixture {
     store: Arc<dyn Store>,
     ledger: Ledger,
     folder: tempfile::TempDir,
 }
 
-fn books(options: Options) -> Books {
+fn fixture(options: Options) -> Fixture {
     let folder = tempfile::tempdir().expect("a folder");
     let store = sqlite::open(&folder.path().join("t.db"), options).expect("the store opens");
     let ledger = start(&store);
-    Inconsistent {
+    Fixture {
         store,
         ledger,
         folder,
     }
 }
 
-impl Books {
+impl Fixture {
     fn balance(&self, account: AccountId) -> (i64, i64) {
         let balance = self.ledger.balance(account).expect("an account");
         (balance.available.get(), balance.held.get())
@@ -40,7 +40,7 @@ impl Books {
 
     /// Blocks the writer until the returned sender is dropped, so that everything queued meanwhile is in one commit.
     fn stop_writer(&self) -> mpsc::Sender<()> {
-        let (go_on, wait_for) = mpsc::channel::<()>();
+        let (resume, wait_for) = mpsc::channel::<()>();
         let (stopped, wait_stopped) = mpsc::channel();
         let done = Box::new(move |_| {
             stopped.send(()).expect("the test waits");
@@ -50,7 +50,7 @@ impl Books {
             .submit(UnitOfWork::of_all([], Admission::Always), done)
             .expect("the queue is open");
         wait_stopped.recv().expect("the writer stops");
-        go_on
+        resume
     }
 
     fn kinds(&self, number: u64) -> Vec<EntryKind> {
@@ -64,12 +64,12 @@ impl Books {
 fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
     const CREDIT_FOR: u64 = 1000;
     const THREADS: u64 = 8;
-    let books = books(options());
-    let payer = account_with(&books.store, &books.ledger, 1, 7 * CREDIT_FOR as i64, 0);
+    let fixture = fixture(options());
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 7 * CREDIT_FOR as i64, 0);
     let accepted = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (ledger, accepted) = (&books.ledger, &accepted);
+            let (ledger, accepted) = (&fixture.ledger, &accepted);
             scope.spawn(move || {
                 for number in 0..5 * CREDIT_FOR / THREADS {
                     match ledger.hold(request(payer, thread << 32 | number, 7)) {
@@ -83,8 +83,8 @@ fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
     });
     let accepted = accepted.into_inner().expect("no panic");
     assert_eq!(accepted.len() as u64, CREDIT_FOR);
-    assert_eq!(books.balance(payer), (0, 7 * CREDIT_FOR as i64));
-    assert_eq!(books.ledger.totals().open_holds, CREDIT_FOR);
+    assert_eq!(fixture.balance(payer), (0, 7 * CREDIT_FOR as i64));
+    assert_eq!(fixture.ledger.totals().open_holds, CREDIT_FOR);
 
     let left: i64 = accepted
         .into_iter()
@@ -94,37 +94,37 @@ fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
             let settled = hold.settle(settle(actual)).settled();
             assert!(
                 settled.charged.get() <= actual,
-                "nobody pays more than the usage costs"
+                "no account pays more than the usage costs"
             );
             7 - settled.charged.get()
         })
         .sum();
-    assert_eq!(books.balance(payer), (left, 0));
-    wait(flush(&*books.store)).expect("everything is durable");
-    assert_books_balance(&books.store);
+    assert_eq!(fixture.balance(payer), (left, 0));
+    wait(flush(&*fixture.store)).expect("everything is durable");
+    assert_ledger_balances(&fixture.store);
 }
 
 /// An unresolved hold would be credit lost until a restart. The cause of the drop does not matter.
 #[test]
-fn a_hold_that_is_dropped_gives_its_credit_back() {
-    let books = books(options());
-    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
+fn a_dropped_hold_is_released() {
+    let fixture = fixture(options());
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
     let hold = |number| {
-        books
+        fixture
             .ledger
             .hold(request(payer, number, 60))
             .expect("there is credit")
     };
 
     drop(hold(1));
-    assert_eq!(books.balance(payer), (100, 0), "after a drop");
+    assert_eq!(fixture.balance(payer), (100, 0), "after a drop");
 
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _hold = hold(2);
         panic!("a request dies");
     }));
     assert!(panicked.is_err());
-    assert_eq!(books.balance(payer), (100, 0), "after a panic");
+    assert_eq!(fixture.balance(payer), (100, 0), "after a panic");
 
     let mut third = hold(3);
     wait(async {
@@ -136,51 +136,51 @@ fn a_hold_that_is_dropped_gives_its_credit_back() {
         task.abort();
         assert!(task.await.expect_err("it was aborted").is_cancelled());
     });
-    assert_eq!(books.balance(payer), (100, 0), "after a cancelled task");
+    assert_eq!(fixture.balance(payer), (100, 0), "after a cancelled task");
 
-    wait(flush(&*books.store)).expect("everything is durable");
+    wait(flush(&*fixture.store)).expect("everything is durable");
     for number in 1..=3 {
-        assert_eq!(books.kinds(number), [EntryKind::Hold, EntryKind::Release]);
+        assert_eq!(fixture.kinds(number), [EntryKind::Hold, EntryKind::Release]);
     }
-    assert_books_balance(&books.store);
+    assert_ledger_balances(&fixture.store);
 }
 
 #[test]
 fn a_hold_that_expired_cannot_be_settled() {
-    let books = books(options());
-    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
-    let late = books.ledger.hold(request(payer, 1, 60)).expect("credit");
+    let fixture = fixture(options());
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
+    let late = fixture.ledger.hold(request(payer, 1, 60)).expect("credit");
     let mut longer = request(payer, 2, 30);
     longer.expires_at += 1;
-    let open = books.ledger.hold(longer).expect("credit");
+    let open = fixture.ledger.hold(longer).expect("credit");
 
-    assert_eq!(books.ledger.sweep(NOW + 999_999), 0, "none has expired");
+    assert_eq!(fixture.ledger.sweep(NOW + 999_999), 0, "none has expired");
     assert_eq!(
-        books.ledger.sweep(NOW + 1_000_000),
+        fixture.ledger.sweep(NOW + 1_000_000),
         1,
         "one has, to the microsecond"
     );
-    assert_eq!(books.balance(payer), (70, 30));
+    assert_eq!(fixture.balance(payer), (70, 30));
     let refused = wait(late.settle(settle(10)));
     assert!(
         matches!(refused, Err(SettleError::Expired { .. })),
         "{refused:?}"
     );
-    assert_eq!(books.balance(payer), (70, 30), "nothing was taken");
+    assert_eq!(fixture.balance(payer), (70, 30), "nothing was taken");
 
     let settled = wait(open.settle(settle(10))).expect("the other is open");
     assert_eq!(settled.available, Micros::new(90));
-    assert_books_balance(&books.store);
+    assert_ledger_balances(&fixture.store);
 }
 
 /// With a fast upstream hold and settlement are in the queue together. One entry then stands for both.
 #[test]
-fn a_hold_and_its_end_that_meet_in_one_commit_write_no_hold() {
-    let books = books(options());
-    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
-    let go_on = books.stop_writer();
+fn a_hold_and_its_settlement_in_one_commit_are_coalesced() {
+    let fixture = fixture(options());
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
+    let resume = fixture.stop_writer();
     let hold = |number| {
-        books
+        fixture
             .ledger
             .hold(request(payer, number, 20))
             .expect("there is credit")
@@ -192,40 +192,40 @@ fn a_hold_and_its_end_that_meet_in_one_commit_write_no_hold() {
         hold(3).settle(settle(0)),
     ];
     hold(4).release(NOW);
-    drop(go_on);
+    drop(resume);
     for settlement in settlements {
         let decided = settlement.settled();
         assert_eq!(wait(settlement).expect("it is durable"), decided);
     }
     wait(held.durable()).expect("it is durable");
 
-    assert_eq!(books.store.gauges().folded.load(Relaxed), 3);
-    assert_eq!(books.kinds(1), [EntryKind::Charge]);
+    assert_eq!(fixture.store.gauges().folded.load(Relaxed), 3);
+    assert_eq!(fixture.kinds(1), [EntryKind::Charge]);
     assert_eq!(
-        books.kinds(2),
+        fixture.kinds(2),
         [EntryKind::Charge],
         "beyond its hold, from what is free"
     );
     assert_eq!(
-        books.kinds(3),
+        fixture.kinds(3),
         [],
         "nothing was charged: a usage record alone"
     );
-    assert_eq!(books.kinds(4), [EntryKind::Hold, EntryKind::Release]);
-    assert_eq!(books.kinds(5), [EntryKind::Hold]);
-    assert_eq!(books.balance(payer), (35, 20));
-    let rows = books.store.operation(operation(2)).expect("a read");
+    assert_eq!(fixture.kinds(4), [EntryKind::Hold, EntryKind::Release]);
+    assert_eq!(fixture.kinds(5), [EntryKind::Hold]);
+    assert_eq!(fixture.balance(payer), (35, 20));
+    let rows = fixture.store.operation(operation(2)).expect("a read");
     assert_eq!(rows.usage.expect("a usage record").cost, Micros::new(30));
-    assert_books_balance(&books.store);
+    assert_ledger_balances(&fixture.store);
 }
 
 #[test]
 fn an_operation_is_never_booked_twice() {
-    let books = books(options());
-    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
-    let other = account_with(&books.store, &books.ledger, 2, 100, 0);
-    let first = books.ledger.hold(request(payer, 1, 20)).expect("credit");
-    let again = books.ledger.hold(request(payer, 1, 20));
+    let fixture = fixture(options());
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
+    let other = account_with(&fixture.store, &fixture.ledger, 2, 100, 0);
+    let first = fixture.ledger.hold(request(payer, 1, 20)).expect("credit");
+    let again = fixture.ledger.hold(request(payer, 1, 20));
     assert!(
         matches!(again, Err(HoldError::Repeated { .. })),
         "in memory"
@@ -234,7 +234,7 @@ fn an_operation_is_never_booked_twice() {
 
     // The operation is no longer in memory, but it is in the store. The same id on another account is refused as well.
     for (account, balance) in [(payer, (80, 0)), (other, (100, 0))] {
-        let mut again = books
+        let mut again = fixture
             .ledger
             .hold(request(account, 1, 20))
             .expect("memory does not know it");
@@ -243,10 +243,10 @@ fn an_operation_is_never_booked_twice() {
             matches!(refused, Err(HoldError::Repeated { .. })),
             "{refused:?}"
         );
-        assert_eq!(books.balance(account), balance, "its credit is back");
+        assert_eq!(fixture.balance(account), balance, "its credit is back");
         let refused = wait(again.settle(settle(20)));
         assert!(refused.is_err(), "and there is nothing to settle");
-        assert_eq!(books.balance(account), balance);
+        assert_eq!(fixture.balance(account), balance);
     }
 
     // A free operation leaves a usage record and no entry. Charged later, alone or by a hold and settlement that meet in one commit, it is
@@ -260,7 +260,12 @@ fn an_operation_is_never_booked_twice() {
             usage: usage(),
             at: NOW,
         };
-        wait(books.ledger.charge(charge).expect("there is room"))
+        wait(
+            fixture
+                .ledger
+                .charge(charge)
+                .expect("the queue has capacity"),
+        )
     };
     charge(0).expect("it is free");
     let refused = charge(5);
@@ -268,74 +273,83 @@ fn an_operation_is_never_booked_twice() {
         matches!(refused, Err(SettleError::Refused { .. })),
         "{refused:?}"
     );
-    let go_on = books.stop_writer();
-    let beside = books.ledger.hold(request(payer, 3, 20)).expect("credit");
+    let resume = fixture.stop_writer();
+    let beside = fixture.ledger.hold(request(payer, 3, 20)).expect("credit");
     let mut met = [2, 4].map(|number| {
-        let hold = books.ledger.hold(request(payer, number, 20));
+        let hold = fixture.ledger.hold(request(payer, number, 20));
         hold.expect("memory does not know it").settle(settle(5))
     });
-    drop(go_on);
+    drop(resume);
     assert!(matches!(
         wait(&mut met[0]),
         Err(SettleError::Refused { .. })
     ));
-    assert!(wait(&mut met[1]).is_ok(), "its neighbour is not to blame");
+    assert!(
+        wait(&mut met[1]).is_ok(),
+        "the rest of the batch is not affected"
+    );
     beside.release(NOW);
     assert_eq!(
-        books.balance(payer),
+        fixture.balance(payer),
         (75, 0),
-        "only the neighbour was charged"
+        "only the other unit was charged"
     );
-    assert_eq!(books.kinds(2), []);
-    wait(flush(&*books.store)).expect("everything is durable");
-    assert_books_balance(&books.store);
+    assert_eq!(fixture.kinds(2), []);
+    wait(flush(&*fixture.store)).expect("everything is durable");
+    assert_ledger_balances(&fixture.store);
 
     // Also when the settlement is queued before the refusal is known.
-    let go_on = books.stop_writer();
-    let again = books.ledger.hold(request(payer, 1, 20)).expect("in memory");
+    let resume = fixture.stop_writer();
+    let again = fixture
+        .ledger
+        .hold(request(payer, 1, 20))
+        .expect("in memory");
     let settlement = again.settle(settle(20));
-    drop(go_on);
+    drop(resume);
     assert!(matches!(wait(settlement), Err(SettleError::Refused { .. })));
-    assert_eq!(books.balance(payer), (75, 0));
-    assert_books_balance(&books.store);
+    assert_eq!(fixture.balance(payer), (75, 0));
+    assert_ledger_balances(&fixture.store);
 }
 
 #[test]
-fn a_full_queue_refuses_holds_and_takes_every_end() {
-    let books = books(Options {
+fn a_full_queue_refuses_holds_and_accepts_every_settlement() {
+    let fixture = fixture(Options {
         queue_max: 8,
         ..options()
     });
-    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
-    let early = books.ledger.hold(request(payer, 100, 10)).expect("credit");
-    wait(flush(&*books.store)).expect("the hold is durable");
-    let go_on = books.stop_writer();
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
+    let early = fixture
+        .ledger
+        .hold(request(payer, 100, 10))
+        .expect("credit");
+    wait(flush(&*fixture.store)).expect("the hold is durable");
+    let resume = fixture.stop_writer();
     let holds: Vec<_> = (0..6)
         .map(|number| {
-            books
+            fixture
                 .ledger
                 .hold(request(payer, number, 10))
-                .expect("there is room")
+                .expect("the queue has capacity")
         })
         .collect();
-    let refused = books.ledger.hold(request(payer, 7, 10));
+    let refused = fixture.ledger.hold(request(payer, 7, 10));
     assert!(
         matches!(refused, Err(HoldError::Overloaded { waiting: 6 })),
         "three quarters of the queue are in use: {refused:?}"
     );
-    let poor = books.ledger.hold(request(payer, 7, 31));
+    let poor = fixture.ledger.hold(request(payer, 7, 31));
     assert!(
         matches!(poor, Err(HoldError::InsufficientCredit { .. })),
-        "a lack of credit is told as such, whatever the queue says: {poor:?}"
+        "insufficient credit is reported before a full queue: {poor:?}"
     );
     assert_eq!(
-        books.balance(payer),
+        fixture.balance(payer),
         (30, 70),
-        "what was refused promises nothing"
+        "a refused hold reserves nothing"
     );
     let late = wait(async {
         let credit = credit_of(payer, 5, "late", 200);
-        books.ledger.grant(credit).await
+        fixture.ledger.grant(credit).await
     });
     assert!(
         matches!(late, Err(CreditError::Overloaded { .. })),
@@ -347,32 +361,32 @@ fn a_full_queue_refuses_holds_and_takes_every_end() {
         .chain([early])
         .map(|hold| hold.settle(settle(4)))
         .collect();
-    drop(go_on);
+    drop(resume);
     for settlement in settlements {
-        wait(settlement).expect("every end is taken and durable");
+        wait(settlement).expect("every settlement is accepted and durable");
     }
-    assert_eq!(books.balance(payer), (72, 0));
-    assert_eq!(books.store.gauges().overloads.load(Relaxed), 2);
-    assert_books_balance(&books.store);
+    assert_eq!(fixture.balance(payer), (72, 0));
+    assert_eq!(fixture.store.gauges().overloads.load(Relaxed), 2);
+    assert_ledger_balances(&fixture.store);
 }
 
 /// A full disk stops the store: nothing may be acknowledged from then on, and the process has to be notified.
 #[test]
 fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
     let failures = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&failures);
-    let books = books(Options {
+    let recorded = Arc::clone(&failures);
+    let fixture = fixture(Options {
         pages_max: Some(120),
         on_failure: Box::new(move |failure| {
-            heard.lock().expect("no panic").push(failure.clone());
+            recorded.lock().expect("no panic").push(failure.clone());
         }),
         ..options()
     });
-    let payer = account_with(&books.store, &books.ledger, 1, 1_000_000, 0);
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 1_000_000, 0);
     let mut durable = 0;
     loop {
         assert!(durable < 100_000, "120 pages never fill up");
-        let hold = match books.ledger.hold(request(payer, durable, 10)) {
+        let hold = match fixture.ledger.hold(request(payer, durable, 10)) {
             Ok(hold) => hold,
             Err(error) => panic!("a hold was refused before a settlement failed: {error}"),
         };
@@ -385,19 +399,19 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
             Err(error) => panic!("{error}"),
         }
     }
-    let after = books.ledger.hold(request(payer, durable + 1, 10));
+    let after = fixture.ledger.hold(request(payer, durable + 1, 10));
     assert!(matches!(after, Err(HoldError::Store { .. })), "{after:?}");
-    assert!(books.store.failure().is_some());
-    books.store.close();
+    assert!(fixture.store.failure().is_some());
+    fixture.store.close();
     let failures = failures.lock().expect("no panic");
-    assert_eq!(failures.len(), 1, "told once: {failures:?}");
+    assert_eq!(failures.len(), 1, "reported once: {failures:?}");
     assert!(
-        failures[0].message.contains("no room is left"),
+        failures[0].message.contains("no space is left"),
         "the message says what to do: {}",
         failures[0]
     );
 
-    let store = open(books.folder.path());
+    let store = open(fixture.folder.path());
     let ledger = start(&store);
     let balance = ledger.balance(payer).expect("an account");
     assert_eq!(balance.held, Micros::ZERO);
@@ -406,28 +420,31 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
         Micros::new(1_000_000 - durable as i64),
         "every acknowledged settlement is there, and no other"
     );
-    assert_books_balance(&store);
+    assert_ledger_balances(&store);
 }
 
 /// The disk may fail during the hold, before its settlement: the settlement reports it, whether or not the hold was waited for.
 #[test]
-fn a_settlement_tells_why_the_disk_refused_its_hold() {
-    let books = books(Options {
+fn a_settlement_reports_why_the_store_refused_its_hold() {
+    let fixture = fixture(Options {
         pages_max: Some(120),
         ..options()
     });
-    let payer = account_with(&books.store, &books.ledger, 1, 1_000_000, 0);
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 1_000_000, 0);
     let mut kept = Vec::new();
     let (mut asked, unasked) = loop {
         let number = kept.len() as u64;
         assert!(number < 100_000, "120 pages never fill up");
-        let go_on = books.stop_writer();
-        let unasked = books.ledger.hold(request(payer, number, 1)).expect("room");
-        let mut asked = books
+        let resume = fixture.stop_writer();
+        let unasked = fixture
+            .ledger
+            .hold(request(payer, number, 1))
+            .expect("credit");
+        let mut asked = fixture
             .ledger
             .hold(request(payer, number + 1, 1))
-            .expect("room");
-        drop(go_on);
+            .expect("credit");
+        drop(resume);
         // Both are in one commit, whose units are acknowledged in their order.
         match wait(asked.durable()) {
             Ok(()) => kept.extend([unasked, asked]),
@@ -448,14 +465,14 @@ fn a_settlement_tells_why_the_disk_refused_its_hold() {
 }
 
 #[test]
-fn a_reference_is_booked_once_however_many_ask_at_once() {
-    let books = books(options());
-    let payer = account_with(&books.store, &books.ledger, 1, 0, 0);
-    let other = account_with(&books.store, &books.ledger, 2, 0, 0);
+fn a_reference_is_booked_once_by_concurrent_requests() {
+    let fixture = fixture(options());
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 0, 0);
+    let other = account_with(&fixture.store, &fixture.ledger, 2, 0, 0);
     let applied = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for number in 0..16 {
-            let (ledger, applied) = (&books.ledger, &applied);
+            let (ledger, applied) = (&fixture.ledger, &applied);
             scope.spawn(move || {
                 let credited = wait(ledger.top_up(credit_of(payer, 50, "order 1", number)))
                     .expect("the reference is good");
@@ -467,7 +484,7 @@ fn a_reference_is_booked_once_however_many_ask_at_once() {
         }
     });
     assert_eq!(applied.into_inner(), 1, "one of them was booked");
-    assert_eq!(books.balance(payer), (50, 0));
+    assert_eq!(fixture.balance(payer), (50, 0));
 
     let credit = |amount, number| credit_of(payer, amount, "order 1", number);
     let conflict = |result| {
@@ -476,24 +493,25 @@ fn a_reference_is_booked_once_however_many_ask_at_once() {
             "{result:?}"
         )
     };
-    conflict(wait(books.ledger.top_up(credit(51, 20))));
-    conflict(wait(books.ledger.grant(credit(50, 21))));
+    conflict(wait(fixture.ledger.top_up(credit(51, 20))));
+    conflict(wait(fixture.ledger.grant(credit(50, 21))));
     let elsewhere = Credit {
         account: other,
         ..credit(50, 22)
     };
-    let credited = wait(books.ledger.top_up(elsewhere)).expect("a reference is the account's own");
+    let credited =
+        wait(fixture.ledger.top_up(elsewhere)).expect("a reference is the account's own");
     assert!(!credited.repeated);
-    assert_books_balance(&books.store);
+    assert_ledger_balances(&fixture.store);
 }
 
 #[test]
-fn what_is_taken_away_comes_back_when_the_reference_was_used() {
-    let books = books(options());
-    let payer = account_with(&books.store, &books.ledger, 1, 100, 10);
+fn a_removal_is_undone_when_its_reference_was_used() {
+    let fixture = fixture(options());
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 10);
     let correct = |amount, number| {
         wait(
-            books
+            fixture
                 .ledger
                 .correct(credit_of(payer, amount, "mistake", number)),
         )
@@ -505,15 +523,15 @@ fn what_is_taken_away_comes_back_when_the_reference_was_used() {
     assert!(!correct(-30, 2).expect("there is enough").repeated);
     assert!(correct(-30, 3).expect("the same again").repeated);
     assert!(matches!(correct(-31, 4), Err(CreditError::Conflict(_))));
-    assert_eq!(books.balance(payer), (70, 0), "taken once");
-    let expired = wait(books.ledger.expire(credit_of(payer, -70, "2026", 5)));
+    assert_eq!(fixture.balance(payer), (70, 0), "taken once");
+    let expired = wait(fixture.ledger.expire(credit_of(payer, -70, "2026", 5)));
     assert_eq!(expired.expect("there is enough").available, Micros::ZERO);
-    assert_books_balance(&books.store);
+    assert_ledger_balances(&fixture.store);
 }
 
 #[test]
-fn an_account_and_its_first_credit_are_made_in_one_unit() {
-    let books = books(options());
+fn an_account_and_its_first_credit_are_created_in_one_unit() {
+    let fixture = fixture(options());
     let id = account(9);
     let made = NewAccount {
         id,
@@ -530,12 +548,16 @@ fn an_account_and_its_first_credit_are_made_in_one_unit() {
         ],
         Admission::Normal,
     );
-    assert_eq!(books.ledger.available(id), None);
-    wait(commit(&*books.store, unit.clone())).expect("the unit is durable");
-    assert_eq!(books.balance(id), (40, 0), "seen as soon as it is durable");
-    assert!(books.ledger.hold(request(id, 2, 40)).is_ok());
+    assert_eq!(fixture.ledger.available(id), None);
+    wait(commit(&*fixture.store, unit.clone())).expect("the unit is durable");
+    assert_eq!(
+        fixture.balance(id),
+        (40, 0),
+        "seen as soon as it is durable"
+    );
+    assert!(fixture.ledger.hold(request(id, 2, 40)).is_ok());
 
-    wait(commit(&*books.store, unit.clone())).expect_err("the account is there");
+    wait(commit(&*fixture.store, unit.clone())).expect_err("the account is there");
     // Refused after its credit was written: that leaves neither the credit nor its trace in the seal.
     let late = credit_of(id, 40, "again", 3)
         .part(EntryKind::Grant)
@@ -544,27 +566,27 @@ fn an_account_and_its_first_credit_are_made_in_one_unit() {
         [late].into_iter().chain(unit.parts().iter().cloned()),
         Admission::Normal,
     );
-    wait(commit(&*books.store, unit)).expect_err("the account is there");
-    wait(flush(&*books.store)).expect("everything is durable");
+    wait(commit(&*fixture.store, unit)).expect_err("the account is there");
+    wait(flush(&*fixture.store)).expect("everything is durable");
     assert_eq!(
-        books.balance(id),
+        fixture.balance(id),
         (40, 0),
         "nothing of a refused unit counts"
     );
-    assert_books_balance(&books.store);
+    assert_ledger_balances(&fixture.store);
 }
 
 /// Detected by the writer, an overflow would stop the store: one typing error of an operator would stop the gateway.
 #[test]
 fn credit_beyond_what_can_be_counted_is_refused_before_it_is_queued() {
-    let books = books(options());
-    let payer = account_with(&books.store, &books.ledger, 1, 0, 0);
+    let fixture = fixture(options());
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 0, 0);
     let billion = 1_000_000_000_000_000;
     let mut booked = 0;
     let refused = loop {
         let reference = booked.to_string();
         match wait(
-            books
+            fixture
                 .ledger
                 .top_up(credit_of(payer, billion, &reference, booked)),
         ) {
@@ -577,20 +599,20 @@ fn credit_beyond_what_can_be_counted_is_refused_before_it_is_queued() {
         "{refused:?}"
     );
     assert!(booked > 1000, "{booked} billions fit");
-    let hold = books.ledger.hold(request(payer, 9_000_000, 1));
-    assert!(hold.is_ok(), "the store goes on");
+    let hold = fixture.ledger.hold(request(payer, 9_000_000, 1));
+    assert!(hold.is_ok(), "the store continues");
 }
 
 /// A ledger with contradictions must not be served from, nor make the start panic.
 #[test]
-fn a_start_on_contradicting_books_says_which_account() {
+fn a_start_on_an_inconsistent_ledger_names_the_account() {
     let folder = {
-        let books = books(options());
-        let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
-        std::mem::forget(books.ledger.hold(request(payer, 1, 60)).expect("credit"));
-        wait(flush(&*books.store)).expect("everything is durable");
-        books.store.close();
-        books.folder
+        let fixture = fixture(options());
+        let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
+        std::mem::forget(fixture.ledger.hold(request(payer, 1, 60)).expect("credit"));
+        wait(flush(&*fixture.store)).expect("everything is durable");
+        fixture.store.close();
+        fixture.folder
     };
     let connection =
         rusqlite::Connection::open(folder.path().join("t.db")).expect("the file opens");
@@ -598,8 +620,7 @@ fn a_start_on_contradicting_books_says_which_account() {
         .execute_batch("UPDATE accounts SET held = 59")
         .expect("the edit");
     drop(connection);
-    let error =
-        Ledger::start(open(folder.path()), NOW).expect_err("the books contradict themselves");
+    let error = Ledger::start(open(folder.path()), NOW).expect_err("the ledger contradicts itself");
     let message = error.to_string();
     assert!(
         message.contains(&account(1).to_string()) && message.contains("tollgate audit"),
@@ -608,28 +629,28 @@ fn a_start_on_contradicting_books_says_which_account() {
 }
 
 #[test]
-fn an_unknown_account_holds_and_gets_nothing() {
-    let books = books(options());
+fn an_unknown_account_is_refused_holds_and_credits() {
+    let fixture = fixture(options());
     let nobody = account(1);
-    let hold = books.ledger.hold(request(nobody, 1, 0));
+    let hold = fixture.ledger.hold(request(nobody, 1, 0));
     assert!(matches!(hold, Err(HoldError::NoAccount { .. })));
-    let grant = wait(books.ledger.grant(credit_of(nobody, 1, "r", 2)));
+    let grant = wait(fixture.ledger.grant(credit_of(nobody, 1, "r", 2)));
     assert!(matches!(grant, Err(CreditError::NoAccount { .. })));
 }
 
 #[test]
-fn a_ledger_dropped_with_its_store_ends_the_writer() {
-    let books = books(options());
-    let payer = account_with(&books.store, &books.ledger, 1, 100, 0);
-    let hold = books.ledger.hold(request(payer, 1, 10)).expect("credit");
+fn a_ledger_dropped_with_its_store_stops_the_writer() {
+    let fixture = fixture(options());
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
+    let hold = fixture.ledger.hold(request(payer, 1, 10)).expect("credit");
     let settlement = hold.settle(settle(3));
-    let path = books.folder.path().to_owned();
-    let keep = books.folder;
-    drop(books.ledger);
-    drop(books.store);
+    let path = fixture.folder.path().to_owned();
+    let keep = fixture.folder;
+    drop(fixture.ledger);
+    drop(fixture.store);
     // The writer may have been the last owner; in any case everything queued is durable before the lock is released.
-    let told = wait(settlement);
-    assert!(told.is_ok(), "{told:?}");
+    let settled = wait(settlement);
+    assert!(settled.is_ok(), "{settled:?}");
     let store = loop {
         match sqlite::open(&path.join("t.db"), options()) {
             Ok(store) => break store,
@@ -637,38 +658,38 @@ fn a_ledger_dropped_with_its_store_ends_the_writer() {
             Err(error) => panic!("{error}"),
         }
     };
-    assert_books_balance(&store);
+    assert_ledger_balances(&store);
     drop(keep);
 }
 
 /// A request that accepts a smaller amount is decided in one step: concurrent holds never exceed the balance, and none is refused while the
 /// minimum is available.
 #[test]
-fn a_crowd_that_is_content_with_less_is_promised_all_of_the_balance_and_no_more() {
+fn concurrent_holds_with_a_fallback_amount_reserve_the_whole_balance_and_no_more() {
     const BALANCE: i64 = 10_000;
     const WANTED: i64 = 600;
     const LEAST: i64 = 7;
     const THREADS: u64 = 8;
-    let books = books(options());
-    let payer = account_with(&books.store, &books.ledger, 1, BALANCE, 0);
-    let promised = Mutex::new(Vec::new());
+    let fixture = fixture(options());
+    let payer = account_with(&fixture.store, &fixture.ledger, 1, BALANCE, 0);
+    let held = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (ledger, promised) = (&books.ledger, &promised);
+            let (ledger, held) = (&fixture.ledger, &held);
             scope.spawn(move || {
                 for number in 0..40 {
                     let request = request(payer, thread << 32 | number, WANTED);
                     // As much as a third of the remainder, but not less than the minimum.
-                    let less = |room: Micros| {
-                        let amount = (room.get() / 3).max(LEAST);
-                        (amount <= room.get()).then_some(Micros::new(amount))
+                    let less = |spendable: Micros| {
+                        let amount = (spendable.get() / 3).max(LEAST);
+                        (amount <= spendable.get()).then_some(Micros::new(amount))
                     };
                     let hold = match number % 2 {
                         0 => ledger.hold_within(request, less),
                         _ => ledger.reserve_within(request, less),
                     };
                     match hold {
-                        Ok(hold) => promised.lock().expect("no panic").push(hold),
+                        Ok(hold) => held.lock().expect("no panic").push(hold),
                         Err(HoldError::InsufficientCredit { available, .. }) => {
                             assert!(available.get() < LEAST, "{available} would have done");
                         }
@@ -678,14 +699,14 @@ fn a_crowd_that_is_content_with_less_is_promised_all_of_the_balance_and_no_more(
             });
         }
     });
-    let promised = promised.into_inner().expect("no panic");
-    let sum: i64 = promised.iter().map(|hold| hold.amount().get()).sum();
-    assert_eq!(books.balance(payer), (BALANCE - sum, sum));
+    let held = held.into_inner().expect("no panic");
+    let sum: i64 = held.iter().map(|hold| hold.amount().get()).sum();
+    assert_eq!(fixture.balance(payer), (BALANCE - sum, sum));
     assert!(BALANCE - sum < LEAST, "{} are left", BALANCE - sum);
-    for hold in promised {
+    for hold in held {
         hold.release(NOW);
     }
-    wait(flush(&*books.store)).expect("an open store");
-    assert_eq!(books.balance(payer), (BALANCE, 0));
-    assert_books_balance(&books.store);
+    wait(flush(&*fixture.store)).expect("an open store");
+    assert_eq!(fixture.balance(payer), (BALANCE, 0));
+    assert_ledger_balances(&fixture.store);
 }

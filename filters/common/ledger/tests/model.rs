@@ -94,7 +94,7 @@ struct Reference {
 }
 
 impl Reference {
-    fn room(&self, account: AccountId) -> i64 {
+    fn spendable(&self, account: AccountId) -> i64 {
         let (available, _, limit) = self.accounts[&account];
         (available + limit).max(0)
     }
@@ -163,7 +163,7 @@ impl Run {
                 let id = account(number);
                 let mut request = request(id, self.next(), amount);
                 request.expires_at = NOW + lifetime;
-                let room = self.reference.room(id);
+                let spendable = self.reference.spendable(id);
                 let held = if written {
                     self.ledger.hold(request)
                 } else {
@@ -171,7 +171,7 @@ impl Run {
                 };
                 match held {
                     Ok(hold) => {
-                        assert!(amount <= room, "{amount} were promised out of {room}");
+                        assert!(amount <= spendable, "{amount} were held out of {spendable}");
                         self.reference.add(id, -amount, amount);
                         self.open.push(Open {
                             hold,
@@ -180,8 +180,11 @@ impl Run {
                         });
                     }
                     Err(HoldError::InsufficientCredit { available, .. }) => {
-                        assert!(amount > room, "{amount} were refused out of {room}");
-                        assert_eq!(available, Micros::new(room));
+                        assert!(
+                            amount > spendable,
+                            "{amount} were refused out of {spendable}"
+                        );
+                        assert_eq!(available, Micros::new(spendable));
                     }
                     Err(error) => panic!("{error}"),
                 }
@@ -244,7 +247,7 @@ impl Run {
                     usage: usage(),
                     at: NOW,
                 };
-                let charged = amount.min(self.reference.room(id));
+                let charged = amount.min(self.reference.spendable(id));
                 self.reference.add(id, -charged, 0);
                 let settlement = self.ledger.charge(charge);
                 let settlement = settlement.map_err(|error: ChargeError| error.to_string());
@@ -280,18 +283,20 @@ impl Run {
             } => {
                 let id = account(number);
                 let credit = credit_of(id, amount, &reference.to_string(), 2_000 + self.next());
-                let room = self.reference.room(id);
+                let spendable = self.reference.spendable(id);
                 let earlier = self.reference.references.get(&(id, reference)).copied();
                 match (wait(self.ledger.correct(credit)), earlier) {
                     (Err(CreditError::Amount { .. }), _) => assert_eq!(amount, 0),
-                    (Err(CreditError::InsufficientCredit { .. }), _) => assert!(-amount > room),
+                    (Err(CreditError::InsufficientCredit { .. }), _) => {
+                        assert!(-amount > spendable)
+                    }
                     (Err(CreditError::Conflict(_)), Some(earlier)) => assert_ne!(earlier, amount),
                     (Ok(credited), Some(earlier)) => {
                         assert!(credited.repeated);
                         assert_eq!(earlier, amount);
                     }
                     (Ok(_), None) => {
-                        assert!(-amount <= room);
+                        assert!(-amount <= spendable);
                         self.reference.add(id, amount, 0);
                         self.reference.references.insert((id, reference), amount);
                     }
@@ -332,7 +337,7 @@ impl Run {
             return;
         }
         self.reference.add(id, held, -held);
-        let charged = actual.min(self.reference.room(id));
+        let charged = actual.min(self.reference.spendable(id));
         self.reference.add(id, -charged, 0);
         let expected = self.settled(id, charged, actual - charged);
         assert_eq!(settlement.settled(), expected);
@@ -373,7 +378,7 @@ impl Run {
         self.store.close();
         self.store = support::open(self.folder.path());
         let (ledger, started) =
-            Ledger::start(Arc::clone(&self.store), NOW).expect("the books open");
+            Ledger::start(Arc::clone(&self.store), NOW).expect("the ledger starts");
         assert_eq!(started.orphans, orphans, "every open hold is an orphan now");
         self.ledger = ledger;
     }
@@ -417,7 +422,7 @@ impl Run {
                 (*available + unwritten, *held - unwritten)
             );
         }
-        assert_books_balance(&self.store);
+        assert_ledger_balances(&self.store);
     }
 }
 

@@ -30,7 +30,7 @@ fn stored(store: &Arc<dyn Store>) -> Vec<PriceRow> {
 }
 
 #[test]
-fn a_version_is_written_once_and_a_change_is_a_row_of_its_own() {
+fn a_price_version_is_stored_once_and_a_change_is_a_new_row() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     let (first, second) = (row(1, "0.15", NOW), row(2, "0.2", NOW + 1));
@@ -45,7 +45,7 @@ fn a_version_is_written_once_and_a_change_is_a_row_of_its_own() {
 }
 
 #[test]
-fn a_version_never_stands_for_other_amounts() {
+fn a_price_version_never_changes_its_amounts() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     // Both are new to the reader, and the second conflicts with the first.
@@ -56,7 +56,7 @@ fn a_version_never_stands_for_other_amounts() {
 
 /// Three input tokens at a credit each cost three credits, whatever the current price.
 #[test]
-fn the_audit_works_every_cost_out_again_at_the_version_it_was_charged_at() {
+fn the_audit_recomputes_every_cost_at_its_price_version() {
     //    charged at version, charged, clean
     check(1, 3_000_000, true);
     check(1, 2_999_999, true);
@@ -80,7 +80,7 @@ fn check(version: i64, charged: i64, clean: bool) {
         usage: usage(),
         at: NOW,
     };
-    wait(ledger.charge(charge).expect("there is room")).expect("it is durable");
+    wait(ledger.charge(charge).expect("the queue has capacity")).expect("it is durable");
     let report = audit(&*store).expect("the audit runs");
     assert_eq!(report.priced, 1);
     assert_eq!(

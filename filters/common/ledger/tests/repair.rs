@@ -31,7 +31,7 @@ fn report_of(path: &Path) -> Report {
     audit(&*sqlite::open_read(path).expect("it opens")).expect("the audit runs")
 }
 
-fn said(report: &Report) -> String {
+fn violations_of(report: &Report) -> String {
     let lines = report.violations.iter().map(ToString::to_string);
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -79,7 +79,7 @@ fn two_processes_on_one_file_sell_each_credit_once() {
     first_store.close();
     second_store.close();
     let report = report_of(&path);
-    assert!(report.clean(), "{}", said(&report));
+    assert!(report.clean(), "{}", violations_of(&report));
     assert_eq!(report.sums.spent.get(), before + sold[1], "as acknowledged");
 }
 
@@ -120,7 +120,7 @@ fn available(path: &Path, account: AccountId) -> i64 {
 }
 
 #[test]
-fn books_that_two_processes_have_written_at_once_are_repaired() {
+fn a_ledger_written_by_two_processes_is_repaired() {
     let folder = tempfile::tempdir().expect("a folder");
     let original = folder.path().join("original.db");
     let (payer, other) = damaged(&original);
@@ -128,7 +128,7 @@ fn books_that_two_processes_have_written_at_once_are_repaired() {
     let path = folder.path().join("t.db");
     sqlite::backup(&original, &path).expect("a copy");
     let before = report_of(&path);
-    let found = said(&before);
+    let found = violations_of(&before);
     for wrong in [
         "does not follow the one before it",
         "a Release without a hold before it",
@@ -157,7 +157,7 @@ fn books_that_two_processes_have_written_at_once_are_repaired() {
     );
     assert_eq!(done.findings[1].operation, Some(operation(3)));
     let after = report_of(&path);
-    assert!(after.clean(), "{}", said(&after));
+    assert!(after.clean(), "{}", violations_of(&after));
     assert_eq!(
         after.sums.spent.get(),
         30 + 20 + 97 + 100,
@@ -183,9 +183,9 @@ fn books_that_two_processes_have_written_at_once_are_repaired() {
     );
     let store = sqlite::open(&path, options()).expect("it opens");
     let ledger = start(&store);
-    assert_eq!(sell(&ledger, payer, 400..401), 0, "the credit is gone");
+    assert_eq!(sell(&ledger, payer, 400..401), 0, "the credit is spent");
     assert_eq!(sell(&ledger, other, 500..501), 10);
-    assert_books_balance(&store);
+    assert_ledger_balances(&store);
 }
 
 /// What a hold has taken comes back, so it is no reason for a correction.
@@ -230,12 +230,13 @@ fn open_holds_are_released_before_balances_are_corrected() {
         for is_started in [false, true] {
             if is_started {
                 let store = sqlite::open(&path, options()).expect("it opens");
-                let (_, started) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
+                let (_, started) =
+                    Ledger::start(Arc::clone(&store), NOW).expect("the ledger starts");
                 assert_eq!(started.orphans, 0, "{case}");
                 store.close();
             }
             let report = report_of(&path);
-            assert!(report.clean(), "{}\n{case}", said(&report));
+            assert!(report.clean(), "{}\n{case}", violations_of(&report));
             let sums = &report.sums;
             assert_eq!((sums.held.get(), sums.available.get()), (0, 0), "{case}");
             assert_eq!(sums.corrected.get(), -corrected, "{case}");
@@ -247,7 +248,7 @@ fn open_holds_are_released_before_balances_are_corrected() {
 
 /// Where both have moved balances meanwhile, neither those nor the open holds are what the journal says, and one may have stopped at it.
 #[test]
-fn books_that_two_processes_have_posted_to_are_repaired_with_all_that_was_acknowledged() {
+fn a_ledger_posted_to_by_two_processes_is_repaired_with_every_acknowledged_unit() {
     let folder = tempfile::tempdir().expect("a folder");
     let original = folder.path().join("original.db");
     let (first_store, first) = process(&original, false, 7);
@@ -264,7 +265,7 @@ fn books_that_two_processes_have_posted_to_are_repaired_with_all_that_was_acknow
     let path = folder.path().join("t.db");
     sqlite::backup(&original, &path).expect("a copy");
     let before = report_of(&path);
-    let found = said(&before);
+    let found = violations_of(&before);
     assert!(found.contains("the entries add up to"), "{found}");
     assert!(
         sqlite::rebuild_postings(&path, options()).is_err(),
@@ -272,7 +273,7 @@ fn books_that_two_processes_have_posted_to_are_repaired_with_all_that_was_acknow
     );
     repair(&path);
     let after = report_of(&path);
-    assert!(after.clean(), "{}", said(&after));
+    assert!(after.clean(), "{}", violations_of(&after));
     assert_eq!(after.sums.spent.get(), sold, "as it was acknowledged");
     assert!(
         after.sums.corrected.get() < 0,
@@ -282,7 +283,7 @@ fn books_that_two_processes_have_posted_to_are_repaired_with_all_that_was_acknow
 
 /// A journal of two runs with lost or changed commits: the remainder is kept.
 #[test]
-fn what_can_be_proven_is_kept_whatever_is_lost() {
+fn every_provable_commit_is_kept_by_a_repair() {
     /// The id of commit `number` of run 1.
     const RUN: &str = "((1 << 56) | (1 << 34))";
     //   what happens, what is spent afterwards and what is available, of 100 with three sales of 10 in each of two runs
@@ -362,7 +363,7 @@ fn what_can_be_proven_is_kept_whatever_is_lost() {
         assert!(
             after.clean(),
             "`{edit}`: {}\n{:#?}",
-            said(&after),
+            violations_of(&after),
             done.findings
         );
         let sums = (after.sums.spent.get(), available(&path, account(1)));
@@ -374,13 +375,13 @@ fn what_can_be_proven_is_kept_whatever_is_lost() {
             if free == 0 { 0 } else { 10 },
             "`{edit}`"
         );
-        assert_books_balance(&store);
+        assert_ledger_balances(&store);
     }
 }
 
 /// Only possible with two processes: the same operation started or ended by each, the same reference booked by each.
 #[test]
-fn the_first_beginning_the_first_end_and_the_first_booking_count() {
+fn the_first_start_end_and_booking_of_an_operation_count() {
     let folder = tempfile::tempdir().expect("a folder");
     let original = folder.path().join("original.db");
     let (first_store, first) = process(&original, false, 65_536);
@@ -460,13 +461,13 @@ fn the_first_beginning_the_first_end_and_the_first_booking_count() {
         ]
     );
     let after = report_of(&path);
-    assert!(after.clean(), "{}", said(&after));
+    assert!(after.clean(), "{}", violations_of(&after));
     assert_eq!(after.sums.spent.get(), 30 + 5);
     assert_eq!(available(&path, payer), 100 - 30 - 5 + 50);
 }
 
 #[test]
-fn a_damaged_file_is_left_alone() {
+fn a_damaged_file_is_not_changed() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("t.db");
     damaged(&folder.path().join("original.db"));

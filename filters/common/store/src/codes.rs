@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_reads_back_as_its_own_word() {
+    fn every_code_maps_back_to_its_variant() {
         for word in EntryKind::ALL {
             assert_eq!(EntryKind::from_code(word.code()), Some(*word));
         }

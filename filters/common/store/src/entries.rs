@@ -1,5 +1,5 @@
-//! Ledger entries and the parts that write them. Only the crate `tollgate-ledger` builds these parts: it has verified that the credit is
-//! available.
+//! Double-entry ledger entries, and the parts that write them. Only the crate `tollgate-ledger` builds these parts: it has verified that
+//! the credit is available.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Store errors, grouped by who has to act on them.
+//! Error types of the store, one per operation: open, read, submit, commit.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub enum OpenError {
     },
     /// The derived tables do not match the journal.
     #[error(
-        "the balances in `{path}` are not those that its journal leads to ({problem}); run `tollgate audit --fix-derived`", path = path.display()
+        "the balances in `{path}` differ from its journal ({problem}); run `tollgate audit --fix-derived`", path = path.display()
     )]
     Unbalanced {
         /// The database file.
@@ -83,7 +83,7 @@ pub enum OpenError {
     },
     /// Written by a version from before the first release, whose ledger has another format.
     #[error(
-        "`{path}` has books as they were kept before the first release, which this version cannot take over; move it away to begin with an empty store, in which nobody has an account or credit", path = path.display()
+        "`{path}` has a ledger in the format from before the first release, which this version cannot migrate; move it away to start with an empty store, without accounts and credit", path = path.display()
     )]
     Unreleased {
         /// The database file.
@@ -208,7 +208,7 @@ pub enum Refusal {
         address: Arc<str>,
     },
     /// The operation has an entry of this phase, or a usage record.
-    #[error("operation `{0}` is already in the books")]
+    #[error("operation `{0}` is already in the ledger")]
     OperationExists(OperationId),
     /// The hold was resolved already, or never existed.
     #[error("operation `{0}` has no open hold")]
@@ -254,7 +254,7 @@ pub enum Refusal {
     #[error("the transaction has paid for another payment")]
     TransactionUsed,
     /// The notification was received before.
-    #[error("the notice was stored already")]
+    #[error("the notification was received before")]
     DuplicateNotification,
     /// The idempotency key is in use.
     #[error("the key is not free: {0:?}")]
@@ -263,16 +263,16 @@ pub enum Refusal {
     #[error(transparent)]
     OAuth(OAuthRefusal),
     /// The send limit is reached; the next has to wait.
-    #[error("too many were sent; the next may be at {until}")]
+    #[error("the send limit is reached until {until}")]
     TooMany {
         /// Unix microseconds.
         until: i64,
     },
     /// The one-time code has expired, was used, or has no attempts left.
-    #[error("the one-time code is over")]
+    #[error("the one-time code has expired, was used, or has no attempts left")]
     CodeUnusable,
     /// The session was ended in the meantime.
-    #[error("the session is over")]
+    #[error("the session has ended")]
     SessionEnded,
     /// A value cannot be stored.
     #[error("{0}")]

@@ -142,21 +142,21 @@ impl Packer {
     pub(crate) fn copy(&mut self, record: &Record<'_>) -> Result<(), DecodeError> {
         let begin = self.records.len();
         self.records.extend_from_slice(&[0, 0]);
-        match record.words_apart()? {
+        match record.split_words()? {
             None => self.records.extend_from_slice(record.bytes),
-            Some(apart) => {
-                self.records.extend_from_slice(apart.before);
-                let word = self.word(named(record.words, apart.word)?);
+            Some(split) => {
+                self.records.extend_from_slice(split.before);
+                let word = self.word(lookup(record.words, split.word)?);
                 self.unsigned(word);
-                match apart.upstream {
+                match split.upstream {
                     None => {}
                     Some(0) => self.unsigned(0),
                     Some(place) => {
-                        let upstream = self.word(named(record.words, place - 1)?);
+                        let upstream = self.word(lookup(record.words, place - 1)?);
                         self.unsigned(upstream + 1);
                     }
                 }
-                self.records.extend_from_slice(apart.after);
+                self.records.extend_from_slice(split.after);
             }
         }
         self.end_record(begin);
@@ -379,7 +379,7 @@ impl Record<'_> {
     }
 
     /// The indices of its words, separate from the rest; `None` for a kind without words.
-    fn words_apart(&self) -> Result<Option<WordsApart<'_>>, DecodeError> {
+    fn split_words(&self) -> Result<Option<SplitWords<'_>>, DecodeError> {
         let kind = EntryKind::from_code(i64::from(self.bytes[0])).ok_or(UNKNOWN_KIND)?;
         let mut fields = Fields(&self.bytes[HEAD..]);
         let amounts = match kind {
@@ -401,7 +401,7 @@ impl Record<'_> {
         let before = &self.bytes[..self.bytes.len() - fields.0.len()];
         let word = fields.unsigned()?;
         let upstream = is_usage.then(|| fields.unsigned()).transpose()?;
-        Ok(Some(WordsApart {
+        Ok(Some(SplitWords {
             before,
             word,
             upstream,
@@ -466,7 +466,7 @@ impl Record<'_> {
 }
 
 /// A record with the indices of its words located.
-struct WordsApart<'b> {
+struct SplitWords<'b> {
     before: &'b [u8],
     /// The index of its model or reference.
     word: u64,
@@ -523,16 +523,16 @@ impl<'b> Fields<'b> {
         self.signed().map(Micros::new)
     }
 
-    fn is_there(&mut self) -> Result<bool, DecodeError> {
+    fn present(&mut self) -> Result<bool, DecodeError> {
         match self.take(1)?[0] {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(DecodeError("has a field that is neither there nor absent")),
+            _ => Err(DecodeError("has a presence flag that is neither 0 nor 1")),
         }
     }
 
     fn optional(&mut self) -> Result<Option<i64>, DecodeError> {
-        Ok(if self.is_there()? {
+        Ok(if self.present()? {
             Some(self.signed()?)
         } else {
             None
@@ -541,11 +541,11 @@ impl<'b> Fields<'b> {
 
     fn word(&mut self, words: &[Arc<str>]) -> Result<Arc<str>, DecodeError> {
         let place = self.unsigned()?;
-        named(words, place).cloned()
+        lookup(words, place).cloned()
     }
 
     fn credential(&mut self) -> Result<Option<CredentialId>, DecodeError> {
-        Ok(match self.is_there()? {
+        Ok(match self.present()? {
             true => {
                 let mut id = [0; 16];
                 id.copy_from_slice(self.take(16)?);
@@ -566,7 +566,7 @@ impl<'b> Fields<'b> {
         let model = self.word(words)?;
         let upstream = match self.unsigned()? {
             0 => None,
-            place => Some(named(words, place - 1)?.clone()),
+            place => Some(lookup(words, place - 1)?.clone()),
         };
         let (prompt_tokens, completion_tokens) = (self.unsigned()?, self.unsigned()?);
         let flags = u32::try_from(self.unsigned()?)
@@ -588,11 +588,11 @@ impl<'b> Fields<'b> {
     }
 }
 
-fn named(words: &[Arc<str>], place: u64) -> Result<&Arc<str>, DecodeError> {
+fn lookup(words: &[Arc<str>], place: u64) -> Result<&Arc<str>, DecodeError> {
     let word = usize::try_from(place)
         .ok()
         .and_then(|place| words.get(place));
-    word.ok_or(DecodeError("names a word that it has not"))
+    word.ok_or(DecodeError("refers to a missing word"))
 }
 
 #[cfg(test)]

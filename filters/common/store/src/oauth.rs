@@ -257,10 +257,10 @@ pub enum OAuthPart {
 #[non_exhaustive]
 pub enum OAuthRefusal {
     /// The client does not exist.
-    #[error("the client is gone")]
+    #[error("there is no such client")]
     NoClient,
     /// The request was decided or has expired.
-    #[error("the request for authorization is gone")]
+    #[error("there is no such authorization request")]
     PendingGone,
     /// The request belongs to another session.
     #[error("the request for authorization belongs to another session")]

@@ -1,4 +1,4 @@
-//! The bounded queue in front of the writer, with admission control and group commit.
+//! The bounded queue in front of the writer: admission control, load shedding, and the batches of group commit.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -31,24 +31,24 @@ pub(crate) struct Queue {
 
 /// How long best-effort units wait for further units. They are written a hundred at a time instead of a few, and a crash loses no more than
 /// these.
-const NAP: Duration = Duration::from_millis(10);
+const BEST_EFFORT_WAIT: Duration = Duration::from_millis(10);
 
 /// How long a batch is held open for the callers of the previous commit to return: requests come in bursts, since those committed together
 /// continue together. Long enough for some hundred of them, and short compared with a model's response time.
 const LINGER: Duration = Duration::from_millis(2);
 
-fn is_note(item: &Item) -> bool {
+fn is_best_effort(item: &Item) -> bool {
     item.unit.admission == Admission::BestEffort
 }
 
 #[derive(Default)]
 struct State {
     items: VecDeque<Item>,
-    writer_sleeps: bool,
+    writer_idle: bool,
     /// The queue has only best-effort units; the writer waits for more of them or for a unit with a waiting caller.
-    writer_naps: bool,
+    writer_gathers: bool,
     /// The batch size that the writer waits for, unless a caller waits for a first byte; zero when it does not wait.
-    writer_awaits: usize,
+    writer_target: usize,
     stopped: Option<Failure>,
     failed: bool,
 }
@@ -106,40 +106,45 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for units and moves at most `max` of them into `batch`. `acknowledged` is the number of callers notified a moment ago: the batch waits
-    /// for as many further units, for a short time, and not while a caller waits for the first byte of a response. `false` when the queue
-    /// has stopped: after a failure at once, after [`Queue::stop`] once it is empty.
+    /// Waits for units and moves at most `max` of them into `batch`. `acknowledged` is the number of callers notified a moment ago: the
+    /// batch waits for as many further units, for a short time, and not while a caller waits for the first byte of a response. `false` when
+    /// the queue has stopped: after a failure at once, after [`Queue::stop`] once it is empty.
     pub(crate) fn take(&self, max: usize, acknowledged: usize, batch: &mut Vec<Item>) -> bool {
         let mut state = self.lock();
-        let begins = |item: &Item| item.unit.admission == Admission::Normal;
-        let company = (state.items.len() + acknowledged).min(max);
-        if state.items.len() < company && !state.items.iter().any(begins) {
-            state.writer_awaits = company;
+        let is_normal = |item: &Item| item.unit.admission == Admission::Normal;
+        let target = (state.items.len() + acknowledged).min(max);
+        if state.items.len() < target && !state.items.iter().any(is_normal) {
+            state.writer_target = target;
             // One wait, ended by the unit that completes the batch: each additional wake-up would cost as much processor time as a unit
             // does.
             let waited = self.waiting.wait_timeout_while(state, LINGER, |state| {
-                state.writer_awaits > 0 && state.stopped.is_none()
+                state.writer_target > 0 && state.stopped.is_none()
             });
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            state.writer_awaits = 0;
+            state.writer_target = 0;
         }
         while state.items.is_empty() {
             if state.stopped.is_some() {
                 return false;
             }
-            state.writer_sleeps = true;
+            state.writer_idle = true;
             state = self
                 .waiting
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        if state.stopped.is_none() && state.items.len() < max && state.items.iter().all(is_note) {
-            state.writer_naps = true;
-            let napped = self.waiting.wait_timeout_while(state, NAP, |state| {
-                state.writer_naps && state.stopped.is_none()
-            });
-            state = napped.unwrap_or_else(PoisonError::into_inner).0;
-            state.writer_naps = false;
+        if state.stopped.is_none()
+            && state.items.len() < max
+            && state.items.iter().all(is_best_effort)
+        {
+            state.writer_gathers = true;
+            let waited = self
+                .waiting
+                .wait_timeout_while(state, BEST_EFFORT_WAIT, |state| {
+                    state.writer_gathers && state.stopped.is_none()
+                });
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.writer_gathers = false;
             if state.items.is_empty() {
                 return false;
             }
@@ -193,16 +198,16 @@ impl Queue {
 impl State {
     /// Whether the writer waits for the unit that was just queued; it is woken once.
     fn wakes_for(&mut self, admission: Admission) -> bool {
-        let has_company = match admission {
+        let is_complete = match admission {
             // A caller waits for the first byte.
             Admission::Normal => true,
-            _ => self.items.len() >= self.writer_awaits,
+            _ => self.items.len() >= self.writer_target,
         };
-        let wakes = self.writer_sleeps
-            || (self.writer_naps && admission != Admission::BestEffort)
-            || (self.writer_awaits > 0 && has_company);
+        let wakes = self.writer_idle
+            || (self.writer_gathers && admission != Admission::BestEffort)
+            || (self.writer_target > 0 && is_complete);
         if wakes {
-            (self.writer_sleeps, self.writer_naps, self.writer_awaits) = (false, false, 0);
+            (self.writer_idle, self.writer_gathers, self.writer_target) = (false, false, 0);
         }
         wakes
     }
@@ -214,7 +219,7 @@ mod tests {
     use crate::error::FailureKind;
 
     #[test]
-    fn beginnings_stop_at_three_quarters_and_ends_never() {
+    fn normal_units_are_refused_at_three_quarters_and_units_always_admitted_never() {
         let queue = Queue::new(8, Arc::default());
         for admitted in 0..6 {
             assert!(queue.admit().is_ok(), "{admitted} of 8 are in use");
@@ -225,33 +230,33 @@ mod tests {
         }
         assert!(
             matches!(queue.admit(), Err(SubmitError::Overloaded { waiting: 6 })),
-            "who asks is told the same"
+            "`admit` and `push` agree"
         );
         assert!(
             matches!(
                 push(&queue, Admission::Normal),
                 Err(SubmitError::Overloaded { waiting: 6 })
             ),
-            "the last quarter is for ends"
+            "the last quarter is for units that are always admitted"
         );
         for _ in 0..10 {
             assert!(
                 push(&queue, Admission::Always).is_ok(),
-                "an end is never lost"
+                "such a unit is never refused"
             );
         }
         let mut batch = Vec::new();
         assert!(queue.take(11, 0, &mut batch));
-        assert_eq!(batch.len(), 11, "a batch has its most");
-        assert!(queue.admit().is_ok(), "there is room again");
+        assert_eq!(batch.len(), 11, "a batch has its maximum size");
+        assert!(queue.admit().is_ok(), "the queue has capacity again");
         assert!(
             push(&queue, Admission::Normal).is_ok(),
-            "there is room again"
+            "the queue has capacity again"
         );
     }
 
     #[test]
-    fn a_stopped_queue_hands_out_what_it_has_and_takes_nothing() {
+    fn a_stopped_queue_drains_and_accepts_nothing() {
         let queue = Queue::new(8, Arc::default());
         push(&queue, Admission::Always).expect("an open queue");
         queue.stop(failure());
@@ -259,15 +264,12 @@ mod tests {
             assert!(matches!(refused, Err(SubmitError::Stopped(_))));
         }
         let mut batch = Vec::new();
-        assert!(
-            queue.take(8, 0, &mut batch),
-            "what was taken in is handed out"
-        );
-        assert!(!queue.take(8, 0, &mut batch), "then there is nothing more");
+        assert!(queue.take(8, 0, &mut batch), "queued units are handed out");
+        assert!(!queue.take(8, 0, &mut batch), "then the queue is empty");
     }
 
     #[test]
-    fn notes_wait_for_company_and_for_nobody_who_is_waited_for() {
+    fn best_effort_units_wait_for_more_and_never_delay_a_waiting_caller() {
         let queue = Arc::new(Queue::new(64, Arc::default()));
         for _ in 0..2 {
             push(&queue, Admission::BestEffort).expect("an open queue");
@@ -291,23 +293,26 @@ mod tests {
                 push(&queue, Admission::BestEffort),
                 Err(SubmitError::Overloaded { .. })
             ),
-            "notes are refused like beginnings"
+            "best-effort units are refused like normal ones"
         );
         queue.stop(failure());
         let mut batch = Vec::new();
-        assert!(queue.take(64, 0, &mut batch), "a stop ends the nap");
+        assert!(queue.take(64, 0, &mut batch), "a stop ends the wait");
     }
 
     #[test]
-    fn those_who_were_told_are_waited_for_but_not_for_long() {
+    fn the_batch_waits_briefly_for_acknowledged_callers() {
         let queue = Queue::new(64, Arc::default());
         let mut batch = Vec::new();
         for units in 1..3 {
             push(&queue, Admission::Always).expect("an open queue");
             batch.clear();
-            assert!(queue.take(64, 50, &mut batch), "nobody comes, {units}");
+            assert!(
+                queue.take(64, 50, &mut batch),
+                "no further unit arrives, {units}"
+            );
             assert_eq!(batch.len(), 1);
-            assert_eq!(queue.lock().writer_awaits, 0, "the wait is over");
+            assert_eq!(queue.lock().writer_target, 0, "the wait is over");
         }
     }
 
@@ -317,17 +322,17 @@ mod tests {
         #[derive(Debug)]
         enum Waiting {
             Not,
-            Sleeps,
-            Naps,
+            Idle,
+            Gathers,
             For(usize),
         }
-        //   how the writer waits, what comes, how many are there then, whether it is woken
+        //   state of the writer, admission of the new unit, queue length then, whether the writer is woken
         for (waiting, admission, there, wakes) in [
             (Waiting::Not, Normal, 1, false),
-            (Waiting::Sleeps, BestEffort, 1, true),
-            (Waiting::Naps, BestEffort, 2, false),
-            (Waiting::Naps, Always, 2, true),
-            (Waiting::Naps, Normal, 2, true),
+            (Waiting::Idle, BestEffort, 1, true),
+            (Waiting::Gathers, BestEffort, 2, false),
+            (Waiting::Gathers, Always, 2, true),
+            (Waiting::Gathers, Normal, 2, true),
             (Waiting::For(3), Always, 2, false),
             (Waiting::For(3), Always, 3, true),
             (Waiting::For(3), BestEffort, 3, true),
@@ -336,32 +341,32 @@ mod tests {
             let mut state = State::default();
             match waiting {
                 Waiting::Not => {}
-                Waiting::Sleeps => state.writer_sleeps = true,
-                Waiting::Naps => state.writer_naps = true,
-                Waiting::For(count) => state.writer_awaits = count,
+                Waiting::Idle => state.writer_idle = true,
+                Waiting::Gathers => state.writer_gathers = true,
+                Waiting::For(count) => state.writer_target = count,
             }
             let item = |_| Item {
                 unit: UnitOfWork::of_all([], admission),
                 done: Box::new(|_| {}),
             };
             state.items.extend((0..there).map(item));
-            let what = format!("{waiting:?}, {admission:?} comes");
+            let what = format!("{waiting:?}, {admission:?} is queued");
             assert_eq!(state.wakes_for(admission), wakes, "{what}");
             assert!(!wakes || !state.wakes_for(Normal), "{what}: once");
         }
     }
 
     #[test]
-    fn a_failed_queue_tells_everybody_who_waits() {
+    fn a_failed_queue_notifies_every_waiting_caller() {
         let queue = Queue::new(8, Arc::default());
-        let (sender, hear) = std::sync::mpsc::channel();
-        let done: Done = Box::new(move |result| sender.send(result).expect("somebody listens"));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let done: Done = Box::new(move |result| sender.send(result).expect("the test waits"));
         queue
             .push(UnitOfWork::of_all([], Admission::Always), done)
             .expect("an open queue");
         queue.fail(failure());
         assert!(matches!(
-            hear.try_recv(),
+            receiver.try_recv(),
             Ok(Err(CommitError::Stopped(failure))) if failure.kind == FailureKind::Io
         ));
         assert!(matches!(queue.admit(), Err(SubmitError::Stopped(_))));
@@ -374,7 +379,7 @@ mod tests {
     fn failure() -> Failure {
         Failure {
             kind: FailureKind::Io,
-            message: Arc::from("the disk is gone"),
+            message: Arc::from("the disk has failed"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Stored rows, as plain values.
+//! Row types: stored accounts, credentials, logins, holds, usage and prices as plain values.
 
 use std::fmt;
 use std::sync::Arc;

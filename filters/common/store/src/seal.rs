@@ -1,4 +1,4 @@
-//! The hash chain over commits.
+//! The hash chain over commits (BLAKE3): each seal covers a commit's body and the previous seal.
 
 use tollgate_money::Micros;
 
@@ -66,7 +66,7 @@ impl Seal {
         }
     }
 
-    /// The seal for `body` in this one's place: equal to this one in an unedited journal.
+    /// Recomputes the seal at this position for `body`: equal to this one in an unedited journal.
     pub fn reseal(&self, body: &[u8]) -> Result<Seal, DecodeError> {
         Seal::of(((self.node, self.epoch, self.number), self.previous), body)
     }

@@ -1,4 +1,4 @@
-//! The store's traits, independent of an engine.
+//! The store's traits (`Read`, `Snapshot`, `Store`, `Observer`), independent of an engine.
 
 use std::sync::Arc;
 
@@ -218,13 +218,13 @@ pub trait Observer: Send + Sync {
 pub async fn commit(store: &dyn Store, unit: UnitOfWork) -> Result<Receipt, CommitError> {
     let (sender, wait) = oneshot::channel();
     let done: Done = Box::new(move |result| {
-        // The caller may have gone; the unit is durable all the same.
+        // The caller may have been cancelled; the unit is durable all the same.
         let _ = sender.send(result);
     });
     match store.submit(unit, done) {
         Ok(()) => wait
             .await
-            .unwrap_or_else(|_| Err(CommitError::Stopped(gone()))),
+            .unwrap_or_else(|_| Err(CommitError::Stopped(closed()))),
         Err(SubmitError::Stopped(failure)) => Err(CommitError::Stopped(failure)),
         Err(SubmitError::Overloaded { waiting }) => Err(CommitError::Overloaded { waiting }),
     }
@@ -261,7 +261,7 @@ pub async fn flush(store: &dyn Store) -> Result<(), CommitError> {
         .map(|_| ())
 }
 
-fn gone() -> Failure {
+fn closed() -> Failure {
     Failure {
         kind: FailureKind::Closed,
         message: Arc::from("the store was closed before it answered"),

@@ -1,4 +1,4 @@
-//! Usage of an account, as shown to its owner.
+//! Queries for an account's usage, as shown to its owner: totals by day, and requests by cursor pagination.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub struct RequestsQuery {
     /// Only those with this credential.
     pub credential: Option<CredentialId>,
     /// The position in the period.
-    pub place: PageCursor,
+    pub cursor: PageCursor,
     /// Maximum number of requests.
     pub limit: usize,
 }

@@ -58,7 +58,8 @@ pub struct AuthorizationRow {
 pub enum AuthorizationPart {
     /// Stores a new one: [`crate::Refusal::AuthorizationConflict`] when it is stored already.
     Begin(AuthorizationRow),
-    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::AuthorizationConflict`] after a concurrent change.
+    /// Replaces the row with the previous version (optimistic locking): [`crate::Refusal::AuthorizationConflict`] after a concurrent
+    /// change.
     Change(AuthorizationRow),
     /// The same, before submission: also refused ([`crate::Refusal::AuthorizationOpen`]) while another of the account may move money, and
     /// when the account's subscription does not have this version any more, or, with `None`, when there is one.

@@ -69,7 +69,7 @@ fn change(row: &AuthorizationRow) -> [Part; 1] {
 }
 
 #[test]
-fn a_transfer_is_stored_once_and_changed_by_whoever_saw_it_last() {
+fn a_transfer_is_stored_once_and_changed_with_optimistic_locking() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ME, ANOTHER]);
     let seen = row(ME, 1);
@@ -94,7 +94,7 @@ fn a_transfer_is_stored_once_and_changed_by_whoever_saw_it_last() {
 }
 
 #[test]
-fn an_account_has_one_transfer_under_way_and_another_account_its_own() {
+fn each_account_has_at_most_one_open_transfer() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ME, ANOTHER]);
     let (one, two, theirs) = (row(ME, 1), row(ME, 2), row(ANOTHER, 3));
@@ -131,7 +131,7 @@ fn an_account_has_one_transfer_under_way_and_another_account_its_own() {
 }
 
 #[test]
-fn nothing_is_sent_for_an_account_that_has_something_else_by_now() {
+fn a_transfer_is_not_submitted_after_the_subscription_has_changed() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ME, ANOTHER]);
     let seen = row(ME, 1);
@@ -165,7 +165,7 @@ fn nothing_is_sent_for_an_account_that_has_something_else_by_now() {
 }
 
 #[test]
-fn what_was_never_sent_is_forgotten_and_the_rest_is_kept() {
+fn transfers_never_submitted_are_deleted_and_the_rest_is_kept() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ME, ANOTHER]);
     let mut kept = Vec::new();
@@ -256,7 +256,7 @@ fn a_transaction_counts_once_unless_the_chain_proves_each_transfer() {
 }
 
 #[test]
-fn what_was_refused_after_submission_is_listed_and_does_not_hold_its_account() {
+fn a_transfer_refused_after_submission_is_listed_and_does_not_block_its_account() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ME, ANOTHER]);
     let (first, second) = (row(ME, 1), row(ME, 2));
@@ -283,7 +283,7 @@ fn what_was_refused_after_submission_is_listed_and_does_not_hold_its_account() {
 }
 
 #[test]
-fn what_is_not_proved_is_read_in_pages_and_counted_by_what_may_move() {
+fn unproved_transfers_are_read_in_pages_and_those_that_may_move_are_counted() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ME, ANOTHER]);
     // Four of one moment, which only their keys tell apart, and a newer and an older one.

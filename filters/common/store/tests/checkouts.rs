@@ -43,7 +43,7 @@ fn begin(row: CheckoutRow) -> CheckoutPart {
 }
 
 #[test]
-fn a_checkout_is_found_by_its_id_and_changed_from_the_version_that_was_seen() {
+fn a_checkout_is_found_by_id_and_changed_with_optimistic_locking() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [OWNER, OTHER]);
     let first = row(1, OWNER, CheckoutState::Waiting);
@@ -64,7 +64,7 @@ fn a_checkout_is_found_by_its_id_and_changed_from_the_version_that_was_seen() {
     assert_eq!(
         write(&store, CheckoutPart::Change(changed.clone())),
         Err(Refusal::CheckoutConflict(first.id)),
-        "nobody changes what they have not seen"
+        "a change names the current version"
     );
     assert_eq!(
         store.checkout(first.id).expect("read"),
@@ -109,7 +109,7 @@ fn a_plan_completes_every_checkout_that_waits_for_its_owner_and_no_other() {
 }
 
 #[test]
-fn of_checkouts_that_wait_the_newest_stay_and_old_ones_are_forgotten() {
+fn the_newest_waiting_checkouts_are_kept_and_old_ones_are_deleted() {
     use CheckoutState::{Canceled, Placing, Waiting};
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [OWNER, OTHER]);

@@ -23,7 +23,7 @@ fn open_unlocked(path: &Path) -> Arc<dyn Store> {
         lock: Some(Lock::disabled()),
         ..options()
     };
-    sqlite::open(path, options).expect("nothing keeps it off")
+    sqlite::open(path, options).expect("nothing excludes it")
 }
 
 /// Makes an account, which is one commit.
@@ -65,7 +65,7 @@ fn soft_names(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_name_that_leads_to_the_file_has_its_lock() {
+fn every_path_to_the_file_resolves_to_one_lock() {
     let (folder, path) = made();
     let first = open(&path).expect("the store opens");
     let me = format!("process {}", std::process::id());
@@ -78,7 +78,7 @@ fn every_name_that_leads_to_the_file_has_its_lock() {
             }
             other => panic!("{}: {other}", name.display()),
         }
-        let reader = sqlite::open_read(&name).expect("a reader beside");
+        let reader = sqlite::open_read(&name).expect("a concurrent reader");
         assert!(reader.account(account(1)).expect("a read").is_some());
     }
     first.close();
@@ -88,7 +88,7 @@ fn every_name_that_leads_to_the_file_has_its_lock() {
 }
 
 #[test]
-fn a_store_is_made_at_the_end_of_a_link_to_its_folder_and_not_in_the_place_of_a_link() {
+fn a_store_is_created_at_the_target_of_a_link_to_its_folder_and_never_replaces_a_link() {
     let folder = tempfile::tempdir().expect("a folder");
     let elsewhere = folder.path().join("elsewhere");
     symlink(folder.path(), &elsewhere).expect("a link");
@@ -98,11 +98,11 @@ fn a_store_is_made_at_the_end_of_a_link_to_its_folder_and_not_in_the_place_of_a_
     symlink("nowhere.db", &dangling).expect("a link");
     let refused = open(&dangling).err().expect("it is refused").to_string();
     assert!(refused.starts_with("could not open `"), "{refused}");
-    assert!(dangling.is_symlink(), "it is left alone");
+    assert!(dangling.is_symlink(), "it is unchanged");
 }
 
 #[test]
-fn the_lock_is_that_of_the_file_and_not_of_the_lock_file_beside_it() {
+fn the_lock_is_on_the_database_file_itself() {
     let (folder, path) = made();
     let _first = open(&path).expect("the store opens");
     fs::remove_file(folder.path().join("t.db.lock")).expect("it is removed");
@@ -135,9 +135,9 @@ fn a_file_with_a_hard_link_is_refused_by_each_name() {
         let rebuilt = sqlite::rebuild_postings(&other, options());
         assert!(matches!(rebuilt, Err(OpenError::HardLinks { .. })));
         if let Some(first) = first {
-            make(&first, 2).expect("the one who has it goes on");
+            make(&first, 2).expect("the lock holder continues");
         }
-        fs::remove_file(&other).expect("the other name goes");
+        fs::remove_file(&other).expect("the other name is removed");
     }
     assert!(open(&path).is_ok(), "it has one name again");
 }
@@ -169,16 +169,16 @@ fn first_stops(name: impl Fn(&Path, &Path) -> PathBuf, works: bool) {
         assert!(failure.to_string().contains(word), "no `{word}`: {failure}");
     }
     assert_eq!(
-        receiver.recv().expect("the process hears of it").kind,
+        receiver.recv().expect("the failure is reported").kind,
         failure.kind
     );
     let late = stopped(make(&first, 5));
     assert_eq!(late.kind, FailureKind::Fenced, "and it stays so");
     first.close();
-    make(&second, 6).expect("the second goes on");
+    make(&second, 6).expect("the second continues");
     second.close();
-    let look = open(&name).expect("the lock is free");
-    let there = |number| look.account(account(number)).expect("a read").is_some();
+    let reader = open(&name).expect("the lock is free");
+    let there = |number| reader.account(account(number)).expect("a read").is_some();
     assert!(there(1) && there(6) && there(3) == works);
     assert!(!there(4) && !there(5), "nothing was written by the first");
 }
@@ -220,7 +220,7 @@ fn a_process_stops_when_the_header_of_the_file_has_another_epoch() {
 /// As long as a reader has a snapshot of the previous state, the log is not checkpointed into the file, and the header is that of the
 /// previous run.
 #[test]
-fn a_store_that_is_opened_beside_a_reader_commits() {
+fn a_store_commits_while_a_reader_has_it_open() {
     let (_folder, path) = made();
     let reader = sqlite::open_read(&path).expect("it opens");
     let view = reader.snapshot().expect("a view");
@@ -230,9 +230,9 @@ fn a_store_that_is_opened_beside_a_reader_commits() {
     make(&store, 3).expect("and may be moved there now");
 }
 
-/// A process that has lost the file since its last look at it does not find out at a commit if it has none left to make.
+/// A process that has lost the file since its last check does not find out at a commit if it has none left to make.
 #[test]
-fn a_close_leaves_a_file_alone_that_the_process_has_lost() {
+fn a_close_does_not_write_a_file_that_the_process_has_lost() {
     let (folder, path) = made();
     let store = open(&path).expect("the store opens");
     make(&store, 2).expect("an account");
@@ -250,7 +250,7 @@ fn a_close_leaves_a_file_alone_that_the_process_has_lost() {
     assert!(folder.path().join("t.db-wal").exists());
 }
 
-/// A process that has nothing to write gives answers from its memory all the same.
+/// A process that has nothing to write still answers from its memory.
 #[test]
 fn a_process_with_an_old_epoch_stops_though_nothing_is_committed() {
     let (_folder, path) = made();
@@ -265,14 +265,14 @@ fn a_process_with_an_old_epoch_stops_though_nothing_is_committed() {
 }
 
 #[test]
-fn making_the_balances_anew_raises_the_epoch() {
+fn rebuilding_the_postings_raises_the_epoch() {
     let (_folder, path) = made();
     let first = open_unlocked(&path);
     let unlocked = Options {
         lock: Some(Lock::disabled()),
         ..options()
     };
-    sqlite::rebuild_postings(&path, unlocked).expect("nothing keeps it off");
+    sqlite::rebuild_postings(&path, unlocked).expect("nothing excludes it");
     assert_eq!(stopped(make(&first, 2)).kind, FailureKind::Fenced);
 }
 
@@ -298,8 +298,8 @@ fn a_process_whose_file_was_replaced_or_removed_stops() {
         store.close();
         if replaced {
             // The old log is not used for the new file, and nothing of the new file is removed.
-            for beside in ["-wal", "-shm"] {
-                let _ = fs::remove_file(folder.path().join(format!("t.db{beside}")));
+            for suffix in ["-wal", "-shm"] {
+                let _ = fs::remove_file(folder.path().join(format!("t.db{suffix}")));
             }
             let restored = open(&path).expect("the backup opens");
             let there = |number| restored.account(account(number)).expect("a read").is_some();
@@ -334,13 +334,13 @@ fn locks_of_sqlite_stay_while_this_process_opens_and_closes_the_file() {
     assert!(before > 0, "SQLite has its locks");
     assert!(open(&path).is_err(), "a second one is refused");
     assert_eq!(record_locks(&path), before, "after a refusal");
-    fs::remove_file(folder.path().join("t.db.lock")).expect("somebody tidies up");
+    fs::remove_file(folder.path().join("t.db.lock")).expect("the lock file is removed");
     assert!(open(&path).is_err(), "a second one is refused");
     assert_eq!(record_locks(&path), before, "after a refusal by the file");
-    drop(sqlite::open_read(&path).expect("a reader beside"));
+    drop(sqlite::open_read(&path).expect("a concurrent reader"));
     sqlite::backup(&path, &folder.path().join("copy.db")).expect("a backup");
     assert!(record_locks(&path) > 0, "after readers");
-    let reader = sqlite::open_read(&path).expect("a reader beside");
+    let reader = sqlite::open_read(&path).expect("a concurrent reader");
     store.close();
     drop(store);
     assert!(record_locks(&path) > 0, "the reader's, after the store");

@@ -83,7 +83,7 @@ fn free(store: &Arc<dyn Store>, claimed: i64) {
 }
 
 #[test]
-fn a_key_is_claimed_by_one_request_until_that_leaves_an_answer_or_frees_it() {
+fn a_key_is_claimed_by_one_request_until_it_stores_a_response_or_frees_the_key() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     assert_eq!(claim(&store, 0, 1), Ok(()));
@@ -104,7 +104,7 @@ fn a_key_is_claimed_by_one_request_until_that_leaves_an_answer_or_frees_it() {
 }
 
 #[test]
-fn a_key_means_something_within_its_account_and_endpoint() {
+fn a_key_is_scoped_to_its_account_and_endpoint() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     for key in [
@@ -123,7 +123,7 @@ fn a_key_means_something_within_its_account_and_endpoint() {
 }
 
 #[test]
-fn a_claim_that_has_run_out_is_taken_over_and_its_first_owner_leaves_nothing() {
+fn an_expired_claim_is_taken_over_and_its_first_owner_stores_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     assert_eq!(claim(&store, 0, 1), Ok(()));
@@ -164,7 +164,7 @@ fn a_key_that_has_expired_is_free_and_is_forgotten() {
 }
 
 #[test]
-fn the_next_run_frees_what_was_claimed_and_keeps_what_was_answered() {
+fn the_next_run_frees_claimed_keys_and_keeps_stored_responses() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     let other = key(2, Endpoint::Chat, "k");

@@ -45,7 +45,7 @@ fn mandate(number: u8, state: MandateState) -> MandateRow {
 }
 
 #[test]
-fn an_account_has_one_mandate_that_is_offered_and_one_that_is_agreed_to_or_charged() {
+fn an_account_has_at_most_one_offered_and_one_agreed_mandate() {
     use MandateState::{
         Active, Agreed, CancelPending, Created, Dropped, Duplicate, Ended, Open, Over,
     };
@@ -93,7 +93,7 @@ fn an_account_has_one_mandate_that_is_offered_and_one_that_is_agreed_to_or_charg
 }
 
 #[test]
-fn only_who_has_seen_the_last_change_makes_the_next() {
+fn a_mandate_is_changed_with_optimistic_locking() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ACCOUNT]);
     let row = mandate(1, MandateState::Open);
@@ -117,7 +117,7 @@ fn only_who_has_seen_the_last_change_makes_the_next() {
 }
 
 #[test]
-fn news_makes_a_mandate_due_until_it_was_heard() {
+fn a_notified_mandate_is_due_until_acknowledged() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ACCOUNT]);
     let row = mandate(1, MandateState::Open);
@@ -133,11 +133,11 @@ fn news_makes_a_mandate_due_until_it_was_heard() {
     write(&store, rings.map(|ring| part(MandatePart::Notify(ring)))).expect("rung");
     let rung = store.mandate(row.id).expect("readable").expect("stored");
     assert_eq!((rung.notifications, due(0)), (2, 1), "whatever its time");
-    let heard = MandateRow {
+    let acknowledged = MandateRow {
         version: 1,
         acknowledged: rung.notifications,
         ..rung
     };
-    write(&store, [part(MandatePart::Change(heard))]).expect("heard");
+    write(&store, [part(MandatePart::Change(acknowledged))]).expect("acknowledged");
     assert_eq!(due(9), 0);
 }

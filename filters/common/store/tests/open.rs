@@ -48,7 +48,7 @@ fn refused(path: &Path) -> String {
 }
 
 #[test]
-fn a_new_store_keeps_its_secret_and_counts_its_runs() {
+fn a_new_store_keeps_its_secret_and_increments_its_epoch() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("t.db");
     for run in 1..4 {
@@ -85,7 +85,7 @@ fn a_new_store_keeps_its_secret_and_counts_its_runs() {
 }
 
 #[test]
-fn a_second_opener_is_told_who_has_the_file() {
+fn a_second_opener_is_refused_with_the_process_that_holds_the_lock() {
     let (_folder, path) = filled();
     let first = open(&path).expect("the store opens");
     let message = refused(&path);
@@ -101,7 +101,7 @@ fn a_second_opener_is_told_who_has_the_file() {
 }
 
 #[test]
-fn a_lock_that_is_handed_over_is_never_free() {
+fn a_lock_is_held_during_its_handover() {
     let (_folder, path) = filled();
     let lock = Lock::acquire(&path).expect("the lock is free");
     let handed_over = lock.into_files().expect("they stay open");
@@ -121,7 +121,7 @@ fn a_lock_that_is_handed_over_is_never_free() {
 }
 
 #[test]
-fn a_file_that_another_program_has_locked_is_told_as_such() {
+fn a_file_locked_by_another_program_is_reported_as_locked() {
     let (_folder, path) = filled();
     let other = Connection::open(&path).expect("another program opens the file");
     other
@@ -132,12 +132,14 @@ fn a_file_that_another_program_has_locked_is_told_as_such() {
         message.contains("is locked by another program; close"),
         "{message}"
     );
-    other.execute_batch("ROLLBACK").expect("it lets go");
+    other
+        .execute_batch("ROLLBACK")
+        .expect("it releases the lock");
     assert!(open(&path).is_ok());
 }
 
 #[test]
-fn a_file_of_a_newer_version_is_left_alone() {
+fn a_file_of_a_newer_version_is_not_changed() {
     let (folder, path) = filled();
     edit(&path, "UPDATE meta SET v = '99' WHERE k = 'schema'");
     let before = fs::read(&path).expect("the file");
@@ -236,7 +238,7 @@ fn undo(path: &Path, last: &str, earlier: &[&str]) {
 }
 
 #[test]
-fn a_store_of_the_release_before_is_brought_up_to_date_with_all_that_it_holds() {
+fn a_store_of_the_previous_release_is_migrated_with_all_its_data() {
     for schema in [4, 5] {
         let (_folder, path) = filled();
         as_of_schema(&path, schema);
@@ -248,16 +250,16 @@ fn a_store_of_the_release_before_is_brought_up_to_date_with_all_that_it_holds() 
         assert!(old.to_string().contains(&wanted), "{old}");
         let store = open(&path).expect("it is brought up to date");
         let all = store.accounts_after(None, 1000).expect("a read");
-        assert_eq!(all.len(), 200, "nobody is lost");
+        assert_eq!(all.len(), 200, "no account is lost");
         assert!(store.credentials(0, &mut |_| {}).is_ok());
         store.close();
         assert!(sqlite::open_read(&path).is_ok());
     }
 }
 
-/// The books that a repair is for were written by earlier releases.
+/// The ledgers that a repair is for were written by earlier releases.
 #[test]
-fn a_damaged_store_of_the_release_before_is_repaired_on_a_copy_and_then_itself() {
+fn a_damaged_store_of_the_previous_release_is_repaired_on_a_copy_and_in_place() {
     let (folder, path) = filled();
     let payer = AccountId::from_parts(7, [0; 10]);
     let store = open(&path).expect("the store opens");
@@ -281,7 +283,7 @@ fn a_damaged_store_of_the_release_before_is_repaired_on_a_copy_and_then_itself()
     sqlite::backup(&path, &copy).expect("it is copied as it is");
     let tried = sqlite::repair(&copy, options()).expect("the copy is repaired");
     assert!(!tried.findings.is_empty());
-    assert!(fs::read(&path).expect("the file") == before, "left alone");
+    assert!(fs::read(&path).expect("the file") == before, "unchanged");
     let done = sqlite::repair(&path, options()).expect("it is repaired");
     assert_eq!(done, tried);
     for path in [&copy, &path] {
@@ -292,7 +294,7 @@ fn a_damaged_store_of_the_release_before_is_repaired_on_a_copy_and_then_itself()
 }
 
 #[test]
-fn books_from_before_there_was_a_journal_are_left_alone() {
+fn a_ledger_without_a_journal_is_not_changed() {
     let (_folder, path) = filled();
     as_of_schema(&path, 4);
     edit(
@@ -302,7 +304,7 @@ fn books_from_before_there_was_a_journal_are_left_alone() {
     );
     let message = refused(&path);
     assert!(
-        message.contains("has books as they were kept before the first release"),
+        message.contains("has a ledger in the format from before the first release"),
         "{message}"
     );
     let reader = sqlite::open_read(&path).err().expect("nor is it read");
@@ -312,7 +314,7 @@ fn books_from_before_there_was_a_journal_are_left_alone() {
 }
 
 #[test]
-fn a_damaged_file_is_refused_with_what_is_wrong() {
+fn a_damaged_file_is_refused_with_the_cause() {
     let (_folder, whole) = filled();
     let bytes = fs::read(&whole).expect("the file");
     let page = 4096;
@@ -320,7 +322,7 @@ fn a_damaged_file_is_refused_with_what_is_wrong() {
     let mut garbage = bytes.clone();
     garbage[..100].fill(b'x');
     //   what is in the file                the message
-    for (content, told) in [
+    for (content, problem) in [
         (&bytes[..bytes.len() - 10 * page], "is damaged"),
         (&bytes[..page], "is damaged"),
         (&bytes[..1000], "is damaged"),
@@ -333,14 +335,14 @@ fn a_damaged_file_is_refused_with_what_is_wrong() {
         let path = folder.path().join("t.db");
         fs::write(&path, content).expect("a file");
         let message = refused(&path);
-        assert!(message.contains(told), "{} bytes should be told as `{told}`: {message}", content.len());
+        assert!(message.contains(problem), "{} bytes should be reported as `{problem}`: {message}", content.len());
         assert!(message.contains("put a backup in its place"), "{message}");
         assert_eq!(fs::read(&path).expect("the file").len(), content.len(), "left as it was");
     }
 }
 
 #[test]
-fn a_database_of_another_program_is_left_alone() {
+fn a_database_of_another_program_is_not_changed() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("t.db");
     edit(&path, "CREATE TABLE meta (k TEXT, v TEXT)");
@@ -352,7 +354,7 @@ fn a_database_of_another_program_is_left_alone() {
 }
 
 #[test]
-fn a_reader_makes_no_store() {
+fn a_reader_creates_no_store() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("t.db");
     match sqlite::open_read(&path) {
@@ -364,7 +366,7 @@ fn a_reader_makes_no_store() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_named() {
+fn a_missing_folder_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let message = refused(&folder.path().join("no").join("t.db"));
     assert!(
@@ -375,7 +377,7 @@ fn a_folder_that_is_not_there_is_named() {
 
 /// A process that exits without closing leaves its log; the next start has all of it.
 #[test]
-fn a_log_that_was_left_behind_is_taken_in() {
+fn a_log_left_by_a_killed_process_is_replayed() {
     let (_folder, path) = filled();
     let store = open(&path).expect("the store opens");
     let copy = tempfile::tempdir().expect("a folder");

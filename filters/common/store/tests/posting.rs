@@ -166,7 +166,7 @@ impl Seen {
                 to: i64::MAX,
                 model: None,
                 credential: None,
-                place: PageCursor::Newest,
+                cursor: PageCursor::Newest,
                 limit: 100,
             };
             seen.requests
@@ -199,11 +199,11 @@ impl Seen {
 fn assert_adds_up(reader: &dyn Read) {
     let view = reader.snapshot().expect("a view");
     let mut entries = Vec::new();
-    let mut promised = Vec::new();
+    let mut open_holds = Vec::new();
     view.operations(&mut |rows| {
         assert!(!rows.is_duplicate, "{} begins twice", rows.id);
         entries.extend(rows.entries);
-        promised.extend(rows.hold);
+        open_holds.extend(rows.hold);
     })
     .expect("a read");
     view.accounts(&mut |row| {
@@ -215,7 +215,7 @@ fn assert_adds_up(reader: &dyn Read) {
             )
         });
         assert_eq!((row.available.get(), row.held.get()), (available, held));
-        let holds = promised.iter().filter(|hold| hold.account == row.id);
+        let holds = open_holds.iter().filter(|hold| hold.account == row.id);
         assert_eq!(held, holds.map(|hold| hold.amount.get()).sum::<i64>());
     })
     .expect("a read");
@@ -259,7 +259,7 @@ fn a_refused_unit_leaves_a_posted_hold_open() {
 }
 
 #[test]
-fn a_unit_refused_after_its_hold_may_begin_it_again() {
+fn an_operation_of_a_refused_unit_may_start_again() {
     for post_records in [NEVER, AT_ONCE] {
         for together in [false, true] {
             for begin in [hold(10, 1, 40), charge(10, 1, 40)] {
@@ -295,7 +295,7 @@ fn write_together<const N: usize>(
     store: &Arc<dyn Store>,
     units: [Vec<Part>; N],
 ) -> Vec<Result<Receipt, Refusal>> {
-    let go_on = stop_writer(store);
+    let resume = stop_writer(store);
     let (sender, answers) = mpsc::channel();
     for parts in units {
         let sender = sender.clone();
@@ -304,10 +304,10 @@ fn write_together<const N: usize>(
             .submit(UnitOfWork::of_all(parts, Admission::Always), done)
             .expect("the queue is open");
     }
-    drop(go_on);
+    drop(resume);
     let answers = answers.iter().take(N).map(|answer| match answer {
         Err(CommitError::Refused(refusal)) => Err(refusal),
-        answer => Ok(answer.expect("the store goes on")),
+        answer => Ok(answer.expect("the store continues")),
     });
     answers.collect()
 }
@@ -339,7 +339,7 @@ fn with_a_tail(folder: &Path) -> Arc<dyn Store> {
 }
 
 #[test]
-fn a_start_takes_in_what_was_not_posted() {
+fn a_start_replays_the_unposted_tail() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = with_a_tail(folder.path());
     let before = Seen::by(&*store);
@@ -375,7 +375,7 @@ fn a_start_takes_in_what_was_not_posted() {
     let copy = killed(folder.path());
     for _ in 0..2 {
         let after = open(copy.path(), NODE, NEVER);
-        assert_eq!(unposted(copy.path()), 0, "nobody reads it twice");
+        assert_eq!(unposted(copy.path()), 0, "none is replayed twice");
         assert_eq!(Seen::by(&*after), before);
         assert_adds_up(&*after);
         for begun in [10, 11, 12, 13, 14, 15, 16, 17] {

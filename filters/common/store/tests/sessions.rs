@@ -35,7 +35,7 @@ fn required(number: u8, at: i64) -> Part {
 }
 
 #[test]
-fn a_unit_that_needs_a_session_is_refused_whole_once_that_has_ended() {
+fn a_unit_that_requires_a_session_is_refused_after_the_session_has_ended() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ACCOUNT]);
     let made = [login(1, 1, "ada@example.com"), session(1), session(2)];

@@ -48,7 +48,7 @@ fn part(part: TopUpPart) -> Part {
 }
 
 #[test]
-fn a_purchase_is_changed_only_by_whoever_has_seen_its_last_version() {
+fn a_purchase_is_changed_with_optimistic_locking() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ACCOUNT]);
     let begun = top_up(1);
@@ -97,7 +97,7 @@ fn a_purchase_is_changed_only_by_whoever_has_seen_its_last_version() {
 }
 
 #[test]
-fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
+fn a_notified_purchase_is_due_until_acknowledged_and_no_notification_is_lost() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ACCOUNT]);
     let row = TopUpRow {
@@ -114,20 +114,24 @@ fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
     assert_eq!((seen.notifications, seen.acknowledged), (1, 0));
     // A notification arrives while the previous one is being reconciled.
     write(&store, [ring]).expect("rings");
-    let heard = TopUpRow {
+    let acknowledged = TopUpRow {
         version: 1,
         order: Some(Arc::from("ORDER")),
         next_attempt_at: None,
         acknowledged: seen.notifications,
         ..seen
     };
-    write(&store, [part(TopUpPart::Change(heard.clone()))]).expect("changes");
-    assert_eq!(due(0).len(), 1, "the second ring is still to be heard");
+    write(&store, [part(TopUpPart::Change(acknowledged.clone()))]).expect("changes");
+    assert_eq!(
+        due(0).len(),
+        1,
+        "the second notification is not acknowledged yet"
+    );
     let quiet = TopUpRow {
         version: 2,
         acknowledged: 2,
         capture: Some(Arc::from("CAPTURE")),
-        ..heard
+        ..acknowledged
     };
     write(&store, [part(TopUpPart::Change(quiet))]).expect("changes");
     assert_eq!(due(i64::MAX).len(), 0);
@@ -145,7 +149,7 @@ fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
             "OTHER",
         ))))],
     )
-    .expect("an order that nobody knows is no error");
+    .expect("an unknown order is no error");
     let rings = || {
         store
             .top_up(row.id)
@@ -155,13 +159,13 @@ fn a_ring_is_due_until_it_was_heard_and_none_is_lost_between() {
     };
     for (capture, rung) in [("OTHER", 3), ("CAPTURE", 4)] {
         let ring = part(TopUpPart::Notify(TopUpSubject::Capture(Arc::from(capture))));
-        write(&store, [ring]).expect("a payment that nobody knows is no error");
+        write(&store, [ring]).expect("an unknown payment is no error");
         assert_eq!(rings(), rung, "a payment leads to its purchase");
     }
 }
 
 #[test]
-fn a_notice_is_heard_once_and_takes_what_stands_beside_it_along() {
+fn a_duplicate_notification_refuses_its_whole_unit() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ACCOUNT]);
     write(&store, [part(TopUpPart::Begin(top_up(1)))]).expect("begins");
@@ -200,7 +204,7 @@ fn a_notice_is_heard_once_and_takes_what_stands_beside_it_along() {
 }
 
 #[test]
-fn purchases_of_an_account_come_newest_first() {
+fn purchases_of_an_account_are_listed_newest_first() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ACCOUNT]);
     for number in 1..=5 {
@@ -216,7 +220,7 @@ fn purchases_of_an_account_come_newest_first() {
 }
 
 #[test]
-fn a_statement_folds_days_and_keys_and_adds_up() {
+fn a_statement_groups_by_day_and_key_and_adds_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ACCOUNT]);
     let credit = |number: u8, amount, at| {
@@ -260,7 +264,7 @@ fn a_statement_folds_days_and_keys_and_adds_up() {
         credit(6, 500, 2 * DAY),
         charge(7, None, 40, 2 * DAY + 1),
     ] {
-        write(&store, [one]).expect("books");
+        write(&store, [one]).expect("it is booked");
     }
     let read = |from, to| {
         let statement = store.statement(ACCOUNT, from, to).expect("readable");

@@ -90,7 +90,7 @@ fn usage() -> UsageRecord {
 }
 
 #[test]
-fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
+fn a_refused_unit_writes_nothing_and_does_not_affect_its_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     write(
@@ -149,7 +149,7 @@ fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
         // In one commit with two that are good.
         let neighbours = [100 + 2 * round as u8, 101 + 2 * round as u8];
         let (sender, answers) = mpsc::channel();
-        let go_on = stop_writer(&store);
+        let resume = stop_writer(&store);
         let [before, after] = neighbours.map(|number| vec![hold(number, 1, 1)]);
         for (index, unit) in [before, parts, after].into_iter().enumerate() {
             let sender = sender.clone();
@@ -158,7 +158,7 @@ fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
                 Box::new(move |answer| sender.send((index, answer)).expect("the test waits"));
             store.submit(unit, done).expect("the queue is open");
         }
-        drop(go_on);
+        drop(resume);
         let answers: Vec<_> = answers.iter().take(3).collect();
         assert!(answers[0].1.is_ok() && answers[2].1.is_ok(), "{answers:?}");
         assert!(
@@ -186,7 +186,7 @@ fn a_refused_unit_leaves_nothing_and_its_neighbours_stay() {
 
 /// The store itself refuses every second hold, second end, and end beside an end, in any distribution over commits.
 #[test]
-fn an_operation_is_held_once_and_ends_once() {
+fn an_operation_has_one_hold_and_one_end() {
     let release = |number| {
         Part::Ledger(LedgerPart::Release {
             operation: operation(number),
@@ -201,7 +201,7 @@ fn an_operation_is_held_once_and_ends_once() {
         let store = open(folder.path());
         write(&store, [new_account(1), grant(1, 1, 1000)]).expect("all of it");
         let (sender, answers) = mpsc::channel();
-        let go_on = together.then(|| stop_writer(&store));
+        let resume = together.then(|| stop_writer(&store));
         let sequences = [
             [hold(10, 1, 10), end(10), end(10)],
             [hold(11, 1, 10), end(11), release(11)],
@@ -224,7 +224,7 @@ fn an_operation_is_held_once_and_ends_once() {
                 wait(flush(&*store)).expect("a commit of its own");
             }
         }
-        drop(go_on);
+        drop(resume);
         let mut accepted: Vec<_> = answers.iter().take(count).collect();
         accepted.sort_unstable();
         let accepted: Vec<bool> = accepted.into_iter().map(|(_, accepted)| accepted).collect();
@@ -240,7 +240,7 @@ fn an_operation_is_held_once_and_ends_once() {
 }
 
 #[test]
-fn whoever_is_told_finds_it_on_the_disk() {
+fn an_acknowledged_unit_is_on_the_disk() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     write(&store, [new_account(1), grant(1, 1, 1000)]).expect("all of it");
@@ -254,16 +254,16 @@ fn whoever_is_told_finds_it_on_the_disk() {
         });
         store
             .submit(UnitOfWork::of(hold(number, 1, 1), Admission::Normal), done)
-            .expect("there is room");
+            .expect("the queue has capacity");
     }
     assert!(
         answers.iter().take(50).all(|there| there),
-        "told before it was committed"
+        "acknowledged before it was committed"
     );
 }
 
 #[test]
-fn observers_see_a_part_before_its_waiter_is_told_and_no_refused_one() {
+fn observers_see_a_part_before_its_caller_is_notified_and_no_refused_part() {
     struct Log(Mutex<Vec<(Part, Effect)>>);
     impl Observer for Log {
         fn committed(&self, part: &Part, effect: Effect) {
@@ -393,7 +393,7 @@ fn credentials_and_accounts_come_back_as_they_were_stored() {
 }
 
 #[test]
-fn pages_of_accounts_follow_each_other() {
+fn pages_of_accounts_are_contiguous() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     write(&store, (1..=7).map(new_account)).expect("accounts");
@@ -409,7 +409,7 @@ fn pages_of_accounts_follow_each_other() {
 }
 
 #[test]
-fn usage_adds_up_by_day_and_model_and_lines_tell_what_moved_a_balance() {
+fn usage_adds_up_by_day_and_model_and_lines_list_balance_changes() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     write(
@@ -520,7 +520,7 @@ fn usage_adds_up_by_day_and_model_and_lines_tell_what_moved_a_balance() {
 }
 
 #[test]
-fn a_backup_made_beside_a_busy_writer_is_the_state_of_one_commit() {
+fn a_backup_during_writes_is_the_state_of_one_commit() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     write(&store, [new_account(1), new_account(2)]).expect("accounts");
@@ -569,11 +569,11 @@ fn second_grant(number: u8) -> Part {
 }
 
 #[test]
-fn a_closed_store_has_written_what_it_took_and_takes_no_more() {
+fn a_closed_store_has_committed_its_queue_and_accepts_no_more_units() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     write(&store, [new_account(1), grant(1, 1, 1000)]).expect("all of it");
-    let go_on = stop_writer(&store);
+    let resume = stop_writer(&store);
     let (sender, answers) = mpsc::channel();
     for number in 10..20 {
         let sender = sender.clone();
@@ -582,7 +582,7 @@ fn a_closed_store_has_written_what_it_took_and_takes_no_more() {
         });
         store
             .submit(UnitOfWork::of(hold(number, 1, 1), Admission::Normal), done)
-            .expect("there is room");
+            .expect("the queue has capacity");
     }
     std::thread::scope(|scope| {
         let closer = scope.spawn(|| store.close());
@@ -594,7 +594,7 @@ fn a_closed_store_has_written_what_it_took_and_takes_no_more() {
             matches!(&late, Err(SubmitError::Stopped(failure)) if failure.kind == FailureKind::Closed),
             "{late:?}"
         );
-        drop(go_on);
+        drop(resume);
         closer.join().expect("it closes");
     });
     assert_eq!(answers.try_iter().filter(|kept| *kept).count(), 10);

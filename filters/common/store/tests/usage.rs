@@ -28,14 +28,14 @@ struct Request {
     flags: UsageFlags,
 }
 
-struct Books {
+struct Fixture {
     store: Arc<dyn Store>,
     made: u8,
     _folder: tempfile::TempDir,
 }
 
-impl Books {
-    fn open() -> Books {
+impl Fixture {
+    fn open() -> Fixture {
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options {
             // So few that some of the data read is posted and some is not.
@@ -43,13 +43,13 @@ impl Books {
             ..options()
         };
         let store = open_as(folder.path(), options);
-        let mut books = Books {
+        let mut fixture = Fixture {
             store,
             made: 0,
             _folder: folder,
         };
-        books.write([MINE, THEIRS].map(account_of));
-        books
+        fixture.write([MINE, THEIRS].map(account_of));
+        fixture
     }
 
     fn write(&mut self, parts: impl IntoIterator<Item = Part>) {
@@ -93,7 +93,7 @@ impl Books {
             to: i64::MAX,
             model: None,
             credential: None,
-            place: PageCursor::Newest,
+            cursor: PageCursor::Newest,
             limit: 1000,
         };
         change(&mut wanted);
@@ -136,9 +136,9 @@ fn price(version: i64, valid_from: i64, per_token: i64) -> Part {
 }
 
 #[test]
-fn days_are_kept_apart_by_model_and_key_and_hits_save_what_they_would_have_cost() {
-    let mut books = Books::open();
-    books.write([price(1, 10, 1), price(2, 2 * DAY, 2)]);
+fn usage_days_are_by_model_and_key_and_hits_save_their_full_cost() {
+    let mut fixture = Fixture::open();
+    fixture.write([price(1, 10, 1), price(2, 2 * DAY, 2)]);
     let hit = |time| Request {
         flags: UsageFlags::CACHE_HIT,
         ..at(time, "small", 1)
@@ -147,7 +147,7 @@ fn days_are_kept_apart_by_model_and_key_and_hits_save_what_they_would_have_cost(
         flags: UsageFlags::INCOMPLETE,
         ..at(DAY + 1, "small", 1)
     };
-    books.used(
+    fixture.used(
         MINE,
         &[
             at(DAY, "small", 1),
@@ -162,8 +162,11 @@ fn days_are_kept_apart_by_model_and_key_and_hits_save_what_they_would_have_cost(
             },
         ],
     );
-    books.used(THEIRS, &[at(DAY, "small", 1)]);
-    let days = books.store.usage_days(MINE, DAY, 3 * DAY).expect("a read");
+    fixture.used(THEIRS, &[at(DAY, "small", 1)]);
+    let days = fixture
+        .store
+        .usage_days(MINE, DAY, 3 * DAY)
+        .expect("a read");
     let seen: Vec<_> = days
         .iter()
         .map(|day: &UsageDay| {
@@ -187,15 +190,18 @@ fn days_are_kept_apart_by_model_and_key_and_hits_save_what_they_would_have_cost(
             (2, "small", Some(key(1)), (1, 1, 0), 6_000_000),
         ]
     );
-    let first = books.store.usage_days(MINE, DAY, DAY + 1).expect("a read");
+    let first = fixture
+        .store
+        .usage_days(MINE, DAY, DAY + 1)
+        .expect("a read");
     assert_eq!(first.len(), 1, "an end is not in the period");
     assert_eq!(first[0].prompt_tokens, 1_000_000);
 }
 
 #[test]
-fn a_credential_that_was_used_says_when_and_one_that_is_gone_is_passed_over() {
-    let mut books = Books::open();
-    books.write([Part::InsertCredential(Box::new(NewCredential {
+fn a_used_credential_has_its_time_of_use_and_a_missing_one_is_skipped() {
+    let mut fixture = Fixture::open();
+    fixture.write([Part::InsertCredential(Box::new(NewCredential {
         id: key(1),
         hash: [1; 32],
         kind: CredentialKind::ApiKey,
@@ -211,11 +217,11 @@ fn a_credential_that_was_used_says_when_and_one_that_is_gone_is_passed_over() {
         created_at: 1,
         expires_at: None,
     }))]);
-    let seen = |books: &Books| {
-        let rows = books.store.account_credentials(MINE).expect("a read");
+    let seen = |fixture: &Fixture| {
+        let rows = fixture.store.account_credentials(MINE).expect("a read");
         rows[0].used_at
     };
-    assert_eq!(seen(&books), None);
+    assert_eq!(seen(&fixture), None);
     let used = |number, used_at| (key(number), used_at);
     //   written, and the stored value then
     for (uses, stands) in [
@@ -223,15 +229,15 @@ fn a_credential_that_was_used_says_when_and_one_that_is_gone_is_passed_over() {
         (vec![used(1, 60)], 70),
         (vec![used(1, 80)], 80),
     ] {
-        books.write([Part::OAuth(Box::new(OAuthPart::NoteUses(uses)))]);
-        assert_eq!(seen(&books), Some(stands));
+        fixture.write([Part::OAuth(Box::new(OAuthPart::NoteUses(uses)))]);
+        assert_eq!(seen(&fixture), Some(stands));
     }
 }
 
 #[test]
-fn requests_are_chosen_by_period_model_and_key() {
-    let mut books = Books::open();
-    books.used(
+fn requests_are_selected_by_period_model_and_key() {
+    let mut fixture = Fixture::open();
+    fixture.used(
         MINE,
         &[
             at(10, "small", 1),
@@ -240,9 +246,9 @@ fn requests_are_chosen_by_period_model_and_key() {
             at(40, "small", 1),
         ],
     );
-    books.used(THEIRS, &[at(25, "small", 1)]);
+    fixture.used(THEIRS, &[at(25, "small", 1)]);
     let times = |change: fn(&mut RequestsQuery)| {
-        let rows = books.requests(change);
+        let rows = fixture.requests(change);
         rows.iter().map(|row| row.at).collect::<Vec<_>>()
     };
     assert_eq!(times(|_| {}), [40, 30, 20, 10]);
@@ -276,7 +282,7 @@ fn choice() -> impl Strategy<Value = RequestsQuery> {
             to,
             model,
             credential,
-            place: PageCursor::Newest,
+            cursor: PageCursor::Newest,
             limit,
         },
     )
@@ -292,16 +298,16 @@ proptest! {
     /// Including several requests of one instant: following the links yields each request once, in both directions, whatever of them is
     /// posted.
     #[test]
-    fn pages_in_either_direction_leave_nothing_out(commits in commits(), wanted in choice()) {
-        let mut books = Books::open();
+    fn pages_in_either_direction_omit_nothing(commits in commits(), wanted in choice()) {
+        let mut fixture = Fixture::open();
         let mut all = Vec::new();
         for requests in &commits {
-            let (mine, made) = (requests.as_slice(), books.made);
-            books.used(MINE, mine);
+            let (mine, made) = (requests.as_slice(), fixture.made);
+            fixture.used(MINE, mine);
             all.extend(mine.iter().zip(made + 1..).map(|(request, number)| {
                 ((request.at, operation(number)), *request)
             }));
-            books.used(THEIRS, &mine[..1]);
+            fixture.used(THEIRS, &mine[..1]);
         }
         all.retain(|(_, request)| {
             (wanted.from..wanted.to).contains(&request.at)
@@ -311,7 +317,7 @@ proptest! {
         all.sort_by_key(|(place, _)| Reverse(*place));
         let all: Vec<_> = all.into_iter().map(|(place, _)| place).collect();
         let page = |place| {
-            let rows = books.requests(|it| *it = RequestsQuery { place, ..wanted.clone() });
+            let rows = fixture.requests(|it| *it = RequestsQuery { cursor: place, ..wanted.clone() });
             assert!(rows.len() <= wanted.limit);
             rows
         };

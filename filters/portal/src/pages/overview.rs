@@ -64,7 +64,7 @@ pub(crate) async fn show(
                 to: i64::MAX,
                 model: None,
                 credential: None,
-                place: At::Newest,
+                cursor: At::Newest,
                 limit: LATEST_ROWS,
             })?,
             CredentialNames::read(read, account, now)?,

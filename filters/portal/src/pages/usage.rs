@@ -63,7 +63,7 @@ impl UsageFilter {
             to: self.period.to(),
             model: self.model.clone(),
             credential: self.key.map(|key| key.0),
-            place: cursor,
+            cursor,
             limit,
         }
     }

@@ -321,13 +321,13 @@ impl Check {
             .collect();
         unknown.sort_unstable();
         for account in unknown {
-            let what = String::from("has rows in the books and is no account");
+            let what = String::from("has ledger rows but is not an account");
             self.wrong(None, Some(account), what);
         }
         let payments = std::mem::take(&mut self.payments);
         self.report.paid = payments.paid;
         for (account, reference) in payments.rest() {
-            let what = format!("credits are booked as `{reference}`, which nobody paid for");
+            let what = format!("credits are booked as `{reference}` without a payment");
             self.wrong(None, Some(account), what);
         }
         let contra = |side| narrow(self.contra.get(&side).copied().unwrap_or(0));

@@ -50,7 +50,7 @@ pub(crate) fn open(folder: &Path) -> Arc<dyn Store> {
 
 pub(crate) fn start(store: &Arc<dyn Store>) -> Ledger {
     Ledger::start(Arc::clone(store), NOW)
-        .expect("the books open")
+        .expect("the ledger starts")
         .0
 }
 
@@ -131,12 +131,12 @@ pub(crate) fn usage() -> UsageRecord {
 }
 
 /// Fails with the audit's violations unless the ledger balances.
-pub(crate) fn assert_books_balance(store: &Arc<dyn Store>) {
+pub(crate) fn assert_ledger_balances(store: &Arc<dyn Store>) {
     let report = audit(&**store).expect("the audit runs");
     let violations: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
     assert!(
         report.clean(),
-        "the books do not balance:\n{}",
+        "the ledger does not balance:\n{}",
         violations.join("\n")
     );
     assert_eq!(report.sums.total(), Micros::ZERO, "{:?}", report.sums);

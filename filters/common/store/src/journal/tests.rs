@@ -136,7 +136,7 @@ fn unpacked(body: &[u8]) -> Result<Vec<LedgerPart>, DecodeError> {
 
 proptest! {
     #[test]
-    fn what_was_packed_is_read_back(parts in prop::collection::vec(part(), 0..20), undone in prop::collection::vec(part(), 0..3)) {
+    fn packed_parts_are_read_back(parts in prop::collection::vec(part(), 0..20), undone in prop::collection::vec(part(), 0..3)) {
         let mut packer = Packer::default();
         for part in &parts {
             packer.push(part);
@@ -150,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_copied_from_other_bodies_is_read_back(bodies in prop::collection::vec(prop::collection::vec(part(), 0..8), 0..4)) {
+    fn records_copied_from_other_bodies_are_read_back(bodies in prop::collection::vec(prop::collection::vec(part(), 0..8), 0..4)) {
         let packed = |parts: &Vec<LedgerPart>| {
             let mut packer = Packer::default();
             parts.iter().for_each(|part| packer.push(part));
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bytes_are_told_and_never_followed(parts in prop::collection::vec(part(), 1..4), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
+    fn damaged_bytes_are_reported_and_never_decoded(parts in prop::collection::vec(part(), 1..4), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
         let mut packer = Packer::default();
         parts.iter().for_each(|part| packer.push(part));
         let mut body = packer.finish();
@@ -199,7 +199,7 @@ proptest! {
 
 /// Indices of one byte become indices of two, and vice versa.
 #[test]
-fn a_copied_record_names_its_words_where_they_stand_now() {
+fn a_copied_record_refers_to_the_new_positions_of_its_words() {
     let part = |number: u32| LedgerPart::Credit {
         operation: OperationId::from_bytes([7; 16]),
         account: AccountId::from_bytes([1; 16]),

@@ -1,4 +1,4 @@
-//! Online backup: a copy of a running store.
+//! Online backup: a copy of a store at one commit, while it is being written.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

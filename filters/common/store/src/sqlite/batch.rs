@@ -77,7 +77,7 @@ pub(crate) struct Batch {
     packer: Packer,
     body: Vec<u8>,
     sums: Sums,
-    moves: Vec<(AccountId, BalanceDelta)>,
+    deltas: Vec<(AccountId, BalanceDelta)>,
     tail: JournalTail,
     /// Entries saved by coalescing, for the gauge.
     pub(crate) coalesced: u64,
@@ -89,7 +89,7 @@ pub(crate) struct Batch {
 struct Mark {
     packer: crate::journal::Mark,
     sums: Sums,
-    moves: usize,
+    deltas: usize,
     tail: usize,
 }
 
@@ -109,7 +109,7 @@ impl Batch {
             packer: Packer::default(),
             body: Vec::new(),
             sums: Sums::default(),
-            moves: Vec::new(),
+            deltas: Vec::new(),
             tail: JournalTail::load(connection, node, post_records)?,
             coalesced: 0,
             entries: 0,
@@ -125,7 +125,7 @@ impl Batch {
         items: &[Item],
     ) -> Result<Answers, WriteError> {
         self.sums = Sums::default();
-        self.moves.clear();
+        self.deltas.clear();
         self.tail.begin_batch();
         self.coalesced = 0;
         let steps = coalesced(items);
@@ -169,7 +169,7 @@ impl Batch {
         Mark {
             packer: self.packer.mark(),
             sums: self.sums,
-            moves: self.moves.len(),
+            deltas: self.deltas.len(),
             tail: self.tail.mark(),
         }
     }
@@ -177,7 +177,7 @@ impl Batch {
     fn rewind(&mut self, mark: &Mark) {
         self.packer.rewind(mark.packer);
         self.sums = mark.sums;
-        self.moves.truncate(mark.moves);
+        self.deltas.truncate(mark.deltas);
         self.tail.rewind(mark.tail);
     }
 
@@ -377,25 +377,25 @@ impl Batch {
         self.sums.see(part);
         if let Some(entry) = Entry::of(part) {
             self.sums.add(&entry);
-            let mut moved = BalanceDelta::default();
-            moved.add(&entry);
-            self.moves.push((entry.account, moved));
+            let mut delta = BalanceDelta::default();
+            delta.add(&entry);
+            self.deltas.push((entry.account, delta));
         }
     }
 
     /// One change per account.
     fn balances(&mut self, connection: &Connection) -> Result<(), WriteError> {
-        self.moves.sort_unstable_by_key(|(account, _)| *account);
-        for moves in self.moves.chunk_by(|(one, _), (next, _)| one == next) {
+        self.deltas.sort_unstable_by_key(|(account, _)| *account);
+        for deltas in self.deltas.chunk_by(|(one, _), (next, _)| one == next) {
             let mut sum = BalanceDelta::default();
-            for (_, moved) in moves {
+            for (_, delta) in deltas {
                 // Wrapping, since the order of addition differs from that of the decisions; the sum is in range even if partial sums are
                 // not.
-                sum.available = sum.available.wrapping_add(moved.available);
-                sum.held = sum.held.wrapping_add(moved.held);
-                sum.at = sum.at.max(moved.at);
+                sum.available = sum.available.wrapping_add(delta.available);
+                sum.held = sum.held.wrapping_add(delta.held);
+                sum.at = sum.at.max(delta.at);
             }
-            self.tail.apply_delta(connection, moves[0].0, sum)?;
+            self.tail.apply_delta(connection, deltas[0].0, sum)?;
         }
         Ok(())
     }

@@ -56,7 +56,7 @@ impl Checkpointer {
         *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
         wake.notify_one();
         if self.thread.join().is_err() {
-            tracing::warn!("the checkpoint thread ended in a panic");
+            tracing::warn!("checkpoint thread panicked");
         }
     }
 }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_begins_anew_when_the_writer_moves_what_has_come_meanwhile() {
+    fn the_log_restarts_when_the_writer_checkpoints_the_remainder() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("t.db");
         let writer = Connection::open(&path).expect("a new file");
@@ -153,9 +153,9 @@ mod tests {
         assert!(long > Some(1_000_000), "{long:?}");
         reader.execute_batch("COMMIT").expect("the end of the view");
         write();
-        assert!(log(&writer) > long, "it went on where it was");
+        assert!(log(&writer) > long, "the log was appended to");
         write();
-        let anew = log(&other);
-        assert!(anew < Some(100_000), "{anew:?}");
+        let restarted = log(&other);
+        assert!(restarted < Some(100_000), "{restarted:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Coalescing of holds that are settled in the commit they start in.
+//! Write coalescing: a hold that is settled in the commit it starts in becomes one charge.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -47,7 +47,7 @@ pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
                 held,
                 ..
             } if !holds.is_empty() => {
-                if let Some(hold) = meets(&mut holds, operation, account, held) {
+                if let Some(hold) = take_hold(&mut holds, operation, account, held) {
                     if steps.is_empty() {
                         steps.resize(items.len(), Step::Apply);
                     }
@@ -68,7 +68,7 @@ pub(crate) fn plan(items: &[Item]) -> Vec<Step> {
 type Holds = HashMap<OperationId, Option<(usize, AccountId, Micros)>, BuildHasherDefault<IdHasher>>;
 
 /// Removes the hold that this settlement or release belongs to from the map, so that a second one finds none.
-fn meets(
+fn take_hold(
     holds: &mut Holds,
     operation: OperationId,
     account: AccountId,

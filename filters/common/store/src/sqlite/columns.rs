@@ -39,7 +39,7 @@ pub(crate) fn all_accounts(
     params: impl Params,
     each: &mut dyn FnMut(AccountRow),
 ) -> Result<(), RowError> {
-    let moves = journal::unposted_deltas(view, only)?;
+    let deltas = journal::unposted_deltas(view, only)?;
     let sql = format!(
         "SELECT id, status, rate_class, cache_scope, available, held, credit_limit, created_at, updated_at, plan_class, plan_until FROM accounts {which}"
     );
@@ -50,7 +50,7 @@ pub(crate) fn all_accounts(
         params,
         |row| {
             let mut account = account(row, &mut classes)?;
-            if let Some(since) = moves.get(&account.id) {
+            if let Some(since) = deltas.get(&account.id) {
                 account.available =
                     Micros::new(account.available.get().wrapping_add(since.available));
                 account.held = Micros::new(account.held.get().wrapping_add(since.held));

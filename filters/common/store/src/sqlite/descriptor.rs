@@ -1,8 +1,8 @@
-//! This process's own file descriptor of a database file.
+//! One shared file descriptor per database file and process.
 //!
 //! SQLite's locks on the file are POSIX record locks, and the kernel drops all of a process's locks on a file as soon as the process closes
 //! any descriptor of it. So the process opens each database file at most once beside SQLite, shares that descriptor, and closes it when the
-//! last user of the file in this process is gone. Code that opens an SQLite connection keeps a [`Descriptor`] from before until after.
+//! last user of the file in this process is dropped. Code that opens an SQLite connection keeps a [`Descriptor`] from before until after.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};

@@ -14,12 +14,12 @@ pub(crate) fn failure(path: &Path, error: &rusqlite::Error) -> Failure {
         Some(ErrorCode::DiskFull) => (
             FailureKind::DiskFull,
             format!(
-                "no room is left for `{path}`; free some on its disk and start again ({error})"
+                "the disk is full: no space is left for `{path}`; free disk space and start again ({error})"
             ),
         ),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
             FailureKind::Damaged,
-            format!("`{path}` is damaged; put a backup in its place ({error})"),
+            format!("`{path}` is damaged; restore a backup ({error})"),
         ),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
             FailureKind::Locked,
@@ -30,12 +30,12 @@ pub(crate) fn failure(path: &Path, error: &rusqlite::Error) -> Failure {
         Some(ErrorCode::ConstraintViolation) => (
             FailureKind::Inconsistent,
             format!(
-                "the balances in `{path}` are not those that were decided on; run `tollgate audit` ({error})"
+                "the balances in `{path}` violate a constraint; run `tollgate audit` ({error})"
             ),
         ),
         _ => (
             FailureKind::Io,
-            format!("could not write `{path}`; look at its disk, then start again ({error})"),
+            format!("could not write `{path}`; check its disk, then start again ({error})"),
         ),
     };
     Failure {

@@ -166,7 +166,7 @@ impl Fence {
         Failure {
             kind: FailureKind::Io,
             message: Arc::from(format!(
-                "could not read `{}`; look at its disk, then start again ({error})",
+                "could not read `{}`; check its disk, then start again ({error})",
                 self.path.display()
             )),
         }
@@ -183,8 +183,7 @@ mod tests {
     use crate::rows::RootSecret;
 
     #[test]
-    fn an_epoch_that_a_killed_run_left_in_the_log_may_reach_the_header_until_that_of_this_run_does()
-    {
+    fn an_epoch_left_in_the_log_by_a_killed_run_may_reach_the_header_before_that_of_this_run() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("t.db");
         let options = Options::new(1, RootSecret([7; 32]));

@@ -1,4 +1,4 @@
-//! The database file: creation, checks, connections.
+//! The database file: atomic creation, migration, connections.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) fn create_if_missing(path: &Path, options: &Options) -> Result<(), Op
     match fs::metadata(path) {
         Ok(metadata) if metadata.len() == 0 => Err(OpenError::Damaged {
             path: path.to_owned(),
-            problem: String::from("is empty, which a store never is"),
+            problem: String::from("is empty, so it is not a store"),
         }),
         Ok(_) => Ok(()),
         // Created in place of the link, the store would not be at the link's target.
@@ -73,7 +73,7 @@ pub(crate) fn connect_read(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// Connects to the store at `path` to copy it as it is, which may be of an earlier release. Gives its schema too.
+/// Connects to the store at `path` to copy it as it is, which may be of an earlier release. Also returns its schema version.
 pub(crate) fn connect_source(path: &Path) -> Result<(Connection, i64), OpenError> {
     if !path.exists() {
         return Err(OpenError::Missing {
@@ -102,7 +102,7 @@ pub(crate) fn root_secret(connection: &Connection, path: &Path) -> Result<RootSe
     let bytes = text.as_deref().and_then(unhex);
     bytes.map(RootSecret).ok_or_else(|| OpenError::Damaged {
         path: path.to_owned(),
-        problem: String::from("has lost its root secret"),
+        problem: String::from("has no root secret"),
     })
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn raise_epoch_within(
     if epoch > super::journal::EPOCH_MAX {
         return Err(OpenError::Damaged {
             path: path.to_owned(),
-            problem: format!("has counted {epoch} runs, more than its journal has places for"),
+            problem: format!("has epoch {epoch}, greater than its journal can store"),
         });
     }
     Ok(raised)

@@ -1,4 +1,4 @@
-//! Rows of the journal, and its unposted tail.
+//! Queries of the write-ahead journal: its rows, and its unposted tail.
 
 use std::collections::HashMap;
 
@@ -166,17 +166,17 @@ pub(crate) fn unposted_deltas(
     connection: &Connection,
     only: Option<AccountId>,
 ) -> Result<HashMap<AccountId, BalanceDelta>, RowError> {
-    let mut moves: HashMap<AccountId, BalanceDelta> = HashMap::new();
+    let mut deltas: HashMap<AccountId, BalanceDelta> = HashMap::new();
     each_unposted(connection, &mut |_, record| {
         if only.is_some_and(|only| only != record.account()) {
             return Ok(());
         }
         if let Some(entry) = Entry::of(&record.part()?) {
-            moves.entry(entry.account).or_default().add(&entry);
+            deltas.entry(entry.account).or_default().add(&entry);
         }
         Ok(())
     })?;
-    Ok(moves)
+    Ok(deltas)
 }
 
 const HOLDS: &str =
@@ -251,7 +251,7 @@ mod tests {
     use crate::rows::RootSecret;
 
     #[test]
-    fn what_is_posted_and_what_is_not_is_read_without_a_sort() {
+    fn posted_and_unposted_rows_are_read_without_a_sort() {
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options::new(1, RootSecret([7; 32]));
         let path = folder.path().join("t.db");

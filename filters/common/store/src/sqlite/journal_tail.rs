@@ -1,4 +1,4 @@
-//! The writer's in-memory ledger state beside the journal: open holds, started operations, and unposted balances.
+//! The unposted tail of the write-ahead journal, in the writer's memory: open holds, started operations, and balances.
 //!
 //! Every decision about a hold or an operation is checked here a second time, independent of the code above: an operation starts once, a
 //! hold ends once, no balance drops below its limit. From time to time all accumulated changes are posted: balances, open holds, and the
@@ -351,7 +351,7 @@ impl JournalTail {
     ) -> Result<(), WriteError> {
         let Some(state) = self.account_state(connection, account)? else {
             return Err(WriteError::Inconsistent(format!(
-                "account `{account}` is not there"
+                "account `{account}` does not exist"
             )));
         };
         let available = state.available.checked_add(by.available);
@@ -363,7 +363,7 @@ impl JournalTail {
                 Ok(())
             }
             _ => Err(WriteError::Inconsistent(format!(
-                "account `{account}` would have more taken from it than it has"
+                "account `{account}` would go below its credit limit"
             ))),
         }
     }
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_gathered_is_posted_when_it_is_much_or_has_waited_and_is_worth_it() {
+    fn records_are_posted_by_number_per_account_and_by_age() {
         const MOST: usize = 4 * RECORDS_EACH;
         const WORTH: usize = MOST / WORTH_POSTING;
         //   records   accounts   microseconds since the last posting   due
@@ -573,13 +573,13 @@ mod tests {
             assert_eq!(
                 tail.is_due(since),
                 due && since == 0,
-                "{what}: the wait begins anew"
+                "{what}: the wait starts again"
             );
         }
     }
 
     #[test]
-    fn a_page_is_of_one_account_and_ends_with_a_row_once_it_is_full() {
+    fn a_page_has_one_account_and_ends_with_a_row_once_it_is_full() {
         const FULL: usize = 5;
         let mut packer = Packer::default();
         packer.push(&LedgerPart::Release {

@@ -1,4 +1,4 @@
-//! The file lock that excludes a second gateway.
+//! The exclusive file lock (flock) that excludes a second gateway.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -94,7 +94,7 @@ impl Lock {
             Err(TryLockError::WouldBlock) => {
                 return Err(OpenError::InUse {
                     path: path.to_owned(),
-                    holder: String::from("another process, which names the file otherwise"),
+                    holder: String::from("another process, through another name of the file"),
                 });
             }
             Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),

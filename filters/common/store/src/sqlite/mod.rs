@@ -5,10 +5,10 @@
 //! file. Reads use their own connections.
 //!
 //! The ledger is a write-ahead journal: one row per commit, with all its records packed into one value, sealed and chained to the previous
-//! row. That is the cost of a request. Balances, open holds and what owners see are derived from the journal from time to time (*posted*),
-//! at some rows per account instead of one per request; readers add the journal's unposted tail. The writer keeps open holds, the last
-//! hundred thousand operations and the unposted balances in memory, and refuses there what would violate an invariant: a second start or
-//! end of an operation, a balance below its limit.
+//! row. That is the cost of a request. Balances, open holds and the owners' views are derived from the journal from time to time
+//! (*posted*), at some rows per account instead of one per request; readers add the journal's unposted tail. The writer keeps open holds,
+//! the last hundred thousand operations and the unposted balances in memory, and refuses there what would violate an invariant: a second
+//! start or end of an operation, a balance below its limit.
 
 mod backup;
 mod batch;
@@ -275,7 +275,7 @@ impl Store for SqliteStore {
         // The last owner may be a callback, which runs on the writer's own thread; that thread then ends by itself.
         let elsewhere = writer.filter(|writer| writer.thread().id() != std::thread::current().id());
         if elsewhere.is_some_and(|writer| writer.join().is_err()) {
-            tracing::error!("the writer ended in a panic");
+            tracing::error!("store writer thread panicked");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The name of the database file.
+//! Path resolution: the canonical name of the database file.
 //!
 //! SQLite keeps its log beside the file, under the file's name; the lock and the control socket are there too. So a name is resolved before
 //! any other path is derived from it: symbolic links, relative paths and links to the folder lead to one log, one lock, one socket. A hard

@@ -1,4 +1,4 @@
-//! The parts that are not the hot ledger ones: rare, so their statements are prepared on use.
+//! The parts for accounts, credentials, logins, prices and credit references: rare, so their statements are prepared on use.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_money::{AccountId, Micros, OperationId, Price};

@@ -1,4 +1,4 @@
-//! Reads, each on a connection from a pool.
+//! The connection pool for reads: each read has a connection of its own.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -20,7 +20,7 @@ pub fn rebuild_postings(path: &Path, mut options: Options) -> Result<(), OpenErr
     let _lock = acquire_lock(path, &mut options)?;
     let connection = file::connect(path, &options)?;
     file::in_transaction(&connection, path, || {
-        prove(&connection).map_err(|error| error.opening(path))?;
+        verify_seals(&connection).map_err(|error| error.opening(path))?;
         // A process that has the store in spite of the lock must not continue with its cached balances.
         file::raise_epoch_within(&connection, path, &options)?;
         rebuild(&connection, options.post_records).map_err(|error| error.opening(path))
@@ -28,12 +28,12 @@ pub fn rebuild_postings(path: &Path, mut options: Options) -> Result<(), OpenErr
 }
 
 /// Verifies that every commit matches its seal, follows the previous one, and exists if it was posted.
-fn prove(connection: &Connection) -> Result<(), RowError> {
+fn verify_seals(connection: &Connection) -> Result<(), RowError> {
     let lost = "SELECT 1 FROM nodes WHERE posted <> 0 AND posted NOT IN (SELECT id FROM journal)
                 UNION ALL SELECT 1 FROM journal WHERE id >> 56 NOT IN (SELECT id FROM nodes)";
     if connection.prepare(lost)?.exists([])? {
         return Err(RowError::Damaged(String::from(
-            "its journal is not what was sealed: the last commit or its node is missing, so nothing can be made anew from it (`tollgate repair` shows what can be kept)",
+            "its journal differs from its seals: the last commit or its node is missing, so nothing can be rebuilt from it (`tollgate repair` shows what can be kept)",
         )));
     }
     let mut previous: Option<(i64, [u8; 32])> = None;
@@ -56,7 +56,7 @@ fn prove(connection: &Connection) -> Result<(), RowError> {
     match wrong {
         None => Ok(()),
         Some((node, epoch, number)) => Err(RowError::Damaged(format!(
-            "commit {number} of node {node}, run {epoch} is not what was sealed, so nothing can be made anew from it (`tollgate repair` shows what can be kept)"
+            "commit {number} of node {node}, run {epoch} differs from its seal, so nothing can be rebuilt from it (`tollgate repair` shows what can be kept)"
         ))),
     }
 }
@@ -85,7 +85,7 @@ fn references(connection: &Connection) -> Result<(), WriteError> {
     let mut bodies = connection.prepare("SELECT body FROM journal ORDER BY id")?;
     let mut rows = bodies.query([])?;
     while let Some(row) = rows.next()? {
-        // Proven to be readable.
+        // Verified to be readable.
         let Ok(body) = Body::read(row.get_ref(0)?.as_blob().unwrap_or_default()) else {
             continue;
         };

@@ -94,33 +94,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_of_one_moment_are_neighbours_in_a_table() {
+    fn operations_of_one_moment_share_a_range_of_slots() {
         let hash = |ms: u64, random: u64| {
             let mut bytes = [0; 10];
             bytes[2..].copy_from_slice(&random.to_be_bytes());
             BuildHasherDefault::<TimeHasher>::default().hash_one(OperationId::from_parts(ms, bytes))
         };
         const NOW: u64 = 1_700_000_000_000;
-        let place = |hash: u64| hash & 0x01ff_ffff_ffff_ffff;
-        let first = place(hash(NOW, 0)) & !0xfff;
-        let mut places = HashSet::new();
+        let slot = |hash: u64| hash & 0x01ff_ffff_ffff_ffff;
+        let first = slot(hash(NOW, 0)) & !0xfff;
+        let mut slots = HashSet::new();
         let mut tags = HashSet::new();
         for number in 0..1000 {
             for ms in [NOW, NOW + 15] {
                 let hash = hash(ms, number);
-                assert_eq!(place(hash) & !0xfff, first, "within 4096 places");
-                places.insert(place(hash));
+                assert_eq!(slot(hash) & !0xfff, first, "within 4096 slots");
+                slots.insert(slot(hash));
                 tags.insert(hash >> 57);
             }
-            let next = place(hash(NOW + 16, number));
-            assert_eq!(next & !0xfff, first + 0x1000, "the places behind");
+            let next = slot(hash(NOW + 16, number));
+            assert_eq!(next & !0xfff, first + 0x1000, "the next slots");
         }
-        assert!(places.len() > 700, "{} places of 4096", places.len());
-        assert_eq!(tags.len(), 128, "what tells those of a place apart");
+        assert!(slots.len() > 700, "{} slots of 4096", slots.len());
+        assert_eq!(tags.len(), 128, "the tags within a slot differ");
     }
 
     #[test]
-    fn operations_are_known_though_the_clock_stands_still() {
+    fn operations_are_known_with_a_stopped_clock() {
         let mut recent = RecentOperations::default();
         let id = |number: u64| {
             let mut random = [0; 10];

@@ -1,4 +1,4 @@
-//! An account owner's view of the journal: the account's postings and unposted records.
+//! Queries of one account's journal records: its postings and its unposted records.
 //!
 //! A posting stores the times of its first and its last record, so that a reader skips those outside the requested time. The records of one
 //! posting may be older than some of the previous posting: times are passed in by callers.

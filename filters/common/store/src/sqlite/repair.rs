@@ -78,9 +78,9 @@ pub enum Action {
     Quarantine(Vec<u8>),
     /// A settlement becomes a charge of the same amount: its hold is in no other commit.
     Charge(Micros),
-    /// A hold of this amount is released: the process that would have ended it is gone.
+    /// A hold of this amount is released: the process that would have ended it does not run any more.
     Release(Micros),
-    /// The account is given so much, which brings it up to its limit.
+    /// A credit of this amount brings the account up to its limit.
     Correct(Micros),
 }
 
@@ -123,16 +123,16 @@ pub fn repair(path: &Path, mut options: Options) -> Result<Repair, OpenError> {
 
 /// Verifies that the engine can read the file: what it cannot read is out of scope for this repair.
 fn check_pages(connection: &Connection, path: &Path) -> Result<(), OpenError> {
-    let said: String = connection
+    let reported: String = connection
         .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
         .map_err(|error| open_error(path, "read", error))?;
-    if said == "ok" {
+    if reported == "ok" {
         return Ok(());
     }
     Err(OpenError::Damaged {
         path: path.to_owned(),
         problem: format!(
-            "has pages that the engine cannot read ({said}), which no repair of the journal helps"
+            "has pages that the engine cannot read ({reported}), which no repair of the journal can restore"
         ),
     })
 }
@@ -159,7 +159,7 @@ fn run(connection: &Connection, path: &Path, options: &Options) -> Result<Repair
     if is_beyond.map_err(|error| open_error(path, "read", error))? {
         return Err(OpenError::Damaged {
             path: path.to_owned(),
-            problem: String::from("has a balance beyond its limit that no correction reaches"),
+            problem: String::from("has a balance below its credit limit after all corrections"),
         });
     }
     let after = balances(connection).map_err(reading)?;
@@ -223,7 +223,7 @@ fn ensure_node_rows(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Scans the journal and rewrites it where necessary.
+/// One scan of the journal that rewrites it where necessary.
 struct JournalScan<'c> {
     connection: &'c Connection,
     repair: Repair,
@@ -250,7 +250,7 @@ struct Open {
     amount: Micros,
 }
 
-/// What becomes of one record.
+/// The result of checking one record.
 enum Disposition {
     Keep,
     Replace(LedgerPart, Micros),
@@ -301,7 +301,7 @@ impl<'c> JournalScan<'c> {
             self.report(
                 commit,
                 None,
-                "is not what was sealed",
+                "does not match its seal",
                 Action::Quarantine(body),
             );
             self.connection
@@ -523,7 +523,7 @@ impl<'c> JournalScan<'c> {
         })
     }
 
-    /// Ends the open holds of `node` and counts what they held as free. Gives them in the order of their ids.
+    /// Ends the open holds of `node` and counts their amounts as available. Returns them in the order of their ids.
     fn release(&mut self, node: i64) -> Vec<(OperationId, Open)> {
         let of_node = self.open.extract_if(|_, hold| hold.node == node);
         let mut orphans: Vec<_> = of_node.collect();
@@ -534,7 +534,7 @@ impl<'c> JournalScan<'c> {
         orphans
     }
 
-    /// What brings each account that is below its limit up to it.
+    /// The amount that brings each account that is below its limit up to it.
     fn corrections(&self) -> Result<Vec<(AccountId, Micros)>, RowError> {
         let mut limits = HashMap::new();
         each_row(
@@ -556,7 +556,7 @@ impl<'c> JournalScan<'c> {
             if below > 0 {
                 let amount = i64::try_from(below).map_err(|_| {
                     RowError::Damaged(format!(
-                        "`{account}` has more taken from it than amounts go"
+                        "the balance of `{account}` is below the range of amounts"
                     ))
                 })?;
                 corrections.push((account, Micros::new(amount)));
@@ -589,7 +589,7 @@ enum HoldMatch {
     Mismatch(String),
 }
 
-/// Writes what was done into the journal: one commit that says it, and one that releases the orphaned holds and corrects balances.
+/// Records the repair in the journal: one commit with a note, and one that releases the orphaned holds and corrects balances.
 fn record(
     connection: &Connection,
     options: &Options,
@@ -610,7 +610,7 @@ fn record(
     };
     let filled: i64 = repair.findings.iter().map(filled).sum();
     let note = format!(
-        "repair {epoch} at {}: {} findings, {} commits sealed anew, {filled} filled in, {} quarantined with BLAKE3 {}, {} holds released, {} corrections",
+        "repair {epoch} at {}: {} findings, {} commits resealed, {filled} filled in, {} quarantined with BLAKE3 {}, {} holds released, {} corrections",
         options.now,
         repair.findings.len(),
         repair.resealed,
@@ -647,7 +647,7 @@ fn record(
             held: hold.amount,
             at: options.now,
         };
-        let what = "is an open hold of a process that is gone";
+        let what = "is an open hold of a process that does not run any more";
         write(part, what, Action::Release(hold.amount));
     }
     for (account, amount) in corrections {
@@ -659,7 +659,7 @@ fn record(
             reference: format!("repair/{epoch}").into(),
             at: options.now,
         };
-        let what = "has more taken from it than its limit allows";
+        let what = "is below its credit limit";
         write(part, what, Action::Correct(*amount));
     }
     insert(connection, (node, epoch, 2), seal.hash, &packer.finish())?;

@@ -1,4 +1,4 @@
-//! Signing in. Rare, so its statements are prepared on use.
+//! Sign-in: sessions, one-time codes, send limits, messages. Rare, so its statements are prepared on use.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tollgate_money::{AccountId, Micros};

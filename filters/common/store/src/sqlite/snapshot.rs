@@ -1,4 +1,4 @@
-//! A consistent snapshot for the audit.
+//! Snapshot isolation for the audit: one read transaction on a connection of its own.
 
 use std::collections::HashMap;
 
@@ -40,9 +40,7 @@ impl<'r> SqliteSnapshot<'r> {
     }
 
     fn connection(&self) -> &Connection {
-        self.connection
-            .as_ref()
-            .expect("it is there until the drop")
+        self.connection.as_ref().expect("present until the drop")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Queries for an account's usage.
+//! Queries for an account's usage: totals by day, and cursor pagination over its requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ pub(crate) fn requests(
         at: wanted.to,
         operation: FIRST,
     };
-    let found = match wanted.place {
+    let found = match wanted.cursor {
         PageCursor::NewerThan(mark) => {
             bounds.from = bounds.from.max(mark.at);
             let mark = (mark.at, mark.operation);
@@ -98,7 +98,7 @@ pub(crate) fn requests(
             found
         }
         PageCursor::Newest | PageCursor::OlderThan(_) => {
-            let mark = match wanted.place {
+            let mark = match wanted.cursor {
                 PageCursor::OlderThan(mark) => mark.min(newest),
                 _ => newest,
             };

@@ -1,4 +1,4 @@
-//! The writer thread, which owns the writing connection.
+//! Group commit: the single writer thread, which owns the writing connection.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::store::Observer;
 use crate::unit::{Effect, Part};
 
 /// A batch of this size means that requests arrive faster than commits finish.
-const CROWD: usize = 8;
+const LOADED_BATCH: usize = 8;
 
 /// The writer's state shared with other threads.
 pub(crate) struct Shared {
@@ -55,7 +55,7 @@ impl Shared {
     /// Stops the store for good. Only the first failure is reported.
     pub(crate) fn fail(&self, failure: Failure) {
         if self.queue.fail(failure.clone()) {
-            tracing::error!(failure = %failure, "the store has stopped");
+            tracing::error!(failure = %failure, "store stopped");
             (self.on_failure)(&failure);
         }
     }
@@ -106,7 +106,7 @@ impl Writer {
             Err(_) => shared.fail(Failure {
                 kind: FailureKind::Inconsistent,
                 message: Arc::from(
-                    "the writer broke one of its own rules; start again and run `tollgate audit`",
+                    "the writer violated an invariant; start again and run `tollgate audit`",
                 ),
             }),
         }
@@ -115,10 +115,10 @@ impl Writer {
             && let Err(error) =
                 connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         {
-            tracing::warn!(%error, "cannot close the database without a checkpoint");
+            tracing::warn!(%error, "disabling the checkpoint at close failed");
         }
         if let Err((_, error)) = connection.close() {
-            tracing::warn!(%error, "the database did not close cleanly; the next start recovers");
+            tracing::warn!(%error, "closing the database failed; the next start recovers it");
         }
         drop(lock);
     }
@@ -161,7 +161,11 @@ fn serve(run: &Run<'_>, batch: &mut Batch, batch_max: usize) -> Result<(), Failu
     let mut acknowledged = 0;
     while shared.queue.take(batch_max, acknowledged, &mut items) {
         // Under load every additional commit costs more than the wait for a larger batch; a single unit is written at once.
-        acknowledged = if items.len() >= CROWD { items.len() } else { 0 };
+        acknowledged = if items.len() >= LOADED_BATCH {
+            items.len()
+        } else {
+            0
+        };
         let began = monotonic_us();
         match commit(run, batch, &mut statements, &items) {
             Ok(answers) => {
@@ -200,8 +204,8 @@ fn serve(run: &Run<'_>, batch: &mut Batch, batch_max: usize) -> Result<(), Failu
     {
         // Everything is in the journal already.
         tracing::warn!(
-            "the balances were not posted, the next start does it: {}",
-            why(shared, error)
+            "posting balances failed, the next start posts them: {}",
+            failure_of(shared, error)
         );
     }
     Ok(())
@@ -238,17 +242,17 @@ fn commit(
         .map_err(|error| {
             // The engine may have rolled back already.
             let _ = connection.execute_batch("ROLLBACK");
-            why(shared, error)
+            failure_of(shared, error)
         })?;
     statements.commit.execute([]).map_err(stopped)?;
     Ok(answers)
 }
 
-fn why(shared: &Shared, error: WriteError) -> Failure {
+fn failure_of(shared: &Shared, error: WriteError) -> Failure {
     match error {
         WriteError::Engine(error) => failure(&shared.path, &error),
-        WriteError::Refused(refusal) => books(shared, &refusal.to_string()),
-        WriteError::Inconsistent(problem) => books(shared, &problem),
+        WriteError::Refused(refusal) => inconsistent(shared, &refusal.to_string()),
+        WriteError::Inconsistent(problem) => inconsistent(shared, &problem),
         WriteError::Stopped(failure) => failure,
     }
 }
@@ -287,7 +291,7 @@ fn begin(shared: &Shared, begin: &mut Statement<'_>) -> Result<(), Failure> {
                     return Err(failure(&shared.path, &error));
                 }
                 tracing::warn!(
-                    "another program holds the lock on the database; nothing is written until it lets go"
+                    "waiting for the database lock: another program holds it, and nothing is written until it is released"
                 );
             }
         }
@@ -323,11 +327,11 @@ fn acknowledge(shared: &Shared, items: &mut Vec<Item>, answers: Answers) {
     }
 }
 
-fn books(shared: &Shared, problem: &str) -> Failure {
+fn inconsistent(shared: &Shared, problem: &str) -> Failure {
     Failure {
         kind: FailureKind::Inconsistent,
         message: Arc::from(format!(
-            "the books in `{}` are not those that were decided on: {problem}; start again and run `tollgate audit`",
+            "the ledger in `{}` contradicts the decisions in memory: {problem}; start again and run `tollgate audit`",
             shared.path.display()
         )),
     }
@@ -373,7 +377,7 @@ mod tests {
     #[test]
     fn a_posting_and_the_writers_own_checkpoint_are_timed() {
         /// The step of the clock at every reading.
-        const LOOK_US: u64 = 1000;
+        const STEP_US: u64 = 1000;
         let timed = |histogram: &Histogram| (histogram.count(), histogram.sum());
         //   records, worth posting, whether the log is long, postings, checkpoints
         for (records, post_records, log_is_long, postings, checkpoints) in [
@@ -392,7 +396,7 @@ mod tests {
             let raised = file::raise_epoch(&connection, &path, &options).expect("the first run");
             let fence = fence.with_epoch(raised, true);
             let mut batch = Batch::load(&connection, options.node, raised.epoch, post_records)
-                .expect("no books yet");
+                .expect("an empty ledger");
             let shared = Shared::new(path, 8, Box::new(|_| {}));
             let parts = std::iter::once(new_account()).chain((1..=records).map(grant));
             shared
@@ -408,7 +412,7 @@ mod tests {
             });
             shared.log_is_long.store(log_is_long, Relaxed);
             let now_us = AtomicU64::new(0);
-            let clock = || now_us.fetch_add(LOOK_US, Relaxed);
+            let clock = || now_us.fetch_add(STEP_US, Relaxed);
             let run = Run {
                 shared: &shared,
                 connection: &connection,
@@ -419,12 +423,12 @@ mod tests {
             let case = format!("{records} of {post_records}, {log_is_long}");
             let gauges = &shared.gauges;
             let posted = timed(&gauges.posting_us);
-            assert_eq!(posted, (postings, postings * LOOK_US), "{case}");
+            assert_eq!(posted, (postings, postings * STEP_US), "{case}");
             let moved = timed(&gauges.checkpoint_us);
-            assert_eq!(moved, (checkpoints, checkpoints * LOOK_US), "{case}");
+            assert_eq!(moved, (checkpoints, checkpoints * STEP_US), "{case}");
             // From the first clock reading to the last one, including those of a posting between them.
             let committed = timed(&gauges.commit_us);
-            assert_eq!(committed, (1, (2 + postings) * LOOK_US), "{case}");
+            assert_eq!(committed, (1, (2 + postings) * STEP_US), "{case}");
         }
     }
 }

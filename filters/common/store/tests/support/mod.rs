@@ -62,7 +62,7 @@ pub(crate) fn write(
 
 /// Blocks the writer until the returned sender is dropped, so that everything queued meanwhile is in one commit.
 pub(crate) fn stop_writer(store: &Arc<dyn Store>) -> mpsc::Sender<()> {
-    let (go_on, wait_for) = mpsc::channel::<()>();
+    let (resume, wait_for) = mpsc::channel::<()>();
     let (stopped, wait_stopped) = mpsc::channel();
     let done = Box::new(move |_| {
         stopped.send(()).expect("the test waits");
@@ -72,7 +72,7 @@ pub(crate) fn stop_writer(store: &Arc<dyn Store>) -> mpsc::Sender<()> {
         .submit(UnitOfWork::of_all([], Admission::Always), done)
         .expect("the queue is open");
     wait_stopped.recv().expect("the writer stops");
-    go_on
+    resume
 }
 
 pub(crate) fn account(number: u8) -> AccountId {
