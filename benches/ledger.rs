@@ -313,7 +313,7 @@ fn new_credential(number: u64) -> tollgate_store::NewCredential {
     let mut id = [0; 16];
     id[..10].copy_from_slice(&random(number));
     tollgate_store::NewCredential {
-        id: tollgate_store::CredentialId::from_bytes(id),
+        id: tollgate_money::CredentialId::from_bytes(id),
         hash,
         kind: tollgate_store::CredentialKind::ApiKey,
         account: account(number),

@@ -9,11 +9,11 @@ use tollgate_identity::{
     set_cache_scope, set_class, set_status,
 };
 use tollgate_ledger::{Credit, Ledger};
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, CapPeriod, Micros, SpendingCap};
 use tollgate_pay::x402::{Verdict, close_payment};
 use tollgate_purchase::mandates::request_cancellation;
 use tollgate_purchase::plan::Plans;
-use tollgate_store::{AccountStatus, CacheScope, CapPeriod, SpendingCap, Store};
+use tollgate_store::{AccountStatus, CacheScope, Store};
 
 use super::Look;
 use super::control::{Applied, Applying, CacheState, Change, Changes, SecretText};

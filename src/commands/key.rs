@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::{Context as _, bail};
 use tollgate_filter::Scopes;
 use tollgate_identity::{Key, list_keys};
-use tollgate_store::{CapPeriod, SpendingCap};
+use tollgate_money::{CapPeriod, SpendingCap};
 
 use super::office::{self, Office};
 use super::{GOOD, print, time};

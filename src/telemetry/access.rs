@@ -80,7 +80,7 @@ impl Entry<'_> {
             out.extend_from_slice(b",\"owner\":\"acct_");
             hex(out, principal.account.as_bytes());
             out.extend_from_slice(b"\",\"key\":\"key_");
-            hex(out, &principal.credential.0);
+            hex(out, principal.credential.as_bytes());
             out.push(b'"');
         }
         if let Some(class) = &record.class {

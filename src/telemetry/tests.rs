@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method};
 use tollgate_filter::{
-    Clock, CredentialId, CredentialKind, Ending, ErrorCode, Exchange, ModelAccess, Principal,
-    Protocol, Request, Scopes, UpstreamFault,
+    Clock, CredentialKind, Ending, ErrorCode, Exchange, ModelAccess, Principal, Protocol, Request,
+    Scopes, UpstreamFault,
 };
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use super::*;
 use crate::config::{self, Environment};
@@ -108,7 +108,7 @@ fn completion() -> Exchange {
     ]);
     exchange.put(Principal {
         account: AccountId::from_bytes([1; 16]),
-        credential: CredentialId([2; 16]),
+        credential: CredentialId::from_bytes([2; 16]),
         kind: CredentialKind::ApiKey,
         scopes: Scopes::API,
         class: "free".into(),

@@ -1,8 +1,7 @@
 //! Limits on what one owner has under way, and uses.
 
 use serde_json::Value;
-use tollgate_money::Micros;
-use tollgate_store::{CapPeriod, SpendingCap};
+use tollgate_money::{CapPeriod, Micros, SpendingCap};
 use tollgate_testing::{Answer, Client, Ended, Script};
 
 use crate::rig::{CHAT, IN, OUT, PRICE_OF_A_CHAT, Rig, chat};

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use tollgate_filter::{
-    Body, CacheSharing, Clock, Contract, CredentialId, CredentialKind, Exchange, FailureMode,
-    Filter, ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes,
-    SpendingCap, Step, StillGood,
+    Body, CacheSharing, Clock, Contract, CredentialKind, Exchange, FailureMode, Filter,
+    ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes, Step, StillGood,
 };
 use tollgate_identity::{Credential, Credentials, Digest, Form};
-use tollgate_store::{AccountStatus, CacheScope, CapPeriod};
+use tollgate_store::{AccountStatus, CacheScope};
 
 use crate::bearer::Presented;
 use crate::challenge::{AddressError, ByPath};
@@ -136,7 +135,7 @@ impl Auth {
 fn principal(credential: &Credential, now: i64) -> Result<Principal, Refusal> {
     Ok(Principal {
         account: credential.account.id(),
-        credential: CredentialId(*credential.id.as_bytes()),
+        credential: credential.id,
         kind: match credential.kind {
             tollgate_store::CredentialKind::ApiKey => CredentialKind::ApiKey,
             tollgate_store::CredentialKind::AccessToken => CredentialKind::AccessToken,
@@ -155,11 +154,7 @@ fn principal(credential: &Credential, now: i64) -> Result<Principal, Refusal> {
             // The strictest value also replaces one stored by a later version.
             _ => CacheSharing::Off,
         },
-        spending_cap: credential.spending_cap.map(|cap| SpendingCap {
-            max: cap.max,
-            // An unknown period of a later version becomes all time, which never allows more spending.
-            monthly: cap.period == CapPeriod::Month,
-        }),
+        spending_cap: credential.spending_cap,
     })
 }
 

@@ -16,11 +16,10 @@ use tollgate_identity::{
     CreatedKey, Credentials, Digest, Form, NewAccount, NewKey, create_account, create_key,
     revoke_key, set_class, set_status,
 };
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use tollgate_store::sqlite::{self, Options};
 use tollgate_store::{
-    AccountStatus, Admission, CredentialId, NewCredential, Part, RootSecret, Store, UnitOfWork,
-    commit,
+    AccountStatus, Admission, NewCredential, Part, RootSecret, Store, UnitOfWork, commit,
 };
 
 const NOW: i64 = 1_800_000_000_000_000;

@@ -113,9 +113,9 @@ mod tests {
     use http::Method;
     use proptest::prelude::*;
     use tollgate_filter::{
-        CacheSharing, ClientAddress, CredentialId, CredentialKind, ModelAccess, Protocol, Scope,
-        Scopes,
+        CacheSharing, ClientAddress, CredentialKind, ModelAccess, Protocol, Scope, Scopes,
     };
+    use tollgate_money::CredentialId;
     use tollgate_money::{AccountId, OperationId};
 
     use super::*;
@@ -123,7 +123,7 @@ mod tests {
     fn principal() -> Principal {
         Principal {
             account: AccountId::from_bytes([7; 16]),
-            credential: CredentialId([8; 16]),
+            credential: CredentialId::from_bytes([8; 16]),
             kind: CredentialKind::AccessToken,
             scopes: Scopes::NONE.with(Scope::McpChat).with(Scope::McpDevices),
             class: Arc::from("free"),

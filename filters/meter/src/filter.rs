@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tollgate_filter::{
     AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Clamped, Clock, Contract,
-    CredentialId as Credential, Ending, Estimated, Exchange, FailureMode, Filter, FilterError,
-    Forward, Model, Outcome, OutputCap, Phase, Principal, SpendingCap, Step, Tail, Tokens,
+    Ending, Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome,
+    OutputCap, Phase, Principal, Step, Tail, Tokens,
 };
 use tollgate_ledger::{
     AttachedPart, Hold, HoldError, HoldRequest, Ledger, Settle, Settled, Settlement,
 };
-use tollgate_money::Micros;
+use tollgate_money::{CredentialId, Micros, SpendingCap};
 use tollgate_openai::{CompletionRequest, Endpoint};
-use tollgate_store::{CredentialId, UsageFlags, UsageRecord};
+use tollgate_store::{UsageFlags, UsageRecord};
 
 use crate::MeterSettings;
 use crate::bill::{self, Bill, Source};
@@ -243,7 +243,7 @@ impl Meter {
     /// Reserves the worst case under the credential's own cap, or the remainder of the cap where the request has no output cap.
     fn keep(
         &self,
-        credential: Credential,
+        credential: CredentialId,
         cap: SpendingCap,
         quote: &Quote,
         now: i64,
@@ -453,7 +453,7 @@ impl Meter {
             u64::try_from(waited.as_micros()).unwrap_or(u64::MAX)
         };
         Ok(UsageRecord {
-            credential: Some(CredentialId::from_bytes(principal(exchange)?.credential.0)),
+            credential: Some(principal(exchange)?.credential),
             endpoint: match request.endpoint {
                 Endpoint::Chat => tollgate_store::Endpoint::Chat,
                 Endpoint::Text => tollgate_store::Endpoint::Completions,

@@ -6,9 +6,8 @@
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use tollgate_filter::{CredentialId, SpendingCap};
-use tollgate_money::Micros;
-use tollgate_store::{CapPeriod, Read, ReadError};
+use tollgate_money::{CapPeriod, CredentialId, Micros, SpendingCap};
+use tollgate_store::{Read, ReadError};
 
 use crate::month::Month;
 
@@ -58,14 +57,13 @@ impl Spending {
         for (credential, account, period) in capped {
             let since = match period {
                 CapPeriod::Month => month.start(),
-                _ => i64::MIN,
+                CapPeriod::Total => i64::MIN,
             };
             let cell = Cell {
                 month,
                 spent: store.credential_spent(account, credential, since)?,
                 promised: Micros::ZERO,
             };
-            let credential = CredentialId(*credential.as_bytes());
             spending.cells.insert(credential, cell);
         }
         Ok(spending)
@@ -123,7 +121,7 @@ impl Cell {
         let month = Month::of(now);
         if month > self.month {
             self.month = month;
-            if cap.monthly {
+            if cap.period == CapPeriod::Month {
                 self.spent = Micros::ZERO;
             }
         }
@@ -140,7 +138,7 @@ impl CapReached {
         CapReached {
             cap,
             room: room.max(Micros::ZERO),
-            until: cap.monthly.then(|| Month::of(now).next().start()),
+            until: (cap.period == CapPeriod::Month).then(|| Month::of(now).next().start()),
         }
     }
 }
@@ -175,22 +173,22 @@ mod tests {
 
     use super::*;
 
-    const KEY: CredentialId = CredentialId([1; 16]);
+    const KEY: CredentialId = CredentialId::from_bytes([1; 16]);
     /// 2026-11-30T23:59:59Z
     const NOVEMBER: i64 = 1_796_083_199_000_000;
     const DECEMBER: i64 = NOVEMBER + 1_000_000;
 
-    fn cap(max: i64, monthly: bool) -> SpendingCap {
+    fn cap(max: i64, period: CapPeriod) -> SpendingCap {
         SpendingCap {
             max: Micros::new(max),
-            monthly,
+            period,
         }
     }
 
     #[test]
     fn what_is_reserved_is_replaced_by_what_is_charged() {
         let spending = Arc::new(Spending::default());
-        let cap = cap(100, false);
+        let cap = cap(100, CapPeriod::Total);
         let reserve = |amount| spending.reserve(KEY, cap, Micros::new(amount), NOVEMBER);
         let first = reserve(70).expect("there is room");
         let room = |amount| {
@@ -219,7 +217,7 @@ mod tests {
     #[test]
     fn the_first_charge_of_a_month_begins_it() {
         let spending = Arc::new(Spending::default());
-        let monthly = cap(100, true);
+        let monthly = cap(100, CapPeriod::Month);
         spend(&spending, KEY, monthly, 60);
         let over = spending.reserve(KEY, monthly, Micros::new(40), NOVEMBER);
         let over = over.expect("there is room");
@@ -230,7 +228,7 @@ mod tests {
     #[test]
     fn a_month_begins_with_nothing_spent_and_with_what_is_promised() {
         let spending = Arc::new(Spending::default());
-        let (monthly, total) = (cap(100, true), cap(100, false));
+        let (monthly, total) = (cap(100, CapPeriod::Month), cap(100, CapPeriod::Total));
         let over = spending.reserve(KEY, monthly, Micros::new(40), NOVEMBER);
         let over = over.expect("there is room");
         spend(&spending, KEY, monthly, 60);
@@ -245,7 +243,7 @@ mod tests {
             Ok(Micros::new(70)),
             "it was charged in December, and is found there again after a restart"
         );
-        let other = CredentialId([2; 16]);
+        let other = CredentialId::from_bytes([2; 16]);
         spend(&spending, other, total, 100);
         assert!(
             spending.left(other, total, DECEMBER).is_err(),
@@ -260,7 +258,7 @@ mod tests {
             steps in prop::collection::vec((0i64..400, any::<bool>(), any::<bool>()), 1..100),
         ) {
             let spending = Arc::new(Spending::default());
-            let cap = cap(max, false);
+            let cap = cap(max, CapPeriod::Total);
             let (mut open, mut spent) = (Vec::new(), 0);
             for (amount, close, fails) in steps {
                 if close && !open.is_empty() {

@@ -10,13 +10,13 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate_filter::{
-    Catalog, ClientAddress, CredentialId, CredentialKind, ErrorCode, Exchange, Filter, Model,
-    ModelAccess, ModelLimits, Outcome, PartCeilings, Principal, Protocol, ReplyBody, Request,
-    Routing, Scopes, Step,
+    Catalog, ClientAddress, CredentialKind, ErrorCode, Exchange, Filter, Model, ModelAccess,
+    ModelLimits, Outcome, PartCeilings, Principal, Protocol, ReplyBody, Request, Routing, Scopes,
+    Step,
 };
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_models::{Models, UsdPerCredit};
-use tollgate_money::{AccountId, Micros, OperationId, Price};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
     Admission, CacheScope, NewAccount, Part, RootSecret, Store, UnitOfWork, commit,
@@ -109,7 +109,7 @@ fn exchange(models: ModelAccess) -> Exchange {
     });
     exchange.put(Principal {
         account: account(),
-        credential: CredentialId([1; 16]),
+        credential: CredentialId::from_bytes([1; 16]),
         kind: CredentialKind::ApiKey,
         scopes: Scopes::API,
         class: "free".into(),

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use tollgate_money::AccountId;
+use tollgate_money::{AccountId, CredentialId};
 use tollgate_pages::format;
-use tollgate_store::{CredentialId, CredentialKind, CredentialRow, Read, ReadError};
+use tollgate_store::{CredentialKind, CredentialRow, Read, ReadError};
 
 /// Display names of the credentials of an account, for usage and statement pages.
 #[derive(Clone, Debug, Default)]

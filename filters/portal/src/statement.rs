@@ -1,7 +1,7 @@
 //! Account statement: ledger entries and daily spending per key, with the running balance.
 
-use tollgate_money::Micros;
-use tollgate_store::{CredentialId, EntryKind, Statement};
+use tollgate_money::{CredentialId, Micros};
+use tollgate_store::{EntryKind, Statement};
 
 use crate::usage::DAY;
 

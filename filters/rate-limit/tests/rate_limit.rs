@@ -10,11 +10,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use tollgate_filter::settings::Problems;
 use tollgate_filter::{
-    Api, ApiError, ClientAddress, Clock, CredentialId, CredentialKind, Ending, Entropy, ErrorCode,
-    Exchange, Filter, Forward, ForwardBody, ManualClock, Model, ModelAccess, ModelLimits, Outcome,
+    Api, ApiError, ClientAddress, Clock, CredentialKind, Ending, Entropy, ErrorCode, Exchange,
+    Filter, Forward, ForwardBody, ManualClock, Model, ModelAccess, ModelLimits, Outcome,
     PartCeilings, Phase, Principal, Protocol, Request, Routing, Scopes, Step, Tail,
 };
-use tollgate_money::{AccountId, OperationId, Price};
+use tollgate_money::{AccountId, CredentialId, OperationId, Price};
 use tollgate_rate_limit::{Counters, Limits, RateLimit, RateLimits, RawLimits};
 
 const SETTINGS: &str = r#"
@@ -87,7 +87,7 @@ fn exchange_of(account: u8, class: &str) -> Exchange {
     let mut exchange = exchange("192.0.2.1");
     exchange.put(Principal {
         account: AccountId::from_parts(1, [account; 10]),
-        credential: CredentialId([account; 16]),
+        credential: CredentialId::from_bytes([account; 16]),
         kind: CredentialKind::ApiKey,
         scopes: Scopes::API,
         class: Arc::from(class),
@@ -208,7 +208,7 @@ fn two_credentials_of_one_account_share_its_quota() {
         exchange
             .get_mut::<Principal>()
             .expect("put there")
-            .credential = CredentialId([credential; 16]);
+            .credential = CredentialId::from_bytes([credential; 16]);
         exchange
     };
     assert_eq!(admitted(&filter, 3, || with_credential(1)), 3);

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::{Login, SessionValue, session};
-use tollgate_money::{AccountId, MICROS_PER_CREDIT};
+use tollgate_money::{AccountId, LoginId, MICROS_PER_CREDIT};
 use tollgate_store::sqlite::{self, Options};
-use tollgate_store::{Admission, LoginId, NewLogin, Part, RootSecret, UnitOfWork, commit};
+use tollgate_store::{Admission, NewLogin, Part, RootSecret, UnitOfWork, commit};
 use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
 use tollgate_testing::within;
 

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::{Login, SessionValue, session};
-use tollgate_money::AccountId;
-use tollgate_store::{Admission, LoginId, NewLogin, Part, UnitOfWork, commit};
+use tollgate_money::{AccountId, LoginId};
+use tollgate_store::{Admission, NewLogin, Part, UnitOfWork, commit};
 use tollgate_testing::{Answer, Client};
 
 use super::Rig;

@@ -2,10 +2,8 @@
 
 use tollgate_filter::{Clock, Entropy, Resource, Resources, Scope, Scopes};
 use tollgate_identity::{Digest, Form, KeyId};
-use tollgate_money::AccountId;
-use tollgate_store::{
-    Admission, CredentialId, CredentialKind, NewCredential, Part, UnitOfWork, commit,
-};
+use tollgate_money::{AccountId, CredentialId};
+use tollgate_store::{Admission, CredentialKind, NewCredential, Part, UnitOfWork, commit};
 use zeroize::Zeroizing;
 
 use super::{Rig, SECRETS};

@@ -14,7 +14,7 @@ use tollgate_money::CheckoutId;
 use tollgate_purchase::checkouts::{CheckoutError, Checkouts, NewCheckout, Status, View};
 use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys, digest};
 use tollgate_purchase::plan::{PaymentState, RetryAction};
-use tollgate_store::{CredentialId, Endpoint, Part};
+use tollgate_store::{Endpoint, Part};
 
 use super::agent::{self, AgentError, UcpAgent};
 use super::negotiate::{NegotiationError, negotiate};
@@ -405,7 +405,7 @@ impl CheckoutSessions {
         let change = self.change(request)?;
         let new = NewCheckout {
             account: request.principal.account,
-            credential: Some(CredentialId::from_bytes(request.principal.credential.0)),
+            credential: Some(request.principal.credential),
             platform: request.agent.as_ref().map(|agent| agent.host.clone()),
             request: change.wish.clone(),
         };

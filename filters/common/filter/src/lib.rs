@@ -48,8 +48,8 @@ pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phas
 pub use forward::{CapMember, Clamped, Forward, ForwardBody, OutputCap};
 pub use payment::{PaymentCredential, PaymentField};
 pub use principal::{
-    CacheSharing, CredentialId, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope,
-    Scopes, SpendingCap, StillGood,
+    CacheSharing, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope, Scopes,
+    StillGood,
 };
 pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens};
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, CredentialId, SpendingCap};
 
 /// The authenticated party of one exchange. Put there by `auth`.
 #[derive(Clone, Debug)]
@@ -24,15 +24,6 @@ pub struct Principal {
     pub sharing: CacheSharing,
     /// The credential's spending cap, if any.
     pub spending_cap: Option<SpendingCap>,
-}
-
-/// The spending cap of a credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpendingCap {
-    /// The amount.
-    pub max: Micros,
-    /// Whether it is reset in each calendar month (UTC), or covers all time.
-    pub monthly: bool,
 }
 
 /// Which accounts share cached responses with an account.
@@ -60,17 +51,6 @@ impl StillGood {
     /// Whether it is valid now. In memory, and fast.
     pub fn holds(&self) -> bool {
         (self.0)()
-    }
-}
-
-/// The id of a credential: public, unlike the credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CredentialId(pub [u8; 16]);
-
-impl fmt::Display for CredentialId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("key_")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, LoginId, Micros};
 use tollgate_store::{
-    AccountChange, AccountStatus, Admission, CacheScope, CommitError, LoginId, NewLogin, Part,
-    Refusal, Store, UnitOfWork, commit,
+    AccountChange, AccountStatus, Admission, CacheScope, CommitError, NewLogin, Part, Refusal,
+    Store, UnitOfWork, commit,
 };
 
 use crate::keys::id_bytes;

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use dashmap::DashMap;
-use tollgate_money::AccountId;
+use tollgate_money::{AccountId, CredentialId, GrantId, SpendingCap};
 use tollgate_store::{
-    AccountChange, AccountStatus, CacheScope, CredentialId, CredentialKind, Effect, GrantId,
-    NewCredential, OAuthPart, Observer, Part, PlanPart, Read, ReadError, SpendingCap, Store,
+    AccountChange, AccountStatus, CacheScope, CredentialKind, Effect, NewCredential, OAuthPart,
+    Observer, Part, PlanPart, Read, ReadError, Store,
 };
 
 use crate::digest::{BuildRandomAlready, Digest};

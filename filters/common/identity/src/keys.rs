@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use tollgate_money::AccountId;
+use tollgate_money::{AccountId, CredentialId, SpendingCap};
 use tollgate_store::{
-    Admission, CommitError, CredentialId, CredentialKind, CredentialRow, NewCredential, Part, Read,
-    ReadError, Refusal, SpendingCap, Store, UnitOfWork, commit,
+    Admission, CommitError, CredentialKind, CredentialRow, NewCredential, Part, Read, ReadError,
+    Refusal, Store, UnitOfWork, commit,
 };
 use uuid::Uuid;
 use zeroize::Zeroizing;

@@ -6,9 +6,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_money::AccountId;
+use tollgate_money::{AccountId, LoginId};
 use tollgate_store::{
-    AccountStatus, Admission, CommitError, Draft, LoginId, LoginKind, NewSession, OAuthPart, Part,
+    AccountStatus, Admission, CommitError, Draft, LoginKind, NewSession, OAuthPart, Part,
     ReadError, SigninPart, Store, UnitOfWork, commit, reading,
 };
 use zeroize::Zeroizing;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate_money::AccountId;
+use tollgate_money::{AccountId, CredentialId};
 use tollgate_store::{
-    Admission, CommitError, CredentialId, NewCredential, Part, Refusal, Store, UnitOfWork, commit,
+    Admission, CommitError, NewCredential, Part, Refusal, Store, UnitOfWork, commit,
 };
 use zeroize::Zeroizing;
 

@@ -8,11 +8,11 @@ use tollgate_identity::{
     IssueTokenError, KeyId, Login, NewAccount, NewKey, NewToken, RevokeKeyError, create_account,
     create_key, issue_token, list_keys, revoke_key, revoke_token, set_class, set_status,
 };
-use tollgate_money::{AccountId, Micros, SubscriptionId};
+use tollgate_money::{AccountId, CredentialId, Micros, SubscriptionId};
 use tollgate_store::sqlite::{self, Options};
 use tollgate_store::{
-    AccountStatus, Admission, CredentialId, LoginKind, Part, PlanPart, RootSecret, Route, Store,
-    SubscriptionRow, SubscriptionStatus, UnitOfWork, commit,
+    AccountStatus, Admission, LoginKind, Part, PlanPart, RootSecret, Route, Store, SubscriptionRow,
+    SubscriptionStatus, UnitOfWork, commit,
 };
 
 const NOW: i64 = 1_800_000_000_000_000;

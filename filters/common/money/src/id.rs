@@ -1,4 +1,4 @@
-//! The ids of accounts, operations and purchases: UUIDs of version 7, sorted by creation time.
+//! Ids: UUIDs of version 7 (RFC 9562 section 5.7), sorted by creation time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -117,6 +117,21 @@ id! {
 id! {
     /// One checkout. It is fully random, without a time: its text form, `checkout_` and 32 hex digits, is part of URLs.
     CheckoutId, "checkout_"
+}
+
+id! {
+    /// One credential; public, unlike its secret. The text form is 32 hex digits.
+    CredentialId, ""
+}
+
+id! {
+    /// One grant: access a person has given an OAuth client, and the head of its token family. The text form is 32 hex digits.
+    GrantId, ""
+}
+
+id! {
+    /// One login: an address for signing in to an account. The text form is 32 hex digits.
+    LoginId, ""
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! One credit is 1,000,000 micro-credits. Nothing here is a floating point number, and all rounding is explicit: a price is micro-credits
 //! per million tokens, a quote rounds up, a charge rounds down (so an account never pays more than its usage costs).
 
+mod cap;
 mod decimal;
 mod hash;
 mod id;
@@ -10,11 +11,12 @@ mod micros;
 mod price;
 mod usd;
 
+pub use cap::{CapPeriod, SpendingCap};
 pub use decimal::{DecimalError, DecimalText};
 pub use hash::IdHasher;
 pub use id::{
-    AccountId, CheckoutId, IdError, IdText, MandateId, OperationId, PaymentId, SubscriptionId,
-    TopUpId,
+    AccountId, CheckoutId, CredentialId, GrantId, IdError, IdText, LoginId, MandateId, OperationId,
+    PaymentId, SubscriptionId, TopUpId,
 };
 pub use micros::{MICROS_PER_CREDIT, Micros};
 pub use price::{Price, TOKENS_PER_PRICE, TokenPrice};

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, CheckoutId, MandateId, SubscriptionId};
+use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
 
 use crate::codes::CheckoutState;
 use crate::error::ReadError;
-use crate::rows::CredentialId;
 
 /// A stored checkout.
 #[derive(Clone, Debug, PartialEq, Eq)]

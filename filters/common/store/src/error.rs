@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, CheckoutId, MandateId, Micros, OperationId, TopUpId};
+use tollgate_money::{
+    AccountId, CheckoutId, CredentialId, MandateId, Micros, OperationId, TopUpId,
+};
 
 use crate::codes::EntryKind;
 use crate::idempotency::KeyUse;
 use crate::oauth::OAuthRefusal;
-use crate::rows::CredentialId;
 
 /// Why a store could not be opened; reported to the operator at start.
 #[derive(Debug, thiserror::Error)]

@@ -11,11 +11,11 @@
 
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use crate::codes::{Endpoint, EntryKind};
 use crate::entries::LedgerPart;
-use crate::rows::{CredentialId, UsageFlags, UsageRecord};
+use crate::rows::{UsageFlags, UsageRecord};
 
 const VERSION: u8 = 1;
 

@@ -34,9 +34,9 @@ mod x402;
 
 pub use checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
 pub use codes::{
-    AccountStatus, AuthorizationState, CacheScope, CapPeriod, ChangeKind, CheckoutState,
-    CodePurpose, Contra, CredentialKind, Endpoint, EntryKind, LoginKind, MandateState,
-    PaymentStatus, Route, SubscriptionStatus, TopUpState,
+    AccountStatus, AuthorizationState, CacheScope, ChangeKind, CheckoutState, CodePurpose, Contra,
+    CredentialKind, Endpoint, EntryKind, LoginKind, MandateState, PaymentStatus, Route,
+    SubscriptionStatus, TopUpState,
 };
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
@@ -47,9 +47,8 @@ pub use oauth::{
 };
 pub use plan::{PaymentRow, PlanPart, ReadPlans, SubscriptionRow, plan_reference};
 pub use rows::{
-    AccountRow, CredentialId, CredentialRow, GrantId, LedgerLine, LoginId, LoginRow, NewAccount,
-    NewCredential, NewLogin, OpenHold, PriceRow, RootSecret, SpendingCap, UsageFlags, UsageRecord,
-    UsageRow, UsageTotal,
+    AccountRow, CredentialRow, LedgerLine, LoginRow, NewAccount, NewCredential, NewLogin, OpenHold,
+    PriceRow, RootSecret, UsageFlags, UsageRecord, UsageRow, UsageTotal,
 };
 pub use signin::{
     Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,

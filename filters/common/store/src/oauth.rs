@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate_money::AccountId;
+use tollgate_money::{AccountId, CredentialId, GrantId};
 
 use crate::error::ReadError;
-use crate::rows::{CredentialId, GrantId};
 
 /// A client that has registered, or that a person has granted access (RFC 7591).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,60 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros, OperationId, Price};
+use tollgate_money::{AccountId, CredentialId, LoginId, Micros, OperationId, Price, SpendingCap};
 
-use crate::codes::{AccountStatus, CacheScope, CapPeriod, CredentialKind, Endpoint, LoginKind};
+use crate::codes::{AccountStatus, CacheScope, CredentialKind, Endpoint, LoginKind};
 use crate::entries::Entry;
-
-macro_rules! row_id {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name([u8; 16]);
-
-        impl $name {
-            /// An id from its 16 bytes (a UUID of version 7, RFC 9562 section 5.7).
-            pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-                Self(bytes)
-            }
-
-            /// The id of a text form; `None` for an invalid one.
-            pub fn read(text: &str) -> Option<Self> {
-                let sound = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-                let number = u128::from_str_radix(text, 16).ok()?;
-                let is_form = text.len() == 32 && text.bytes().all(sound);
-                is_form.then_some(Self(number.to_be_bytes()))
-            }
-
-            /// The 16 bytes, as they are stored.
-            pub const fn as_bytes(&self) -> &[u8; 16] {
-                &self.0
-            }
-        }
-
-        /// 32 lower-case hex digits.
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-            }
-        }
-    };
-}
-
-row_id! {
-    /// One credential; public, unlike its secret.
-    CredentialId
-}
-
-row_id! {
-    /// One grant: access a person has given an OAuth client, and the head of its token family.
-    GrantId
-}
-
-row_id! {
-    /// One login: an address for signing in to an account.
-    LoginId
-}
 
 /// A new account, with a balance of zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,15 +89,6 @@ pub struct NewCredential {
     pub created_at: i64,
     /// Unix microseconds; `None` when it does not expire.
     pub expires_at: Option<i64>,
-}
-
-/// The spending cap of a credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpendingCap {
-    /// The amount; not negative.
-    pub max: Micros,
-    /// Its period.
-    pub period: CapPeriod,
 }
 
 /// A stored credential.

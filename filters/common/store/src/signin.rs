@@ -3,11 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, LoginId, Micros};
 
 use crate::codes::{AccountStatus, CodePurpose, LoginKind};
 use crate::error::ReadError;
-use crate::rows::LoginId;
 
 /// A change of sign-in data.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,9 @@
 //! Account statements, day by day.
 
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, CredentialId, Micros};
 
 use crate::entries::Entry;
 use crate::error::ReadError;
-use crate::rows::CredentialId;
 
 /// Charges for one credential on one day.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, oneshot};
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use crate::checkout::ReadCheckouts;
 use crate::codes::LoginKind;
@@ -15,8 +15,8 @@ use crate::mandate::ReadMandates;
 use crate::oauth::OAuthRead;
 use crate::plan::{PaymentRow, ReadPlans, SubscriptionRow};
 use crate::rows::{
-    AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret,
-    UsageRow, UsageTotal,
+    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret, UsageRow,
+    UsageTotal,
 };
 use crate::signin::SigninRead;
 use crate::statement::ReadStatement;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use tollgate_money::{AccountId, OperationId};
+use tollgate_money::{AccountId, CredentialId, OperationId};
 
 use crate::checkout::CheckoutPart;
 use crate::codes::{AccountStatus, CacheScope};
@@ -13,7 +13,7 @@ use crate::idempotency::IdempotencyPart;
 use crate::mandate::MandatePart;
 use crate::oauth::OAuthPart;
 use crate::plan::PlanPart;
-use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
+use crate::rows::{NewAccount, NewCredential, NewLogin, PriceRow};
 use crate::signin::SigninPart;
 use crate::topup::TopUpPart;
 use crate::x402::AuthorizationPart;

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros, OperationId};
-
-use crate::rows::CredentialId;
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 /// Usage of one account, model and credential on one day.
 ///

@@ -5,10 +5,8 @@ mod support;
 use std::sync::Arc;
 
 use support::open_with;
-use tollgate_money::{AccountId, CheckoutId, MandateId, SubscriptionId};
-use tollgate_store::{
-    CheckoutPart, CheckoutRow, CheckoutState, CredentialId, Part, Receipt, Refusal, Store,
-};
+use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
+use tollgate_store::{CheckoutPart, CheckoutRow, CheckoutState, Part, Receipt, Refusal, Store};
 
 const OWNER: AccountId = AccountId::from_bytes([1; 16]);
 const OTHER: AccountId = AccountId::from_bytes([2; 16]);

@@ -3,8 +3,8 @@
 mod support;
 
 use support::{login, open_with, write};
-use tollgate_money::AccountId;
-use tollgate_store::{LoginId, LoginKind, NewSession, Part, Refusal, SigninPart};
+use tollgate_money::{AccountId, LoginId};
+use tollgate_store::{LoginKind, NewSession, Part, Refusal, SigninPart};
 
 const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
 const LOGIN: LoginId = LoginId::from_bytes([1; 16]);

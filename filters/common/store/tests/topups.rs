@@ -5,11 +5,11 @@ mod support;
 use std::sync::Arc;
 
 use support::{open_with, write};
-use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId, TopUpId, Usd};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    CredentialId, Endpoint, EntryKind, Part, Refusal, TopUpPart, TopUpRow, TopUpState,
-    TopUpSubject, UsageFlags, UsageRecord,
+    Endpoint, EntryKind, Part, Refusal, TopUpPart, TopUpRow, TopUpState, TopUpSubject, UsageFlags,
+    UsageRecord,
 };
 
 const DAY: i64 = 86_400_000_000;

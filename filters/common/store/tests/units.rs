@@ -5,14 +5,13 @@ mod support;
 use std::sync::{Arc, Mutex, mpsc};
 
 use support::*;
-use tollgate_money::{Micros, OperationId};
+use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::{self, BackupError, Options};
 use tollgate_store::{
-    AccountChange, AccountStatus, Admission, CacheScope, CapPeriod, CommitError, CredentialId,
-    CredentialKind, Effect, Endpoint, EntryKind, FailureKind, LoginKind, NewCredential, Observer,
-    Part, Receipt, Refusal, RootSecret, SpendingCap, SubmitError, UnitOfWork, UsageFlags,
-    UsageRecord, flush,
+    AccountChange, AccountStatus, Admission, CacheScope, CommitError, CredentialKind, Effect,
+    Endpoint, EntryKind, FailureKind, LoginKind, NewCredential, Observer, Part, Receipt, Refusal,
+    RootSecret, SubmitError, UnitOfWork, UsageFlags, UsageRecord, flush,
 };
 
 const DAY: i64 = 86_400_000_000;

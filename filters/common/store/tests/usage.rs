@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use support::{account_of, open_as, operation, options, write};
-use tollgate_money::{AccountId, Micros, OperationId, Price, TokenPrice};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price, TokenPrice};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::Options;
 use tollgate_store::{
-    CredentialId, CredentialKind, Endpoint, NewCredential, OAuthPart, PageCursor, Part, PriceRow,
+    CredentialKind, Endpoint, NewCredential, OAuthPart, PageCursor, Part, PriceRow,
     RequestPosition, RequestsQuery, Store, UsageDay, UsageFlags, UsageRecord, UsageRow,
 };
 

@@ -11,11 +11,11 @@ use serde_json::Value;
 use tollgate_completions::Completions;
 use tollgate_filter::{
     AnswerFault, AnswerProgress, AnswerUsage, ApiError, Catalog, Charge, ClientAddress,
-    CredentialId, CredentialKind, Ending, Event, EventKind, Exchange, Fate, Filter, Forward,
-    HeldEvent, Model, ModelAccess, ModelLimits, Outcome, PartCeilings, Principal, Protocol,
-    ProviderModel, Request, Routing, Scopes, Step, Tail, Tokens,
+    CredentialKind, Ending, Event, EventKind, Exchange, Fate, Filter, Forward, HeldEvent, Model,
+    ModelAccess, ModelLimits, Outcome, PartCeilings, Principal, Protocol, ProviderModel, Request,
+    Routing, Scopes, Step, Tail, Tokens,
 };
-use tollgate_money::{AccountId, Micros, OperationId, Price};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price};
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const TEXT: &str = "/v1/completions";
@@ -72,7 +72,7 @@ pub(crate) fn exchange(path: &str, body: &str, models: ModelAccess) -> Exchange 
     });
     exchange.put(Principal {
         account: owner(),
-        credential: CredentialId([1; 16]),
+        credential: CredentialId::from_bytes([1; 16]),
         kind: CredentialKind::ApiKey,
         scopes: Scopes::API,
         class: "free".into(),

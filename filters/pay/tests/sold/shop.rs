@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tollgate_filter::{
-    CacheSharing, ClientAddress, Clock, CredentialId, CredentialKind, Entropy, Exchange, Filter,
-    ManualClock, ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol,
-    ReplyBody, Request, Scope, Scopes,
+    CacheSharing, ClientAddress, Clock, CredentialKind, Entropy, Exchange, Filter, ManualClock,
+    ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol, ReplyBody, Request,
+    Scope, Scopes,
 };
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use tollgate_pay::mpp::{Desk, Parts, Secrets, Settings};
 use tollgate_pay::{Desks, Pay};
 use tollgate_purchase::PurchaseTasks;
@@ -366,7 +366,7 @@ async fn ask(pay: Arc<Pay>, buy: Buy) -> Seen {
     });
     exchange.put(Principal {
         account: buy.account.unwrap_or(ME),
-        credential: CredentialId([8; 16]),
+        credential: CredentialId::from_bytes([8; 16]),
         kind: CredentialKind::ApiKey,
         scopes: Scopes::NONE.with(Scope::CommerceSubscribe),
         class: Arc::from("free"),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use maud::html;
 use tollgate_filter::{Reply, Scopes};
 use tollgate_identity::oauth::{App, Destination};
+use tollgate_money::GrantId;
 use tollgate_pages::{NavItem, Page, format, parts};
-use tollgate_store::GrantId;
 
 use super::scope_text;
 use crate::context::PortalContext;
@@ -125,7 +125,11 @@ async fn find(context: &PortalContext, request: &PageRequest) -> Result<App, Pag
 /// The client of the grant in the path, which may have been revoked since the page was rendered.
 async fn client(context: &PortalContext, request: &PageRequest) -> Result<Arc<str>, PageError> {
     let account = request.require_session()?.account;
-    let grant = GrantId::read(request.params.get("id")).ok_or(PageError::NotFound)?;
+    let grant = request
+        .params
+        .get("id")
+        .parse::<GrantId>()
+        .map_err(|_| PageError::NotFound)?;
     let client = context.authorization.client_of(account, grant).await?;
     client.ok_or(PageError::NotFound)
 }

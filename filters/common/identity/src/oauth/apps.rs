@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate_money::AccountId;
-use tollgate_store::{CommitError, GrantId, OAuthPart, ReadError, reading};
+use tollgate_money::{AccountId, GrantId};
+use tollgate_store::{CommitError, OAuthPart, ReadError, reading};
 
 use super::redirect::Destination;
 use super::{AuthorizationServer, IntoPart as _};

@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use tollgate_money::AccountId;
+use tollgate_money::{AccountId, GrantId};
 use tollgate_store::{
-    ClientRow, CommitError, GrantId, GrantRow, OAuthPart, OAuthRefusal, PendingRow, ReadError,
-    Refusal, reading,
+    ClientRow, CommitError, GrantRow, OAuthPart, OAuthRefusal, PendingRow, ReadError, Refusal,
+    reading,
 };
 use zeroize::Zeroizing;
 

@@ -9,11 +9,11 @@ mod keys;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, LoginId, Micros};
 use tollgate_store::{
     AccountStatus, Admission, CodePurpose, CommitError, FailureRule, LoginCodeId, LoginCodeRow,
-    LoginId, LoginKind, MessageId, MessageRow, NewLogin, NewLoginCode, NewMessage, NewSession,
-    Part, ReadError, Refusal, SendLimit, SigninPart, Store, UnitOfWork, commit, reading,
+    LoginKind, MessageId, MessageRow, NewLogin, NewLoginCode, NewMessage, NewSession, Part,
+    ReadError, Refusal, SendLimit, SigninPart, Store, UnitOfWork, commit, reading,
 };
 
 pub use code::CodeLength;

@@ -11,11 +11,11 @@ use tollgate_identity::oauth::{
     Requested, TokenError, TokenResponse,
 };
 use tollgate_identity::{Credential, Credentials, Form, NewAccount, create_account};
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, LoginId, Micros};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
-    Admission, CacheScope, LoginId, LoginKind, NewLogin, NewSession, Part, RootSecret, SigninPart,
-    Store, UnitOfWork, commit,
+    Admission, CacheScope, LoginKind, NewLogin, NewSession, Part, RootSecret, SigninPart, Store,
+    UnitOfWork, commit,
 };
 
 pub(crate) const NOW: i64 = 1_800_000_000_000_000;

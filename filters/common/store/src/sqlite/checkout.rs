@@ -1,7 +1,7 @@
 //! Checkouts. Rare, so their statements are prepared on use.
 
 use rusqlite::{Connection, Row, ToSql, params};
-use tollgate_money::{AccountId, CheckoutId, MandateId, SubscriptionId};
+use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
 
 use super::SqliteStore;
 use super::batch::{WriteError, key_conflict};
@@ -12,7 +12,6 @@ use super::read::Reader;
 use crate::checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
 use crate::codes::CheckoutState;
 use crate::error::{ReadError, Refusal};
-use crate::rows::CredentialId;
 
 const COLUMNS: &str = "id, account_id, state, version, credential_id, platform, buyer, mandate_id, subscription_id, created_at, updated_at,
     expires_at, asked";

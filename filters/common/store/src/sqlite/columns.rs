@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Params, Row};
-use tollgate_money::{AccountId, Micros, OperationId, Price, TokenPrice};
+use tollgate_money::{
+    AccountId, CapPeriod, CredentialId, LoginId, Micros, OperationId, Price, SpendingCap,
+    TokenPrice,
+};
 
 use super::failure::RowError;
 use super::journal;
-use crate::codes::{AccountStatus, CacheScope, CapPeriod, CredentialKind, LoginKind};
+use crate::codes::{AccountStatus, CacheScope, CredentialKind, LoginKind, cap_period};
 use crate::rows::{
-    AccountRow, CredentialId, CredentialRow, LoginId, LoginRow, NewCredential, OpenHold, PriceRow,
-    SpendingCap, UsageRow, UsageTotal,
+    AccountRow, CredentialRow, LoginRow, NewCredential, OpenHold, PriceRow, UsageRow, UsageTotal,
 };
 
 /// Visits the rows of a query.
@@ -162,7 +164,7 @@ fn credential(row: &Row<'_>) -> Result<CredentialRow, RowError> {
                     // Rows from before periods existed count over all time.
                     period: match row.get_ref(15)? {
                         ValueRef::Null => CapPeriod::Total,
-                        _ => word(row, 15, "a cap's period", CapPeriod::from_code)?,
+                        _ => word(row, 15, "a cap's period", cap_period)?,
                     },
                 }),
             },

@@ -48,7 +48,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use self::batch::Batch;
 use self::checkpoint::Checkpointer;
@@ -61,8 +61,8 @@ use crate::error::{Failure, FailureKind, OpenError, ReadError, SubmitError};
 use crate::gauges::Gauges;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::rows::{
-    AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret,
-    UsageRow, UsageTotal,
+    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret, UsageRow,
+    UsageTotal,
 };
 use crate::store::{Observer, OperationRows, Read, Snapshot, Store};
 use crate::unit::{Done, UnitOfWork};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use tollgate_money::AccountId;
+use tollgate_money::{AccountId, CredentialId, GrantId};
 
 use super::SqliteStore;
 use super::batch::{WriteError, key_conflict};
@@ -14,7 +14,6 @@ use crate::error::{ReadError, Refusal};
 use crate::oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
 };
-use crate::rows::{CredentialId, GrantId};
 
 /// The kind of access tokens among the credentials ([`crate::CredentialKind::AccessToken`]).
 const ACCESS_TOKEN: i64 = 2;

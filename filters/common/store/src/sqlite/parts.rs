@@ -1,12 +1,12 @@
 //! The parts for accounts, credentials, logins, prices and credit references: rare, so their statements are prepared on use.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use tollgate_money::{AccountId, Micros, OperationId, Price};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price};
 
 use super::batch::{WriteError, key_conflict};
-use crate::codes::EntryKind;
+use crate::codes::{EntryKind, cap_period_code};
 use crate::error::Refusal;
-use crate::rows::{CredentialId, NewAccount, NewCredential, NewLogin, PriceRow};
+use crate::rows::{NewAccount, NewCredential, NewLogin, PriceRow};
 use crate::unit::AccountChange;
 
 /// Stored for an expiry that never comes; the column is not nullable.
@@ -97,7 +97,7 @@ pub(crate) fn insert_credential(
             credential.spending_cap.map(|cap| cap.max.get()),
             credential.created_at,
             credential.expires_at.unwrap_or(NEVER),
-            credential.spending_cap.map(|cap| cap.period.code()),
+            credential.spending_cap.map(|cap| cap_period_code(cap.period)),
         ])
         .map_err(|error| key_conflict(error, || Refusal::CredentialExists(credential.id)))?;
     Ok(())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use super::columns::{add, all_accounts, all_credentials, all_prices, each_row, login, rows_max};
 use super::descriptor::Descriptor;
@@ -19,8 +19,7 @@ use crate::entries::{Entry, LedgerPart};
 use crate::error::{OpenError, ReadError};
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::rows::{
-    AccountRow, CredentialId, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageRow,
-    UsageTotal,
+    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageRow, UsageTotal,
 };
 use crate::store::{OperationRows, Read, Snapshot};
 use crate::usage::{RequestsQuery, UsageDay};

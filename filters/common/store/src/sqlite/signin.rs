@@ -1,7 +1,7 @@
 //! Sign-in: sessions, one-time codes, send limits, messages. Rare, so its statements are prepared on use.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, LoginId, Micros};
 
 use super::SqliteStore;
 use super::batch::WriteError;
@@ -11,7 +11,6 @@ use super::parts::account_exists;
 use super::read::Reader;
 use crate::codes::{AccountStatus, CodePurpose, LoginKind};
 use crate::error::{ReadError, Refusal};
-use crate::rows::LoginId;
 use crate::signin::{
     Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,
     NewSession, SendLimit, SessionRow, SigninPart, SigninRead,

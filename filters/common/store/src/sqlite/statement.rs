@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rusqlite::Transaction;
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, CredentialId, Micros};
 
 use super::SqliteStore;
 use super::columns::all_accounts;
@@ -13,7 +13,6 @@ use super::read::{DAY_US, Reader};
 use super::records::RecordQuery;
 use crate::entries::{Entry, LedgerPart};
 use crate::error::ReadError;
-use crate::rows::CredentialId;
 use crate::statement::{DaySpending, ReadStatement, Statement};
 
 impl ReadStatement for Reader {

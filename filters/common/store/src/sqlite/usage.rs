@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rusqlite::Connection;
-use tollgate_money::{Micros, OperationId, Price};
+use tollgate_money::{CredentialId, Micros, OperationId, Price};
 
 use super::columns::all_prices;
 use super::failure::RowError;
 use super::records::RecordQuery;
 use crate::entries::LedgerPart;
-use crate::rows::{CredentialId, UsageFlags, UsageRow};
+use crate::rows::{UsageFlags, UsageRow};
 use crate::usage::{PageCursor, RequestPosition, RequestsQuery, UsageDay};
 
 const DAY_US: i64 = 86_400_000_000;

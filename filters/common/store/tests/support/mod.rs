@@ -5,11 +5,11 @@
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, LoginId, Micros, OperationId};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
-    Admission, CacheScope, CommitError, LoginId, LoginKind, NewAccount, NewLogin, Part, Receipt,
-    Refusal, RootSecret, Store, UnitOfWork, commit,
+    Admission, CacheScope, CommitError, LoginKind, NewAccount, NewLogin, Part, Receipt, Refusal,
+    RootSecret, Store, UnitOfWork, commit,
 };
 
 pub(crate) fn options() -> Options {

@@ -12,11 +12,11 @@ use http::{HeaderMap, Method};
 use tollgate_chain::run::Run;
 use tollgate_chain::{Chain, Limits, Observer, Route, drive};
 use tollgate_filter::{
-    AfterLeaving, Charge, ClientAddress, CredentialId, CredentialKind, Ending, ErrorShape,
-    Exchange, ModelAccess, Principal, Protocol, Record, Request, Scopes,
+    AfterLeaving, Charge, ClientAddress, CredentialKind, Ending, ErrorShape, Exchange, ModelAccess,
+    Principal, Protocol, Record, Request, Scopes,
 };
 use tollgate_meter::{Counted, Counters, Meter, MeterSettings};
-use tollgate_money::{AccountId, OperationId};
+use tollgate_money::{AccountId, CredentialId, OperationId};
 
 pub(crate) use books::Books;
 pub(crate) use client::{Client, Leaves};
@@ -176,7 +176,7 @@ impl Gateway {
         });
         exchange.put(Principal {
             account: self.account,
-            credential: CredentialId([7; 16]),
+            credential: CredentialId::from_bytes([7; 16]),
             kind: CredentialKind::ApiKey,
             scopes: Scopes::API,
             class: "free".into(),

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use maud::{Markup, html};
 use tollgate_filter::{Reply, Resources, Scopes};
 use tollgate_identity::{CreateKeyError, CreatedKey, KeyId, NewKey, create_key_as};
-use tollgate_money::Micros;
+use tollgate_money::{CapPeriod, Micros, SpendingCap};
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Choice, Field, FieldKind, Problem, Tone};
 use tollgate_pages::{NavItem, Page, Script};
-use tollgate_store::{CapPeriod, SpendingCap};
 
 use super::{Keys, OPERATIONS, list};
 use crate::context::PortalContext;

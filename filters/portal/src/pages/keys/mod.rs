@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 use tollgate_filter::{Reply, Scope, Scopes};
 use tollgate_identity::{Key, KeyId, list_keys};
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros};
 use tollgate_pages::format::{self, costs_2, credits_2, plural};
 use tollgate_pages::parts::{self, Cell, Column, Tone};
 use tollgate_pages::{NavItem, Page};
-use tollgate_store::{CapPeriod, CredentialId, Read, ReadError, reading};
+use tollgate_store::{Read, ReadError, reading};
 
 use crate::context::PortalContext;
 use crate::page_error::PageError;
@@ -261,7 +261,7 @@ fn may_call(key: &Key) -> Markup {
 mod tests {
     use std::sync::Arc;
 
-    use tollgate_store::SpendingCap;
+    use tollgate_money::SpendingCap;
 
     use super::*;
 

@@ -7,8 +7,7 @@ use tollgate_filter::{Resources, Scope, Scopes};
 use tollgate_identity::{
     IssueTokenError, IssuedToken, NewToken, Session, issue_token_as, revoke_token, token_id,
 };
-use tollgate_money::AccountId;
-use tollgate_store::CredentialId;
+use tollgate_money::{AccountId, CredentialId};
 
 use crate::context::PortalContext;
 use crate::page_error::PageError;
