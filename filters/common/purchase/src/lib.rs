@@ -13,6 +13,7 @@
 
 pub mod checkouts;
 pub mod idempotency;
+mod keyed_lock;
 mod keys;
 pub mod mandates;
 pub mod plan;
@@ -20,6 +21,7 @@ mod tasks;
 pub mod topups;
 pub mod wire;
 
+pub use keyed_lock::KeyedLock;
 pub use keys::key_of;
 pub use tasks::PurchaseTasks;
 pub use topups::{

@@ -1,24 +1,23 @@
 //! The MPP processor: verifies a payment credential against the mandate at PayPal and activates the plan, or issues a challenge.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderValue, header};
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tokio::sync::OwnedMutexGuard;
 use tollgate_filter::{Clock, Entropy, ErrorCode, PaymentCredential};
 use tollgate_money::AccountId;
-use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys};
 use tollgate_purchase::mandates::{
     AttachParts, Mandates, OpenError, Urls, Verified, VerifyError, is_past_due,
 };
 use tollgate_purchase::plan::{PaymentState, PlanState, Plans};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription as Wire, rfc3339};
+use tollgate_purchase::{KeyedLock, PurchaseTasks};
 use tollgate_store::{Endpoint, MandateRow, Part, Route, SubscriptionRow};
 
 use super::binding::Secrets;
@@ -79,7 +78,7 @@ pub struct Desk {
 struct Inner {
     parts: Parts,
     /// One lock per account: of two concurrent requests with the same credential the second finds the purchase of the first.
-    locks: Mutex<HashMap<AccountId, Weak<AsyncMutex<()>>>>,
+    locks: KeyedLock<AccountId>,
 }
 
 /// A purchase request.
@@ -118,7 +117,7 @@ impl Desk {
         Desk {
             inner: Arc::new(Inner {
                 parts,
-                locks: Mutex::default(),
+                locks: KeyedLock::default(),
             }),
         }
     }
@@ -429,18 +428,7 @@ impl Desk {
 
     /// Takes the account's lock.
     async fn alone(&self, account: AccountId) -> OwnedMutexGuard<()> {
-        let lock = {
-            let locks = self.inner.locks.lock();
-            let mut locks = locks.unwrap_or_else(PoisonError::into_inner);
-            locks.retain(|_, lock| lock.strong_count() > 0);
-            let known = locks.get(&account).and_then(Weak::upgrade);
-            known.unwrap_or_else(|| {
-                let lock = Arc::new(AsyncMutex::new(()));
-                locks.insert(account, Arc::downgrade(&lock));
-                lock
-            })
-        };
-        lock.lock_owned().await
+        self.inner.locks.acquire(account).await
     }
 }
 

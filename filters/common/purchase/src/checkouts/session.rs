@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate_money::{AccountId, CheckoutId, MandateId, SubscriptionId};
-use tollgate_store::{CheckoutRow, CheckoutState, CredentialId};
+use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
+use tollgate_store::{CheckoutRow, CheckoutState};
 
 /// Status of a checkout, in the terms of the protocol (UCP 2026-04-08, Checkout, "Checkout Status Lifecycle").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,9 +1,8 @@
 //! Processor of mandates: opening, reconciliation, cancellation and provider notifications.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
@@ -19,6 +18,7 @@ use super::error::{CancelError, OpenError, VerifyError};
 use super::open::Urls;
 use super::plan_check::{self, PlanCheck};
 use super::recurring::Recurring;
+use crate::keyed_lock::KeyedLock;
 use crate::plan::Plans;
 use crate::tasks::PurchaseTasks;
 use crate::topups::Draw;
@@ -101,7 +101,7 @@ pub(super) struct Inner {
     draw: Draw,
     runtime: PurchaseTasks,
     /// One lock for each account that has mandates in work: decisions about one mandate depend on the others.
-    locks: Mutex<HashMap<AccountId, Weak<AsyncMutex<()>>>>,
+    locks: KeyedLock<AccountId>,
     wake: Notify,
 }
 
@@ -121,7 +121,7 @@ impl Mandates {
                 reads_plan: AsyncMutex::default(),
                 draw: deps.draw,
                 runtime: deps.runtime,
-                locks: Mutex::default(),
+                locks: KeyedLock::default(),
                 wake: Notify::new(),
             }),
         }
@@ -363,17 +363,7 @@ impl Inner {
 
     /// Acquires the lock of an account's mandates.
     pub(super) async fn lock(&self, account: AccountId) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            locks.retain(|_, lock| lock.strong_count() > 0);
-            let known = locks.get(&account).and_then(Weak::upgrade);
-            known.unwrap_or_else(|| {
-                let lock = Arc::new(AsyncMutex::new(()));
-                locks.insert(account, Arc::downgrade(&lock));
-                lock
-            })
-        };
-        lock.lock_owned().await
+        self.locks.acquire(account).await
     }
 
     pub(super) fn new_id(&self) -> MandateId {

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
+use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::JoinSet;
 use tollgate_ledger::Ledger;
 use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
@@ -21,6 +21,7 @@ use super::keys::{Step, key};
 use super::offer::Offer;
 use super::orders::{FailureKind, NewOrder, Orders};
 use super::schedule;
+use crate::keyed_lock::KeyedLock;
 use crate::tasks::PurchaseTasks;
 
 /// Polling interval for due purchases, unless a notification wakes the processor.
@@ -107,7 +108,7 @@ pub(super) struct Inner {
     draw: Draw,
     runtime: PurchaseTasks,
     /// One lock for each purchase in work. The ledger would refuse the second writer anyway; the lock saves the provider a call.
-    locks: Mutex<HashMap<TopUpId, Weak<AsyncMutex<()>>>>,
+    locks: KeyedLock<TopUpId>,
     /// Purchases with a notification whose order could not be read, and their notification count: they back off like others until another
     /// notification arrives.
     deferred: Mutex<HashMap<TopUpId, i64>>,
@@ -129,7 +130,7 @@ impl TopUps {
                 description: deps.description,
                 draw: deps.draw,
                 runtime: deps.runtime,
-                locks: Mutex::default(),
+                locks: KeyedLock::default(),
                 deferred: Mutex::default(),
                 wake: Notify::new(),
             }),
@@ -429,17 +430,7 @@ impl Inner {
 
     /// Acquires the lock of a purchase.
     pub(super) async fn lock(&self, id: TopUpId) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            locks.retain(|_, lock| lock.strong_count() > 0);
-            let known = locks.get(&id).and_then(Weak::upgrade);
-            known.unwrap_or_else(|| {
-                let lock = Arc::new(AsyncMutex::new(()));
-                locks.insert(id, Arc::downgrade(&lock));
-                lock
-            })
-        };
-        lock.lock_owned().await
+        self.locks.acquire(id).await
     }
 
     /// A fresh operation id for the ledger.
