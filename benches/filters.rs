@@ -186,7 +186,7 @@ impl House {
         let store = sqlite::open(&folder.join("books.db"), options).expect("the store opens");
         let (ledger, _) = Ledger::start(Arc::clone(&store), now).expect("the books open");
         let credentials = Credentials::open(&*store, now).expect("the credentials load");
-        let service = tollgate_auth::Service {
+        let service = tollgate_filter::ServiceIdentity {
             name: SERVICE.to_owned(),
             base_url: "http://localhost".to_owned(),
             root_url: "http://localhost".to_owned(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_fetch::SetupError;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::oauth::{AuthorizationServer, AuthorizationServerDeps};
-use tollgate_oauth::{Endpoints, Service};
+use tollgate_oauth::Endpoints;
 use tollgate_pages::PageRenderer;
 use tollgate_store::Store;
 
@@ -36,13 +36,8 @@ pub(crate) fn endpoints(
     look: &Arc<PageRenderer>,
     clock: &Clock,
 ) -> Result<Arc<Endpoints>, SetupError> {
-    let service = Service {
-        name: settings.service.name.to_string(),
-        base_url: settings.service.base_url.to_string(),
-        root_url: settings.service.root_url.to_string(),
-    };
     Endpoints::new(
-        &service,
+        &settings.service.identity(),
         settings.oauth,
         authorization.clone(),
         look.clone(),

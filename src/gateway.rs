@@ -181,11 +181,7 @@ impl GatewayBuilder {
         let house = House {
             ledger: ledger.clone(),
             auths: Auths::new(
-                tollgate_auth::Service {
-                    name: settings.service.name.to_string(),
-                    base_url: settings.service.base_url.to_string(),
-                    root_url: settings.service.root_url.to_string(),
-                },
+                settings.service.identity(),
                 credentials.clone(),
                 clock.clone(),
             ),

@@ -1,6 +1,6 @@
 //! This gateway's part of the onboarding documents.
 
-use tollgate_onboarding::{Deprecated, Installation, Service};
+use tollgate_onboarding::{Deprecated, Installation};
 
 use crate::config::Settings;
 
@@ -10,11 +10,7 @@ const USDC: &str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
 /// The description of the service.
 pub(crate) fn installation(settings: &Settings) -> Installation<'_> {
     Installation {
-        service: Service {
-            name: &settings.service.name,
-            base_url: settings.service.base_url.as_str(),
-        },
-        root_url: settings.service.root_url.as_str(),
+        service: settings.service.identity(),
         plan: &settings.plan,
         usdc: settings
             .payments

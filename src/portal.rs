@@ -52,11 +52,7 @@ pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
             phone: settings.signin.sms.is_some(),
         },
         sign_up: settings.signin.sign_up,
-        service: tollgate_portal::Service {
-            name: service.name.to_string(),
-            base_url: service.base_url.to_string(),
-            root_url: service.root_url.to_string(),
-        },
+        service: service.identity(),
         installation: installation(settings),
         credentials: parts.credentials.clone(),
         api: Some(parts.door.clone()),

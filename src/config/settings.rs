@@ -14,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 use tollgate_auth::RequiredAccess;
 use tollgate_cache::CacheSettings;
 use tollgate_commerce::UcpSettings;
-use tollgate_filter::{Catalog, ErrorShape};
+use tollgate_filter::{Catalog, ErrorShape, ServiceIdentity};
 use tollgate_idempotency::IdempotencySettings;
 use tollgate_identity::signin::CodeLength;
 use tollgate_meter::MeterSettings;
@@ -102,6 +102,17 @@ pub struct Service {
     pub base_url: PublicUrl,
     /// The base URL of discovery; the same as `base_url` by default.
     pub root_url: PublicUrl,
+}
+
+impl Service {
+    /// The name and the URLs as the filters use them.
+    pub fn identity(&self) -> ServiceIdentity {
+        ServiceIdentity {
+            name: self.name.to_string(),
+            base_url: self.base_url.to_string(),
+            root_url: self.root_url.to_string(),
+        }
+    }
 }
 
 /// `[server]`: threads, shutdown and limits on what a client can hold open.

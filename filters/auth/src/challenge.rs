@@ -4,9 +4,9 @@
 //! parameter name is a suffix of another.
 
 use http::HeaderValue;
-use tollgate_filter::{Resource, Scopes};
+use tollgate_filter::{Resource, Scopes, ServiceIdentity};
 
-use crate::{RequiredAccess, Service};
+use crate::RequiredAccess;
 
 /// The path of protected resource metadata (RFC 9728 section 3).
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
@@ -70,7 +70,10 @@ pub(crate) struct ByPath {
 }
 
 impl ByPath {
-    pub(crate) fn new(service: &Service, access: RequiredAccess) -> Result<ByPath, AddressError> {
+    pub(crate) fn new(
+        service: &ServiceIdentity,
+        access: RequiredAccess,
+    ) -> Result<ByPath, AddressError> {
         let name = match access.resource {
             Resource::Api => "/v1",
             Resource::Mcp => "/mcp",
@@ -116,8 +119,8 @@ mod tests {
 
     use super::*;
 
-    fn service(base_url: &str) -> Service {
-        Service {
+    fn service(base_url: &str) -> ServiceIdentity {
+        ServiceIdentity {
             name: String::from("svc"),
             base_url: base_url.to_owned(),
             root_url: String::from("https://svc.example"),

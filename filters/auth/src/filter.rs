@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use tollgate_filter::{
     Body, CacheSharing, Clock, Contract, CredentialKind, Exchange, FailureMode, Filter,
-    ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes, Step, StillGood,
+    ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes, ServiceIdentity,
+    Step, StillGood,
 };
 use tollgate_identity::{Credential, Credentials, Digest, Form};
 use tollgate_store::{AccountStatus, CacheScope};
 
+use crate::RequiredAccess;
 use crate::bearer::Presented;
 use crate::challenge::{AddressError, ByPath};
 use crate::refusal::{Refusal, Told};
-use crate::{RequiredAccess, Service};
 
 /// Admits requests with a valid credential for the route, and sets their principal.
 pub struct Auth {
@@ -25,7 +26,7 @@ pub struct Auth {
 
 impl Auth {
     pub(crate) fn new(
-        service: &Service,
+        service: &ServiceIdentity,
         access: RequiredAccess,
         forms: Arc<[Form]>,
         credentials: Arc<Credentials>,

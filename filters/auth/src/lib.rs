@@ -9,7 +9,7 @@ mod refusal;
 
 use std::sync::Arc;
 
-use tollgate_filter::Clock;
+use tollgate_filter::{Clock, ServiceIdentity};
 use tollgate_identity::{Credentials, Form};
 
 pub use access::{AccessError, RequiredAccess};
@@ -17,20 +17,9 @@ pub use challenge::AddressError;
 pub use filter::Auth;
 pub use payment::PaymentAuth;
 
-/// The service's identity: its name in credentials, and the URLs in challenges.
-#[derive(Clone, Debug)]
-pub struct Service {
-    /// The short name in `sk-svc-`.
-    pub name: String,
-    /// The URL of the API, without a trailing slash.
-    pub base_url: String,
-    /// The URL of discovery, without a trailing slash.
-    pub root_url: String,
-}
-
 /// Builds the filters of this crate, one for each access requirement of a route.
 pub struct Auths {
-    service: Service,
+    service: ServiceIdentity,
     /// Every credential format of the service.
     forms: Arc<[Form]>,
     credentials: Arc<Credentials>,
@@ -39,7 +28,7 @@ pub struct Auths {
 
 impl Auths {
     /// A builder of filters that look credentials up in `credentials`.
-    pub fn new(service: Service, credentials: Arc<Credentials>, clock: Clock) -> Auths {
+    pub fn new(service: ServiceIdentity, credentials: Arc<Credentials>, clock: Clock) -> Auths {
         let forms = Arc::from([
             Form::api_key(&service.name),
             Form::access_token(&service.name),

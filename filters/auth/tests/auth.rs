@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tempfile::TempDir;
-use tollgate_auth::{Auth, Auths, PaymentAuth, RequiredAccess, Service};
+use tollgate_auth::{Auth, Auths, PaymentAuth, RequiredAccess};
 use tollgate_filter::{
     ApiError, ClientAddress, Clock, CredentialKind, ErrorCode, ErrorShape, Exchange, Filter,
     ManualClock, ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol,
@@ -55,7 +55,7 @@ impl Bench {
         let account = create_account(&*store, account, |out| out.fill(1))
             .await
             .expect("an account");
-        let service = Service {
+        let service = tollgate_filter::ServiceIdentity {
             name: String::from("svc"),
             base_url: String::from("https://api.svc.example"),
             root_url: String::from("https://svc.example"),

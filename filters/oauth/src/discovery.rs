@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use tollgate_filter::{Document, Request, Resource, Scope};
+use tollgate_filter::{Document, Request, Resource, Scope, ServiceIdentity};
 
-use crate::{OAuthConfig, Service};
+use crate::OAuthConfig;
 
 const SERVER: &str = "/.well-known/oauth-authorization-server";
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
@@ -26,7 +26,7 @@ struct HostDocument {
 }
 
 impl Discovery {
-    pub(crate) fn new(service: &Service, config: &OAuthConfig) -> Discovery {
+    pub(crate) fn new(service: &ServiceIdentity, config: &OAuthConfig) -> Discovery {
         let mut discovery = Discovery {
             by_path: HashMap::new(),
         };
@@ -42,7 +42,7 @@ impl Discovery {
             discovery.put(path, None, &server);
         }
         for resource in Resource::ALL {
-            let name = service.name_of(resource);
+            let name = service.resource_url(resource);
             let document = Document::json(&resource_metadata(service, &name, resource));
             let rest = resource.path();
             // As in the service's own description, and with the path of the resource appended (RFC 9728 section 3.1).
@@ -96,14 +96,14 @@ impl Discovery {
 }
 
 /// Metadata of the authorization server (RFC 8414 section 2).
-fn server_metadata(service: &Service, config: &OAuthConfig) -> Value {
+fn server_metadata(service: &ServiceIdentity, config: &OAuthConfig) -> Value {
     let base = &service.base_url;
     let scopes: Vec<&str> = Scope::ALL.into_iter().map(Scope::name).collect();
     let mut grant_types = vec!["authorization_code"];
     grant_types.extend(config.server.refresh.map(|_| "refresh_token"));
     let resources: Vec<String> = Resource::ALL
         .into_iter()
-        .map(|resource| service.name_of(resource))
+        .map(|resource| service.resource_url(resource))
         .collect();
     let mut metadata = json!({
         "issuer": base,
@@ -129,7 +129,7 @@ fn server_metadata(service: &Service, config: &OAuthConfig) -> Value {
 }
 
 /// Metadata of a resource under one of its identifiers (RFC 9728 section 2).
-fn resource_metadata(service: &Service, name: &str, resource: Resource) -> Value {
+fn resource_metadata(service: &ServiceIdentity, name: &str, resource: Resource) -> Value {
     // Clients request every scope listed here if a challenge names none, so buying is not included.
     let scopes: Vec<&str> = resource.default_scopes().iter().map(Scope::name).collect();
     let what = match resource {
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     fn discovery(base_url: &str, root_url: &str) -> Discovery {
-        let service = Service {
+        let service = ServiceIdentity {
             name: String::from("svc"),
             base_url: base_url.to_owned(),
             root_url: root_url.to_owned(),

@@ -18,7 +18,7 @@ mod token;
 use std::sync::Arc;
 
 use tollgate_fetch::SetupError;
-use tollgate_filter::{Clock, Resource};
+use tollgate_filter::{Clock, ServiceIdentity};
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_pages::PageRenderer;
 
@@ -28,24 +28,6 @@ pub use filter::{OAuth, UnknownEndpoint};
 use client_document::ClientDocuments;
 use discovery::Discovery;
 use resources::ResourceNames;
-
-/// Name and URLs of the service.
-#[derive(Clone, Debug)]
-pub struct Service {
-    /// The service name.
-    pub name: String,
-    /// Base URL of the API and issuer, without a trailing slash.
-    pub base_url: String,
-    /// Root URL for discovery, without a trailing slash.
-    pub root_url: String,
-}
-
-impl Service {
-    /// The canonical identifier of a resource (RFC 8707).
-    pub fn name_of(&self, resource: Resource) -> String {
-        format!("{}{}", self.base_url, resource.path())
-    }
-}
 
 /// Services shared by the routes of the authorization server.
 pub struct Endpoints {
@@ -73,7 +55,7 @@ impl Endpoints {
     ///
     /// If the service name is not one that the settings accept.
     pub fn new(
-        service: &Service,
+        service: &ServiceIdentity,
         config: OAuthConfig,
         server: Arc<AuthorizationServer>,
         renderer: Arc<PageRenderer>,

@@ -1,9 +1,7 @@
 //! Resource indicators (RFC 8707): a fixed table compared byte for byte.
 
-use tollgate_filter::{Resource, Resources};
+use tollgate_filter::{Resource, Resources, ServiceIdentity};
 use tollgate_identity::oauth::Requested;
-
-use crate::Service;
 
 /// Identifiers of the service's resources.
 ///
@@ -13,10 +11,10 @@ use crate::Service;
 pub(crate) struct ResourceNames(Vec<(String, Resource)>);
 
 impl ResourceNames {
-    pub(crate) fn new(service: &Service) -> ResourceNames {
+    pub(crate) fn new(service: &ServiceIdentity) -> ResourceNames {
         let mut names = Vec::new();
         for resource in Resource::ALL {
-            names.push((service.name_of(resource), resource));
+            names.push((service.resource_url(resource), resource));
         }
         // Both URLs of the service are further identifiers of its API.
         names.push((service.base_url.clone(), Resource::Api));
@@ -59,7 +57,7 @@ mod tests {
     use super::*;
 
     fn names(base_url: &str, root_url: &str) -> ResourceNames {
-        ResourceNames::new(&Service {
+        ResourceNames::new(&ServiceIdentity {
             name: String::from("svc"),
             base_url: base_url.to_owned(),
             root_url: root_url.to_owned(),

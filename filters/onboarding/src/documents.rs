@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tollgate_filter::Document;
+use tollgate_filter::{Document, ServiceIdentity};
 use tollgate_purchase::plan::Plan;
 
 use crate::config::OnboardingSettings;
@@ -38,22 +38,11 @@ const CARD_SCHEMA: &str =
 /// Maximum length of a card description, in characters.
 const CARD_DESCRIPTION_CHARS_MAX: usize = 100;
 
-/// Name and URL of the service.
-#[derive(Clone, Copy, Debug)]
-pub struct Service<'a> {
-    /// The service name, as in `sk-svc-`.
-    pub name: &'a str,
-    /// Base URL, without a trailing slash.
-    pub base_url: &'a str,
-}
-
 /// Properties of this installation for the OpenAPI document.
 #[derive(Clone, Debug)]
 pub struct Installation<'a> {
-    /// Name and URL.
-    pub service: Service<'a>,
-    /// Root URL of its pages, without a trailing slash.
-    pub root_url: &'a str,
+    /// Name and URLs.
+    pub service: ServiceIdentity,
     /// The plan.
     pub plan: &'a Plan,
     /// Contract address of the token that x402 requires.
@@ -87,7 +76,7 @@ impl Documents {
         installation: &Installation<'_>,
         now: Timestamp,
     ) -> Result<Documents, ExpiresError> {
-        let service = installation.service;
+        let service = &installation.service;
         let entry = serde_json::to_value(DeveloperOnboarding::new(settings))
             .expect("strings, numbers and booleans are valid JSON");
         let mut documents = vec![
@@ -123,7 +112,7 @@ impl Documents {
             ),
         ];
         if let Some(security) = &settings.security {
-            let canonical = format!("{}{SECURITY_TXT}", service.base_url);
+            let canonical = format!("{}{SECURITY_TXT}", &service.base_url);
             let text = security_txt::text(security, &canonical, now)?;
             documents.push((SECURITY_TXT, Document::new(PLAIN, text)));
         }
@@ -140,7 +129,7 @@ impl Documents {
 /// The card of an MCP server: name, version and endpoint (SEP-2127). Its tools are reported by the server itself.
 fn server_card(
     settings: &OnboardingSettings,
-    service: Service<'_>,
+    service: &ServiceIdentity,
     endpoint: &str,
     part: &str,
     title: &str,
@@ -151,7 +140,7 @@ fn server_card(
     }
     json!({
         "$schema": CARD_SCHEMA,
-        "name": format!("{}/{part}", reversed_host(service.base_url)),
+        "name": format!("{}/{part}", reversed_host(&service.base_url)),
         "version": settings.mcp_version,
         "title": title,
         "description": description,
@@ -177,10 +166,11 @@ fn reversed_host(base_url: &str) -> String {
 
 /// `llms.txt`: a description of the service for language models, in Markdown.
 fn llms_txt(settings: &OnboardingSettings, installation: &Installation<'_>) -> String {
-    let Service {
+    let ServiceIdentity {
         base_url: base,
         name,
-    } = installation.service;
+        ..
+    } = &installation.service;
     format!(
         "# {title}\n\n\
          > Text generation behind an OpenAI-compatible interface, paid with credits. A stock OpenAI SDK works with this base URL and a key.\n\n\
@@ -246,13 +236,14 @@ mod tests {
     fn build(text: &str) -> Documents {
         let raw: RawOnboarding = toml::from_str(text).expect("TOML of the section");
         let mut problems = Problems::default();
-        let service = Service {
-            name: "svc",
-            base_url: "https://api.svc.example:8443/gate",
+        let service = ServiceIdentity {
+            name: "svc".to_owned(),
+            base_url: "https://api.svc.example:8443/gate".to_owned(),
+            root_url: "https://api.svc.example:8443/gate".to_owned(),
         };
         let settings = raw.check(
             "onboarding",
-            (service.name, service.base_url),
+            (&service.name, &service.base_url),
             &mut problems,
         );
         assert_eq!(problems.into_vec(), []);
@@ -270,7 +261,6 @@ mod tests {
         };
         let installation = Installation {
             service,
-            root_url: service.base_url,
             plan: &plan,
             usdc: String::from("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
             deprecated: Vec::new(),

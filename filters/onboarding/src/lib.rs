@@ -9,7 +9,7 @@ mod public_url;
 mod security_txt;
 
 pub use config::{FreeTier, OnboardingSettings, RawFreeTier, RawOnboarding, RawSecurity, Security};
-pub use documents::{Deprecated, Documents, Installation, Service};
+pub use documents::{Deprecated, Documents, Installation};
 pub use filter::{Onboarding, UnknownDocument};
 pub use openapi::document as openapi;
 pub use security_txt::ExpiresError;

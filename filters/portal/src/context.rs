@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_filter::{Clock, Entropy};
+use tollgate_filter::{Clock, Entropy, ServiceIdentity};
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;
@@ -37,7 +37,7 @@ pub struct PortalDeps {
     /// Whether self-service sign-up is on.
     pub sign_up: bool,
     /// Name and URLs of the service.
-    pub service: Service,
+    pub service: ServiceIdentity,
     /// Configuration of this installation as pages show it.
     pub installation: Installation,
     /// The credential cache, which holds the time of last use.
@@ -58,17 +58,6 @@ pub struct PortalDeps {
     pub clock: Clock,
     /// The source of randomness.
     pub entropy: Entropy,
-}
-
-/// Name and URLs of the service.
-#[derive(Clone, Debug)]
-pub struct Service {
-    /// The service name; the cookie name contains it.
-    pub name: String,
-    /// Base URL of the API, without a trailing slash.
-    pub base_url: String,
-    /// Root URL for discovery documents, without a trailing slash.
-    pub root_url: String,
 }
 
 /// Channels through which one-time codes are sent. A channel that is not configured is off, and the page says so.

@@ -18,7 +18,7 @@ mod signup_grant;
 mod statement;
 mod usage;
 
-pub use context::{Channels, PortalDeps, Service};
+pub use context::{Channels, PortalDeps};
 pub use filter::Portal;
 pub use in_process_api::{InProcessApi, InProcessFuture, InProcessRequest, InProcessResponse};
 pub use installation::{DeprecationInfo, Installation, RateClassInfo};

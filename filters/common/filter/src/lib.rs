@@ -25,6 +25,7 @@ mod progress;
 mod record;
 mod relay;
 mod reply;
+mod service;
 pub mod settings;
 mod slots;
 mod time;
@@ -55,5 +56,6 @@ pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens}
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
 pub use relay::{Relay, end_to_end};
 pub use reply::{LateFields, Reply, ReplyBody};
+pub use service::ServiceIdentity;
 pub use time::Moment;
 pub use unambiguous::Unambiguous;

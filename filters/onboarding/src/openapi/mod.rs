@@ -10,17 +10,17 @@ mod responses;
 mod schemas;
 
 use serde_json::{Map, Value, json};
-use tollgate_filter::Scope;
+use tollgate_filter::{Scope, ServiceIdentity};
 
 use crate::config::OnboardingSettings;
-use crate::documents::{Installation, Service};
+use crate::documents::Installation;
 
 /// Version of the interface, not of the program.
 const VERSION: &str = "1.0.0";
 
 /// Generates the document.
 pub fn document(settings: &OnboardingSettings, installation: &Installation<'_>) -> Value {
-    let service = installation.service;
+    let service = &installation.service;
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -56,13 +56,13 @@ pub fn document(settings: &OnboardingSettings, installation: &Installation<'_>) 
     })
 }
 
-fn security_schemes(service: Service<'_>) -> Value {
+fn security_schemes(service: &ServiceIdentity) -> Value {
     let scopes: Map<String, Value> = Scope::ALL
         .into_iter()
         .filter(|scope| scope.resource() == tollgate_filter::Resource::Api)
         .map(|scope| (scope.name().to_owned(), json!(meaning(scope))))
         .collect();
-    let (name, base) = (service.name, service.base_url);
+    let (name, base) = (&service.name, &service.base_url);
     json!({
         "apiKey": {
             "type": "http",
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
     use crate::config::RawOnboarding;
-    use crate::documents::{Deprecated, Service};
+    use crate::documents::Deprecated;
 
     fn plan() -> Plan {
         Plan {
@@ -123,18 +123,18 @@ mod tests {
 
     fn documents() -> Value {
         let plan = plan();
-        let service = Service {
-            name: "svc",
-            base_url: "https://api.example.com",
+        let service = ServiceIdentity {
+            name: "svc".to_owned(),
+            base_url: "https://api.example.com".to_owned(),
+            root_url: "https://example.com".to_owned(),
         };
         let settings = RawOnboarding::default().check(
             "onboarding",
-            (service.name, service.base_url),
+            (&service.name, &service.base_url),
             &mut Problems::default(),
         );
         let installation = Installation {
             service,
-            root_url: "https://example.com",
             plan: &plan,
             usdc: String::from("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
             deprecated: vec![Deprecated {

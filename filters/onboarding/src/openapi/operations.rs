@@ -29,7 +29,7 @@ const COMPLETION: [ErrorCode; 10] = [
 
 /// All paths.
 pub(super) fn paths(installation: &Installation<'_>) -> Value {
-    let service = installation.service.name;
+    let service = &installation.service.name;
     let mut paths = json!({
         "/v1/models": {"get": models()},
         "/v1/chat/completions": {"post": completion(Completion {

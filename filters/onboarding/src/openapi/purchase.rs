@@ -64,8 +64,8 @@ fn product(installation: &Installation<'_>) -> Value {
 fn product_example(installation: &Installation<'_>) -> Product {
     Product::new(
         installation.plan,
-        installation.service.base_url,
-        installation.root_url,
+        &installation.service.base_url,
+        &installation.service.root_url,
     )
 }
 
@@ -166,7 +166,7 @@ fn mpp(installation: &Installation<'_>) -> Value {
     ]);
     described["parameters"] = json!([
         {
-            "name": format!("X-{}-Authorization", capitalised(installation.service.name)),
+            "name": format!("X-{}-Authorization", capitalised(&installation.service.name)),
             "in": "header",
             "description": "`Bearer` and the credential of the account, if `Authorization` contains the `Payment` credential.",
             "schema": {"type": "string", "pattern": r"^Bearer\s+.+$"},
@@ -326,7 +326,7 @@ fn required(
 }
 
 fn session(installation: &Installation<'_>) -> Value {
-    let base = installation.service.base_url;
+    let base = &installation.service.base_url;
     json!({
         "id": "cs_5d0f7ac1e2b34f6a9c8d7e6f",
         "status": "incomplete",
