@@ -42,11 +42,10 @@ fn render(
         .with_usage()
         .system_before_prompt();
     if let Some(OutputCap { tokens, member }) = cap {
-        let member = match member {
-            CapMember::MaxTokens => tollgate_openai::CapMember::MaxTokens,
-            CapMember::MaxCompletionTokens => tollgate_openai::CapMember::MaxCompletionTokens,
-        };
-        edit = edit.cap_output(tokens, member);
+        edit = edit.cap_output(tokens);
+        if member == CapMember::MaxCompletionTokens {
+            edit = edit.cap_completion_tokens();
+        }
     }
     edit.apply(original)
 }

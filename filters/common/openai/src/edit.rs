@@ -7,15 +7,6 @@ use crate::request::{CompletionRequest, Endpoint, Owned, is_any_of, name_of};
 use crate::splice::{Member, Splice};
 use crate::string;
 
-/// The member that carries the output cap, where a request has neither.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CapMember {
-    /// `max_tokens`: supported by every provider, and refused for some newer models.
-    MaxTokens,
-    /// `max_completion_tokens`: its successor, for chats only.
-    MaxCompletionTokens,
-}
-
 /// A list of edits of one request body, applied at once by [`BodyEdit::apply`].
 ///
 /// Every byte outside the edits is unchanged, white space included. An edit that would write the existing value is dropped.
@@ -27,7 +18,8 @@ pub struct BodyEdit<'a> {
     without: &'a [Box<str>],
     remove_cache: bool,
     ask_usage: bool,
-    cap: Option<(u64, CapMember)>,
+    cap: Option<u64>,
+    cap_completion_tokens: bool,
     system_before_prompt: bool,
 }
 
@@ -58,6 +50,7 @@ impl<'a> BodyEdit<'a> {
             remove_cache: false,
             ask_usage: false,
             cap: None,
+            cap_completion_tokens: false,
             system_before_prompt: false,
         }
     }
@@ -88,9 +81,15 @@ impl<'a> BodyEdit<'a> {
         self
     }
 
-    /// Caps the output at `tokens` tokens: lowers every higher cap in the body, and adds one as `member` if there is none.
-    pub fn cap_output(mut self, tokens: u64, member: CapMember) -> Self {
-        self.cap = Some((tokens, member));
+    /// Caps the output at `tokens` tokens: lowers every higher cap in the body, and adds `max_tokens` if there is none.
+    pub fn cap_output(mut self, tokens: u64) -> Self {
+        self.cap = Some(tokens);
+        self
+    }
+
+    /// A cap that has to be added to a chat is `max_completion_tokens`, for models that refuse the older `max_tokens`.
+    pub fn cap_completion_tokens(mut self) -> Self {
+        self.cap_completion_tokens = true;
         self
     }
 
@@ -212,7 +211,7 @@ impl<'a> BodyEdit<'a> {
     /// A higher cap in the body is lowered. If both caps are unset and one of them is present as null, it takes the value: a second member
     /// of its name would be read by some providers and not by others.
     fn cap_change(&self, name: Owned, current: Option<u64>) -> Option<Change> {
-        let (tokens, _) = self.cap?;
+        let tokens = self.cap?;
         let lowers = current.is_some_and(|current| current > tokens);
         let fills = self.request.output_max().is_none() && name == self.cap_member();
         (lowers || fills).then_some(Change::Cap)
@@ -220,11 +219,10 @@ impl<'a> BodyEdit<'a> {
 
     /// The member that carries the cap of a request without one. A text request has only the older one.
     fn cap_member(&self) -> Owned {
-        match (self.request.endpoint, self.cap) {
-            (Endpoint::Chat, Some((_, CapMember::MaxCompletionTokens))) => {
-                Owned::MaxCompletionTokens
-            }
-            _ => Owned::MaxTokens,
+        if self.cap_completion_tokens && self.request.endpoint == Endpoint::Chat {
+            Owned::MaxCompletionTokens
+        } else {
+            Owned::MaxTokens
         }
     }
 
@@ -244,7 +242,7 @@ impl<'a> BodyEdit<'a> {
     }
 
     fn write_cap(&self, out: &mut BytesMut) {
-        let tokens = self.cap.map_or(0, |(tokens, _)| tokens);
+        let tokens = self.cap.unwrap_or(0);
         out.extend_from_slice(itoa::Buffer::new().format(tokens).as_bytes());
     }
 }

@@ -29,7 +29,7 @@ pub use answer::{Answer, AnswerError, AnswerFacts};
 pub use canonical::CanonicalError;
 pub use chunk::{Chunk, ChunkError, ChunkReader};
 pub use completion::{Choice, FinishReason};
-pub use edit::{BodyEdit, CapMember};
+pub use edit::BodyEdit;
 pub use envelope::ErrorEnvelope;
 pub use event::{Event, EventCutter, EventTooLarge, Events, Tail};
 pub use json::SyntaxError;

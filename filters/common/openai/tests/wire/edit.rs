@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tollgate_openai::{BodyEdit, CapMember, CompletionRequest, Endpoint};
+use tollgate_openai::{BodyEdit, CompletionRequest, Endpoint};
 
 type Edit = fn(BodyEdit<'_>) -> BodyEdit<'_>;
 
@@ -94,8 +94,8 @@ fn usage_is_asked_for_beside_the_options_that_are_there() {
 
 #[test]
 fn a_cap_is_lowered_never_raised_and_added_where_there_is_none() {
-    let old: Edit = |edit| edit.cap_output(16, CapMember::MaxTokens);
-    let new: Edit = |edit| edit.cap_output(16, CapMember::MaxCompletionTokens);
+    let old: Edit = |edit| edit.cap_output(16);
+    let new: Edit = |edit| edit.cap_output(16).cap_completion_tokens();
     check("{M}", old, r#"{M,"max_tokens":16}"#);
     check("{M}", new, r#"{M,"max_completion_tokens":16}"#);
     check(r#"{M,"max_tokens":17}"#, new, r#"{M,"max_tokens":16}"#);
@@ -120,12 +120,7 @@ fn a_cap_is_lowered_never_raised_and_added_where_there_is_none() {
 
 #[test]
 fn all_changes_are_made_at_once() {
-    let edit: Edit = |edit| {
-        edit.without_cache()
-            .model("b")
-            .with_usage()
-            .cap_output(5, CapMember::MaxTokens)
-    };
+    let edit: Edit = |edit| edit.without_cache().model("b").with_usage().cap_output(5);
     check(
         r#"{"cache":true, "seed":0.10, "model":"a", M, "stream":true}"#,
         edit,
@@ -141,7 +136,7 @@ fn a_body_that_needs_no_change_is_not_copied() {
         .without_cache()
         .model("m")
         .with_usage();
-    let edited = edit.cap_output(5, CapMember::MaxTokens).apply(&body);
+    let edited = edit.cap_output(5).apply(&body);
     assert_eq!(edited.as_ptr(), body.as_ptr());
 }
 
@@ -150,7 +145,8 @@ fn a_text_request_knows_only_the_older_cap() {
     let body = Bytes::from(r#"{"prompt":"x"}"#);
     let request = CompletionRequest::read(Endpoint::Text, &body).expect("the request is good");
     let edited = BodyEdit::new(&request)
-        .cap_output(3, CapMember::MaxCompletionTokens)
+        .cap_output(3)
+        .cap_completion_tokens()
         .apply(&body);
     assert_eq!(&edited[..], br#"{"prompt":"x","max_tokens":3}"#);
 }
@@ -223,7 +219,7 @@ proptest! {
             }
         }
         if let Some(cap) = cap {
-            edit = edit.cap_output(cap, CapMember::MaxTokens);
+            edit = edit.cap_output(cap);
             for name in ["max_tokens", "max_completion_tokens"] {
                 if expected[name].as_f64().is_some_and(|current| current > cap as f64) {
                     expected[name] = json!(cap);
