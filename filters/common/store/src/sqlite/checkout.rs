@@ -1,5 +1,7 @@
 //! Checkouts. Rare, so their statements are prepared on use.
 
+use std::sync::LazyLock;
+
 use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
 
@@ -9,12 +11,20 @@ use super::columns::{each_row, rows_max, word};
 use super::failure::RowError;
 use super::parts::account_exists;
 use super::read::Reader;
+use super::versioned::VersionedTable;
 use crate::checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
 use crate::codes::CheckoutState;
 use crate::error::{ReadError, Refusal};
 
-const COLUMNS: &str = "id, account_id, state, version, credential_id, platform, buyer, mandate_id, subscription_id, created_at, updated_at,
-    expires_at, asked";
+static CHECKOUTS: LazyLock<VersionedTable> = LazyLock::new(|| {
+    VersionedTable::new(
+        "checkouts",
+        "id, account_id, state, version, credential_id, platform, buyer, mandate_id, subscription_id, created_at, \
+         updated_at, expires_at, asked",
+        "id, account_id",
+        &[],
+    )
+});
 
 pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), WriteError> {
     match part {
@@ -22,13 +32,8 @@ pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), 
             if !account_exists(connection, row.account)? {
                 return Err(WriteError::Refused(Refusal::NoAccount(row.account)));
             }
-            let sql = format!(
-                "INSERT INTO checkouts ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
-            );
-            with_values(row, |values| {
-                connection.prepare_cached(&sql)?.execute(values)
-            })
-            .map_err(|error| key_conflict(error, || Refusal::CheckoutConflict(row.id)))?;
+            with_values(row, |values| CHECKOUTS.insert(connection, values))
+                .map_err(|error| key_conflict(error, || Refusal::CheckoutConflict(row.id)))?;
             connection
                 .prepare_cached(
                     "UPDATE checkouts SET state = ?2, version = version + 1, updated_at = ?3 WHERE id IN (
@@ -45,16 +50,8 @@ pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), 
                 ])?;
         }
         CheckoutPart::Change(row) => {
-            let changed = with_values(row, |values| {
-                connection
-                    .prepare_cached(
-                        "UPDATE checkouts SET state = ?3, version = ?4, credential_id = ?5, platform = ?6, buyer = ?7, mandate_id = ?8,
-                            subscription_id = ?9, created_at = ?10, updated_at = ?11, expires_at = ?12, asked = ?13
-                         WHERE id = ?1 AND account_id = ?2 AND version = ?4 - 1",
-                    )?
-                    .execute(values)
-            })?;
-            if changed == 0 {
+            let changed = with_values(row, |values| CHECKOUTS.update(connection, values))?;
+            if !changed {
                 return Err(WriteError::Refused(Refusal::CheckoutConflict(row.id)));
             }
         }
@@ -137,7 +134,7 @@ impl Reader {
     ) -> Result<Vec<CheckoutRow>, ReadError> {
         self.with("checkouts", |connection| {
             let mut found = Vec::new();
-            let sql = format!("SELECT {COLUMNS} FROM checkouts {which}");
+            let sql = format!("SELECT {} FROM checkouts {which}", CHECKOUTS.columns);
             each_row(connection, &sql, params, checkout, &mut |row| {
                 found.push(row)
             })?;

@@ -1,5 +1,7 @@
 //! Mandates. Rare, so their statements are prepared on use.
 
+use std::sync::LazyLock;
+
 use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::{AccountId, MandateId, Usd};
 
@@ -9,12 +11,21 @@ use super::columns::{each_row, rows_max, word};
 use super::failure::RowError;
 use super::parts::account_exists;
 use super::read::Reader;
+use super::versioned::VersionedTable;
 use crate::codes::{MandateState, Route};
 use crate::error::{ReadError, Refusal};
 use crate::mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
 
-const COLUMNS: &str = "id, account_id, state, version, plan_id, price, create_key, provider_ref, approve_url, return_url, cancel_url,
-    agreed_at, activated_at, payment, paid_at, paid_until, advanced_for, note, looks, look_at, heard, created_at, updated_at, left_at, rings";
+static MANDATES: LazyLock<VersionedTable> = LazyLock::new(|| {
+    VersionedTable::new(
+        "mandates",
+        "id, account_id, state, version, plan_id, price, create_key, provider_ref, approve_url, return_url, cancel_url, \
+         agreed_at, activated_at, payment, paid_at, paid_until, advanced_for, note, looks, look_at, heard, created_at, \
+         updated_at, left_at",
+        "id, account_id",
+        &["rings"],
+    )
+});
 
 pub(crate) fn write(connection: &Connection, part: &MandatePart) -> Result<(), WriteError> {
     match part {
@@ -22,29 +33,13 @@ pub(crate) fn write(connection: &Connection, part: &MandatePart) -> Result<(), W
             if !account_exists(connection, row.account)? {
                 return Err(WriteError::Refused(Refusal::NoAccount(row.account)));
             }
-            let sql = format!(
-                "INSERT INTO mandates ({COLUMNS})
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, 0)"
-            );
-            with_values(row, |values| {
-                connection.prepare_cached(&sql)?.execute(values)
-            })
-            .map_err(|error| key_conflict(error, || Refusal::MandateExists(row.id)))?;
+            with_values(row, |values| MANDATES.insert(connection, values))
+                .map_err(|error| key_conflict(error, || Refusal::MandateExists(row.id)))?;
         }
         MandatePart::Change(row) => {
-            let changed = with_values(row, |values| {
-                connection
-                    .prepare_cached(
-                        "UPDATE mandates SET state = ?3, version = ?4, plan_id = ?5, price = ?6, create_key = ?7, provider_ref = ?8,
-                            approve_url = ?9, return_url = ?10, cancel_url = ?11, agreed_at = ?12, activated_at = ?13, payment = ?14,
-                            paid_at = ?15, paid_until = ?16, advanced_for = ?17, note = ?18, looks = ?19, look_at = ?20, heard = ?21,
-                            created_at = ?22, updated_at = ?23, left_at = ?24
-                         WHERE id = ?1 AND account_id = ?2 AND version = ?4 - 1",
-                    )?
-                    .execute(values)
-            })
-            .map_err(|error| key_conflict(error, || Refusal::MandateExists(row.id)))?;
-            if changed == 0 {
+            let changed = with_values(row, |values| MANDATES.update(connection, values))
+                .map_err(|error| key_conflict(error, || Refusal::MandateExists(row.id)))?;
+            if !changed {
                 return Err(WriteError::Refused(Refusal::MandateConflict(row.id)));
             }
         }
@@ -138,7 +133,7 @@ impl Reader {
     ) -> Result<Vec<MandateRow>, ReadError> {
         self.with("mandates", |connection| {
             let mut found = Vec::new();
-            let sql = format!("SELECT {COLUMNS} FROM mandates {which}");
+            let sql = format!("SELECT {} FROM mandates {which}", MANDATES.columns);
             each_row(connection, &sql, params, mandate, &mut |row| {
                 found.push(row);
             })?;

@@ -40,6 +40,7 @@ mod statement;
 mod statements;
 mod topup;
 mod usage;
+mod versioned;
 mod writer;
 mod x402;
 

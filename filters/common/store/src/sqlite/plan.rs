@@ -1,5 +1,7 @@
 //! Subscriptions and payments. Rare, so their statements are prepared on use.
 
+use std::sync::LazyLock;
+
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tollgate_money::{AccountId, Micros, PaymentId, SubscriptionId, Usd};
 
@@ -8,11 +10,19 @@ use super::batch::{WriteError, key_conflict};
 use super::columns::{each_row, rows_max, word};
 use super::failure::RowError;
 use super::read::Reader;
+use super::versioned::VersionedTable;
 use crate::codes::{PaymentStatus, Route, SubscriptionStatus};
 use crate::error::{ReadError, Refusal};
 use crate::plan::{PaymentRow, PlanPart, ReadPlans, SubscriptionRow};
 
-const SUBSCRIPTION: &str = "id, account_id, route, reference, status, period_start, period_end, extra, renews, version, created_at, updated_at";
+static SUBSCRIPTIONS: LazyLock<VersionedTable> = LazyLock::new(|| {
+    VersionedTable::new(
+        "subscriptions",
+        "id, account_id, route, reference, status, period_start, period_end, extra, renews, version, created_at, updated_at",
+        "account_id",
+        &[],
+    )
+});
 
 const PAYMENT: &str = "id, account_id, subscription_id, route, provider_ref, amount, credits, period_start, period_end, status, receipt, at,
     returned_at";
@@ -35,23 +45,12 @@ pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Writ
                 row.created_at,
                 row.updated_at,
             ];
-            let changed = match row.version {
-                0 => connection
-                    .prepare_cached(&format!(
-                        "INSERT INTO subscriptions ({SUBSCRIPTION}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
-                    ))?
-                    .execute(values)
-                    .map_err(|error| key_conflict(error, moved))?,
-                _ => connection
-                    .prepare_cached(
-                        "UPDATE subscriptions SET id = ?1, route = ?3, reference = ?4, status = ?5, period_start = ?6, period_end = ?7,
-                            extra = ?8, renews = ?9, version = ?10, created_at = ?11, updated_at = ?12
-                         WHERE account_id = ?2 AND version = ?10 - 1",
-                    )?
-                    .execute(values)
-                    .map_err(|error| key_conflict(error, moved))?,
+            let written = match row.version {
+                0 => SUBSCRIPTIONS.insert(connection, values).map(|()| true),
+                _ => SUBSCRIPTIONS.update(connection, values),
             };
-            if changed == 0 {
+            let written = written.map_err(|error| key_conflict(error, moved))?;
+            if !written {
                 return Err(WriteError::Refused(moved()));
             }
             let accounts = connection
@@ -153,7 +152,7 @@ pub(crate) fn all_subscriptions(
     connection: &Connection,
     each: &mut dyn FnMut(SubscriptionRow),
 ) -> Result<(), RowError> {
-    let sql = format!("SELECT {SUBSCRIPTION} FROM subscriptions");
+    let sql = format!("SELECT {} FROM subscriptions", SUBSCRIPTIONS.columns);
     each_row(connection, &sql, [], subscription, each)
 }
 
@@ -178,7 +177,10 @@ impl ReadPlans for Reader {
     fn subscription(&self, account: AccountId) -> Result<Option<SubscriptionRow>, ReadError> {
         self.with("a subscription", |connection| {
             let mut found = None;
-            let sql = format!("SELECT {SUBSCRIPTION} FROM subscriptions WHERE account_id = ?1");
+            let sql = format!(
+                "SELECT {} FROM subscriptions WHERE account_id = ?1",
+                SUBSCRIPTIONS.columns
+            );
             each_row(
                 connection,
                 &sql,

@@ -1,5 +1,7 @@
 //! Purchases of credits. Rare, so their statements are prepared on use.
 
+use std::sync::LazyLock;
+
 use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::{AccountId, Micros, TopUpId, Usd};
 
@@ -9,12 +11,20 @@ use super::columns::{each_row, rows_max, word};
 use super::failure::RowError;
 use super::parts::account_exists;
 use super::read::Reader;
+use super::versioned::VersionedTable;
 use crate::codes::TopUpState;
 use crate::error::{ReadError, Refusal};
 use crate::topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 
-const COLUMNS: &str = "id, account_id, state, version, price, credits, create_key, order_ref, approve_url, capture_key, capture_ref,
-    declines, returned, taken_back, owed, note, looks, look_at, heard, created_at, updated_at, rings";
+static TOP_UPS: LazyLock<VersionedTable> = LazyLock::new(|| {
+    VersionedTable::new(
+        "top_ups",
+        "id, account_id, state, version, price, credits, create_key, order_ref, approve_url, capture_key, capture_ref, \
+         declines, returned, taken_back, owed, note, looks, look_at, heard, created_at, updated_at",
+        "id, account_id",
+        &["rings"],
+    )
+});
 
 pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), WriteError> {
     match part {
@@ -22,28 +32,13 @@ pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), Wri
             if !account_exists(connection, row.account)? {
                 return Err(WriteError::Refused(Refusal::NoAccount(row.account)));
             }
-            let sql = format!(
-                "INSERT INTO top_ups ({COLUMNS})
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, 0)"
-            );
-            with_values(row, |values| {
-                connection.prepare_cached(&sql)?.execute(values)
-            })
-            .map_err(|error| key_conflict(error, || Refusal::TopUpExists(row.id)))?;
+            with_values(row, |values| TOP_UPS.insert(connection, values))
+                .map_err(|error| key_conflict(error, || Refusal::TopUpExists(row.id)))?;
         }
         TopUpPart::Change(row) => {
-            let changed = with_values(row, |values| {
-                connection
-                    .prepare_cached(
-                        "UPDATE top_ups SET state = ?3, version = ?4, price = ?5, credits = ?6, create_key = ?7, order_ref = ?8,
-                            approve_url = ?9, capture_key = ?10, capture_ref = ?11, declines = ?12, returned = ?13, taken_back = ?14,
-                            owed = ?15, note = ?16, looks = ?17, look_at = ?18, heard = ?19, created_at = ?20, updated_at = ?21
-                         WHERE id = ?1 AND account_id = ?2 AND version = ?4 - 1",
-                    )?
-                    .execute(values)
-            })
-            .map_err(|error| key_conflict(error, || Refusal::TopUpExists(row.id)))?;
-            if changed == 0 {
+            let changed = with_values(row, |values| TOP_UPS.update(connection, values))
+                .map_err(|error| key_conflict(error, || Refusal::TopUpExists(row.id)))?;
+            if !changed {
                 return Err(WriteError::Refused(Refusal::TopUpConflict(row.id)));
             }
         }
@@ -141,7 +136,7 @@ impl Reader {
     ) -> Result<Vec<TopUpRow>, ReadError> {
         self.with("purchases", |connection| {
             let mut found = Vec::new();
-            let sql = format!("SELECT {COLUMNS} FROM top_ups {which}");
+            let sql = format!("SELECT {} FROM top_ups {which}", TOP_UPS.columns);
             each_row(connection, &sql, params, top_up, &mut |row| found.push(row))?;
             Ok(found)
         })

@@ -1,5 +1,7 @@
 //! Signed transfers. Rare, so their statements are prepared on use.
 
+use std::sync::LazyLock;
+
 use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_money::AccountId;
 
@@ -9,16 +11,20 @@ use super::columns::{each_row, rows_max, word};
 use super::failure::RowError;
 use super::parts::account_exists;
 use super::read::Reader;
+use super::versioned::VersionedTable;
 use crate::codes::AuthorizationState;
 use crate::error::{ReadError, Refusal};
 use crate::x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow, ReadAuthorizations};
 
-const COLUMNS: &str = "network, asset, payer, nonce, account_id, state, version, digest, sealed, valid_before, transaction_hash, receipt,
-    note, looks, look_at, created_at, updated_at";
-
-const CHANGE: &str = "UPDATE authorizations SET state = ?6, version = ?7, sealed = ?9, valid_before = ?10, transaction_hash = ?11, receipt = ?12,
-        note = ?13, looks = ?14, look_at = ?15, created_at = ?16, updated_at = ?17
-     WHERE network = ?1 AND asset = ?2 AND payer = ?3 AND nonce = ?4 AND account_id = ?5 AND digest = ?8 AND version = ?7 - 1";
+static AUTHORIZATIONS: LazyLock<VersionedTable> = LazyLock::new(|| {
+    VersionedTable::new(
+        "authorizations",
+        "network, asset, payer, nonce, account_id, state, version, digest, sealed, valid_before, transaction_hash, receipt, \
+         note, looks, look_at, created_at, updated_at",
+        "network, asset, payer, nonce, account_id, digest",
+        &[],
+    )
+});
 
 pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result<(), WriteError> {
     match part {
@@ -26,14 +32,8 @@ pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result
             if !account_exists(connection, row.account)? {
                 return Err(WriteError::Refused(Refusal::NoAccount(row.account)));
             }
-            let sql = format!(
-                "INSERT INTO authorizations ({COLUMNS})
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
-            );
-            with_values(row, |values| {
-                connection.prepare_cached(&sql)?.execute(values)
-            })
-            .map_err(|error| key_conflict(error, || Refusal::AuthorizationConflict))?;
+            with_values(row, |values| AUTHORIZATIONS.insert(connection, values))
+                .map_err(|error| key_conflict(error, || Refusal::AuthorizationConflict))?;
         }
         AuthorizationPart::Change(row) => change(connection, row)?,
         AuthorizationPart::Send { row, subscription } => {
@@ -93,14 +93,13 @@ fn is_used(connection: &Connection, row: &AuthorizationRow) -> Result<bool, Writ
 }
 
 fn change(connection: &Connection, row: &AuthorizationRow) -> Result<(), WriteError> {
-    let changed = with_values(row, |values| {
-        connection.prepare_cached(CHANGE)?.execute(values)
-    })
-    // The only index that a change can conflict with: one open transfer per account.
-    .map_err(|error| key_conflict(error, || Refusal::AuthorizationOpen))?;
-    match changed {
-        0 => Err(WriteError::Refused(Refusal::AuthorizationConflict)),
-        _ => Ok(()),
+    let changed = with_values(row, |values| AUTHORIZATIONS.update(connection, values))
+        // The only index that a change can conflict with: one open transfer per account.
+        .map_err(|error| key_conflict(error, || Refusal::AuthorizationOpen))?;
+    if changed {
+        Ok(())
+    } else {
+        Err(WriteError::Refused(Refusal::AuthorizationConflict))
     }
 }
 
@@ -163,7 +162,10 @@ impl Reader {
     ) -> Result<Vec<AuthorizationRow>, ReadError> {
         self.with("signed transfers", |connection| {
             let mut found = Vec::new();
-            let sql = format!("SELECT {COLUMNS} FROM authorizations {which}");
+            let sql = format!(
+                "SELECT {} FROM authorizations {which}",
+                AUTHORIZATIONS.columns
+            );
             each_row(connection, &sql, params, authorization, &mut |row| {
                 found.push(row);
             })?;
