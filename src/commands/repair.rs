@@ -273,9 +273,7 @@ impl Row<'_> {
     fn of(finding: &Finding) -> Row<'_> {
         let (node, run, commit) = finding.commit;
         let body = match &finding.action {
-            Action::Quarantine(body) => {
-                Some(body.iter().map(|byte| format!("{byte:02x}")).collect())
-            }
+            Action::Quarantine(body) => Some(base16ct::lower::encode_string(body)),
             _ => None,
         };
         Row {

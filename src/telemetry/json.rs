@@ -34,24 +34,11 @@ fn escaped(out: &mut Vec<u8>, text: &str) {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// `00`, `01`, ... `ff`: a lookup for each byte costs a third of one for each digit.
-const PAIRS: [[u8; 2]; 256] = {
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        pairs[byte] = [HEX[byte >> 4], HEX[byte & 0xf]];
-        byte += 1;
-    }
-    pairs
-};
-
 /// Appends the 16 bytes of an id as lower-case hex digits.
 pub(crate) fn hex(out: &mut Vec<u8>, bytes: &[u8; 16]) {
-    let mut digits = [[0; 2]; 16];
-    for at in 0..16 {
-        digits[at] = PAIRS[usize::from(bytes[at])];
-    }
-    out.extend_from_slice(digits.as_flattened());
+    let mut digits = [0; 32];
+    base16ct::lower::encode(bytes, &mut digits).expect("two digits for each byte");
+    out.extend_from_slice(&digits);
 }
 
 /// Appends a constant with its quotes: one that needs no escape.

@@ -373,19 +373,15 @@ impl Cache {
 
 /// The id of one reply, made of the request's id: unique without another random number.
 fn reply_id<'b>(endpoint: Endpoint, request: &[u8; 16], buffer: &'b mut [u8; 41]) -> &'b str {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
     let prefix: &[u8] = match endpoint {
         Endpoint::Chat => b"chatcmpl-",
         Endpoint::Text => b"cmpl-",
     };
     buffer[..prefix.len()].copy_from_slice(prefix);
-    let mut at = prefix.len();
-    for byte in request {
-        buffer[at] = HEX[usize::from(byte >> 4)];
-        buffer[at + 1] = HEX[usize::from(byte & 15)];
-        at += 2;
-    }
-    std::str::from_utf8(&buffer[..at]).unwrap_or_default()
+    let end = prefix.len() + 32;
+    base16ct::lower::encode(request, &mut buffer[prefix.len()..end])
+        .expect("two digits for each byte");
+    std::str::from_utf8(&buffer[..end]).unwrap_or_default()
 }
 
 impl Filter for Cache {

@@ -113,17 +113,9 @@ impl CacheEntryId {
 
     /// The text form: `ce_` and 32 hexadecimal digits.
     pub fn text(self) -> [u8; 35] {
-        // Both loops have a constant length and no lookup table, so that the digits are computed in parallel.
-        let mut digits = [0; 32];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
-            (pair[0], pair[1]) = (byte >> 4, byte & 15);
-        }
-        for digit in &mut digits {
-            *digit += if *digit < 10 { b'0' } else { b'a' - 10 };
-        }
         let mut text = [0; 35];
         text[..3].copy_from_slice(CacheEntryId::PREFIX.as_bytes());
-        text[3..].copy_from_slice(&digits);
+        base16ct::lower::encode(&self.0, &mut text[3..]).expect("two digits for each byte");
         text
     }
 }
@@ -140,26 +132,10 @@ impl FromStr for CacheEntryId {
     type Err = NoCacheEntryId;
 
     fn from_str(text: &str) -> Result<CacheEntryId, NoCacheEntryId> {
-        let digits = text
-            .strip_prefix(CacheEntryId::PREFIX)
-            .unwrap_or_default()
-            .as_bytes();
-        let digit = |byte: u8| {
-            char::from(byte)
-                .to_digit(16)
-                .and_then(|digit| u8::try_from(digit).ok())
-        };
+        let digits = text.strip_prefix(CacheEntryId::PREFIX).unwrap_or_default();
         let mut id = [0; 16];
-        if digits.len() != 2 * id.len() {
-            return Err(NoCacheEntryId);
-        }
-        for (byte, pair) in id.iter_mut().zip(digits.chunks(2)) {
-            let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
-                return Err(NoCacheEntryId);
-            };
-            *byte = high << 4 | low;
-        }
-        Ok(CacheEntryId(id))
+        let is_id = digits.len() == 32 && base16ct::mixed::decode(digits, &mut id).is_ok();
+        is_id.then_some(CacheEntryId(id)).ok_or(NoCacheEntryId)
     }
 }
 

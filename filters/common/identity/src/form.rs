@@ -164,11 +164,7 @@ mod tests {
                 Form::access_token("svc")
             };
             let digest = form.digest(text.as_bytes()).expect("the checksum is right");
-            let printed: String = digest
-                .as_bytes()
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
+            let printed = base16ct::lower::encode_string(digest.as_bytes());
             assert_eq!(printed, hex, "{text}");
         }
     }

@@ -38,7 +38,7 @@ impl SessionValue {
     pub fn draw(draw: impl FnOnce(&mut [u8])) -> SessionValue {
         let mut bytes = Zeroizing::new([0; BYTES]);
         draw(&mut *bytes);
-        SessionValue(Zeroizing::new(hex(&*bytes)))
+        SessionValue(Zeroizing::new(base16ct::lower::encode_string(&*bytes)))
     }
 
     /// Parses the value that a browser sent; `None` for a malformed one.
@@ -235,15 +235,6 @@ pub(crate) fn fresh(
 
 pub(crate) fn unit(part: SigninPart, admission: Admission) -> UnitOfWork {
     UnitOfWork::of(Part::Signin(Box::new(part)), admission)
-}
-
-/// Lower-case hex digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits
-        .map(|digit| char::from(DIGITS[usize::from(digit)]))
-        .collect()
 }
 
 #[cfg(test)]

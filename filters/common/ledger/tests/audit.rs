@@ -520,11 +520,8 @@ fn an_audit_during_writes_sees_one_snapshot() {
 }
 
 fn hex(number: u64) -> String {
-    let bytes = operation(number);
-    let digits: String = bytes
-        .as_bytes()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("x'{digits}'")
+    format!(
+        "x'{:x}'",
+        base16ct::HexDisplay(operation(number).as_bytes())
+    )
 }

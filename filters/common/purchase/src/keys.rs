@@ -1,7 +1,5 @@
 //! Derived idempotency keys for calls to a provider.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest, Sha256};
 
 /// 64 hex digits, the same for the same parts and different for any others.
@@ -12,11 +10,7 @@ pub fn key_of(parts: &[&str]) -> String {
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part);
     }
-    let mut text = String::with_capacity(64);
-    for byte in digest.finalize() {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    base16ct::lower::encode_string(&digest.finalize())
 }
 
 #[cfg(test)]

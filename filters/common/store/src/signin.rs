@@ -140,7 +140,7 @@ pub struct MessageId(pub [u8; 16]);
 impl fmt::Display for MessageId {
     /// 32 lower-case hex digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{:x}", base16ct::HexDisplay(&self.0))
     }
 }
 

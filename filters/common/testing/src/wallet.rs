@@ -216,20 +216,12 @@ pub(crate) fn word(bytes: &[u8]) -> [u8; 32] {
 
 /// `0x` and hex digits.
 pub fn hex(bytes: &[u8]) -> String {
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("0x{digits}")
+    format!("0x{:x}", base16ct::HexDisplay(bytes))
 }
 
 /// The bytes of `0x` and hex digits.
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.strip_prefix("0x")?;
-    if digits.len() % 2 != 0 || !digits.is_ascii() {
-        return None;
-    }
-    (0..digits.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok())
-        .collect()
+    base16ct::mixed::decode_vec(text.strip_prefix("0x")?).ok()
 }
 
 fn bytes<const N: usize>(value: &Value) -> [u8; N] {

@@ -53,7 +53,7 @@ pub struct PendingId([u8; 16]);
 
 impl fmt::Display for PendingId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{:x}", base16ct::HexDisplay(&self.0))
     }
 }
 
@@ -66,14 +66,9 @@ impl FromStr for PendingId {
     type Err = PendingIdError;
 
     fn from_str(text: &str) -> Result<PendingId, PendingIdError> {
-        let digits = text.as_bytes();
-        let sound = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if digits.len() != 32 || !digits.iter().all(sound) {
-            return Err(PendingIdError);
-        }
-        u128::from_str_radix(text, 16)
-            .map(|number| PendingId(number.to_be_bytes()))
-            .map_err(|_| PendingIdError)
+        let mut id = [0; 16];
+        let is_id = text.len() == 32 && base16ct::lower::decode(text, &mut id).is_ok();
+        is_id.then_some(PendingId(id)).ok_or(PendingIdError)
     }
 }
 

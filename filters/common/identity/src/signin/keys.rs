@@ -11,7 +11,7 @@ use tollgate_store::{LoginCodeId, LoginKind, MessageId, RootSecret};
 use zeroize::Zeroizing;
 
 use crate::login::Login;
-use crate::session::{SessionValue, hex};
+use crate::session::SessionValue;
 
 /// Bytes of a form token.
 const TOKEN_BYTES: usize = 16;
@@ -43,7 +43,9 @@ impl SigninKeys {
 
     /// The anti-forgery token in every form of a session: 32 hex digits.
     pub fn form_token(&self, session: &SessionValue) -> String {
-        hex(&mac(&*self.forms, &[session.expose().as_bytes()])[..TOKEN_BYTES])
+        base16ct::lower::encode_string(
+            &mac(&*self.forms, &[session.expose().as_bytes()])[..TOKEN_BYTES],
+        )
     }
 
     /// Whether a token is the session's, in constant time.

@@ -99,11 +99,15 @@ pub(crate) fn root_secret(connection: &Connection, path: &Path) -> Result<RootSe
         })
         .optional()
         .map_err(|error| open_error(path, "read", error))?;
-    let bytes = text.as_deref().and_then(unhex);
-    bytes.map(RootSecret).ok_or_else(|| OpenError::Damaged {
-        path: path.to_owned(),
-        problem: String::from("has no root secret"),
-    })
+    let mut secret = [0; 32];
+    let decoded = base16ct::mixed::decode(text.unwrap_or_default(), &mut secret);
+    let is_whole = decoded.is_ok_and(|bytes| bytes.len() == 32);
+    is_whole
+        .then_some(RootSecret(secret))
+        .ok_or_else(|| OpenError::Damaged {
+            path: path.to_owned(),
+            problem: String::from("has no root secret"),
+        })
 }
 
 /// The epoch of a new run.
@@ -241,7 +245,7 @@ fn create(path: &Path, options: &Options) -> Result<(), OpenError> {
         migrate(&connection, 0)?;
         connection.execute(
             "INSERT INTO meta (k, v) VALUES ('secret', ?1)",
-            [hex(&options.random.0)],
+            [base16ct::lower::encode_string(&options.random.0)],
         )?;
         connection.close().map_err(|(_, error)| error)
     };
@@ -341,19 +345,4 @@ pub(crate) fn sync_folder(path: &Path) -> std::io::Result<()> {
         _ => Path::new("."),
     };
     File::open(folder)?.sync_all()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[index * 2..index * 2 + 2], 16).ok()?;
-    }
-    Some(bytes)
 }

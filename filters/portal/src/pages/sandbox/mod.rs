@@ -177,7 +177,7 @@ fn composer(
 ) -> Markup {
     let mut id = [0; 16];
     context.entropy.fill(&mut id);
-    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = base16ct::lower::encode_string(&id);
     html! {
         form.panel.composer #composer method="post" action="/sandbox" {
             (parts::csrf(csrf))
