@@ -6,15 +6,19 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use jiff::fmt::temporal::DateTimePrinter;
 use tollgate_filter::{Ending, Exchange, Principal};
 
 use super::address::LoggedAddress;
 use super::json::{hex, number, string, word};
 use super::metrics::Times;
-use super::time;
 
 /// Maximum length of a logged client request id in bytes.
 const CLIENT_ID_BYTES_MAX: usize = 128;
+
+/// Prints RFC 3339 in UTC with microseconds: `2026-01-31T23:59:59.000001Z`.
+static TIME: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
 
 /// A member's name as it precedes its value, after another member.
 macro_rules! member {
@@ -51,7 +55,9 @@ impl Entry<'_> {
         let request = &self.exchange.request;
         let record = &self.exchange.record;
         out.extend_from_slice(b"{\"time\":\"");
-        time::stamp(out, self.unix_micros);
+        let time = Timestamp::from_microsecond(self.unix_micros).unwrap_or(Timestamp::MAX);
+        TIME.print_timestamp(&time, &mut *out)
+            .expect("a vector takes whatever is written to it");
         out.extend_from_slice(b"\",\"request_id\":\"req_");
         hex(out, request.id.as_bytes());
         out.push(b'"');

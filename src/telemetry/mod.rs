@@ -15,7 +15,6 @@ mod metrics;
 mod names;
 mod process;
 pub mod sources;
-mod time;
 mod writer;
 
 use std::fs::File;
