@@ -19,8 +19,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt};
 
+use super::collector::Samples;
 use super::event_limit::EventLimit;
-use super::metrics::Page;
 use super::names;
 use super::writer::{FINAL_FLUSH, LineWriter, LogOptions};
 use crate::config::{LogFormat, LogLevel, Telemetry};
@@ -126,8 +126,8 @@ pub(super) fn dropped() -> u64 {
 }
 
 /// Counters of the diagnostics of this process.
-pub(super) fn show(page: &mut Page) {
-    page.number(names::LINES_SUPPRESSED, SUPPRESSED.load(Relaxed).into());
+pub(super) fn show(samples: &mut Samples) {
+    samples.number(names::LINES_SUPPRESSED, SUPPRESSED.load(Relaxed));
 }
 
 /// A writer to the standard error output. It has a handle of its own, since a writer that uses that of the standard library holds its lock,

@@ -5,16 +5,17 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
-    Registry, TextEncoder,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    TextEncoder,
 };
 use tollgate_filter::{Ending, ErrorCode, Exchange, Record, UpstreamFault};
 use tollgate_money::IdHasher;
 
+use super::collector::{Source, Sources};
 use super::names::{self, Metric};
 use super::process;
 use crate::config::Settings;
@@ -46,9 +47,6 @@ const RESULTS: [Result<(), UpstreamFault>; 8] = [
     Err(UpstreamFault::RateLimited),
 ];
 
-/// A source of values that are collected when the metrics are read.
-pub type Source = Box<dyn Fn(&mut Page) + Send + Sync>;
-
 /// The counters for each name in the settings.
 type ByName<T> = HashMap<Box<str>, T, BuildHasherDefault<IdHasher>>;
 
@@ -66,7 +64,7 @@ pub struct Metrics {
     connections_waited: IntCounter,
     proxy_protocol_refused: [IntCounter; ProxyProtocolFault::ALL.len()],
     filter_failures: IntCounterVec,
-    sources: Mutex<Vec<Source>>,
+    sources: Sources,
 }
 
 struct Route {
@@ -175,6 +173,8 @@ impl Metrics {
         make.gauges(names::BUILD)
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
             .set(1);
+        let sources = make.register(Ok(Sources::default()));
+        sources.add(Box::new(process::show));
         Metrics {
             requests,
             routes: settings
@@ -215,33 +215,21 @@ impl Metrics {
                 ProxyProtocolFault::ALL.map(|fault| counters.with_label_values(&[fault.word()]))
             },
             filter_failures: make.counters(names::FILTER_FAILURES),
-            sources: Mutex::new(vec![Box::new(process::show)]),
+            sources,
             registry,
         }
     }
 
     /// Adds a source of values.
     pub fn add_source(&self, source: Source) {
-        self.sources
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(source);
+        self.sources.add(source);
     }
 
     /// All metrics in the Prometheus text format, version 0.0.4.
     pub fn render(&self) -> String {
-        let mut out = Vec::with_capacity(32 << 10);
         TextEncoder::new()
-            .encode(&self.registry.gather(), &mut out)
-            .expect("metrics are written to memory");
-        let mut page = Page {
-            text: String::from_utf8(out).expect("the encoder writes UTF-8"),
-        };
-        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        for source in &*sources {
-            source(&mut page);
-        }
-        page.text
+            .encode_to_string(&self.registry.gather())
+            .expect("metrics are written to memory")
     }
 
     pub(super) fn route_label(&self, route: usize) -> Option<&str> {
@@ -454,71 +442,5 @@ impl ProxyProtocolFault {
             ProxyProtocolFault::Malformed => "malformed",
             ProxyProtocolFault::Incomplete => "incomplete",
         }
-    }
-}
-
-/// A page of metrics to which a [`Source`] adds values it keeps itself.
-#[derive(Debug, Default)]
-pub struct Page {
-    text: String,
-}
-
-impl Page {
-    /// Adds one value of a metric without labels.
-    pub(super) fn number(&mut self, metric: Metric, value: i128) {
-        self.head(metric);
-        self.line(format_args!("{} {value}", metric.name));
-    }
-
-    /// Adds values of a metric with one label.
-    pub(super) fn numbers(&mut self, metric: Metric, values: &[(&str, i128)]) {
-        self.head(metric);
-        for (label, value) in values {
-            let name = metric.labels[0];
-            self.line(format_args!(
-                "{}{{{name}=\"{label}\"}} {value}",
-                metric.name
-            ));
-        }
-    }
-
-    /// Adds a histogram without labels: upper bounds with counts that are not cumulative, a count above them all, and the sum.
-    pub(super) fn histogram(
-        &mut self,
-        metric: Metric,
-        buckets: impl Iterator<Item = (f64, u64)>,
-        above: u64,
-        sum: f64,
-    ) {
-        self.head(metric);
-        let mut count = 0;
-        for (bound, here) in buckets {
-            count += here;
-            self.line(format_args!(
-                "{}_bucket{{le=\"{bound}\"}} {count}",
-                metric.name
-            ));
-        }
-        count += above;
-        self.line(format_args!(
-            "{}_bucket{{le=\"+Inf\"}} {count}",
-            metric.name
-        ));
-        self.line(format_args!("{}_sum {sum}", metric.name));
-        self.line(format_args!("{}_count {count}", metric.name));
-    }
-
-    fn head(&mut self, metric: Metric) {
-        self.line(format_args!("# HELP {} {}", metric.name, metric.help));
-        self.line(format_args!(
-            "# TYPE {} {}",
-            metric.name,
-            metric.kind.word()
-        ));
-    }
-
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        use std::fmt::Write;
-        writeln!(self.text, "{line}").expect("a string takes text");
     }
 }

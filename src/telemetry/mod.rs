@@ -7,6 +7,7 @@
 
 mod access;
 mod address;
+mod collector;
 mod diagnostics;
 mod event_limit;
 mod json;
@@ -28,9 +29,10 @@ use tollgate_filter::{Clock, Ending, Entropy, Exchange, UpstreamFault};
 
 pub(crate) use json::hex;
 
+pub use collector::{Samples, Source};
 pub use diagnostics::{Diagnostics, DiagnosticsError, diagnostics};
 pub(crate) use diagnostics::{print_error, report_suppressed};
-pub use metrics::{ConnectionGuard, Metrics, Page, ProxyProtocolFault, Source};
+pub use metrics::{ConnectionGuard, Metrics, ProxyProtocolFault};
 pub use names::{Kind, METRICS, Metric};
 
 use crate::config::{AccessLog, Settings};
@@ -110,15 +112,15 @@ impl Telemetry {
             LineWriter::start(options, output)
         });
         let log = log.transpose()?;
-        metrics.add_source(Box::new(move |page| {
-            page.numbers(
+        metrics.add_source(Box::new(move |samples| {
+            samples.numbers(
                 names::LINES_DROPPED,
-                &[
-                    (ACCESS, dropped.load(Relaxed).into()),
-                    (diagnostics::LOG, diagnostics::dropped().into()),
+                [
+                    (ACCESS, dropped.load(Relaxed)),
+                    (diagnostics::LOG, diagnostics::dropped()),
                 ],
             );
-            diagnostics::show(page);
+            diagnostics::show(samples);
         }));
         Ok(Telemetry {
             inner: Arc::new(Inner {

@@ -1,16 +1,16 @@
 //! Process metrics from the operating system.
 
-use super::metrics::Page;
+use super::collector::Samples;
 use super::names;
 
 /// Adds memory and open files, where the system provides them.
-pub(super) fn show(page: &mut Page) {
+pub(super) fn show(samples: &mut Samples) {
     if let Some(bytes) = resident_bytes() {
-        page.number(names::MEMORY, bytes.into());
+        samples.number(names::MEMORY, bytes);
     }
     if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
         // The directory listing itself holds one.
-        page.number(names::OPEN_FILES, files.count() as i128 - 1);
+        samples.number(names::OPEN_FILES, files.count() as i128 - 1);
     }
 }
 
