@@ -307,10 +307,10 @@ fn state(cache: &Cache) -> CacheState {
         bytes: totals.bytes,
         bytes_max: totals.bytes_max,
         waiting: totals.waiting,
-        hits: counters.lookups(Lookup::Hit),
-        misses: counters.lookups(Lookup::Miss),
-        stored: counters.stores(Storing::Stored),
-        evicted: counters.removals(Removal::Evicted),
+        hits: counters.lookups.get(Lookup::Hit),
+        misses: counters.lookups.get(Lookup::Miss),
+        stored: counters.stores.get(Storing::Stored),
+        evicted: counters.removals.get(Removal::Evicted),
     }
 }
 

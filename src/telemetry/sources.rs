@@ -3,9 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tollgate_cache::{Cache, Following, Lookup, Removal, Storing};
+use tollgate_cache::Cache;
+use tollgate_commerce::WebhookResult;
+use tollgate_counters::Counters;
+use tollgate_idempotency::KeyEvent;
 use tollgate_ledger::Ledger;
-use tollgate_meter::Counters;
+use tollgate_meter::MeterCounters;
+use tollgate_pay::x402::Desk;
+use tollgate_purchase::TopUps;
+use tollgate_purchase::mandates::Mandates;
+use tollgate_purchase::plan::Plans;
 use tollgate_store::{Histogram, Store};
 
 use super::collector::{Samples, Source};
@@ -55,18 +62,10 @@ pub fn ledger(ledger: Ledger) -> Source {
 }
 
 /// The counters of the meter.
-pub fn meter(counters: Arc<Counters>) -> Source {
+pub fn meter(counters: Arc<MeterCounters>) -> Source {
     Box::new(move |samples| {
-        let counted = counters.read();
-        samples.numbers(
-            names::METER_EVENTS,
-            [
-                ("bounded", counted.bounded),
-                ("clamped", counted.clamped),
-                ("refused", counted.refused),
-            ],
-        );
-        samples.number(names::WRITTEN_OFF, counted.written_off_micros);
+        samples.numbers(names::METER_EVENTS, counters.events.values());
+        samples.number(names::WRITTEN_OFF, counters.written_off_micros());
     })
 }
 
@@ -108,26 +107,10 @@ pub(crate) fn providers(providers: Arc<Providers>) -> Source {
 pub fn cache(cache: Arc<Cache>) -> Source {
     let counters = cache.counters();
     Box::new(move |samples| {
-        let lookups = Lookup::LABELS.iter();
-        samples.numbers(
-            names::CACHE_LOOKUPS,
-            lookups.map(|(of, word)| (*word, counters.lookups(*of))),
-        );
-        let stores = Storing::LABELS.iter();
-        samples.numbers(
-            names::CACHE_STORES,
-            stores.map(|(of, word)| (*word, counters.stores(*of))),
-        );
-        let removals = Removal::LABELS.iter();
-        samples.numbers(
-            names::CACHE_REMOVED,
-            removals.map(|(of, word)| (*word, counters.removals(*of))),
-        );
-        let followers = Following::LABELS.iter();
-        samples.numbers(
-            names::CACHE_FOLLOWERS,
-            followers.map(|(of, word)| (*word, counters.following(*of))),
-        );
+        samples.numbers(names::CACHE_LOOKUPS, counters.lookups.values());
+        samples.numbers(names::CACHE_STORES, counters.stores.values());
+        samples.numbers(names::CACHE_REMOVED, counters.removals.values());
+        samples.numbers(names::CACHE_FOLLOWERS, counters.followers.values());
         let totals = cache.totals();
         samples.number(names::CACHE_WAITING, totals.waiting);
         samples.number(names::CACHE_ENTRIES, totals.entries);
@@ -136,94 +119,35 @@ pub fn cache(cache: Arc<Cache>) -> Source {
 }
 
 /// The results of requests with an idempotency key.
-pub fn idempotency(counters: Arc<tollgate_idempotency::Counters>) -> Source {
-    Box::new(move |samples| {
-        let counted = counters.read();
-        samples.numbers(
-            names::IDEMPOTENCY_EVENTS,
-            [
-                ("claimed", counted.claimed),
-                ("replayed", counted.replayed),
-                ("under_way", counted.under_way),
-                ("conflict", counted.conflicts),
-                ("too_large", counted.too_large),
-            ],
-        );
-    })
+pub fn idempotency(counters: Arc<Counters<KeyEvent>>) -> Source {
+    Box::new(move |samples| samples.numbers(names::IDEMPOTENCY_EVENTS, counters.values()))
 }
 
 /// The results of a payment provider's notifications.
-pub fn notices(counters: Arc<tollgate_commerce::WebhookCounters>) -> Source {
-    Box::new(move |samples| {
-        let counts = counters.counts();
-        samples.numbers(
-            names::PAYMENT_NOTICES,
-            [
-                ("stored", counts.stored),
-                ("known", counts.known),
-                ("refused", counts.refused),
-                ("undecided", counts.undecided),
-            ],
-        );
-    })
+pub fn notices(counters: Arc<Counters<WebhookResult>>) -> Source {
+    Box::new(move |samples| samples.numbers(names::PAYMENT_NOTICES, counters.values()))
 }
 
 /// The results of purchases of credits; all zero where nothing can be bought.
-pub fn purchases(top_ups: Option<tollgate_purchase::TopUps>) -> Source {
+pub fn purchases(top_ups: Option<TopUps>) -> Source {
+    let zero = Counters::default();
     Box::new(move |samples| {
-        let counts = top_ups.as_ref().map(|top_ups| top_ups.counters().counts());
-        let counts = counts.unwrap_or_default();
-        samples.numbers(
-            names::PURCHASES,
-            [
-                ("begun", counts.begun),
-                ("captured", counts.captured),
-                ("failed", counts.failed),
-                ("declined", counts.declined),
-                ("unclear", counts.unclear),
-                ("stuck", counts.stuck),
-                ("returned", counts.returned),
-            ],
-        );
+        let counters = top_ups.as_ref().map_or(&zero, TopUps::counters);
+        samples.numbers(names::PURCHASES, counters.values());
     })
 }
 
 /// The results of payments for the plan.
-pub fn plan(plans: tollgate_purchase::plan::Plans) -> Source {
-    Box::new(move |samples| {
-        let counts = plans.counts();
-        samples.numbers(
-            names::PLAN_PAYMENTS,
-            [
-                ("x402", counts.x402),
-                ("paypal", counts.paypal),
-                ("repeated", counts.repeated),
-                ("surplus", counts.duplicates),
-                ("returned", counts.returned),
-            ],
-        );
-    })
+pub fn plan(plans: Plans) -> Source {
+    Box::new(move |samples| samples.numbers(names::PLAN_PAYMENTS, plans.counters().values()))
 }
 
 /// The results of signed transfers; all zero where none are accepted.
-pub fn x402(desk: Option<tollgate_pay::x402::Desk>, store: Arc<dyn Store>) -> Source {
+pub fn x402(desk: Option<Desk>, store: Arc<dyn Store>) -> Source {
+    let zero = Counters::default();
     Box::new(move |samples| {
-        let counts = desk.as_ref().map(|desk| desk.counters().counts());
-        let counts = counts.unwrap_or_default();
-        samples.numbers(
-            names::X402_PAYMENTS,
-            [
-                ("settled", counts.settled),
-                ("refused", counts.refused),
-                ("unclear", counts.unclear),
-                ("dead", counts.dead),
-                ("stuck", counts.stuck),
-                ("contradicted", counts.contradicted),
-                ("unconfirmed", counts.unconfirmed),
-                ("vanished", counts.vanished),
-                ("taken", counts.taken),
-            ],
-        );
+        let counters = desk.as_ref().map_or(&zero, Desk::counters);
+        samples.numbers(names::X402_PAYMENTS, counters.values());
         let open = store.authorizations_moving().unwrap_or_default();
         samples.number(names::X402_OPEN, open);
         let up = desk.as_ref().is_some_and(|desk| desk.is_open());
@@ -232,26 +156,11 @@ pub fn x402(desk: Option<tollgate_pay::x402::Desk>, store: Arc<dyn Store>) -> So
 }
 
 /// The results of mandates for the monthly charge of the plan; all zero where the plan is not sold in this way.
-pub fn mandates(mandates: Option<tollgate_purchase::mandates::Mandates>) -> Source {
+pub fn mandates(mandates: Option<Mandates>) -> Source {
+    let zero = Counters::default();
     Box::new(move |samples| {
-        let counts = mandates.as_ref().map(|desk| desk.counters().counts());
-        let counts = counts.unwrap_or_default();
-        samples.numbers(
-            names::MANDATES,
-            [
-                ("begun", counts.begun),
-                ("activated", counts.activated),
-                ("paid", counts.paid),
-                ("advanced", counts.advanced),
-                ("past_due", counts.past_due),
-                ("ended", counts.ended),
-                ("surplus", counts.duplicates),
-                ("refunded", counts.refunded),
-                ("returned", counts.returned),
-                ("unclear", counts.unclear),
-                ("stuck", counts.stuck),
-            ],
-        );
+        let counters = mandates.as_ref().map_or(&zero, Mandates::counters);
+        samples.numbers(names::MANDATES, counters.values());
     })
 }
 

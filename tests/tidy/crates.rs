@@ -8,7 +8,8 @@ use crate::tree::{Manifest, Tree};
 
 /// Lower never names higher, and neighbours never name each other. A crate of `filters/common` that is not here has no place
 /// yet; filters stand above all of these, then the root package, then the benchmarks.
-const RANKS: [(&str, u8); 13] = [
+const RANKS: [(&str, u8); 14] = [
+    ("tollgate-counters", 0),
     ("tollgate-money", 0),
     ("tollgate-fetch", 1),
     ("tollgate-filter", 1),

@@ -1,34 +1,23 @@
 //! Counters of the cache.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use tollgate_counters::{Counters, labels};
 
 /// Counters of one cache, for the metrics. Monotonic.
 #[derive(Debug, Default)]
-pub struct Counters {
-    lookups: [AtomicU64; 3],
-    stores: [AtomicU64; 4],
-    removed: [AtomicU64; 3],
-    following: [AtomicU64; 3],
-}
-
-macro_rules! labels {
-    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $one:ident = $label:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name {
-            $($(#[$of])* $one,)*
-        }
-
-        impl $name {
-            /// Every variant with its label in the metrics.
-            pub const LABELS: &[($name, &str)] = &[$(($name::$one, $label)),*];
-        }
-    };
+pub struct CacheCounters {
+    /// Requests by how their lookup ended.
+    pub lookups: Counters<Lookup>,
+    /// Answers of misses by what happened to them.
+    pub stores: Counters<Storing>,
+    /// Removed entries by reason.
+    pub removals: Counters<Removal>,
+    /// Followers by how their wait ended.
+    pub followers: Counters<Following>,
 }
 
 labels! {
     /// How a lookup ended.
-    Lookup {
+    pub enum Lookup {
         /// Answered from the cache.
         Hit = "hit",
         /// No entry for its key.
@@ -40,7 +29,7 @@ labels! {
 
 labels! {
     /// What happened to the answer of a miss.
-    Storing {
+    pub enum Storing {
         /// Stored.
         Stored = "stored",
         /// Larger than an entry may be.
@@ -54,7 +43,7 @@ labels! {
 
 labels! {
     /// Why an entry was removed.
-    Removal {
+    pub enum Removal {
         /// Others needed its memory.
         Evicted = "evicted",
         /// Older than `ttl_secs`.
@@ -66,50 +55,12 @@ labels! {
 
 labels! {
     /// How a follower's wait ended.
-    Following {
+    pub enum Following {
         /// It received the leader's answer.
         Followed = "followed",
         /// The leader failed, and it became the leader.
         TookOver = "took_over",
         /// It waited longer than `wait_secs` and called the provider itself.
         GaveUp = "gave_up",
-    }
-}
-
-impl Counters {
-    pub(crate) fn lookup(&self, what: Lookup) {
-        self.lookups[what as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn storing(&self, what: Storing) {
-        self.stores[what as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn removed(&self, why: Removal, count: u64) {
-        self.removed[why as usize].fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn followed(&self, what: Following) {
-        self.following[what as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Requests by how their lookup ended.
-    pub fn lookups(&self, what: Lookup) -> u64 {
-        self.lookups[what as usize].load(Ordering::Relaxed)
-    }
-
-    /// Answers of misses by what happened to them.
-    pub fn stores(&self, what: Storing) -> u64 {
-        self.stores[what as usize].load(Ordering::Relaxed)
-    }
-
-    /// Removed entries by reason.
-    pub fn removals(&self, why: Removal) -> u64 {
-        self.removed[why as usize].load(Ordering::Relaxed)
-    }
-
-    /// Followers by how their wait ended.
-    pub fn following(&self, what: Following) -> u64 {
-        self.following[what as usize].load(Ordering::Relaxed)
     }
 }

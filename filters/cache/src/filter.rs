@@ -13,7 +13,7 @@ use tollgate_filter::{
 use tollgate_openai::{CompletionRequest, Endpoint, Fold, KeepError, Stamp};
 
 use crate::CacheSettings;
-use crate::counters::{Counters, Following, Lookup, Storing};
+use crate::counters::{CacheCounters, Following, Lookup, Storing};
 use crate::entry::{Answer, Entry};
 use crate::error::CacheError;
 use crate::key::{Key, Keys, scope};
@@ -26,7 +26,7 @@ pub struct Cache {
     keys: Keys,
     store: EntryStore,
     flight: Arc<SingleFlight>,
-    counters: Arc<Counters>,
+    counters: Arc<CacheCounters>,
     /// The name of the metadata object.
     metadata: Box<str>,
     /// Models whose answers are never stored.
@@ -100,7 +100,7 @@ impl Cache {
             clock,
             entropy,
         } = deps;
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(CacheCounters::default());
         Cache {
             keys: Keys::new(root),
             store: EntryStore::new(
@@ -119,7 +119,7 @@ impl Cache {
     }
 
     /// Its counters, for the metrics.
-    pub fn counters(&self) -> Arc<Counters> {
+    pub fn counters(&self) -> Arc<CacheCounters> {
         self.counters.clone()
     }
 
@@ -161,7 +161,7 @@ impl Cache {
         );
         let pass = |exchange: &mut Exchange, status| {
             exchange.record.cache = Some(status);
-            self.counters.lookup(Lookup::Bypass);
+            self.counters.lookups.inc(Lookup::Bypass);
             Ok(LookupResult::Forward)
         };
         let Some(scope) = scope.filter(|_| request.cache && self.settings.enabled) else {
@@ -202,7 +202,7 @@ impl Cache {
     }
 
     fn miss(&self, exchange: &mut Exchange, key: Key, leader: Option<Leader>) {
-        self.counters.lookup(Lookup::Miss);
+        self.counters.lookups.inc(Lookup::Miss);
         // Overwritten when the answer is stored.
         exchange.record.cache = Some(CacheStatus::Uncacheable);
         exchange.put(Pending { key, leader });
@@ -217,16 +217,16 @@ impl Cache {
     ) -> Result<Outcome, FilterError> {
         let result = match tokio::time::timeout(self.settings.wait, message).await {
             Ok(Ok(Handover::Answer(entry))) => {
-                self.counters.followed(Following::Followed);
+                self.counters.followers.inc(Following::Followed);
                 LookupResult::Hit(key, entry)
             }
             Ok(Ok(Handover::Lead(leader))) => {
-                self.counters.followed(Following::TookOver);
+                self.counters.followers.inc(Following::TookOver);
                 self.lead(exchange, key, leader)
             }
             // Waited too long: calls the provider itself, the other followers keep waiting.
             Ok(Err(_)) | Err(_) => {
-                self.counters.followed(Following::GaveUp);
+                self.counters.followers.inc(Following::GaveUp);
                 self.miss(exchange, key, None);
                 LookupResult::Forward
             }
@@ -273,7 +273,7 @@ impl Cache {
         } else {
             Reply::json(Entry::whole(kept, stamp))
         };
-        self.counters.lookup(Lookup::Hit);
+        self.counters.lookups.inc(Lookup::Hit);
         exchange.record.cache = Some(CacheStatus::Hit);
         exchange.record.cache_entry = Some(entry.id);
         if let Some(usage) = exchange.get_mut::<AnswerUsage>() {
@@ -305,7 +305,7 @@ impl Cache {
             };
         if !whole {
             // The followers are notified when `pending` is dropped.
-            self.counters.storing(Storing::Uncacheable);
+            self.counters.stores.inc(Storing::Uncacheable);
             return;
         }
         let made = self.entry_of(exchange, tail, copy, tokens);
@@ -314,7 +314,7 @@ impl Cache {
             Err(KeepError::TooLarge { .. }) => (CacheStatus::TooLarge, Storing::TooLarge),
             Err(_) => (CacheStatus::Error, Storing::Error),
         };
-        self.counters.storing(storing);
+        self.counters.stores.inc(storing);
         exchange.record.cache = Some(status);
         let Ok(entry) = made else {
             return;

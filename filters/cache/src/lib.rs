@@ -10,6 +10,6 @@ mod single_flight;
 mod store;
 
 pub use config::{CacheSettings, Partition, RawCache};
-pub use counters::{Counters, Following, Lookup, Removal, Storing};
+pub use counters::{CacheCounters, Following, Lookup, Removal, Storing};
 pub use filter::{Cache, CacheDeps, Totals};
 pub use store::Purge;

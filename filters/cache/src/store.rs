@@ -15,7 +15,7 @@ use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use tollgate_filter::CacheEntryId;
 
-use crate::counters::{Counters, Removal};
+use crate::counters::{CacheCounters, Removal};
 use crate::entry::{Entry, OVERHEAD};
 use crate::key::{BuildDigestHasher, Key};
 
@@ -27,7 +27,7 @@ pub(crate) struct EntryStore {
     entries: Cache<Key, Arc<Entry>, Weigh, BuildDigestHasher, CountEvictions>,
     /// Held by [`EntryStore::insert`] and [`EntryStore::replace`], so that the latter compares and swaps.
     write_locks: [Mutex<()>; WRITE_LOCKS],
-    counters: Arc<Counters>,
+    counters: Arc<CacheCounters>,
 }
 
 #[derive(Clone, Copy)]
@@ -67,7 +67,7 @@ impl EntryStore {
     pub(crate) fn new(
         bytes_max: usize,
         entry_bytes_max: usize,
-        counters: Arc<Counters>,
+        counters: Arc<CacheCounters>,
     ) -> EntryStore {
         // A shard takes no entry larger than itself, so each has room for several of the largest, streamed forms included.
         let shards = (bytes_max / (16 * (entry_bytes_max + OVERHEAD))).clamp(1, 32);
@@ -102,7 +102,7 @@ impl EntryStore {
         }
         let stale = |there: &Arc<Entry>| there.expires <= now;
         if self.entries.remove_if(key, stale).is_some() {
-            self.counters.removed(Removal::Expired, 1);
+            self.counters.removals.inc_by(Removal::Expired, 1);
         }
         None
     }
@@ -113,7 +113,7 @@ impl EntryStore {
         self.write(key, |key| {
             self.entries.insert_with_lifecycle(key, entry, &mut evicted);
         });
-        self.counters.removed(Removal::Evicted, evicted);
+        self.counters.removals.inc_by(Removal::Evicted, evicted);
     }
 
     /// Puts another form of an entry in its place, unless that has been removed or overwritten meanwhile.
@@ -131,7 +131,8 @@ impl EntryStore {
         });
         // The form before this one is reported as evicted, and is not.
         self.counters
-            .removed(Removal::Evicted, evicted - u64::from(replaced));
+            .removals
+            .inc_by(Removal::Evicted, evicted - u64::from(replaced));
     }
 
     fn write<T>(&self, key: Key, change: impl FnOnce(Key) -> T) -> T {
@@ -148,14 +149,14 @@ impl EntryStore {
             Purge::Model(model) => entry.model == *model,
             Purge::All => true,
         });
-        self.counters.removed(Removal::Purged, removed);
+        self.counters.removals.inc_by(Removal::Purged, removed);
         removed
     }
 
     /// Removes what has expired, and says how many entries that were.
     pub(crate) fn sweep(&self, now: Duration) -> u64 {
         let removed = self.remove(|entry| entry.expires <= now);
-        self.counters.removed(Removal::Expired, removed);
+        self.counters.removals.inc_by(Removal::Expired, removed);
         removed
     }
 

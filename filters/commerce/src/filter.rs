@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_counters::Counters;
 use tollgate_fetch::SetupError;
 use tollgate_filter::{
     ApiError, Body, Clock, Contract, Document, ErrorCode, Exchange, FailureMode, Filter, Outcome,
@@ -12,7 +13,7 @@ use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::plan::Plan;
 
 use crate::config::{ProfileFetch, UcpSettings};
-use crate::counters::WebhookCounters;
+use crate::counters::WebhookResult;
 use crate::discovery;
 use crate::product;
 use crate::ucp::checkout_sessions::{self, CheckoutFormat, CheckoutPath, CheckoutSessions};
@@ -90,7 +91,7 @@ impl CommerceServices {
     }
 
     /// Counters of webhook notifications by result.
-    pub fn counters(&self) -> Arc<WebhookCounters> {
+    pub fn counters(&self) -> Arc<Counters<WebhookResult>> {
         self.webhooks.counters()
     }
 

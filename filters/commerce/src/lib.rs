@@ -9,6 +9,6 @@ mod ucp;
 mod webhooks;
 
 pub use config::{ProfileFetch, RawUcp, UcpSettings};
-pub use counters::{WebhookCounters, WebhookCounts};
+pub use counters::WebhookResult;
 pub use filter::{Commerce, CommerceDeps, CommerceServices, UnknownEndpoint};
 pub use webhooks::PayPal;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use tollgate_counters::Counters;
 use tollgate_filter::{ApiError, ErrorCode, Exchange, Outcome, Reply, ReplyBody, Step};
 use tollgate_paypal::{Client, WebhookError};
 use tollgate_purchase::mandates::{MandateNotification, Mandates};
 use tollgate_purchase::{Notification, TopUps};
 use tollgate_store::{CommitError, MandateSubject, TopUpSubject};
 
-use crate::counters::WebhookCounters;
+use crate::counters::WebhookResult;
 
 /// Dependencies of PayPal webhooks.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub struct PayPal {
 /// Receives webhook notifications of a payment provider.
 pub(crate) struct Webhooks {
     paypal: Option<PayPal>,
-    counters: Arc<WebhookCounters>,
+    counters: Arc<Counters<WebhookResult>>,
 }
 
 impl Webhooks {
@@ -39,7 +40,7 @@ impl Webhooks {
     }
 
     /// Counters of webhook notifications by result.
-    pub(crate) fn counters(&self) -> Arc<WebhookCounters> {
+    pub(crate) fn counters(&self) -> Arc<Counters<WebhookResult>> {
         self.counters.clone()
     }
 
@@ -68,12 +69,12 @@ impl Webhooks {
         let notice = match paypal.client.verify_webhook(headers, body).await {
             Ok(notice) => notice,
             Err(WebhookError::Refused(reason)) => {
-                WebhookCounters::increment(&counters.refused);
+                counters.inc(WebhookResult::Refused);
                 tracing::warn!(why = reason, "rejected webhook notification");
                 return StatusCode::BAD_REQUEST;
             }
             Err(WebhookError::Undecided(error)) => {
-                WebhookCounters::increment(&counters.undecided);
+                counters.inc(WebhookResult::Undecided);
                 tracing::warn!(%error, "verifying webhook notification failed, awaiting redelivery");
                 return StatusCode::SERVICE_UNAVAILABLE;
             }
@@ -81,17 +82,16 @@ impl Webhooks {
         let (id, kind) = (notice.id.clone(), notice.kind.clone());
         match paypal.deliver(notice).await {
             Ok(new) => {
-                let counter = if new {
-                    &counters.stored
+                counters.inc(if new {
+                    WebhookResult::Stored
                 } else {
-                    &counters.known
-                };
-                WebhookCounters::increment(counter);
+                    WebhookResult::Known
+                });
                 tracing::info!(notice = id, kind, new, "stored webhook notification");
                 StatusCode::OK
             }
             Err(error) => {
-                WebhookCounters::increment(&counters.undecided);
+                counters.inc(WebhookResult::Undecided);
                 tracing::warn!(%error, "storing webhook notification failed, awaiting redelivery");
                 StatusCode::SERVICE_UNAVAILABLE
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use tollgate_counters::Counters;
 use tollgate_filter::{
     BeforeCharge, Body, Charge, Clock, Contract, Ending, Estimated, Event, Exchange, FailureMode,
     Filter, FilterError, Outcome, Phase, Principal, Reply, ReplyBody, Step, Tail, Tokens,
@@ -19,7 +20,7 @@ use tollgate_store::{
 
 use crate::IdempotencySettings;
 use crate::claim::{Claim, UniqueTimes};
-use crate::counters::Counters;
+use crate::counters::KeyEvent;
 use crate::error::{KeyError, bad_key, not_kept, other_request, overloaded, under_way};
 use crate::key::{FIELD, key};
 use crate::recording::{self, Metadata};
@@ -52,7 +53,7 @@ pub struct Idempotency {
     store: Arc<dyn Store>,
     clock: Clock,
     claim_times: UniqueTimes,
-    counters: Arc<Counters>,
+    counters: Arc<Counters<KeyEvent>>,
 }
 
 impl Idempotency {
@@ -77,7 +78,7 @@ impl Idempotency {
     }
 
     /// Its counters, for the metrics.
-    pub fn counters(&self) -> Arc<Counters> {
+    pub fn counters(&self) -> Arc<Counters<KeyEvent>> {
         Arc::clone(&self.counters)
     }
 
@@ -142,7 +143,7 @@ impl Idempotency {
         let claimed = commit(&*self.store, UnitOfWork::of(claim, Admission::Normal)).await;
         let error = match claimed {
             Ok(_) => {
-                self.counters.claimed();
+                self.counters.inc(KeyEvent::Claimed);
                 return Ok(Outcome::Continue);
             }
             Err(error) => error,
@@ -155,7 +156,7 @@ impl Idempotency {
                 self.replay(exchange, key).await
             }
             CommitError::Refused(Refusal::KeyInUse(KeyUse::OtherRequest)) => {
-                self.counters.conflict();
+                self.counters.inc(KeyEvent::Conflict);
                 Ok(Outcome::refuse(other_request()))
             }
             CommitError::Refused(Refusal::KeyInUse(_)) => Ok(self.busy()),
@@ -165,7 +166,7 @@ impl Idempotency {
     }
 
     fn busy(&self) -> Outcome {
-        self.counters.under_way();
+        self.counters.inc(KeyEvent::UnderWay);
         Outcome::refuse(under_way())
     }
 
@@ -183,7 +184,7 @@ impl Idempotency {
             return Ok(self.busy());
         };
         let Some(body) = body else {
-            self.counters.conflict();
+            self.counters.inc(KeyEvent::Conflict);
             return Ok(Outcome::refuse(not_kept()));
         };
         let metadata = Metadata::read(&headers).ok_or(KeyError::Unreadable)?;
@@ -200,7 +201,7 @@ impl Idempotency {
         exchange
             .reply_headers
             .insert(REPLAYED, HeaderValue::from_static("true"));
-        self.counters.replayed();
+        self.counters.inc(KeyEvent::Replayed);
         Ok(Outcome::Reply(Box::new(reply)))
     }
 
@@ -273,7 +274,7 @@ impl Filter for Idempotency {
             return Step::now(Outcome::Continue);
         };
         if claim.recording().too_large() {
-            self.counters.too_large();
+            self.counters.inc(KeyEvent::TooLarge);
         }
         let whole = matches!(tail.ending(), Ending::Complete | Ending::Answered);
         if claim.recording().kept || !whole {

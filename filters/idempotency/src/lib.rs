@@ -9,5 +9,5 @@ mod key;
 mod recording;
 
 pub use config::{IdempotencySettings, RawIdempotency};
-pub use counters::{Counted, Counters};
+pub use counters::KeyEvent;
 pub use filter::Idempotency;

@@ -19,7 +19,7 @@ use tollgate_store::{UsageFlags, UsageRecord};
 
 use crate::MeterSettings;
 use crate::bill::{self, Bill, Source};
-use crate::counters::Counters;
+use crate::counters::{MeterCounters, MeterEvent};
 use crate::error::{MeterError, cap_reached, hold_failed, insufficient, settle_failed};
 use crate::estimate::{Counter, Texts};
 use crate::quote::Quote;
@@ -32,7 +32,7 @@ pub struct Meter {
     pub(crate) clock: Clock,
     topup_url: Arc<str>,
     counter: Counter,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<MeterCounters>,
     pub(crate) hit_price_ppm: u32,
     pub(crate) spending: Arc<Spending>,
 }
@@ -122,7 +122,7 @@ impl Meter {
     }
 
     /// The counters of this meter, for the metrics.
-    pub fn counters(&self) -> Arc<Counters> {
+    pub fn counters(&self) -> Arc<MeterCounters> {
         Arc::clone(&self.counters)
     }
 
@@ -235,7 +235,7 @@ impl Meter {
                 .ok_or(MeterError::Missing { what: "forward" })?;
             forward.body.cap_output(cap);
             exchange.put(Clamped);
-            self.counters.clamped();
+            self.counters.events.inc(MeterEvent::Clamped);
         }
         Ok(Outcome::Continue)
     }
@@ -260,7 +260,7 @@ impl Meter {
 
     #[cold]
     fn refuse_cap(&self, quote: &Quote, reached: CapReached) -> Outcome {
-        self.counters.refused();
+        self.counters.events.inc(MeterEvent::Refused);
         let floor = self
             .settings
             .clamp_tokens_min
@@ -275,7 +275,7 @@ impl Meter {
     }
 
     fn refuse(&self, quote: &Quote, available: Micros) -> Outcome {
-        self.counters.refused();
+        self.counters.events.inc(MeterEvent::Refused);
         let required = quote.least(
             self.settings
                 .clamp_tokens_min
@@ -388,7 +388,7 @@ impl Meter {
 
     /// Publishes the charge on the exchange.
     pub(crate) fn tell(&self, exchange: &mut Exchange, used: &Used, settled: Settled) {
-        self.counters.written_off(settled.written_off.get());
+        self.counters.written_off(settled.written_off);
         let record = &mut exchange.record;
         record.prompt_tokens = used.tokens.prompt;
         record.completion_tokens = used.tokens.completion;
@@ -408,7 +408,6 @@ impl Meter {
         model: &Model,
         usage: AnswerUsage,
     ) -> Result<Tokens, FilterError> {
-        self.counters.estimated();
         let texts = Texts {
             request: exchange.request.body.clone(),
             answer: usage.text,
@@ -422,7 +421,7 @@ impl Meter {
     pub(crate) fn bounded(&self, exchange: &Exchange, quote: &Quote, claimed: Tokens) -> Tokens {
         let tokens = quote.sizes.bounded(claimed);
         if tokens != claimed {
-            self.counters.bounded();
+            self.counters.events.inc(MeterEvent::Bounded);
             tracing::warn!(
                 request_id = %exchange.request.id,
                 provider = exchange.record.provider.as_deref(),

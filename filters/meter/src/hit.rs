@@ -6,6 +6,7 @@ use tollgate_money::Micros;
 use tollgate_store::UsageFlags;
 
 use crate::bill;
+use crate::counters::MeterEvent;
 use crate::error::{MeterError, cap_reached, charge_failed, settle_failed};
 use crate::filter::{Meter, Used, attached_part, principal};
 use crate::quote::Quote;
@@ -100,7 +101,7 @@ impl Meter {
         Step::Now(match error {
             HitError::Charge(error) => charge_failed(error),
             HitError::Cap(required, reached) => {
-                self.counters.refused();
+                self.counters.events.inc(MeterEvent::Refused);
                 Ok(Outcome::refuse(cap_reached(required, reached)))
             }
             HitError::Filter(error) => Err(error),

@@ -12,6 +12,6 @@ mod quote;
 mod spending;
 
 pub use config::{MeterSettings, RawEstimate, RawMeter};
-pub use counters::{Counted, Counters};
+pub use counters::{MeterCounters, MeterEvent};
 pub use filter::Meter;
 pub use spending::Spending;

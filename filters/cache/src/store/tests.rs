@@ -56,8 +56,8 @@ fn key(number: u64) -> Key {
     Key(*blake3::hash(&number.to_le_bytes()).as_bytes())
 }
 
-fn store(bytes_max: usize) -> (EntryStore, Arc<Counters>) {
-    let counters = Arc::new(Counters::default());
+fn store(bytes_max: usize) -> (EntryStore, Arc<CacheCounters>) {
+    let counters = Arc::new(CacheCounters::default());
     (
         EntryStore::new(bytes_max, bytes_max / 16, counters.clone()),
         counters,
@@ -99,7 +99,7 @@ fn a_flood_stays_within_its_room_whatever_the_sizes() {
         }
         assert_eq!(known, 6667, "what has just been stored is there");
         assert!(store.weight() >= 3 << 20, "most of the room is used");
-        let gone = counters.removals(Removal::Evicted);
+        let gone = counters.removals.get(Removal::Evicted);
         assert_eq!(gone + store.len() as u64, 20_000, "each is counted once");
     }
 }
@@ -156,7 +156,11 @@ fn the_largest_entry_finds_a_place_in_the_smallest_store() {
         store.get(&key(0), || NOW).is_some(),
         "its stream has a place too"
     );
-    assert_eq!(counters.removals(Removal::Evicted), 0, "nothing has gone");
+    assert_eq!(
+        counters.removals.get(Removal::Evicted),
+        0,
+        "nothing has gone"
+    );
 }
 
 #[test]
@@ -174,7 +178,10 @@ fn what_is_stored_anew_is_there_in_place_of_the_earlier() {
     }
     put(&store, 0);
     put(&store, 0);
-    assert_eq!((store.len(), counters.removals(Removal::Evicted)), (1, 6));
+    assert_eq!(
+        (store.len(), counters.removals.get(Removal::Evicted)),
+        (1, 6)
+    );
     assert_eq!(store.purge(&Purge::All), 1);
     assert!(store.get(&key(0), || NOW).is_none());
 }
@@ -192,7 +199,10 @@ fn what_is_out_of_date_is_not_given_and_goes() {
     assert_eq!(store.len(), 8);
     assert!(get(2, 4).is_some(), "this one is in the main part");
     assert_eq!(store.sweep(Duration::from_secs(9)), 3);
-    assert_eq!((store.len(), counters.removals(Removal::Expired)), (5, 5));
+    assert_eq!(
+        (store.len(), counters.removals.get(Removal::Expired)),
+        (5, 5)
+    );
 }
 
 #[test]
@@ -217,7 +227,7 @@ fn a_purge_removes_what_it_names_and_nothing_comes_back() {
     assert!(store.get(&key(2), || NOW).is_none());
     assert_eq!(store.purge(&Purge::All), 3);
     assert_eq!((store.len(), store.weight()), (0, 0));
-    assert_eq!(counters.removals(Removal::Purged), 10);
+    assert_eq!(counters.removals.get(Removal::Purged), 10);
 }
 
 #[test]
@@ -242,5 +252,8 @@ fn what_goes_because_its_streams_are_too_large_is_counted() {
     assert!(tell(&store, 0, true));
     assert_eq!(store.len(), 1, "with one of them it has room");
     assert!(tell(&store, 0, false));
-    assert_eq!((store.len(), counters.removals(Removal::Evicted)), (0, 1));
+    assert_eq!(
+        (store.len(), counters.removals.get(Removal::Evicted)),
+        (0, 1)
+    );
 }

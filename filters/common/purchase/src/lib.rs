@@ -25,7 +25,7 @@ pub use keyed_lock::KeyedLock;
 pub use keys::key_of;
 pub use tasks::PurchaseTasks;
 pub use topups::{
-    BeginError, Capture, CaptureStatus, Counters, Counts, CreatedOrder, Draw, FailureKind,
-    NewOrder, Notification, OFFERED, Offer, Order, OrderError, OrderStatus, Orders, PriceError,
-    PurchaseRequest, ReconcileError, TopUpDeps, TopUps,
+    BeginError, Capture, CaptureStatus, CreatedOrder, Draw, FailureKind, NewOrder, Notification,
+    OFFERED, Offer, Order, OrderError, OrderStatus, Orders, PriceError, PurchaseRequest,
+    ReconcileError, TopUpDeps, TopUpEvent, TopUps,
 };

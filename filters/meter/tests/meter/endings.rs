@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::support::{Client, Gateway, Leaves, Outcome, Panics, Provider, Step};
 use tollgate_filter::{Ending, ErrorCode, UpstreamFault};
+use tollgate_meter::MeterEvent;
 use tollgate_store::{EntryKind, UsageFlags};
 
 const CREDITS: i64 = 10_000;
@@ -250,7 +251,7 @@ async fn tokens_that_cannot_have_been_used_are_not_charged() {
         .await;
     // The model's context in, the client's own cap out.
     assert_eq!(outcome.record.charged.get(), 1_000 + 2 * 10 + 100);
-    assert_eq!(gateway.counted().bounded, 1);
+    assert_eq!(gateway.counters().events.get(MeterEvent::Bounded), 1);
     gateway.books.audit().await;
 }
 
@@ -266,7 +267,7 @@ async fn usage_beyond_the_hold_is_taken_from_what_is_free_and_no_further() {
             .send(WHOLE, Client::staying(), Provider::answering(more))
             .await;
         assert_eq!(outcome.record.charged.get(), charged, "of {credits}");
-        assert_eq!(gateway.counted().written_off_micros, written_off);
+        assert_eq!(gateway.counters().written_off_micros(), written_off);
         assert_eq!(gateway.books.available(gateway.account), credits - charged);
         gateway.books.audit().await;
     }

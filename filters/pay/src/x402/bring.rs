@@ -11,7 +11,7 @@ use tollgate_store::{
 
 use super::answer::{Settled, Verified, settled, verified};
 use super::check::check;
-use super::counters::Counters;
+use super::counters::X402Event;
 use super::decide::{Act, decide};
 use super::desk::{Broken, Inner, Told, asker, broken, part};
 use super::facilitator::{Operation, question};
@@ -140,7 +140,7 @@ impl Inner {
         let now = self.now();
         let secs = u64::try_from(now / rows::SECOND).unwrap_or(0);
         if let Err(doubt) = check(payment, terms, secs) {
-            Counters::one(&self.counters.refused);
+            self.counters.inc(X402Event::Refused);
             return Ok(refused(&doubt.to_string()));
         }
         let by_payer = is_by_payer(terms, &payment.authorization, &payment.signature);
@@ -409,7 +409,7 @@ impl Inner {
 
     /// Records that a payment is refused. No money moved.
     async fn refuse(&self, row: AuthorizationRow, why: &str) -> Result<(), Broken> {
-        Counters::one(&self.counters.refused);
+        self.counters.inc(X402Event::Refused);
         let row = AuthorizationRow {
             state: AuthorizationState::Refused,
             version: row.version + 1,
@@ -430,7 +430,7 @@ impl Inner {
         row: AuthorizationRow,
         why: String,
     ) -> Result<Told, Broken> {
-        Counters::one(&self.counters.unconfirmed);
+        self.counters.inc(X402Event::Unconfirmed);
         let row = AuthorizationRow {
             state: AuthorizationState::RefusedAfterSubmit,
             version: row.version + 1,
@@ -470,7 +470,7 @@ impl Inner {
         };
         row.look_at = Some(rows::next_look(&row, now));
         if row.looks == 1 {
-            Counters::one(&self.counters.unclear);
+            self.counters.inc(X402Event::Unclear);
         }
         tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), looks = row.looks, %why,
             "payment outcome not known yet");

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use tollgate_store::AuthorizationRow;
 
 use super::answer::Settled;
-use super::counters::Counters;
+use super::counters::X402Event;
 use super::desk::Inner;
 use super::hex::{Address, Nonce};
 use super::judge::{OnChain, Outcome, judge};
@@ -47,7 +47,7 @@ impl Inner {
         let chain = self.confirm(row, &answer).await;
         let outcome = judge(&answer, chain);
         if chain != OnChain::Unreadable && contradict(&answer, &outcome) {
-            Counters::one(&self.counters.contradicted);
+            self.counters.inc(X402Event::Contradicted);
             tracing::error!(account = %row.account, payment = %rows::reference(&row.key), ?answer, ?outcome,
                 "facilitator answer contradicts the chain");
         }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tollgate_counters::Counters;
 use tollgate_filter::Clock;
 use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
@@ -26,7 +27,7 @@ use tollgate_store::{
     ReadError, Store, SubscriptionRow, reading,
 };
 
-use super::counters::Counters;
+use super::counters::X402Event;
 use super::decide::{Act, Asker, decide};
 use super::facilitator::{Facilitator, Node, Operation, Silence, supports};
 use super::flight::{Boarded, Flights, Mark, landed};
@@ -103,7 +104,7 @@ pub(super) struct Inner {
     pub(super) health: Health,
     pub(super) sealer: Sealer,
     pub(super) patience: Patience,
-    pub(super) counters: Counters,
+    pub(super) counters: Counters<X402Event>,
     /// Notified when a failed facilitator call of a buyer has closed the processor: the health check runs at once.
     doubt: Notify,
     flights: Flights<Told>,
@@ -202,7 +203,7 @@ impl Desk {
     }
 
     /// Counters of payment outcomes.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &Counters<X402Event> {
         &self.inner.counters
     }
 
@@ -248,7 +249,7 @@ impl Desk {
             told = self.inner.or_what_stands(wish.account, told).await;
         }
         if told == Told::UsedByAnother {
-            Counters::one(&self.inner.counters.taken);
+            self.inner.counters.inc(X402Event::Taken);
             tracing::warn!(account = %wish.account, payer = %payment.authorization.from,
                 "a payment was brought by another account than the one that brought it first");
         }

@@ -33,7 +33,7 @@ pub use amount::{Amount, AmountError};
 pub use answer::{Settled, Verified, settled, verified};
 pub use caller::{Bearer, CallerError, HttpFacilitator, HttpNode};
 pub use check::{Doubt, check};
-pub use counters::{Counters, Counts};
+pub use counters::X402Event;
 pub use decide::{Act, Asker, Known, State, decide};
 pub use desk::{CONFIRM, Desk, Parts, Told, WAIT, Wish};
 pub use facilitator::{Facilitator, Node, Operation, Said, Silence, question, supports};

@@ -10,7 +10,7 @@ use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, 
 use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState, Refusal, Route};
 
 use super::answer::Settled;
-use super::counters::Counters;
+use super::counters::X402Event;
 use super::desk::{Broken, Inner, Told, broken, part};
 use super::hex::Nonce;
 use super::judge::{OnChain, Outcome, judge};
@@ -171,7 +171,7 @@ impl Inner {
             });
             match outcome.await {
                 Ok(PayOutcome::New(subscription)) => {
-                    Counters::one(&self.counters.settled);
+                    self.counters.inc(X402Event::Settled);
                     return Ok(Told::Done(self.answer(
                         &subscription,
                         Some(&receipt),
@@ -209,7 +209,7 @@ impl Inner {
 
     /// Records that a payment can never move money any more.
     pub(super) async fn bury(&self, row: AuthorizationRow, why: &str) -> Result<Told, Broken> {
-        Counters::one(&self.counters.dead);
+        self.counters.inc(X402Event::Dead);
         let row = AuthorizationRow {
             state: AuthorizationState::Dead,
             version: row.version + 1,
@@ -277,7 +277,7 @@ impl Inner {
         }
         match sight {
             Some(Sight::Spent) => {
-                Counters::one(&self.counters.stuck);
+                self.counters.inc(X402Event::Stuck);
                 tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
                     "a payment that the facilitator called settled is not found on the chain; look at it, and at the facilitator");
                 next.look_at = Some(rows::next_look(&next, now + FINAL));
@@ -297,7 +297,7 @@ impl Inner {
 
     /// Records that a settled payment has moved no money and never will, and revokes what it granted.
     async fn take_back(&self, mut row: AuthorizationRow, why: &str) -> Result<(), Broken> {
-        Counters::one(&self.counters.vanished);
+        self.counters.inc(X402Event::Vanished);
         let name = rows::reference(&row.key);
         tracing::error!(account = %row.account, payment = %name, why,
             "a settled payment is not on the chain and never will be: what it gave is taken back");
@@ -317,7 +317,7 @@ impl Inner {
     }
 
     pub(super) fn call_for_help(&self, row: &AuthorizationRow) {
-        Counters::one(&self.counters.stuck);
+        self.counters.inc(X402Event::Stuck);
         let (payment, note) = (rows::reference(&row.key), row.note.as_deref());
         match self.parts.node {
             None => tracing::error!(account = %row.account, payment, note,

@@ -109,7 +109,7 @@ impl Mixed {
 
 #[test]
 fn across_threads_each_answer_is_its_keys_own_and_is_counted_once() {
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(CacheCounters::default());
     let mixed = Mixed {
         store: EntryStore::new(1 << 18, 1 << 10, counters.clone()),
         stored: AtomicU64::new(0),
@@ -128,8 +128,9 @@ fn across_threads_each_answer_is_its_keys_own_and_is_counted_once() {
             });
         }
     });
-    let removed =
-        || [Removal::Evicted, Removal::Expired, Removal::Purged].map(|why| counters.removals(why));
+    let removed = || {
+        [Removal::Evicted, Removal::Expired, Removal::Purged].map(|why| counters.removals.get(why))
+    };
     let (stored, there) = (mixed.stored.load(Relaxed), mixed.store.len() as u64);
     let gone = removed();
     assert!(

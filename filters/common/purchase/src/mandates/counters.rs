@@ -1,57 +1,31 @@
 //! Counters of mandate events.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tollgate_counters::labels;
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// Counters since the process started.
-        #[derive(Debug, Default)]
-        pub struct MandateCounters {
-            $(pub(super) $name: AtomicU64,)+
-        }
-
-        /// A snapshot of the counters.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct MandateCounts {
-            $($(#[$doc])* pub $name: u64,)+
-        }
-
-        impl MandateCounters {
-            /// The current values.
-            pub fn counts(&self) -> MandateCounts {
-                MandateCounts { $($name: self.$name.load(Relaxed),)+ }
-            }
-        }
-    };
-}
-
-counters! {
-    /// Mandates created.
-    begun,
-    /// Mandates whose first payment was verified.
-    activated,
-    /// Charges that bought a period, including the first of each mandate.
-    paid,
-    /// Provisional days granted for payments that were reported but not listed yet.
-    advanced,
-    /// Failed charges that the provider retries.
-    past_due,
-    /// Mandates that ended after at least one payment.
-    ended,
-    /// Mandates cancelled as duplicates.
-    duplicates,
-    /// Refunded charges.
-    refunded,
-    /// Charges that were refunded or reversed by another party.
-    returned,
-    /// Provider calls with an unknown outcome: lost or unreadable answers.
-    unclear,
-    /// Reconciliations that found a state that needs manual resolution.
-    stuck,
-}
-
-impl MandateCounters {
-    pub(super) fn one(counter: &AtomicU64) {
-        counter.fetch_add(1, Relaxed);
+labels! {
+    /// An event of a mandate.
+    pub enum MandateEvent {
+        /// Created.
+        Begun = "begun",
+        /// Its first payment was verified.
+        Activated = "activated",
+        /// A charge bought a period, including the first of the mandate.
+        Paid = "paid",
+        /// A provisional day was granted for a payment that was reported but not listed yet.
+        Advanced = "advanced",
+        /// A charge failed, and the provider retries it.
+        PastDue = "past_due",
+        /// It ended after at least one payment.
+        Ended = "ended",
+        /// It was cancelled as a duplicate.
+        Duplicate = "surplus",
+        /// A charge was refunded.
+        Refunded = "refunded",
+        /// A charge was refunded or reversed by another party.
+        Returned = "returned",
+        /// A provider call had an unknown outcome: a lost or unreadable answer.
+        Unclear = "unclear",
+        /// Reconciliation found a state that needs manual resolution.
+        Stuck = "stuck",
     }
 }

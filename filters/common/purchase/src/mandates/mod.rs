@@ -24,7 +24,7 @@ mod recurring;
 mod schedule;
 
 pub use cancel::{may_charge, request_cancellation};
-pub use counters::{MandateCounters, MandateCounts};
+pub use counters::MandateEvent;
 pub use decide::{is_past_due, is_stopped};
 pub use error::{CancelError, OpenError, VerifyError};
 pub use open::Urls;

@@ -6,7 +6,7 @@ use tollgate_money::AccountId;
 use tollgate_store::{MandatePart, MandateRow, MandateState, Part};
 
 use super::cancel::request_cancellation;
-use super::counters::MandateCounters;
+use super::counters::MandateEvent;
 use super::decide::{is_past_due, is_stopped};
 use super::error::{CancelError, OpenError, VerifyError};
 use super::keys;
@@ -193,7 +193,7 @@ impl Inner {
         };
         parts.push(part(MandatePart::Begin(row.clone())));
         self.write(parts).await.map_err(OpenError::Store)?;
-        MandateCounters::one(&self.counters.begun);
+        self.counters.inc(MandateEvent::Begun);
         Ok(row)
     }
 
@@ -220,7 +220,7 @@ impl Inner {
             Err(error) => {
                 tracing::warn!(mandate = %row.id, kind = ?error.kind, cause = %error, "creating subscription failed");
                 match error.kind {
-                    FailureKind::OutcomeUnknown => MandateCounters::one(&self.counters.unclear),
+                    FailureKind::OutcomeUnknown => self.counters.inc(MandateEvent::Unclear),
                     FailureKind::Misconfigured => self.invalidate_plan_check(),
                     // A definite refusal: the buyer has no approval link, and another attempt may succeed.
                     FailureKind::Refused | FailureKind::Declined => {

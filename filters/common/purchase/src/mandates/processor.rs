@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use tokio::task::JoinSet;
+use tollgate_counters::Counters;
 use tollgate_money::{AccountId, MandateId};
 use tollgate_store::{
     Admission, CommitError, MandatePart, MandateRow, MandateState, MandateSubject, Part, Refusal,
     Store, SubscriptionRow, TopUpPart, TopUpSubject, UnitOfWork, commit, reading,
 };
 
-use super::counters::MandateCounters;
+use super::counters::MandateEvent;
 use super::error::{CancelError, OpenError, VerifyError};
 use super::open::Urls;
 use super::plan_check::{self, PlanCheck};
@@ -94,7 +95,7 @@ pub(super) struct Inner {
     pub(super) recurring: Arc<dyn Recurring>,
     pub(super) plan_id: Option<Arc<str>>,
     pub(super) environment: String,
-    pub(super) counters: MandateCounters,
+    pub(super) counters: Counters<MandateEvent>,
     pub(super) now: Box<dyn Fn() -> i64 + Send + Sync>,
     pub(super) plan_check: Mutex<PlanCheck>,
     pub(super) reads_plan: AsyncMutex<()>,
@@ -115,7 +116,7 @@ impl Mandates {
                 recurring: deps.recurring,
                 plan_id: deps.plan_id.map(Arc::from),
                 environment: deps.environment,
-                counters: MandateCounters::default(),
+                counters: Counters::default(),
                 now: deps.now,
                 plan_check: Mutex::default(),
                 reads_plan: AsyncMutex::default(),
@@ -128,7 +129,7 @@ impl Mandates {
     }
 
     /// Counters of mandate events.
-    pub fn counters(&self) -> &MandateCounters {
+    pub fn counters(&self) -> &Counters<MandateEvent> {
         &self.inner.counters
     }
 

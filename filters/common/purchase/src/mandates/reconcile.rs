@@ -7,7 +7,7 @@ use tollgate_store::{
     MandateRow, MandateState, Part, PaymentStatus, Read, Route, SubscriptionRow, reading,
 };
 
-use super::counters::MandateCounters;
+use super::counters::MandateEvent;
 use super::decide::{Decision, Facts, PAST_DUE, PlanSource, Recorded, decide, is_past_due};
 use super::error::VerifyError;
 use super::keys;
@@ -239,7 +239,7 @@ impl Inner {
                     .await
             }
             Decision::PastDue => {
-                MandateCounters::one(&self.counters.past_due);
+                self.counters.inc(MandateEvent::PastDue);
                 tracing::warn!(mandate = %row.id, account = %row.account, why = ?seen.failed_why,
                     "charge for the plan failed, the payment provider retries it");
                 let state = row.state;
@@ -247,7 +247,7 @@ impl Inner {
                     .await
             }
             Decision::Ended(why) => {
-                MandateCounters::one(&self.counters.ended);
+                self.counters.inc(MandateEvent::Ended);
                 tracing::info!(mandate = %row.id, account = %row.account, why, until = row.paid_until,
                     "mandate ended, its paid period stays");
                 self.set_renewal(row, MandateState::Ended, Some(why), Renewal::Ends)
@@ -318,9 +318,9 @@ impl Inner {
             .pay(paid, |subscription| attached(subscription).collect());
         match noted.await {
             Ok(PayOutcome::New(_)) => {
-                MandateCounters::one(&self.counters.paid);
+                self.counters.inc(MandateEvent::Paid);
                 if is_first {
-                    MandateCounters::one(&self.counters.activated);
+                    self.counters.inc(MandateEvent::Activated);
                 }
                 Ok(after)
             }
@@ -352,7 +352,7 @@ impl Inner {
         let own = (Route::PayPal, &*reference);
         match self.plans.advance(row.account, own, now + DAY, parts).await {
             Ok(Some(_)) => {
-                MandateCounters::one(&self.counters.advanced);
+                self.counters.inc(MandateEvent::Advanced);
                 tracing::warn!(mandate = %row.id, account = %row.account,
                     "provider reports a payment that it does not list yet: granted one day, retrying");
                 Ok(after)
@@ -386,7 +386,7 @@ impl Inner {
         let taken = self.plans.reverse_payment(Route::PayPal, &charge.id, parts);
         match taken.await {
             Ok(Reversal::New { .. }) => {
-                MandateCounters::one(&self.counters.returned);
+                self.counters.inc(MandateEvent::Returned);
                 tracing::error!(mandate = %row.id, account = %row.account, payment = charge.id,
                     "charge for the plan was refunded or reversed: its period ended, cancelling the mandate");
                 Ok(after)
@@ -423,7 +423,7 @@ impl Inner {
         row: MandateRow,
         why: &'static str,
     ) -> Result<MandateRow, VerifyError> {
-        MandateCounters::one(&self.counters.duplicates);
+        self.counters.inc(MandateEvent::Duplicate);
         tracing::warn!(mandate = %row.id, account = %row.account, why,
             "cancelling duplicate mandate and refunding its charges");
         self.set_renewal(row, MandateState::Duplicate, Some(why), Renewal::Ends)
@@ -465,7 +465,7 @@ impl Inner {
             .refund(&charge.id, &key, DUPLICATE_REASON)
             .await;
         if done.is_ok() {
-            MandateCounters::one(&self.counters.refunded);
+            self.counters.inc(MandateEvent::Refunded);
             tracing::info!(mandate = %row.id, payment = charge.id, "refunded charge without a period");
         }
         self.note_result(row, done, "refund charge", calls);
@@ -486,7 +486,7 @@ impl Inner {
             error.kind,
             FailureKind::OutcomeUnknown | FailureKind::AlreadyDone
         ) {
-            MandateCounters::one(&self.counters.unclear);
+            self.counters.inc(MandateEvent::Unclear);
         }
         self.log_provider_error(row, &error, what);
         calls.failed.get_or_insert(error);
@@ -511,7 +511,7 @@ impl Inner {
             )
         };
         if calls.failed.as_ref().is_some_and(refused) {
-            MandateCounters::one(&self.counters.stuck);
+            self.counters.inc(MandateEvent::Stuck);
             tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
                 "mandate needs manual resolution: the payment provider refuses the cancellation or the refund");
         }
@@ -571,7 +571,7 @@ impl Inner {
             }
         }
         if error.kind == FailureKind::OutcomeUnknown {
-            MandateCounters::one(&self.counters.unclear);
+            self.counters.inc(MandateEvent::Unclear);
         }
         self.log_provider_error(&row, &error, "read subscription");
         self.retry_later(row).await?;
@@ -644,7 +644,7 @@ impl Inner {
 
     /// The row stays unchanged until the settings name its environment again.
     async fn other_environment(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
-        MandateCounters::one(&self.counters.stuck);
+        self.counters.inc(MandateEvent::Stuck);
         tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
             "mandate reconciliation failed: it was created in another provider environment than the settings name");
         row.next_attempt_at = schedule::stuck((self.now)());
@@ -656,7 +656,7 @@ impl Inner {
         mut row: MandateRow,
         why: &'static str,
     ) -> Result<MandateRow, VerifyError> {
-        MandateCounters::one(&self.counters.stuck);
+        self.counters.inc(MandateEvent::Stuck);
         tracing::error!(mandate = %row.id, subscription = ?row.provider_ref, why,
             "mandate needs manual resolution: it stays unchanged until its subscription is consistent");
         row.note = Some(Arc::from(why));

@@ -14,7 +14,7 @@ mod payment_state;
 mod plans;
 mod state;
 
-pub use counters::Counts;
+pub use counters::PlanEvent;
 pub use error::PlanError;
 pub use extend::{Paid, Period, Renewal};
 pub use payment_state::{PaymentState, RetryAction};

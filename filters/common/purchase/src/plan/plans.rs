@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tollgate_counters::Counters;
 use tollgate_ledger::{Credit, CreditError, Ledger};
 use tollgate_money::{AccountId, Micros, OperationId, PaymentId, SubscriptionId};
 use tollgate_store::{
@@ -10,7 +11,7 @@ use tollgate_store::{
     Store, SubscriptionRow, UnitOfWork, commit, plan_reference, reading,
 };
 
-use super::counters::{Counters, Counts};
+use super::counters::PlanEvent;
 use super::extend::{Paid, Renewal, ReportedPayment, advance, extend, renewal, shorten};
 use super::state::PlanState;
 use super::{Plan, PlanError};
@@ -42,7 +43,7 @@ pub struct PlanDeps {
 #[derive(Clone)]
 pub struct Plans {
     inner: Arc<PlanDeps>,
-    counters: Arc<Counters>,
+    counters: Arc<Counters<PlanEvent>>,
 }
 
 /// Outcome of recording a payment.
@@ -87,8 +88,8 @@ impl Plans {
     }
 
     /// Counters of payments since the process started.
-    pub fn counts(&self) -> Counts {
-        self.counters.counts()
+    pub fn counters(&self) -> &Counters<PlanEvent> {
+        &self.counters
     }
 
     /// The account's subscription and pending payments.
@@ -126,12 +127,12 @@ impl Plans {
             let new_id = self.draw_id(SubscriptionId::from_parts);
             let Some(extended) = extend(before.as_ref(), &paid, now, new_id) else {
                 if self.is_known(&paid).await? {
-                    Counters::one(&self.counters.repeated);
+                    self.counters.inc(PlanEvent::Repeated);
                     return Ok(PayOutcome::Repeated(
                         before.expect("an active subscription was read"),
                     ));
                 }
-                Counters::one(&self.counters.duplicates);
+                self.counters.inc(PlanEvent::Duplicate);
                 return Ok(PayOutcome::Duplicate(
                     before.expect("an active subscription was read"),
                 ));
@@ -170,16 +171,16 @@ impl Plans {
             // Money has moved: this write is always admitted.
             match commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Always)).await {
                 Ok(_) => {
-                    Counters::one(match paid.route {
-                        Route::X402 => &self.counters.x402,
-                        _ => &self.counters.paypal,
+                    self.counters.inc(match paid.route {
+                        Route::X402 => PlanEvent::X402,
+                        _ => PlanEvent::PayPal,
                     });
                     tracing::info!(account = %paid.account, route = paid.route.word(), payment = %paid.payment, until = row.period_end,
                         "payment for the plan recorded");
                     return Ok(PayOutcome::New(row));
                 }
                 Err(CommitError::Refused(Refusal::PaymentKnown)) => {
-                    Counters::one(&self.counters.repeated);
+                    self.counters.inc(PlanEvent::Repeated);
                     let row = self.subscription(paid.account).await?;
                     // Recorded without a subscription: a payment of another account, which no route may grant twice.
                     return row
@@ -324,7 +325,7 @@ impl Plans {
             };
             match done {
                 Ok(()) => {
-                    Counters::one(&self.counters.returned);
+                    self.counters.inc(PlanEvent::Returned);
                     let missing = payment.credits - taken;
                     tracing::warn!(account = %payment.account, route = route.word(), payment = %name, until = after.period_end,
                         taken = %taken, missing = %missing, "payment for the plan reversed");

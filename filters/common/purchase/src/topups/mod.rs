@@ -10,7 +10,7 @@ mod processor;
 mod reconcile;
 mod schedule;
 
-pub use counters::{Counters, Counts};
+pub use counters::TopUpEvent;
 pub use error::{BeginError, ReconcileError};
 pub use offer::{Offer, PriceError};
 pub use orders::{

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::JoinSet;
+use tollgate_counters::Counters;
 use tollgate_ledger::Ledger;
 use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
 use tollgate_store::{
@@ -15,7 +16,7 @@ use tollgate_store::{
     UnitOfWork, commit, reading,
 };
 
-use super::counters::Counters;
+use super::counters::TopUpEvent;
 use super::error::{BeginError, ReconcileError};
 use super::keys::{Step, key};
 use super::offer::Offer;
@@ -101,7 +102,7 @@ pub(super) struct Inner {
     pub(super) ledger: Ledger,
     pub(super) orders: Arc<dyn Orders>,
     pub(super) environment: String,
-    pub(super) counters: Counters,
+    pub(super) counters: Counters<TopUpEvent>,
     pub(super) now: Box<dyn Fn() -> i64 + Send + Sync>,
     offer: Offer,
     description: String,
@@ -143,7 +144,7 @@ impl TopUps {
     }
 
     /// Counters of purchase events.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &Counters<TopUpEvent> {
         &self.inner.counters
     }
 
@@ -192,14 +193,10 @@ impl TopUps {
         let unit = UnitOfWork::of_all(parts, Admission::Normal);
         match commit(&*inner.store, unit).await {
             Ok(_) => {
-                Counters::one(&inner.counters.notices);
                 inner.wake.notify_one();
                 Ok(true)
             }
-            Err(CommitError::Refused(Refusal::DuplicateNotification)) => {
-                Counters::one(&inner.counters.notices_known);
-                Ok(false)
-            }
+            Err(CommitError::Refused(Refusal::DuplicateNotification)) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -330,7 +327,7 @@ impl Inner {
             Err(error) => {
                 tracing::warn!(top_up = %row.id, kind = ?error.kind, cause = %error, "creating order failed");
                 if error.kind == FailureKind::OutcomeUnknown {
-                    Counters::one(&self.counters.unclear);
+                    self.counters.inc(TopUpEvent::Unclear);
                 }
                 // If an order was created all the same, the buyer has no link to it, so nothing can be captured.
                 if error.kind == FailureKind::Refused {
@@ -340,7 +337,7 @@ impl Inner {
                         next_attempt_at: None,
                         ..row
                     };
-                    Counters::one(&self.counters.failed);
+                    self.counters.inc(TopUpEvent::Failed);
                     self.change(&mut over).await.map_err(BeginError::Store)?;
                 }
                 Err(BeginError::Provider(error))
@@ -397,7 +394,7 @@ impl Inner {
         commit(&*self.store, UnitOfWork::of(begin, Admission::Normal))
             .await
             .map_err(BeginError::Store)?;
-        Counters::one(&self.counters.begun);
+        self.counters.inc(TopUpEvent::Begun);
         Ok(row)
     }
 

@@ -8,7 +8,7 @@ use tollgate_store::{
     Admission, Refusal, TopUpPart, TopUpRow, TopUpState, TopUpSubject, UnitOfWork, commit, reading,
 };
 
-use super::counters::Counters;
+use super::counters::TopUpEvent;
 use super::decide::{DECLINES_MAX, Decision, decide};
 use super::error::ReconcileError;
 use super::keys::{Step, key};
@@ -89,12 +89,12 @@ impl Inner {
                     return self.set_state(row, TopUpState::Pending, None).await;
                 }
                 Decision::Over(why) => {
-                    Counters::one(&self.counters.failed);
+                    self.counters.inc(TopUpEvent::Failed);
                     tracing::info!(top_up = %row.id, why, "purchase ended without a payment");
                     return self.set_state(row, TopUpState::Failed, Some(why)).await;
                 }
                 Decision::Returned(total) => {
-                    Counters::one(&self.counters.returned);
+                    self.counters.inc(TopUpEvent::Returned);
                     return self.reverse_credit(row, total).await;
                 }
                 Decision::Owed => {
@@ -111,7 +111,7 @@ impl Inner {
     async fn without_order(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
         let now = (self.now)();
         if row.state == TopUpState::Created && now - row.created_at >= schedule::EXPIRES {
-            Counters::one(&self.counters.failed);
+            self.counters.inc(TopUpEvent::Failed);
             return self
                 .set_state(row, TopUpState::Failed, Some("no order"))
                 .await;
@@ -137,7 +137,7 @@ impl Inner {
                 TopUpState::Open | TopUpState::Created
                     if now - row.created_at >= schedule::EXPIRES =>
                 {
-                    Counters::one(&self.counters.failed);
+                    self.counters.inc(TopUpEvent::Failed);
                     return self
                         .set_state(row, TopUpState::Failed, Some("expired"))
                         .await;
@@ -206,7 +206,7 @@ impl Inner {
                 self.log_provider_error(&row, &error, what);
                 match error.kind {
                     FailureKind::OutcomeUnknown | FailureKind::AlreadyDone => {
-                        Counters::one(&self.counters.unclear);
+                        self.counters.inc(TopUpEvent::Unclear);
                         Ok((row, Attempt::Answered))
                     }
                     _ => Ok((row, Attempt::Failed(error))),
@@ -223,7 +223,7 @@ impl Inner {
     ) -> Result<TopUpRow, ReconcileError> {
         let why = match kind {
             FailureKind::Declined => {
-                Counters::one(&self.counters.declined);
+                self.counters.inc(TopUpEvent::Declined);
                 row.declines += 1;
                 "declined"
             }
@@ -232,7 +232,7 @@ impl Inner {
             _ => return self.set_state(row, TopUpState::Open, None).await,
         };
         if kind == FailureKind::Refused || row.declines >= DECLINES_MAX {
-            Counters::one(&self.counters.failed);
+            self.counters.inc(TopUpEvent::Failed);
             return self.set_state(row, TopUpState::Failed, Some(why)).await;
         }
         self.set_state(row, TopUpState::Open, Some(why)).await
@@ -274,7 +274,7 @@ impl Inner {
         mut row: TopUpRow,
         why: &'static str,
     ) -> Result<TopUpRow, ReconcileError> {
-        Counters::one(&self.counters.stuck);
+        self.counters.inc(TopUpEvent::Stuck);
         tracing::error!(top_up = %row.id, order = ?row.order, why,
             "purchase needs manual resolution: nothing is credited or reversed until its order is consistent");
         row.note = Some(Arc::from(why));
@@ -302,7 +302,7 @@ impl Inner {
         let attached = self.changed(&mut row);
         match self.ledger.top_up_with(credit, attached).await {
             Ok(credited) => {
-                Counters::one(&self.counters.captured);
+                self.counters.inc(TopUpEvent::Captured);
                 tracing::info!(top_up = %row.id, capture = %capture, price = %row.price, credits = %row.credits,
                     repeated = credited.repeated, "payment credited");
                 Ok(row)

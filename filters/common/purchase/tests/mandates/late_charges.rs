@@ -1,6 +1,6 @@
 //! Charges that are listed late, made too late, or not refunded.
 
-use tollgate_purchase::mandates::{ChargeStatus, OpenError, Status, Verified};
+use tollgate_purchase::mandates::{ChargeStatus, MandateEvent, OpenError, Status, Verified};
 use tollgate_store::MandateState;
 
 use crate::provider::{DAY, Fault, Funding, MONTH};
@@ -19,7 +19,7 @@ fn a_payment_reported_before_the_end_is_recorded_when_it_is_listed() {
         }
         bed.provider.set(id, Status::Cancelled);
         bed.pass(3);
-        assert_eq!(bed.counts().advanced, 1);
+        assert_eq!(bed.count(MandateEvent::Advanced), 1);
         assert_eq!(bed.row(id).state, MandateState::Ended);
         bed.provider.change(id, |made| made.unlisted = 0);
         bed.pass(2);

@@ -15,7 +15,7 @@ use provider::{DAY, Fault, Funding, MONTH};
 use testbed::TestBed;
 use tollgate_money::Usd;
 use tollgate_purchase::mandates::{
-    AttachParts, CancelError, ChargeStatus, OpenError, Status, Verified, VerifyError,
+    AttachParts, CancelError, ChargeStatus, MandateEvent, OpenError, Status, Verified, VerifyError,
 };
 use tollgate_purchase::plan::{PRICE, PayOutcome};
 use tollgate_store::{
@@ -195,7 +195,7 @@ fn a_provisional_day_is_granted_once_for_a_payment_that_is_never_listed() {
     bed.verify(id);
     bed.pass(5);
     assert!(!bed.state().is_active());
-    assert_eq!(bed.counts().advanced, 1);
+    assert_eq!(bed.count(MandateEvent::Advanced), 1);
     bed.provider.change(id, |made| made.unlisted = 0);
     bed.pass(1);
     assert!(bed.state().is_active());
@@ -351,7 +351,7 @@ fn a_failed_charge_is_past_due_until_the_next_one_succeeds() {
     bed.pass(31);
     let subscription = bed.state().subscription.expect("paid");
     assert_eq!(subscription.status, SubscriptionStatus::PastDue);
-    assert_eq!(bed.counts().past_due, 1);
+    assert_eq!(bed.count(MandateEvent::PastDue), 1);
     bed.provider
         .change(id, |made| made.funding = Funding::Instant);
     bed.pass(6);
@@ -420,7 +420,7 @@ fn a_refund_ends_its_period_and_cancels_the_mandate() {
     assert!(!bed.state().is_active());
     assert_eq!(bed.row(id).state, MandateState::Ended);
     assert_eq!(bed.provider.of(id).expect("made").status, Status::Cancelled);
-    assert_eq!(bed.counts().returned, 1);
+    assert_eq!(bed.count(MandateEvent::Returned), 1);
     bed.check_books();
 }
 
@@ -499,7 +499,7 @@ fn a_subscription_of_another_mandate_grants_nothing_and_stays_unchanged() {
         .change(id, |made| made.mandate = String::from("mandate_of_another"));
     bed.verify(id);
     assert!(!bed.state().is_active());
-    assert_eq!(bed.counts().stuck, 1);
+    assert_eq!(bed.count(MandateEvent::Stuck), 1);
     assert_eq!(bed.provider.all()[0].status, Status::Active);
 }
 

@@ -1,6 +1,6 @@
 //! A second mandate after a failed charge, and the limit on new ones.
 
-use tollgate_purchase::mandates::{OpenError, Status, Verified};
+use tollgate_purchase::mandates::{MandateEvent, OpenError, Status, Verified};
 use tollgate_store::MandateState;
 
 use crate::provider::{DAY, Fault, Funding};
@@ -15,7 +15,7 @@ fn a_failed_first_charge_is_past_due_and_does_not_block_another_offer() {
     bed.provider.approve(failed);
     let verified = bed.verify(failed).expect("alive").expect("answered");
     assert!(matches!(verified, Verified::Unpaid(_)), "{verified:?}");
-    assert_eq!(bed.counts().past_due, 1);
+    assert_eq!(bed.count(MandateEvent::PastDue), 1);
     assert!(!bed.state().money_may_move(), "another way is open");
     let again = bed.opened();
     assert_ne!(failed, again, "another is offered");
@@ -117,7 +117,7 @@ fn a_mandate_of_another_environment_stays_unchanged() {
     bed.provider.faults([]);
     bed.pass(2);
     assert_eq!(bed.row(id).state, MandateState::Open);
-    assert!(bed.counts().stuck > 0);
+    assert!(bed.count(MandateEvent::Stuck) > 0);
     bed.move_to("test");
     bed.provider.approve(id);
     bed.pass(2);

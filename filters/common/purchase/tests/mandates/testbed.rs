@@ -12,7 +12,7 @@ use tollgate_money::{AccountId, MandateId, Micros};
 use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::checkouts::{self, Checkouts};
 use tollgate_purchase::mandates::{
-    MandateCounts, MandateDeps, Mandates, OpenError, Urls, Verified, VerifyError,
+    MandateDeps, MandateEvent, Mandates, OpenError, Urls, Verified, VerifyError,
     request_cancellation,
 };
 use tollgate_purchase::plan::{
@@ -339,8 +339,8 @@ impl TestBed {
         payments.expect("readable")
     }
 
-    pub(crate) fn counts(&self) -> MandateCounts {
-        self.running().processor.counters().counts()
+    pub(crate) fn count(&self, event: MandateEvent) -> u64 {
+        self.running().processor.counters().get(event)
     }
 
     /// Reconciles while time passes, without faults.

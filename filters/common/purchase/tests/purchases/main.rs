@@ -10,7 +10,9 @@ use proptest::prelude::*;
 use provider::Fault;
 use testbed::{CREDITS, PRICE, TestBed};
 use tollgate_money::{TopUpId, Usd};
-use tollgate_purchase::{BeginError, CaptureStatus, Notification, OrderStatus, PurchaseRequest};
+use tollgate_purchase::{
+    BeginError, CaptureStatus, Notification, OrderStatus, PurchaseRequest, TopUpEvent,
+};
 use tollgate_store::{TopUpState, TopUpSubject};
 
 fn id(number: u8) -> TopUpId {
@@ -309,7 +311,7 @@ fn credits_held_at_a_refund_are_reversed_when_the_hold_ends() {
     reconcile(&mut bed, 1);
     let owed = |bed: &TestBed| bed.row(id(1)).expect("stored").owed.get();
     assert_eq!(owed(&bed), CREDITS, "all of it is held");
-    let counted = bed.counts().returned;
+    let counted = bed.count(TopUpEvent::Returned);
     // Half of the hold is released, and later the rest; without any notification.
     for left in [CREDITS / 2, 0] {
         bed.release();
@@ -318,7 +320,11 @@ fn credits_held_at_a_refund_are_reversed_when_the_hold_ends() {
         assert_eq!((owed(&bed), bed.available()), (left, 0));
         bed.check_books();
     }
-    assert_eq!(bed.counts().returned, counted, "it went back once");
+    assert_eq!(
+        bed.count(TopUpEvent::Returned),
+        counted,
+        "it went back once"
+    );
     // Nothing is owed: the next purchase is credited in full.
     bed.begin(id(2)).expect("alive").expect("begins");
     approve(&bed, 2);
@@ -372,10 +378,10 @@ fn a_requested_capture_whose_order_is_gone_needs_manual_resolution() {
         assert_eq!(before, expected);
         bed.provider.lose(&top_up);
         reconcile(&mut bed, 1);
-        assert_eq!(bed.counts().stuck, 0, "it may yet come back");
+        assert_eq!(bed.count(TopUpEvent::Stuck), 0, "it may yet come back");
         bed.provider.advance(7 * 3_600);
         reconcile(&mut bed, 1);
-        assert_eq!(bed.counts().stuck, 1);
+        assert_eq!(bed.count(TopUpEvent::Stuck), 1);
         let row = bed.row(id(1)).expect("stored");
         assert_eq!(row.state, before, "nothing is concluded from it");
         assert!(

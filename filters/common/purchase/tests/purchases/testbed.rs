@@ -10,7 +10,7 @@ use tollgate_ledger::audit::audit;
 use tollgate_ledger::{Hold, HoldRequest, Ledger};
 use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
 use tollgate_purchase::{
-    BeginError, Counts, Offer, PurchaseRequest, PurchaseTasks, TopUpDeps, TopUps,
+    BeginError, Offer, PurchaseRequest, PurchaseTasks, TopUpDeps, TopUpEvent, TopUps,
 };
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
@@ -160,8 +160,8 @@ impl TestBed {
         available.expect("an account").get()
     }
 
-    pub(crate) fn counts(&self) -> Counts {
-        self.running().processor.counters().counts()
+    pub(crate) fn count(&self, event: TopUpEvent) -> u64 {
+        self.running().processor.counters().get(event)
     }
 
     /// Holds credit until [`TestBed::release`]; nothing for zero.

@@ -15,7 +15,7 @@ use tollgate_filter::{
     AfterLeaving, Charge, ClientAddress, CredentialKind, Ending, ErrorShape, Exchange, ModelAccess,
     Principal, Protocol, Record, Request, Scopes,
 };
-use tollgate_meter::{Counted, Counters, Meter, MeterSettings};
+use tollgate_meter::{Meter, MeterCounters, MeterSettings};
 use tollgate_money::{AccountId, CredentialId, OperationId};
 
 pub(crate) use books::Books;
@@ -36,7 +36,7 @@ pub(crate) struct Gateway {
     pub(crate) account: AccountId,
     route: Route,
     drain: Duration,
-    counters: Arc<Counters>,
+    counters: Arc<MeterCounters>,
     next: std::sync::atomic::AtomicU64,
 }
 
@@ -111,8 +111,8 @@ impl Gateway {
         }
     }
 
-    pub(crate) fn counted(&self) -> Counted {
-        self.counters.read()
+    pub(crate) fn counters(&self) -> &MeterCounters {
+        &self.counters
     }
 
     /// Sends one request and waits for its end.
