@@ -4,7 +4,8 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use tollgate_pay::x402::{Address, Nonce, payment_action, payment_name};
+use tollgate_evm::{Address, Nonce, TxHash};
+use tollgate_pay::x402::{payment_action, payment_name};
 use tollgate_purchase::plan::PRICE;
 use tollgate_store::{AuthorizationRow, AuthorizationState};
 
@@ -119,7 +120,7 @@ struct Open<'a> {
 
 impl Open<'_> {
     fn of(row: &AuthorizationRow, now: i64) -> Open<'_> {
-        let transaction = row.transaction.map(Nonce::from_bytes);
+        let transaction = row.transaction.map(TxHash);
         Open {
             payment: payment_name(row),
             account: row.account.to_string(),
@@ -128,8 +129,8 @@ impl Open<'_> {
                 AuthorizationState::RefusedAfterSubmit => "refused",
                 _ => "unclear",
             },
-            payer: Address::from_bytes(row.key.payer).to_string(),
-            nonce: Nonce::from_bytes(row.key.nonce).to_string(),
+            payer: Address(row.key.payer).to_string(),
+            nonce: Nonce(row.key.nonce).to_string(),
             amount: PRICE.to_string(),
             transaction: transaction.map(|hash| hash.to_string()),
             since: time::text(row.created_at),

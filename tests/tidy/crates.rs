@@ -8,8 +8,9 @@ use crate::tree::{Manifest, Tree};
 
 /// Lower never names higher, and neighbours never name each other. A crate of `filters/common` that is not here has no place
 /// yet; filters stand above all of these, then the root package, then the benchmarks.
-const RANKS: [(&str, u8); 14] = [
+const RANKS: [(&str, u8); 15] = [
     ("tollgate-counters", 0),
+    ("tollgate-evm", 0),
     ("tollgate-money", 0),
     ("tollgate-fetch", 1),
     ("tollgate-filter", 1),

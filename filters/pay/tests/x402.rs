@@ -45,7 +45,7 @@ fn a_payment_of_a_stock_buyer_is_read_and_found_good() {
     let payment = Payment::read(SIGNATURE.as_bytes()).expect("a payment");
     let from = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
     assert_eq!(payment.authorization.from.to_string(), from);
-    assert_eq!(payment.authorization.nonce.as_bytes(), &[0x11; 32]);
+    assert_eq!(payment.authorization.nonce.0, [0x11; 32]);
     assert_eq!(check(&payment, &terms(), NOW), Ok(()));
     let sent: Value =
         serde_json::from_slice(&STANDARD.decode(SIGNATURE).expect("base64")).expect("JSON");

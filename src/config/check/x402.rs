@@ -1,7 +1,8 @@
 //! `[payments.x402]`.
 
+use tollgate_evm::{Address, WrittenAddress, chain_id};
 use tollgate_filter::settings::{At, Problems};
-use tollgate_pay::x402::{Terms, WrittenAddress, chain_id, is_plausible};
+use tollgate_pay::x402::Terms;
 use tollgate_purchase::plan::PRICE;
 
 use super::secret::Named;
@@ -128,7 +129,7 @@ fn token_of(
             return None;
         }
     };
-    let known = of_network.filter(|(_, known, ..)| known.parse() == Ok(asset.clone()));
+    let known = of_network.filter(|(_, known, ..)| known.parse() == Ok(asset.address()));
     let mut part = |name: &str, at: &Option<At<String>>, pinned: Option<&str>| match (at, pinned) {
         (None, Some(pinned)) => Some(pinned.to_owned()),
         (Some(at), Some(pinned)) if at.value != pinned => {
@@ -162,7 +163,7 @@ fn token_of(
 /// An account of the chain.
 fn address(name: &str, at: &At<String>, problems: &mut Problems) -> Option<WrittenAddress> {
     let read: WrittenAddress = problems.parse(key(name), at)?;
-    if !is_plausible(&read) {
+    if !read.is_plausible() {
         let message = format_args!(
             "is `{}`, whose letters are not in the case that checks it (EIP-55); a digit is wrong, copy it again",
             at.value
@@ -170,7 +171,7 @@ fn address(name: &str, at: &At<String>, problems: &mut Problems) -> Option<Writt
         problems.note(key(name), at, message);
         return None;
     }
-    if read.address().as_bytes() == &[0; 20] {
+    if read.address() == Address([0; 20]) {
         problems.note(key(name), at, "is nobody's address");
         return None;
     }

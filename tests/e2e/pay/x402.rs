@@ -11,7 +11,7 @@ use http::HeaderValue;
 use serde_json::{Value, json};
 use tollgate_filter::Clock;
 use tollgate_money::AccountId;
-use tollgate_testing::facilitator::{MERCHANT, Operation};
+use tollgate_testing::facilitator::{MERCHANT, Operation, merchant};
 use tollgate_testing::wallet::encoded;
 use tollgate_testing::{Answer, Client, Facilitator, Wallet, within};
 
@@ -111,11 +111,8 @@ impl Shop {
     pub(super) fn transfers(&self) -> usize {
         let mined = self.facilitator.transfers();
         for one in &mined {
-            assert_eq!(
-                tollgate_testing::wallet::hex(&one.transfer.to),
-                MERCHANT.to_lowercase()
-            );
-            assert_eq!(one.transfer.value, PRICE);
+            assert_eq!(one.transfer.to, merchant());
+            assert_eq!(one.transfer.value, PRICE.into());
         }
         mined.len()
     }

@@ -200,7 +200,7 @@ async fn a_false_refusal_without_a_node_is_found_and_closed_by_the_operator() {
         .expect("it is listed");
     assert!(listed.contains("resolve"), "{listed}");
     let moved = facilitator.transfers().remove(0).transaction;
-    let hash = tollgate_testing::wallet::hex(&moved);
+    let hash = moved.to_string();
     house
         .run(&["payment", "close", name, "--paid", &hash])
         .await;
@@ -248,7 +248,7 @@ async fn a_transfer_whose_settings_are_gone_is_named_at_the_start_and_closed_by_
         .find(|word| word.starts_with("eip155:8453/"))
         .expect("it is listed");
     let moved = facilitator.transfers().remove(0).transaction;
-    let hash = tollgate_testing::wallet::hex(&moved);
+    let hash = moved.to_string();
     house
         .run(&["payment", "close", name, "--paid", &hash])
         .await;

@@ -1,8 +1,8 @@
 //! The facilitator's answers, and what each proves about the payment.
 
 use serde_json::{Map, Value};
+use tollgate_evm::{Address, TxHash};
 
-use super::hex::{Address, Nonce};
 use super::reason::{Reason, reason};
 
 /// The result of `/verify`. No money has moved in any case.
@@ -24,7 +24,7 @@ pub enum Settled {
     /// The transfer is in a block.
     Done {
         /// The hash of the transaction.
-        transaction: Nonce,
+        transaction: TxHash,
         /// The wallet that paid.
         payer: Option<Address>,
     },
@@ -33,7 +33,7 @@ pub enum Settled {
     /// It is not known yet whether money has moved. Only an identical call is safe to repeat.
     Unclear {
         /// The hash of a transaction that may be pending.
-        transaction: Option<Nonce>,
+        transaction: Option<TxHash>,
         /// The facilitator's reason.
         why: String,
     },
@@ -76,7 +76,7 @@ pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: b
     let transaction = members
         .get("transaction")
         .and_then(Value::as_str)
-        .and_then(|text| text.parse::<Nonce>().ok());
+        .and_then(|text| text.parse::<TxHash>().ok());
     match members.get("success") {
         Some(Value::Bool(true)) => {
             let said = members.get("payer").and_then(Value::as_str);
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn money_counts_as_moved_only_when_all_of_the_answer_says_so() {
         let payer: Address = PAYER.parse().expect("an address");
-        let transaction: Nonce = hash().parse().expect("32 bytes");
+        let transaction: TxHash = hash().parse().expect("32 bytes");
         let done = Settled::Done {
             transaction,
             payer: Some(payer),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tollgate_evm::{Address, TxHash};
 use tollgate_purchase::idempotency::{Claim, ClaimOutcome};
 use tollgate_store::{
     Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState,
@@ -16,12 +17,10 @@ use super::decide::{Act, decide};
 use super::desk::{Broken, Inner, Told, asker, broken, part};
 use super::facilitator::{Operation, question};
 use super::flight::Mark;
-use super::hex::Nonce;
 use super::judge::{OnChain, Outcome};
 use super::look::Sight;
 use super::payment::Payment;
 use super::rows::{self, GRACE, MINUTE};
-use super::signer::is_by_payer;
 use super::unclear::Cause;
 
 /// The result of claiming a request's idempotency keys: all claims, or the outcome that answers the request.
@@ -82,7 +81,7 @@ impl Inner {
             {
                 // Refused before our submission. Another holder may have submitted it since: the chain is read again.
                 let terms = &self.parts.terms;
-                let by_payer = is_by_payer(terms, &payment.authorization, &payment.signature);
+                let by_payer = payment.is_by_payer(terms);
                 let why = row.note.as_deref().unwrap_or("invalid_payload").to_owned();
                 let body = (question(payment, terms), by_payer);
                 self.act_on_verify(row, body, Verified::Refused(why), claims)
@@ -143,7 +142,7 @@ impl Inner {
             self.counters.inc(X402Event::Refused);
             return Ok(refused(&doubt.to_string()));
         }
-        let by_payer = is_by_payer(terms, &payment.authorization, &payment.signature);
+        let by_payer = payment.is_by_payer(terms);
         if !by_payer && let Err(wait) = self.patience.take(mark.account, self.parts.clock.elapsed())
         {
             return Ok(Told::TooMany(wait));
@@ -324,7 +323,7 @@ impl Inner {
             }
             Outcome::Void(why) => self.bury(row, why).await,
             Outcome::VoidAtLatest { why, reported } => {
-                match reported.or(row.transaction.map(Nonce::from_bytes)) {
+                match reported.or(row.transaction.map(TxHash)) {
                     None => self.bury(row, why).await,
                     Some(reported) => self.bury_when_final(row, reported, why).await,
                 }
@@ -340,7 +339,7 @@ impl Inner {
     pub(super) async fn leave_open(
         &self,
         row: AuthorizationRow,
-        transaction: Option<Nonce>,
+        transaction: Option<TxHash>,
         why: &str,
     ) -> Result<Told, Broken> {
         let row = self.note_unclear(row, transaction, why).await?;
@@ -352,7 +351,7 @@ impl Inner {
 
     /// Calls `/settle`, for the first time or again.
     pub(super) async fn settle(&self, row: &AuthorizationRow, body: Bytes, first: bool) -> Settled {
-        let payer = super::hex::Address::from_bytes(row.key.payer);
+        let payer = Address(row.key.payer);
         match self.facilitator(Operation::Settle, body).await {
             Ok(said) => settled(said.status, &said.body, &row.key.network, payer, first),
             Err(silence) => Settled::Unclear {
@@ -455,14 +454,14 @@ impl Inner {
     pub(super) async fn note_unclear(
         &self,
         row: AuthorizationRow,
-        transaction: Option<Nonce>,
+        transaction: Option<TxHash>,
         why: &str,
     ) -> Result<AuthorizationRow, Broken> {
         let now = self.now();
         let mut row = AuthorizationRow {
             state: AuthorizationState::Unknown,
             version: row.version + 1,
-            transaction: transaction.map(|hash| *hash.as_bytes()).or(row.transaction),
+            transaction: transaction.map(|hash| hash.0).or(row.transaction),
             note: Some(Arc::from(why)),
             looks: row.looks + 1,
             updated_at: now,

@@ -6,9 +6,8 @@
 //! can use many nonces, and one transfer pays for one of them.
 
 use serde_json::{Value, json};
+use tollgate_evm::{Address, Nonce, TxHash, Word};
 
-use super::amount::Amount;
-use super::hex::{Address, Nonce};
 use super::offer::Terms;
 
 /// The function selector of `authorizationState(address,bytes32)` (EIP-3009): the first four bytes of its hash.
@@ -29,7 +28,7 @@ pub enum Fate {
     /// No log in the searched blocks.
     Nothing,
     /// It was used in this transaction. The transaction's receipt shows whether the price was paid to us.
-    Used(Nonce),
+    Used(TxHash),
     /// Its owner cancelled it.
     Canceled,
 }
@@ -92,11 +91,7 @@ fn number(value: &Value) -> Option<u64> {
 /// The call for the state of a nonce as of a block. The block is named by its number: of several nodes behind one URL some lag, and one
 /// that does not have the block must not answer for it.
 pub fn state_call(terms: &Terms, from: Address, nonce: Nonce, block: u64) -> Value {
-    let data = format!(
-        "{AUTHORIZATION_STATE}{}{}",
-        word(from),
-        bare(nonce.to_string())
-    );
+    let data = format!("{AUTHORIZATION_STATE}{:x}{nonce:x}", topic(from));
     request(
         "eth_call",
         json!([
@@ -108,12 +103,9 @@ pub fn state_call(terms: &Terms, from: Address, nonce: Nonce, block: u64) -> Val
 
 /// Whether the nonce is spent; `None` for an answer without that value.
 pub fn read_state(answer: &Value) -> Option<bool> {
-    let word: Nonce = result(answer)?.as_str()?.parse().ok()?;
-    match word.as_bytes() {
-        [head @ .., 0] if head.iter().all(|&byte| byte == 0) => Some(false),
-        [head @ .., 1] if head.iter().all(|&byte| byte == 0) => Some(true),
-        _ => None,
-    }
+    let word: Word = result(answer)?.as_str()?.parse().ok()?;
+    let mut states = [false, true].into_iter();
+    states.find(|spent| word == Word::padded(&[u8::from(*spent)]))
 }
 
 /// The call for the logs of a nonce in a block range, both ends included.
@@ -122,7 +114,7 @@ pub fn logs_call(terms: &Terms, from: Address, nonce: Nonce, blocks: (u64, u64))
         "address": terms.asset.address().to_string(),
         "fromBlock": format!("{:#x}", blocks.0),
         "toBlock": format!("{:#x}", blocks.1),
-        "topics": [[USED, CANCELED], format!("0x{}", word(from)), nonce.to_string()],
+        "topics": [[USED, CANCELED], topic(from).to_string(), nonce.to_string()],
     });
     request("eth_getLogs", json!([filter]))
 }
@@ -137,7 +129,7 @@ pub fn read_logs(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> 
         let [event, authorizer, number] = &topics[..] else {
             return None;
         };
-        if *authorizer != padded(from) || *number != nonce {
+        if *authorizer != topic(from) || number.0 != nonce.0 {
             return None;
         }
         fate = match event.to_string().as_str() {
@@ -150,7 +142,7 @@ pub fn read_logs(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> 
 }
 
 /// The call for the receipt of a transaction.
-pub fn receipt_call(transaction: Nonce) -> Value {
+pub fn receipt_call(transaction: TxHash) -> Value {
     request(
         "eth_getTransactionReceipt",
         json!([transaction.to_string()]),
@@ -181,8 +173,8 @@ pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) 
     let mut own = logs
         .iter()
         .filter_map(|log| Some((log, event(log, terms)?)));
-    let is_ours = |(_, [name, authorizer, number]): &(&Value, [Nonce; 3])| {
-        is(name, USED) && *authorizer == padded(from) && *number == nonce
+    let is_ours = |(_, [name, authorizer, number]): &(&Value, [Word; 3])| {
+        is(name, USED) && *authorizer == topic(from) && number.0 == nonce.0
     };
     if !own.any(|log| is_ours(&log)) {
         return Some(Proof::Nothing);
@@ -191,9 +183,9 @@ pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) 
     let next = own.find(|(_, [name, ..])| is(name, TRANSFER) || is(name, USED));
     let is_paid = next.is_some_and(|(log, [name, payer, payee])| {
         is(&name, TRANSFER)
-            && payer == padded(from)
-            && payee == padded(terms.pay_to.address())
-            && data_is(log, &terms.amount)
+            && payer == topic(from)
+            && payee == topic(terms.pay_to.address())
+            && data(log) == Some(terms.amount.word())
     });
     Some(match is_paid {
         true => Proof::Paid,
@@ -202,11 +194,11 @@ pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) 
 }
 
 /// The three topics of a log of the token; `None` for any other log.
-fn event(log: &Value, terms: &Terms) -> Option<[Nonce; 3]> {
+fn event(log: &Value, terms: &Terms) -> Option<[Word; 3]> {
     log_of(log, terms)?.try_into().ok()
 }
 
-fn is(name: &Nonce, event: &str) -> bool {
+fn is(name: &Word, event: &str) -> bool {
     name.to_string() == event
 }
 
@@ -222,7 +214,7 @@ fn result(answer: &Value) -> Option<&Value> {
 }
 
 /// The topics of a log of the token; `None` for a log of another contract.
-fn log_of(log: &Value, terms: &Terms) -> Option<Vec<Nonce>> {
+fn log_of(log: &Value, terms: &Terms) -> Option<Vec<Word>> {
     let address: Address = log.get("address")?.as_str()?.parse().ok()?;
     if address != terms.asset.address() || log.get("removed") == Some(&Value::Bool(true)) {
         return None;
@@ -234,30 +226,14 @@ fn log_of(log: &Value, terms: &Terms) -> Option<Vec<Nonce>> {
         .collect()
 }
 
-/// Whether the data of a log is this amount.
-fn data_is(log: &Value, amount: &Amount) -> bool {
-    let Some(number) = amount.to_u64() else {
-        return false;
-    };
-    let mut wanted = [0; 32];
-    wanted[24..].copy_from_slice(&number.to_be_bytes());
-    let data = log.get("data").and_then(Value::as_str);
-    data.and_then(|text| text.parse().ok()) == Some(Nonce::from_bytes(wanted))
+/// The data of a log, where it is one word.
+fn data(log: &Value) -> Option<Word> {
+    log.get("data")?.as_str()?.parse().ok()
 }
 
-/// An address as a 32-byte word.
-fn padded(address: Address) -> Nonce {
-    let mut word = [0; 32];
-    word[12..].copy_from_slice(address.as_bytes());
-    Nonce::from_bytes(word)
-}
-
-fn word(address: Address) -> String {
-    bare(padded(address).to_string())
-}
-
-fn bare(text: String) -> String {
-    text.trim_start_matches("0x").to_owned()
+/// An address as a word.
+fn topic(address: Address) -> Word {
+    Word::padded(&address.0)
 }
 
 #[cfg(test)]
@@ -286,10 +262,10 @@ mod tests {
         FROM.parse().expect("an address")
     }
 
-    const NONCE: Nonce = Nonce::from_bytes([0x11; 32]);
+    const NONCE: Nonce = Nonce([0x11; 32]);
 
     fn topic(address: &str) -> String {
-        padded(address.parse().expect("an address")).to_string()
+        super::topic(address.parse().expect("an address")).to_string()
     }
 
     fn transaction() -> String {

@@ -1,9 +1,8 @@
 //! Validation of a payment against the offered terms, without a remote call.
 
 use serde_json::Value;
+use tollgate_evm::{Address, Amount};
 
-use super::amount::Amount;
-use super::hex::Address;
 use super::offer::{SCHEME, Terms};
 use super::payment::Payment;
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
+use tollgate_evm::{Address, Nonce, TxHash};
 use tollgate_store::AuthorizationRow;
 
 use super::answer::Settled;
 use super::counters::X402Event;
 use super::desk::Inner;
-use super::hex::{Address, Nonce};
 use super::judge::{OnChain, Outcome, judge};
 use super::look::{Sight, Wanted, look};
 use super::rows::{self, GRACE, MINUTE, SECOND};
@@ -91,7 +91,7 @@ impl Inner {
     }
 
     /// One chain lookup. `hint`: a transaction that may contain the transfer; the stored one is tried if there is no hint.
-    pub(super) async fn read_chain(&self, row: &AuthorizationRow, hint: Option<Nonce>) -> OnChain {
+    pub(super) async fn read_chain(&self, row: &AuthorizationRow, hint: Option<TxHash>) -> OnChain {
         let Some(node) = self.parts.node.as_deref() else {
             return OnChain::NoNode;
         };
@@ -99,9 +99,9 @@ impl Inner {
         let terms = sent.as_ref().map_or(&self.parts.terms, |sent| &sent.terms);
         let wanted = Wanted {
             terms,
-            from: Address::from_bytes(row.key.payer),
-            nonce: Nonce::from_bytes(row.key.nonce),
-            hint: hint.or(row.transaction.map(Nonce::from_bytes)),
+            from: Address(row.key.payer),
+            nonce: Nonce(row.key.nonce),
+            hint: hint.or(row.transaction.map(TxHash)),
             between: (
                 seconds(row.created_at.min(row.valid_before) - BEFORE),
                 seconds(row.valid_before),

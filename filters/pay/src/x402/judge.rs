@@ -3,8 +3,9 @@
 //! With a node the chain alone decides: an answer of the facilitator that it does not confirm leaves the outcome open, whatever the answer
 //! was. Without a node the facilitator is trusted.
 
+use tollgate_evm::TxHash;
+
 use super::answer::Settled;
-use super::hex::Nonce;
 use super::look::Sight;
 
 /// The state of a payment on the chain.
@@ -54,7 +55,7 @@ pub enum Outcome {
     /// It was paid.
     Paid {
         /// In this transaction.
-        transaction: Nonce,
+        transaction: TxHash,
         /// Whether the chain proves the transfer of this authorization in it. Otherwise the facilitator reports it, and there is no node.
         is_proven: bool,
     },
@@ -65,14 +66,14 @@ pub enum Outcome {
         /// Why.
         why: &'static str,
         /// The transaction in which the facilitator says that it has paid: then one lookup does not end it.
-        reported: Option<Nonce>,
+        reported: Option<TxHash>,
     },
     /// The facilitator refused it after it was submitted, and there is no node to confirm that.
     Refused(String),
     /// Not known yet.
     Open {
         /// A transaction that may contain it.
-        transaction: Option<Nonce>,
+        transaction: Option<TxHash>,
         /// The last reported reason.
         why: String,
         /// Whether the facilitator gave no usable answer, so that an identical call may be made at once.
@@ -129,8 +130,8 @@ mod tests {
 
     use super::*;
 
-    const REPORTED: Nonce = Nonce::from_bytes([1; 32]);
-    const PROVEN: Nonce = Nonce::from_bytes([2; 32]);
+    const REPORTED: TxHash = TxHash([1; 32]);
+    const PROVEN: TxHash = TxHash([2; 32]);
 
     fn done() -> Settled {
         Settled::Done {

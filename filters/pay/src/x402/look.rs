@@ -1,10 +1,10 @@
 //! Chain lookup: the proven state of one authorization.
 
+use tollgate_evm::{Address, Nonce, TxHash, chain_id};
+
 use super::chain::{self, Fate, Head, Proof};
 use super::facilitator::{Node, Silence};
-use super::hex::{Address, Nonce};
 use super::offer::Terms;
-use super::signer::chain_id;
 
 /// Blocks in one log query: what public nodes accept. A query that a node rejects is repeated over half as many.
 const BLOCKS: u64 = 2_000;
@@ -16,7 +16,7 @@ const QUESTIONS_MAX: u32 = 120;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// This transaction transfers the price to us.
-    Paid(Nonce),
+    Paid(TxHash),
     /// The wallet cancelled it.
     Canceled,
     /// It was unused up to this second of the chain's clock.
@@ -40,7 +40,7 @@ pub struct Wanted<'a> {
     /// Its nonce.
     pub nonce: Nonce,
     /// A transaction that may contain it.
-    pub hint: Option<Nonce>,
+    pub hint: Option<TxHash>,
     /// The seconds, by the chain's clock, between which it can have been used.
     pub between: (u64, u64),
 }
@@ -82,7 +82,7 @@ pub async fn look(node: &dyn Node, wanted: &Wanted<'_>) -> Result<Sight, Silence
 async fn proof(
     node: &dyn Node,
     wanted: &Wanted<'_>,
-    transaction: Nonce,
+    transaction: TxHash,
 ) -> Result<Option<Proof>, Silence> {
     let receipt = node.call(&chain::receipt_call(transaction)).await?;
     Ok(chain::read_receipt(

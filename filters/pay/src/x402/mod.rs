@@ -1,7 +1,6 @@
 //! x402, version 2, scheme `exact` over EIP-3009: the buyer's wallet signs a transfer, and any holder of the signature can submit it to the
 //! chain, once.
 
-mod amount;
 mod answer;
 mod bring;
 mod caller;
@@ -15,7 +14,6 @@ mod extensions;
 mod facilitator;
 mod flight;
 mod health;
-mod hex;
 mod judge;
 mod look;
 mod offer;
@@ -26,10 +24,8 @@ mod reason;
 pub(crate) mod route;
 mod rows;
 mod sealing;
-mod signer;
 mod unclear;
 
-pub use amount::{Amount, AmountError};
 pub use answer::{Settled, Verified, settled, verified};
 pub use caller::{Bearer, CallerError, HttpFacilitator, HttpNode};
 pub use check::{Doubt, check};
@@ -37,13 +33,11 @@ pub use counters::X402Event;
 pub use decide::{Act, Asker, Known, State, decide};
 pub use desk::{CONFIRM, Desk, Parts, Told, WAIT, Wish};
 pub use facilitator::{Facilitator, Node, Operation, Said, Silence, question, supports};
-pub use hex::{Address, HexError, Nonce, Signature, WrittenAddress};
 pub use judge::{OnChain, Outcome, judge};
 pub use look::{Sight, Wanted, look};
 pub use offer::{Offer, Terms};
 pub use office::{
     CloseError, Verdict, action as payment_action, close as close_payment, name as payment_name,
 };
-pub use payment::{Authorization, Payment, PaymentError};
+pub use payment::{Payment, PaymentError};
 pub use reason::{Reason, reason};
-pub use signer::{chain_id, is_plausible};

@@ -4,9 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::Value;
-
-use super::amount::Amount;
-use super::hex::WrittenAddress;
+use tollgate_evm::{Amount, WrittenAddress, chain_id};
 
 /// The supported version of the protocol.
 pub(crate) const VERSION: u64 = 2;
@@ -71,6 +69,16 @@ impl Terms {
 }
 
 impl Terms {
+    /// The domain in which wallets sign; `None` for a network that is not an EVM chain.
+    pub(crate) fn domain(&self) -> Option<tollgate_evm::Domain<'_>> {
+        Some(tollgate_evm::Domain {
+            chain: chain_id(&self.network)?,
+            asset: self.asset.address(),
+            name: &self.asset_name,
+            version: &self.asset_version,
+        })
+    }
+
     /// Parses the terms of a stored facilitator call; `None` for anything else.
     pub(crate) fn read(requirements: &Value) -> Option<Terms> {
         let text = |name: &str| requirements.get(name)?.as_str();

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tollgate_evm::TxHash;
 use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, Plans};
 use tollgate_store::{
     Admission, AuthorizationPart, AuthorizationRow, AuthorizationState, CommitError, ReadError,
@@ -10,7 +11,6 @@ use tollgate_store::{
 };
 
 use super::desk::part;
-use super::hex::Nonce;
 use super::rows::{self, GRACE, SECOND};
 
 /// The operator's finding, from a block explorer.
@@ -19,7 +19,7 @@ pub enum Verdict {
     /// The price has come in by this transaction.
     Paid {
         /// The transaction.
-        transaction: Nonce,
+        transaction: TxHash,
         /// Whether it has a transfer for this payment beside that of another one.
         is_shared: bool,
     },
@@ -41,7 +41,7 @@ pub enum CloseError {
         "transaction {0} has paid for another payment; look up the transfer of this one. Where that transaction has a transfer of its own for \
          this payment (the wallet and the number of this one), say so with `--shared-transaction`"
     )]
-    TransactionUsed(Nonce),
+    TransactionUsed(TxHash),
     /// The gateway has updated the payment meanwhile.
     #[error("it has changed just now; look again with `tollgate payment list`")]
     Moved,
@@ -118,7 +118,7 @@ pub async fn close(
             let receipt: Arc<str> = Arc::from(rows::receipt(&closed.key, transaction));
             let closed = AuthorizationRow {
                 state: AuthorizationState::Settled,
-                transaction: Some(*transaction.as_bytes()),
+                transaction: Some(transaction.0),
                 receipt: Some(receipt.clone()),
                 ..closed
             };

@@ -5,10 +5,9 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
+use tollgate_evm::{Authorization, Signature};
 
-use super::amount::Amount;
-use super::hex::{Address, Nonce, Signature};
-use super::offer::VERSION;
+use super::offer::{Terms, VERSION};
 use crate::json::Unambiguous;
 
 /// The most bytes of the header: signatures of contract wallets take up to 6 kB.
@@ -36,23 +35,6 @@ pub struct Payment {
     pub authorization: Authorization,
     /// The wallet's signature.
     pub signature: Signature,
-}
-
-/// The transfer that a wallet signed (EIP-3009).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Authorization {
-    /// The payer.
-    pub from: Address,
-    /// The payee.
-    pub to: Address,
-    /// The amount, in the token's smallest unit.
-    pub value: Amount,
-    /// The transfer is valid after this second.
-    pub valid_after: Amount,
-    /// The transfer is valid before this second.
-    pub valid_before: Amount,
-    /// Unique among the authorizations of the wallet.
-    pub nonce: Nonce,
 }
 
 /// Why a header is not a valid payment.
@@ -103,7 +85,7 @@ impl Payment {
         let signature =
             Signature::read(signature).ok_or(PaymentError::Member("payload.signature"))?;
         let authorization = match payload.get("authorization") {
-            Some(Value::Object(authorization)) => Authorization::read(authorization)?,
+            Some(Value::Object(members)) => authorization(members)?,
             _ => return Err(PaymentError::Member("payload.authorization")),
         };
         Ok(Payment {
@@ -112,6 +94,13 @@ impl Payment {
             signature,
             whole,
         })
+    }
+
+    /// Whether the signature is a plain one of the payer ([`Authorization::is_by_payer`]).
+    pub(crate) fn is_by_payer(&self, terms: &Terms) -> bool {
+        terms
+            .domain()
+            .is_some_and(|domain| self.authorization.is_by_payer(&domain, &self.signature))
     }
 
     /// The decoded object, for the facilitator.
@@ -129,26 +118,24 @@ impl fmt::Debug for Payment {
     }
 }
 
-impl Authorization {
-    fn read(members: &Map<String, Value>) -> Result<Authorization, PaymentError> {
-        fn parsed<T: std::str::FromStr>(
-            members: &Map<String, Value>,
-            name: &str,
-            path: &'static str,
-        ) -> Result<T, PaymentError> {
-            text(members, name, path)?
-                .parse()
-                .map_err(|_| PaymentError::Member(path))
-        }
-        Ok(Authorization {
-            from: parsed(members, "from", "authorization.from")?,
-            to: parsed(members, "to", "authorization.to")?,
-            value: parsed(members, "value", "authorization.value")?,
-            valid_after: parsed(members, "validAfter", "authorization.validAfter")?,
-            valid_before: parsed(members, "validBefore", "authorization.validBefore")?,
-            nonce: parsed(members, "nonce", "authorization.nonce")?,
-        })
+fn authorization(members: &Map<String, Value>) -> Result<Authorization, PaymentError> {
+    fn parsed<T: std::str::FromStr>(
+        members: &Map<String, Value>,
+        name: &str,
+        path: &'static str,
+    ) -> Result<T, PaymentError> {
+        text(members, name, path)?
+            .parse()
+            .map_err(|_| PaymentError::Member(path))
     }
+    Ok(Authorization {
+        from: parsed(members, "from", "authorization.from")?,
+        to: parsed(members, "to", "authorization.to")?,
+        value: parsed(members, "value", "authorization.value")?,
+        valid_after: parsed(members, "validAfter", "authorization.validAfter")?,
+        valid_before: parsed(members, "validBefore", "authorization.validBefore")?,
+        nonce: parsed(members, "nonce", "authorization.nonce")?,
+    })
 }
 
 fn object<'v>(

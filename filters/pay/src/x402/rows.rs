@@ -5,16 +5,15 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
+use tollgate_evm::{Address, Nonce, TxHash};
 use tollgate_purchase::idempotency;
 use tollgate_store::{AuthorizationKey, AuthorizationRow, AuthorizationState};
 
 use super::decide::{Known, State};
 use super::flight::Mark;
-use super::hex::{Address, Nonce};
 use super::offer::Terms;
 use super::payment::Payment;
 use super::reason::{Reason, reason};
-use super::signer::checksummed;
 
 pub(crate) const SECOND: i64 = 1_000_000;
 pub(crate) const MINUTE: i64 = 60 * SECOND;
@@ -29,9 +28,9 @@ pub(crate) const FINAL: i64 = 5 * MINUTE;
 pub(crate) fn key(payment: &Payment, terms: &Terms) -> AuthorizationKey {
     AuthorizationKey {
         network: Arc::from(&*terms.network),
-        asset: *terms.asset.address().as_bytes(),
-        payer: *payment.authorization.from.as_bytes(),
-        nonce: *payment.authorization.nonce.as_bytes(),
+        asset: terms.asset.address().0,
+        payer: payment.authorization.from.0,
+        nonce: payment.authorization.nonce.0,
     }
 }
 
@@ -39,12 +38,12 @@ pub(crate) fn key(payment: &Payment, terms: &Terms) -> AuthorizationKey {
 pub(crate) fn digest(payment: &Payment) -> [u8; 32] {
     let signed = &payment.authorization;
     idempotency::digest(&[
-        signed.from.as_bytes(),
-        signed.to.as_bytes(),
+        &signed.from.0,
+        &signed.to.0,
         signed.value.to_string().as_bytes(),
         signed.valid_after.to_string().as_bytes(),
         signed.valid_before.to_string().as_bytes(),
-        signed.nonce.as_bytes(),
+        &signed.nonce.0,
         payment.signature.as_bytes(),
     ])
 }
@@ -54,9 +53,9 @@ pub(crate) fn reference(key: &AuthorizationKey) -> String {
     format!(
         "{}/{}/{}/{}",
         key.network,
-        Address::from_bytes(key.asset),
-        Address::from_bytes(key.payer),
-        Nonce::from_bytes(key.nonce)
+        Address(key.asset),
+        Address(key.payer),
+        Nonce(key.nonce)
     )
 }
 
@@ -68,9 +67,9 @@ pub(crate) fn read_reference(name: &str) -> Option<AuthorizationKey> {
     let asset: Address = parts.next()?.parse().ok()?;
     let key = AuthorizationKey {
         network: Arc::from(parts.next()?),
-        asset: *asset.as_bytes(),
-        payer: *payer.as_bytes(),
-        nonce: *nonce.as_bytes(),
+        asset: asset.0,
+        payer: payer.0,
+        nonce: nonce.0,
     };
     (reference(&key) == name).then_some(key)
 }
@@ -141,11 +140,11 @@ struct SettlementResponse<'a> {
 }
 
 /// The header for a payment that was settled in a transaction.
-pub(crate) fn receipt(key: &AuthorizationKey, transaction: Nonce) -> String {
+pub(crate) fn receipt(key: &AuthorizationKey, transaction: TxHash) -> String {
     header(&SettlementResponse {
         success: true,
         error_reason: None,
-        payer: checksummed(Address::from_bytes(key.payer)),
+        payer: Address(key.payer).checksummed(),
         transaction: transaction.to_string(),
         network: &key.network,
     })
@@ -156,7 +155,7 @@ pub(crate) fn failure(key: &AuthorizationKey, why: &str) -> String {
     header(&SettlementResponse {
         success: false,
         error_reason: Some(why),
-        payer: checksummed(Address::from_bytes(key.payer)),
+        payer: Address(key.payer).checksummed(),
         transaction: String::new(),
         network: &key.network,
     })
@@ -178,13 +177,13 @@ mod tests {
         let key = AuthorizationKey {
             network: Arc::from("eip155:8453"),
             asset: [1; 20],
-            payer: *payer.as_bytes(),
+            payer: payer.0,
             nonce: [0x11; 32],
         };
         assert_eq!(read_reference(&reference(&key)), Some(key.clone()));
         assert_eq!(read_reference("other"), None);
         assert_eq!(
-            receipt(&key, Nonce::from_bytes([0xab; 32])),
+            receipt(&key, TxHash([0xab; 32])),
             "eyJzdWNjZXNzIjp0cnVlLCJwYXllciI6IjB4NzA5OTc5NzBDNTE4MTJkYzNBMDEwQzdkMDFiNTBlMGQxN2RjNzlDOCIsInRyYW5zYWN0aW9uIjoiMHhhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiIiwibmV0d29yayI6ImVpcDE1NTo4NDUzIn0="
         );
     }

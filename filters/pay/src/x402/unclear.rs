@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
+use tollgate_evm::TxHash;
 use tollgate_purchase::idempotency::Claim;
 use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, Reversal};
 use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState, Refusal, Route};
@@ -12,7 +13,6 @@ use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState, Re
 use super::answer::Settled;
 use super::counters::X402Event;
 use super::desk::{Broken, Inner, Told, broken, part};
-use super::hex::Nonce;
 use super::judge::{OnChain, Outcome, judge};
 use super::look::Sight;
 use super::offer::Terms;
@@ -79,7 +79,7 @@ impl Inner {
         claims: Vec<Claim>,
     ) -> Result<Told, Broken> {
         let last = Settled::Unclear {
-            transaction: row.transaction.map(Nonce::from_bytes),
+            transaction: row.transaction.map(TxHash),
             why: row.note.as_deref().unwrap_or_default().to_owned(),
         };
         let chain = self.read_chain(&row, None).await;
@@ -124,7 +124,7 @@ impl Inner {
     pub(super) async fn settle_books(
         &self,
         open: AuthorizationRow,
-        (transaction, is_proven): (Nonce, bool),
+        (transaction, is_proven): (TxHash, bool),
         claims: Vec<Claim>,
     ) -> Result<Told, Broken> {
         if open.state == AuthorizationState::RefusedAfterSubmit {
@@ -136,7 +136,7 @@ impl Inner {
         let row = AuthorizationRow {
             state: AuthorizationState::Settled,
             version: open.version + 1,
-            transaction: Some(*transaction.as_bytes()),
+            transaction: Some(transaction.0),
             receipt: Some(receipt.clone()),
             note: None,
             looks: 0,
@@ -235,7 +235,7 @@ impl Inner {
     pub(super) async fn bury_when_final(
         &self,
         row: AuthorizationRow,
-        reported: Nonce,
+        reported: TxHash,
         why: &str,
     ) -> Result<Told, Broken> {
         match row.look_at.filter(|_| rows::is_void_at_latest(&row)) {
@@ -266,7 +266,7 @@ impl Inner {
         };
         match chain.outcome() {
             Some(Outcome::Paid { transaction, .. }) => {
-                next.transaction = Some(*transaction.as_bytes());
+                next.transaction = Some(transaction.0);
                 (next.look_at, next.sealed) = (None, None);
                 return Ok(self.write(part(AuthorizationPart::Change(next))).await?);
             }

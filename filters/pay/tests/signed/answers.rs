@@ -1,10 +1,10 @@
 //! Answers of the facilitator against states of the chain: what the buyer gets, what moves, and what is granted.
 
+use tollgate_evm::{Address, Authorization};
 use tollgate_pay::x402::Told;
 use tollgate_store::AuthorizationState;
 use tollgate_testing::Wallet;
 use tollgate_testing::facilitator::{Effect, Fault, Operation as Call};
-use tollgate_testing::wallet::Transfer;
 
 use crate::shop::{ANOTHER, ME, Shop};
 use crate::{given, is_processing, paid_once};
@@ -474,8 +474,8 @@ fn a_reported_success_that_looks_void_is_over_when_a_later_lookup_agrees() {
         shop.facilitator
             .fault(Fault::once(Call::Settle, Effect::Phantom));
         is_processing(shop.bring(ME, &payment));
-        assert!(shop.facilitator.submit(&Transfer {
-            to: [9; 20],
+        assert!(shop.facilitator.submit(&Authorization {
+            to: Address([9; 20]),
             ..right.clone()
         }));
         shop.advance(30);

@@ -7,11 +7,12 @@ mod storm;
 use std::time::Duration;
 
 use serde_json::Value;
+use tollgate_evm::{Address, Authorization, Nonce};
 use tollgate_pay::x402::{Operation, Payment, Told};
 use tollgate_store::AuthorizationState;
 use tollgate_testing::Wallet;
 use tollgate_testing::facilitator::{Effect, Fault, Operation as Call, merchant};
-use tollgate_testing::wallet::{Transfer, encoded};
+use tollgate_testing::wallet::encoded;
 
 use shop::{ANOTHER, Death, ME, Shop};
 
@@ -185,7 +186,7 @@ fn a_payment_that_was_made_void_is_over_at_once() {
     shop.facilitator
         .fault(Fault::once(Call::Settle, Effect::LoseCall));
     is_processing(shop.bring(ME, &payment));
-    shop.facilitator.cancel(wallet.address(), [1; 32]);
+    shop.facilitator.cancel(wallet.address(), Nonce([1; 32]));
     shop.advance(30);
     assert_eq!(shop.turn(), Some(1));
     assert_eq!(shop.state(&payment), Some(AuthorizationState::Dead));
@@ -246,13 +247,13 @@ fn one_transfer_pays_for_one_number_however_many_share_its_transaction() {
     // Authorizations that the wallet signs for us, nonce by nonce; and a transaction that it submitted itself: one transfer to us, and the
     // other nonces used without payment.
     let payments: Vec<_> = (1..=4).map(|nonce| shop.payment(&wallet, nonce)).collect();
-    let transfer = |nonce: u8, to: [u8; 20], value: u64| Transfer {
+    let transfer = |nonce: u8, to: Address, value: u64| Authorization {
         from: wallet.address(),
         to,
-        value,
-        valid_after: 0,
-        valid_before: shop.now() + 300,
-        nonce: [nonce; 32],
+        value: value.into(),
+        valid_after: 0.into(),
+        valid_before: (shop.now() + 300).into(),
+        nonce: Nonce([nonce; 32]),
     };
     let own = wallet.address();
     assert!(shop.facilitator.submit_together(&[
@@ -304,14 +305,14 @@ fn a_payment_that_was_never_on_the_chain_as_it_was_called_settled_gives_nothing(
         is_processing(shop.bring(ME, &payment));
         assert_eq!(shop.payments(ME), 0);
         match canceled {
-            true => shop.facilitator.cancel(wallet.address(), [1; 32]),
-            false => assert!(shop.facilitator.submit(&Transfer {
+            true => shop.facilitator.cancel(wallet.address(), Nonce([1; 32])),
+            false => assert!(shop.facilitator.submit(&Authorization {
                 from: wallet.address(),
                 to: wallet.address(),
-                value: 1,
-                valid_after: 0,
-                valid_before: shop.now() + 300,
-                nonce: [1; 32],
+                value: 1.into(),
+                valid_after: 0.into(),
+                valid_before: (shop.now() + 300).into(),
+                nonce: Nonce([1; 32]),
             })),
         }
         // The facilitator says otherwise: it is over when a second lookup agrees.
@@ -333,13 +334,13 @@ fn who_did_not_sign_a_payment_gets_nothing_for_what_the_chain_shows_of_it() {
     let wallet = Wallet::new(1);
     let payment = shop.payment(&wallet, 1);
     // A wallet has paid the merchant without this gateway, which is public on the chain, and another account claims the payment.
-    assert!(shop.facilitator.submit(&Transfer {
+    assert!(shop.facilitator.submit(&Authorization {
         from: wallet.address(),
         to: merchant(),
-        value: 199_000_000,
-        valid_after: 0,
-        valid_before: shop.now() + 300,
-        nonce: [1; 32],
+        value: 199_000_000.into(),
+        valid_after: 0.into(),
+        valid_before: (shop.now() + 300).into(),
+        nonce: Nonce([1; 32]),
     }));
     let mut forged = payment.whole().clone();
     let stranger = shop.payment(&Wallet::new(2), 1);
@@ -503,13 +504,13 @@ fn a_transfer_whose_block_did_not_stay_is_sent_again_while_it_can_be() {
     // Signed for long enough to be submitted again.
     let offer = shop::offer();
     let mut signed = Wallet::new(1).payment(&offer, [1; 32], shop.now());
-    let longer = tollgate_testing::wallet::Transfer {
+    let longer = Authorization {
         from: Wallet::new(1).address(),
         to: tollgate_testing::facilitator::merchant(),
-        value: 199_000_000,
-        valid_after: 0,
-        valid_before: shop.now() + 890,
-        nonce: [1; 32],
+        value: 199_000_000.into(),
+        valid_after: 0.into(),
+        valid_before: (shop.now() + 890).into(),
+        nonce: Nonce([1; 32]),
     };
     signed["payload"] = Wallet::new(1).signed(&offer, &longer)["payload"].clone();
     let text = tollgate_testing::wallet::encoded(&signed);
@@ -532,7 +533,7 @@ fn what_a_transfer_gave_is_taken_back_when_it_can_never_be_in_a_block_again() {
         given(shop.bring(ME, &payment));
         assert!(shop.facilitator.undo());
         if canceled {
-            shop.facilitator.cancel(wallet.address(), [1; 32]);
+            shop.facilitator.cancel(wallet.address(), Nonce([1; 32]));
         }
         shop.facilitator
             .fault(Fault::once(Call::Settle, Effect::LoseCall).times(1_000));

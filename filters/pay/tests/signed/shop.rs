@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
+use tollgate_evm::{Authorization, Nonce};
 use tollgate_filter::{Clock, ManualClock};
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
@@ -28,7 +29,7 @@ use tollgate_store::{
 use tollgate_testing::facilitator::{
     Effect, Fault, MERCHANT, NETWORK, Operation as Call, merchant,
 };
-use tollgate_testing::wallet::{Transfer, encoded};
+use tollgate_testing::wallet::encoded;
 use tollgate_testing::{Facilitator as StandIn, TempDir, Wallet};
 
 pub(crate) const ME: AccountId = AccountId::from_bytes([1; 16]);
@@ -389,14 +390,14 @@ impl Shop {
     }
 
     /// The transfer of [`Shop::payment`], for submission without the facilitator.
-    pub(crate) fn transfer(&self, wallet: &Wallet, nonce: u8) -> Transfer {
-        Transfer {
+    pub(crate) fn transfer(&self, wallet: &Wallet, nonce: u8) -> Authorization {
+        Authorization {
             from: wallet.address(),
             to: merchant(),
-            value: 199_000_000,
-            valid_after: 0,
-            valid_before: self.now() + 300,
-            nonce: [nonce; 32],
+            value: 199_000_000.into(),
+            valid_after: 0.into(),
+            valid_before: (self.now() + 300).into(),
+            nonce: Nonce([nonce; 32]),
         }
     }
 
@@ -522,9 +523,9 @@ impl Shop {
     pub(crate) fn state(&self, payment: &Payment) -> Option<AuthorizationState> {
         let key = tollgate_store::AuthorizationKey {
             network: Arc::from(NETWORK),
-            asset: *terms().asset.address().as_bytes(),
-            payer: *payment.authorization.from.as_bytes(),
-            nonce: *payment.authorization.nonce.as_bytes(),
+            asset: terms().asset.address().0,
+            payer: payment.authorization.from.0,
+            nonce: payment.authorization.nonce.0,
         };
         let row = self.running().store.authorization(&key).expect("a read");
         row.map(|row| row.state)

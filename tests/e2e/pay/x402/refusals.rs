@@ -2,8 +2,9 @@
 
 use http::HeaderValue;
 use serde_json::{Value, json};
-use tollgate_testing::facilitator::{Effect, Fault, Operation};
-use tollgate_testing::wallet::{Transfer, decoded, encoded, hex};
+use tollgate_evm::{Address, Authorization, Nonce};
+use tollgate_testing::facilitator::{Effect, Fault, Operation, merchant};
+use tollgate_testing::wallet::{decoded, encoded};
 use tollgate_testing::{Answer, Wallet};
 
 use super::{BUY, PRICE, Shop, bring, is, now};
@@ -101,7 +102,7 @@ async fn a_payment_for_anything_else_is_refused_before_anybody_is_asked() {
         *payment.pointer_mut(path).expect("it is there") = value;
         encoded(&payment)
     };
-    let signed = |change: fn(&mut Transfer)| {
+    let signed = |change: fn(&mut Authorization)| {
         let mut transfer = transfer(&shop.wallet, [1; 32]);
         change(&mut transfer);
         encoded(&shop.wallet.signed(&offer, &transfer))
@@ -118,32 +119,32 @@ async fn a_payment_for_anything_else_is_refused_before_anybody_is_asked() {
             "No matching payment requirements",
         ),
         (
-            signed(|transfer| transfer.to = [7; 20]),
+            signed(|transfer| transfer.to = Address([7; 20])),
             "verification-failed",
             "invalid_exact_evm_payload_recipient_mismatch",
         ),
         (
-            signed(|transfer| transfer.value = PRICE + 1),
+            signed(|transfer| transfer.value = (PRICE + 1).into()),
             "verification-failed",
             "invalid_exact_evm_payload_authorization_value_mismatch",
         ),
         (
-            signed(|transfer| transfer.value = 1),
+            signed(|transfer| transfer.value = 1.into()),
             "verification-failed",
             "invalid_exact_evm_payload_authorization_value_mismatch",
         ),
         (
-            signed(|transfer| transfer.valid_before = now() - 1),
+            signed(|transfer| transfer.valid_before = (now() - 1).into()),
             "payment-expired",
             "invalid_exact_evm_payload_authorization_valid_before",
         ),
         (
-            signed(|transfer| transfer.valid_before = now() + 3_600),
+            signed(|transfer| transfer.valid_before = (now() + 3_600).into()),
             "verification-failed",
             "invalid_exact_evm_payload_authorization_valid_before_too_far",
         ),
         (
-            signed(|transfer| transfer.valid_after = now() + 120),
+            signed(|transfer| transfer.valid_after = (now() + 120).into()),
             "verification-failed",
             "invalid_exact_evm_payload_authorization_valid_after",
         ),
@@ -158,17 +159,14 @@ async fn a_payment_for_anything_else_is_refused_before_anybody_is_asked() {
 }
 
 /// A transfer that answers the offer.
-fn transfer(wallet: &Wallet, nonce: [u8; 32]) -> Transfer {
-    Transfer {
+fn transfer(wallet: &Wallet, nonce: [u8; 32]) -> Authorization {
+    Authorization {
         from: wallet.address(),
-        to: [
-            0x90, 0xf7, 0x9b, 0xf6, 0xeb, 0x2c, 0x4f, 0x87, 0x03, 0x65, 0xe7, 0x85, 0x98, 0x2e,
-            0x1f, 0x10, 0x1e, 0x93, 0xb9, 0x06,
-        ],
-        value: PRICE,
-        valid_after: 0,
-        valid_before: now() + 300,
-        nonce,
+        to: merchant(),
+        value: PRICE.into(),
+        valid_after: 0.into(),
+        valid_before: (now() + 300).into(),
+        nonce: Nonce(nonce),
     }
 }
 
@@ -285,7 +283,7 @@ async fn another_signature_under_the_same_number_is_another_payment() {
     let offer = offer(&shop).await;
     let first = shop.wallet.payment(&offer, [1; 32], now());
     let mut longer = transfer(&shop.wallet, [1; 32]);
-    longer.valid_before += 60;
+    longer.valid_before = (now() + 360).into();
     let second = encoded(&shop.wallet.signed(&offer, &longer));
     let refuse = Effect::Refuse("insufficient_funds".to_owned(), 200);
     shop.facilitator
@@ -324,9 +322,10 @@ async fn a_number_that_was_spent_for_something_else_pays_for_nothing() {
     let shop = Shop::open().await;
     let offer = offer(&shop).await;
     // Made void by the wallet, and used for a transfer to somebody else.
-    shop.facilitator.cancel(shop.wallet.address(), [1; 32]);
+    shop.facilitator
+        .cancel(shop.wallet.address(), Nonce([1; 32]));
     let mut elsewhere = transfer(&shop.wallet, [2; 32]);
-    elsewhere.to = [7; 20];
+    elsewhere.to = Address([7; 20]);
     assert!(shop.facilitator.submit(&elsewhere));
     for nonce in [1, 2] {
         let payment = encoded(&shop.wallet.payment(&offer, [nonce; 32], now()));
@@ -395,7 +394,7 @@ async fn the_facilitator_is_told_our_terms_and_our_token() {
         assert_eq!(asked["paymentRequirements"], offer["accepts"][0], "ours");
         assert_eq!(
             asked["paymentPayload"]["payload"]["authorization"]["from"],
-            hex(&shop.wallet.address())
+            shop.wallet.address().to_string()
         );
     }
     shop.close().await;

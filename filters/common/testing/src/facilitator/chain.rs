@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use tollgate_evm::{Address, Amount, Authorization, Nonce, TxHash};
 use tollgate_filter::Clock;
 
 use super::CHAIN;
-use crate::wallet::Transfer;
 
 /// The default balance of every wallet: a thousand dollars.
 const RICH: u64 = 1_000_000_000;
@@ -14,7 +14,7 @@ const RICH: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Used in the transaction of this hash.
-    Used([u8; 32]),
+    Used(TxHash),
     /// Cancelled by its wallet, in the block of this number.
     Canceled(u64),
 }
@@ -23,9 +23,9 @@ pub(super) enum Fate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mined {
     /// The transfer.
-    pub transfer: Transfer,
+    pub transfer: Authorization,
     /// The hash of the transaction.
-    pub transaction: [u8; 32],
+    pub transaction: TxHash,
     /// The number of its block.
     pub block: u64,
 }
@@ -36,8 +36,8 @@ pub(super) struct Chain {
     pub(super) ahead: u64,
     start: u64,
     pub(super) mined: Vec<Mined>,
-    pub(super) fates: BTreeMap<([u8; 20], [u8; 32]), Fate>,
-    balances: HashMap<[u8; 20], u64>,
+    pub(super) fates: BTreeMap<(Address, Nonce), Fate>,
+    balances: HashMap<Address, u64>,
     count: u64,
     /// The chain id that the node reports.
     pub(super) number: u64,
@@ -46,7 +46,7 @@ pub(super) struct Chain {
     /// Blocks by which its node lags.
     pub(super) lag: u64,
     /// Transactions in a block that have reverted.
-    pub(super) reverted: Vec<[u8; 32]>,
+    pub(super) reverted: Vec<TxHash>,
 }
 
 impl Chain {
@@ -108,38 +108,39 @@ impl Chain {
         self.start + 2 * block
     }
 
-    pub(super) fn balance(&self, wallet: [u8; 20]) -> u64 {
+    pub(super) fn balance(&self, wallet: Address) -> u64 {
         self.balances.get(&wallet).copied().unwrap_or(RICH)
     }
 
-    pub(super) fn set_balance(&mut self, wallet: [u8; 20], amount: u64) {
+    pub(super) fn set_balance(&mut self, wallet: Address, amount: u64) {
         self.balances.insert(wallet, amount);
     }
 
-    pub(super) fn fate(&self, transfer: &Transfer) -> Option<Fate> {
+    pub(super) fn fate(&self, transfer: &Authorization) -> Option<Fate> {
         self.fates.get(&(transfer.from, transfer.nonce)).copied()
     }
 
     /// A new, unique hash.
-    pub(super) fn new_hash(&mut self) -> [u8; 32] {
+    pub(super) fn new_hash(&mut self) -> TxHash {
         self.count += 1;
         let mut hash = [0xab; 32];
         hash[24..].copy_from_slice(&self.count.to_be_bytes());
-        hash
+        TxHash(hash)
     }
 
     /// Executes a transfer like the token; `false` when it reverts, and nothing has changed then.
-    pub(super) fn execute(&mut self, transfer: &Transfer, transaction: [u8; 32]) -> bool {
-        let now = self.time();
-        let from = self.balance(transfer.from);
-        if now <= transfer.valid_after
-            || now >= transfer.valid_before
-            || self.fate(transfer).is_some()
-            || from < transfer.value
-        {
+    pub(super) fn execute(&mut self, transfer: &Authorization, transaction: TxHash) -> bool {
+        let now = Amount::from(self.time());
+        let value = transfer.value.to_u64();
+        let left = value.and_then(|value| self.balance(transfer.from).checked_sub(value));
+        let Some(left) = left.filter(|_| {
+            now > transfer.valid_after
+                && now < transfer.valid_before
+                && self.fate(transfer).is_none()
+        }) else {
             return false;
-        }
-        self.set_balance(transfer.from, from - transfer.value);
+        };
+        self.set_balance(transfer.from, left);
         self.fates
             .insert((transfer.from, transfer.nonce), Fate::Used(transaction));
         self.mined.push(Mined {
@@ -150,7 +151,7 @@ impl Chain {
         true
     }
 
-    pub(super) fn cancel(&mut self, wallet: [u8; 20], nonce: [u8; 32]) {
+    pub(super) fn cancel(&mut self, wallet: Address, nonce: Nonce) {
         let block = self.block();
         self.fates
             .entry((wallet, nonce))
@@ -164,8 +165,9 @@ impl Chain {
         };
         let Mined { transfer, .. } = mined;
         self.fates.remove(&(transfer.from, transfer.nonce));
+        let value = transfer.value.to_u64().unwrap_or(0);
         let balance = self.balance(transfer.from);
-        self.set_balance(transfer.from, balance + transfer.value);
+        self.set_balance(transfer.from, balance + value);
         true
     }
 }

@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 use super::chain::Mined;
 use super::fault::Fault;
 use super::state::{Reply, Shared, json_reply};
-use crate::wallet::{hex, unhex};
 
 pub(super) fn act(shared: &Shared, action: &str, query: &str, body: &Bytes) -> Reply {
     let parameter = |name: &str| {
@@ -26,7 +25,7 @@ pub(super) fn act(shared: &Shared, action: &str, query: &str, body: &Bytes) -> R
             .find(|(known, _)| *known == name)
             .map(|(_, value)| value)
     };
-    let wallet = || parameter("wallet").and_then(unhex)?.try_into().ok();
+    let wallet = || parameter("wallet")?.parse().ok();
     let done = match action {
         "transfers" => {
             let transfers =
@@ -68,8 +67,8 @@ pub(super) fn act(shared: &Shared, action: &str, query: &str, body: &Bytes) -> R
             }
         }
         "cancel" => {
-            let nonce = parameter("nonce").and_then(unhex);
-            match (wallet(), nonce.and_then(|nonce| nonce.try_into().ok())) {
+            let nonce = parameter("nonce").and_then(|nonce| nonce.parse().ok());
+            match (wallet(), nonce) {
                 (Some(wallet), Some(nonce)) => {
                     shared.with(|state| state.chain.cancel(wallet, nonce));
                     true
@@ -83,6 +82,7 @@ pub(super) fn act(shared: &Shared, action: &str, query: &str, body: &Bytes) -> R
 }
 
 fn shown(mined: &Mined) -> Value {
-    json!({"from": hex(&mined.transfer.from), "to": hex(&mined.transfer.to), "value": mined.transfer.value.to_string(),
-        "transaction": hex(&mined.transaction)})
+    let transfer = &mined.transfer;
+    json!({"from": transfer.from.to_string(), "to": transfer.to.to_string(), "value": transfer.value.to_string(),
+        "transaction": mined.transaction.to_string()})
 }

@@ -22,13 +22,13 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use tollgate_evm::{Address, Authorization, Nonce};
 use tollgate_filter::Clock;
 
 pub use chain::Mined;
 pub use fault::{Effect, Fault, Operation};
 
 use crate::gate::Gate;
-use crate::wallet::Transfer;
 use state::Shared;
 
 /// The chain used for settlement.
@@ -40,15 +40,14 @@ const CHAIN: u64 = 8453;
 /// The payee where the demo is the merchant. Its private key is unknown.
 pub const MERCHANT: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 
-/// The bytes of [`MERCHANT`].
-pub fn merchant() -> [u8; 20] {
-    let bytes = crate::wallet::unhex(MERCHANT).expect("hex");
-    bytes.try_into().expect("20 bytes")
+/// The address [`MERCHANT`].
+pub fn merchant() -> Address {
+    MERCHANT.parse().expect("an address")
 }
 
 /// The token.
 struct Token {
-    asset: [u8; 20],
+    asset: Address,
     name: &'static str,
     version: &'static str,
 }
@@ -57,10 +56,9 @@ impl Default for Token {
     fn default() -> Token {
         Token {
             // USDC on Base.
-            asset: [
-                0x83, 0x35, 0x89, 0xfc, 0xd6, 0xed, 0xb6, 0xe0, 0x8f, 0x4c, 0x7c, 0x32, 0xd4, 0xf7,
-                0x1b, 0x54, 0xbd, 0xa0, 0x29, 0x13,
-            ],
+            asset: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+                .parse()
+                .expect("an address"),
             name: "USD Coin",
             version: "2",
         }
@@ -213,12 +211,12 @@ impl Facilitator {
     }
 
     /// Sends a transfer without the facilitator.
-    pub fn submit(&self, transfer: &Transfer) -> bool {
+    pub fn submit(&self, transfer: &Authorization) -> bool {
         self.submit_together(std::slice::from_ref(transfer))
     }
 
     /// The same with several in one transaction.
-    pub fn submit_together(&self, transfers: &[Transfer]) -> bool {
+    pub fn submit_together(&self, transfers: &[Authorization]) -> bool {
         self.shared.with(|state| {
             let hash = state.chain.new_hash();
             let mut all = transfers.iter();
@@ -227,12 +225,12 @@ impl Facilitator {
     }
 
     /// A wallet cancels its own transfer.
-    pub fn cancel(&self, wallet: [u8; 20], nonce: [u8; 32]) {
+    pub fn cancel(&self, wallet: Address, nonce: Nonce) {
         self.shared.with(|state| state.chain.cancel(wallet, nonce));
     }
 
     /// Sets the balance of a wallet.
-    pub fn set_balance(&self, wallet: [u8; 20], amount: u64) {
+    pub fn set_balance(&self, wallet: Address, amount: u64) {
         self.shared
             .with(|state| state.chain.set_balance(wallet, amount));
     }

@@ -1,10 +1,11 @@
 //! The chain's node: the four RPC calls used for payments.
 
+use base16ct::mixed;
 use serde_json::{Value, json};
+use tollgate_evm::{Address, Nonce, Word};
 
 use super::Token;
 use super::chain::{Chain, Fate, Mined};
-use crate::wallet::{hex, unhex, word};
 
 const USED: &str = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
 const CANCELED: &str = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81";
@@ -32,23 +33,20 @@ pub(super) fn answer(question: &Value, chain: &Chain, token: &Token) -> Value {
 fn state(params: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static str> {
     let data = params[0]["data"]
         .as_str()
-        .and_then(unhex)
+        .and_then(|text| mixed::decode_vec(text.strip_prefix("0x")?).ok())
         .ok_or("no data")?;
-    let to = params[0]["to"].as_str().and_then(unhex);
-    if to.as_deref() != Some(&token.asset[..])
-        || data.len() != 68
-        || data[..4] != [0xe9, 0x4a, 0x01, 0x02]
-    {
+    let to = params[0]["to"].as_str().and_then(|text| text.parse().ok());
+    if to != Some(token.asset) || data.len() != 68 || data[..4] != [0xe9, 0x4a, 0x01, 0x02] {
         return Err("no such function");
     }
     let wanted = number(&params[1]).filter(|block| *block <= chain.head().0);
     let wanted = wanted.ok_or("no such block")?;
-    let wallet: [u8; 20] = data[16..36].try_into().expect("20 bytes");
-    let nonce: [u8; 32] = data[36..].try_into().expect("32 bytes");
+    let wallet = Address(data[16..36].try_into().expect("20 bytes"));
+    let nonce = Nonce(data[36..].try_into().expect("32 bytes"));
     let fate = chain.fates.get(&(wallet, nonce));
     let block = fate.and_then(|fate| chain.block_of(*fate));
     let spent = block.is_some_and(|block| block <= wanted);
-    Ok(json!(hex(&word(&[u8::from(spent)]))))
+    Ok(json!(Word::padded(&[u8::from(spent)]).to_string()))
 }
 
 fn block(wanted: &Value, chain: &Chain) -> Value {
@@ -70,18 +68,18 @@ fn logs(filter: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static 
     }
     let wanted = (&filter["topics"][1], &filter["topics"][2]);
     let found = chain.fates.iter().filter_map(|((wallet, nonce), fate)| {
-        let topics = (json!(hex(&word(wallet))), json!(hex(nonce)));
+        let topics = (json!(topic(wallet)), json!(nonce.to_string()));
         if (&topics.0, &topics.1) != wanted {
             return None;
         }
         let block = chain.block_of(*fate)?;
         let (event, transaction) = match fate {
-            Fate::Used(hash) => (USED, *hash),
-            Fate::Canceled(_) => (CANCELED, [0xcc; 32]),
+            Fate::Used(hash) => (USED, hash.to_string()),
+            Fate::Canceled(_) => (CANCELED, format!("0x{}", "cc".repeat(32))),
         };
         (first..=last.min(chain.head().0)).contains(&block).then(|| {
-            json!({"address": hex(&token.asset), "topics": [event, topics.0, topics.1], "data": "0x",
-                "transactionHash": hex(&transaction), "blockNumber": format!("{block:#x}"), "removed": false})
+            json!({"address": token.asset.to_string(), "topics": [event, topics.0, topics.1], "data": "0x",
+                "transactionHash": transaction, "blockNumber": format!("{block:#x}"), "removed": false})
         })
     });
     Ok(found.collect())
@@ -92,25 +90,32 @@ fn receipt(hash: &Value, chain: &Chain, token: &Token) -> Value {
     let all = &chain.mined;
     let mined = || {
         all.iter()
-            .filter(|mined| json!(hex(&mined.transaction)) == *hash)
+            .filter(|mined| *hash == mined.transaction.to_string())
     };
-    if chain.reverted.iter().any(|one| json!(hex(one)) == *hash) {
+    if chain.reverted.iter().any(|one| *hash == one.to_string()) {
         return json!({"status": "0x0", "transactionHash": *hash, "blockNumber": format!("{:#x}", chain.head().0), "logs": []});
     }
     let Some(Mined { block, .. }) = mined().next().filter(|mined| mined.block <= chain.head().0)
     else {
         return Value::Null;
     };
-    let log = |topics: Value, data: String| json!({"address": hex(&token.asset), "topics": topics, "data": data, "transactionHash": *hash, "removed": false});
+    let log = |topics: Value, data: String| json!({"address": token.asset.to_string(), "topics": topics, "data": data, "transactionHash": *hash, "removed": false});
     let logs = mined().flat_map(|Mined { transfer, .. }| {
-        let (from, to) = (hex(&word(&transfer.from)), hex(&word(&transfer.to)));
-        let value = hex(&word(&transfer.value.to_be_bytes()));
+        let (from, to) = (topic(&transfer.from), topic(&transfer.to));
+        let value = transfer.value.word().to_string();
         [
-            log(json!([USED, from, hex(&transfer.nonce)]), "0x".to_owned()),
+            log(
+                json!([USED, from, transfer.nonce.to_string()]),
+                "0x".to_owned(),
+            ),
             log(json!([TRANSFER, from, to]), value),
         ]
     });
     json!({"status": "0x1", "transactionHash": *hash, "blockNumber": format!("{block:#x}"), "logs": logs.collect::<Vec<_>>()})
+}
+
+fn topic(address: &Address) -> String {
+    Word::padded(&address.0).to_string()
 }
 
 fn number(value: &Value) -> Option<u64> {

@@ -1,15 +1,16 @@
 //! Validation of payments, with the error reasons of the published facilitator.
 
 use serde_json::{Value, json};
+use tollgate_evm::{Address, Amount, Authorization, Signature};
 
 use super::chain::Chain;
 use super::{NETWORK, Token};
-use crate::wallet::{TokenDomain, Transfer, signer, unhex};
+use crate::wallet::domain;
 
 /// A parsed payment.
 pub(super) struct Payment {
-    pub(super) transfer: Transfer,
-    pub(super) signature: Vec<u8>,
+    pub(super) transfer: Authorization,
+    pub(super) signature: Signature,
 }
 
 /// Parses a request to `/verify` or `/settle`, and returns errors that do not depend on the chain.
@@ -28,7 +29,7 @@ pub(super) fn read(question: &Value, token: &Token) -> Result<Payment, &'static 
     let transfer = transfer(&payload["payload"]["authorization"]).ok_or("invalid_payload")?;
     let signature = payload["payload"]["signature"]
         .as_str()
-        .and_then(unhex)
+        .and_then(Signature::read)
         .ok_or("invalid_payload")?;
     let domain = domain(wanted).ok_or("invalid_exact_evm_missing_eip712_domain")?;
     if domain.asset != token.asset {
@@ -40,14 +41,13 @@ pub(super) fn read(question: &Value, token: &Token) -> Result<Payment, &'static 
     if domain.version != token.version {
         return Err("invalid_exact_evm_token_version_mismatch");
     }
-    let pay_to = wanted["payTo"].as_str().and_then(unhex);
-    if pay_to.as_deref() != Some(&transfer.to[..]) {
+    if address(&wanted["payTo"]) != Some(transfer.to) {
         return Err("invalid_exact_evm_recipient_mismatch");
     }
     if wanted["amount"].as_str() != Some(&*transfer.value.to_string()) {
         return Err("invalid_exact_evm_authorization_value_mismatch");
     }
-    if signer(&domain, &transfer, &signature) != Some(transfer.from) {
+    if !transfer.is_by_payer(&domain, &signature) {
         return Err("invalid_exact_evm_signature");
     }
     Ok(Payment {
@@ -57,47 +57,37 @@ pub(super) fn read(question: &Value, token: &Token) -> Result<Payment, &'static 
 }
 
 /// The chain's objection to a transfer.
-pub(super) fn judge(transfer: &Transfer, chain: &Chain) -> Result<(), &'static str> {
+pub(super) fn judge(transfer: &Authorization, chain: &Chain) -> Result<(), &'static str> {
     let now = chain.time();
-    if transfer.valid_before < now + 6 {
+    if transfer.valid_before < Amount::from(now + 6) {
         return Err("invalid_exact_evm_authorization_valid_before");
     }
-    if transfer.valid_after > now {
+    if transfer.valid_after > Amount::from(now) {
         return Err("invalid_exact_evm_authorization_valid_after");
     }
     if chain.fate(transfer).is_some() {
         return Err("invalid_exact_evm_nonce_already_used");
     }
-    if chain.balance(transfer.from) < transfer.value {
+    if Amount::from(chain.balance(transfer.from)) < transfer.value {
         return Err("invalid_exact_evm_insufficient_balance");
     }
     Ok(())
 }
 
-pub(super) fn transfer(authorization: &Value) -> Option<Transfer> {
+pub(super) fn transfer(authorization: &Value) -> Option<Authorization> {
     let text = |name: &str| authorization.get(name)?.as_str();
-    Some(Transfer {
-        from: unhex(text("from")?)?.try_into().ok()?,
-        to: unhex(text("to")?)?.try_into().ok()?,
+    Some(Authorization {
+        from: text("from")?.parse().ok()?,
+        to: text("to")?.parse().ok()?,
         value: text("value")?.parse().ok()?,
         valid_after: text("validAfter")?.parse().ok()?,
         valid_before: text("validBefore")?.parse().ok()?,
-        nonce: unhex(text("nonce")?)?.try_into().ok()?,
+        nonce: text("nonce")?.parse().ok()?,
     })
 }
 
-fn domain(wanted: &Value) -> Option<TokenDomain> {
-    let extra = |name: &str| wanted["extra"][name].as_str().map(str::to_owned);
-    Some(TokenDomain {
-        chain: wanted["network"]
-            .as_str()?
-            .strip_prefix("eip155:")?
-            .parse()
-            .ok()?,
-        asset: unhex(wanted["asset"].as_str()?)?.try_into().ok()?,
-        name: extra("name")?,
-        version: extra("version")?,
-    })
+fn address(value: &Value) -> Option<Address> {
+    value.as_str()?.parse().ok()
 }
 
 pub(super) fn kinds() -> Value {

@@ -5,13 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tollgate_evm::{Address, Authorization, Signature, TxHash};
 use tollgate_filter::Clock;
 
 use super::chain::Chain;
 use super::fault::{Effect, Fault, Operation};
 use super::{Call, NETWORK, Token, rpc, rules};
 use crate::gate::Gate;
-use crate::wallet::{Transfer, hex};
 
 /// A response.
 pub(super) struct Reply {
@@ -26,10 +26,10 @@ pub(super) struct State {
     pub(super) calls: HashMap<Operation, u64>,
     pub(super) kept: Vec<Call>,
     /// Pending transactions, by signature.
-    pub(super) pending: BTreeMap<Vec<u8>, ([u8; 32], Transfer, u16)>,
+    pub(super) pending: BTreeMap<Signature, (TxHash, Authorization, u16)>,
     /// Whether a settled payment is reported as settled again; the published facilitator reports its nonce as used.
     pub(super) remembers: bool,
-    settled: BTreeMap<Vec<u8>, [u8; 32]>,
+    settled: BTreeMap<Signature, TxHash>,
     /// The bearer token that every call requires.
     pub(super) bearer: Option<String>,
 }
@@ -169,7 +169,7 @@ impl State {
                 match judged {
                     Ok(payment) => json_reply(
                         200,
-                        &json!({"isValid": true, "payer": hex(&payment.transfer.from)}),
+                        &json!({"isValid": true, "payer": payment.transfer.from.to_string()}),
                     ),
                     Err(why) => refusal(operation, why, "", 200),
                 }
@@ -223,7 +223,9 @@ impl State {
         assert!(self.chain.execute(transfer, hash), "it was judged good");
         self.settled.insert(payment.signature.clone(), hash);
         match effect {
-            Some(Effect::RefuseAfter(why)) => refusal(Operation::Settle, why, &hex(&hash), 200),
+            Some(Effect::RefuseAfter(why)) => {
+                refusal(Operation::Settle, why, &hash.to_string(), 200)
+            }
             Some(Effect::SettleThenRefuse(why)) => refusal(Operation::Settle, why, "", 200),
             effect => success(transfer, &hash, effect),
         }
@@ -243,10 +245,10 @@ impl State {
     }
 }
 
-fn success(transfer: &Transfer, hash: &[u8; 32], effect: Option<&Effect>) -> Reply {
+fn success(transfer: &Authorization, hash: &TxHash, effect: Option<&Effect>) -> Reply {
     let payer = match effect {
-        Some(Effect::StrangePayer) => hex(&[9; 20]),
-        _ => hex(&transfer.from),
+        Some(Effect::StrangePayer) => Address([9; 20]).to_string(),
+        _ => transfer.from.to_string(),
     };
     let network = match effect {
         Some(Effect::StrangeNetwork) => "eip155:1",
@@ -254,7 +256,7 @@ fn success(transfer: &Transfer, hash: &[u8; 32], effect: Option<&Effect>) -> Rep
     };
     let transaction = match effect {
         Some(Effect::NoTransaction) => String::new(),
-        _ => hex(hash),
+        _ => hash.to_string(),
     };
     json_reply(
         200,
@@ -262,8 +264,13 @@ fn success(transfer: &Transfer, hash: &[u8; 32], effect: Option<&Effect>) -> Rep
     )
 }
 
-fn pending(hash: &[u8; 32], status: u16) -> Reply {
-    refusal(Operation::Settle, "settlement_pending", &hex(hash), status)
+fn pending(hash: &TxHash, status: u16) -> Reply {
+    refusal(
+        Operation::Settle,
+        "settlement_pending",
+        &hash.to_string(),
+        status,
+    )
 }
 
 fn refusal(operation: Operation, why: &str, transaction: &str, status: u16) -> Reply {

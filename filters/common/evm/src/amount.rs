@@ -3,18 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::bytes::Word;
+
 /// Decimal digits of the largest 256-bit integer.
 const DIGITS_MAX: usize = 78;
 
-/// The largest 256-bit integer.
-const MAX: &str = "115792089237316195423570985008687907853269984665640564039457584007913129639935";
-
 /// An amount of a token in its smallest unit, or a time in seconds: an unsigned integer of at most 256 bits.
-///
-/// It is compared and never calculated with, so its decimal digits are stored; without leading zeros, two values are equal when their texts
-/// are.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Amount(String);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Amount(Word);
 
 /// A text is not a 256-bit integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,14 +19,19 @@ pub struct AmountError;
 
 impl Amount {
     /// The value, if it fits.
-    pub fn to_u64(&self) -> Option<u64> {
-        self.0.parse().ok()
+    pub fn to_u64(self) -> Option<u64> {
+        self.to_string().parse().ok()
+    }
+
+    /// The value as an ABI word.
+    pub fn word(self) -> Word {
+        self.0
     }
 }
 
 impl From<u64> for Amount {
     fn from(number: u64) -> Amount {
-        Amount(number.to_string())
+        Amount(Word::padded(&number.to_be_bytes()))
     }
 }
 
@@ -38,36 +39,46 @@ impl FromStr for Amount {
     type Err = AmountError;
 
     fn from_str(text: &str) -> Result<Amount, AmountError> {
-        if text.is_empty() || text.len() > DIGITS_MAX || !text.bytes().all(|b| b.is_ascii_digit()) {
+        if text.is_empty() || text.len() > DIGITS_MAX {
             return Err(AmountError);
         }
-        let digits = match text.trim_start_matches('0') {
-            "" => "0",
-            digits => digits,
-        };
-        // Texts of equal length compare as their values do.
-        if digits.len() == DIGITS_MAX && digits > MAX {
-            return Err(AmountError);
+        let mut word = [0; 32];
+        for character in text.chars() {
+            let digit = character.to_digit(10).ok_or(AmountError)?;
+            let carry = word.iter_mut().rev().fold(digit, |carry, byte| {
+                let value = u32::from(*byte) * 10 + carry;
+                *byte = (value & 0xff) as u8;
+                value >> 8
+            });
+            if carry > 0 {
+                return Err(AmountError);
+            }
         }
-        Ok(Amount(digits.to_owned()))
-    }
-}
-
-impl PartialOrd for Amount {
-    fn partial_cmp(&self, other: &Amount) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Amount {
-    fn cmp(&self, other: &Amount) -> std::cmp::Ordering {
-        (self.0.len(), &self.0).cmp(&(other.0.len(), &other.0))
+        Ok(Amount(Word(word)))
     }
 }
 
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        // Division by ten gives the digits from the last to the first.
+        let (Word(mut rest), mut digits) = (self.0, String::new());
+        loop {
+            let digit = rest.iter_mut().fold(0, |carry, byte| {
+                let value = carry << 8 | u32::from(*byte);
+                *byte = (value / 10) as u8;
+                value % 10
+            });
+            digits.insert_str(0, &digit.to_string());
+            if rest == [0; 32] {
+                return f.write_str(&digits);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -76,6 +87,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// The largest 256-bit integer.
+    const MAX: &str =
+        "115792089237316195423570985008687907853269984665640564039457584007913129639935";
 
     #[test]
     fn numbers_of_256_bits_are_read_and_no_larger_ones() {
@@ -102,6 +117,9 @@ mod tests {
             assert_eq!(found.as_deref(), read, "{text}");
         }
         assert!("0".repeat(79).parse::<Amount>().is_err());
+        let word = |text: &str| text.parse::<Amount>().map(Amount::word);
+        assert_eq!(word("256"), Ok(Word::padded(&[1, 0])));
+        assert_eq!(word(MAX), Ok(Word([0xff; 32])));
     }
 
     proptest! {
