@@ -19,7 +19,7 @@ use tollgate_ledger::{Ledger, record_prices};
 use tollgate_meter::{Meter, Spending};
 use tollgate_onboarding::{Documents, ExpiresError};
 use tollgate_pages::{PageRenderer, error_page};
-use tollgate_pay::Desks;
+use tollgate_pay::PaymentProtocols;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
@@ -144,7 +144,7 @@ impl GatewayBuilder {
             .build()
             .map_err(StartError::Threads)?;
         let plans = crate::plan::plans(&settings, (&store, &ledger), (&clock, &entropy));
-        let once = crate::plan::once(&store, &clock);
+        let idempotency_keys = crate::plan::idempotency_keys(&store, &clock);
         let under_way = PurchaseTasks::new(runtime.handle().clone());
         let paypal = PayPal::new(
             &settings,
@@ -156,10 +156,10 @@ impl GatewayBuilder {
         for warning in settings.warnings() {
             tracing::warn!(key = %warning.key, "risky setting: {}", warning.message);
         }
-        let x402 = crate::x402::desk(
+        let x402 = crate::x402::processor(
             &settings,
             &store,
-            (&plans, &once),
+            (&plans, &idempotency_keys),
             &clock,
             under_way.clone(),
         )
@@ -238,7 +238,7 @@ impl GatewayBuilder {
                 plan: plans.plan(),
                 ucp: settings.ucp.clone(),
                 checkouts: checkouts.clone(),
-                idempotency: once.clone(),
+                idempotency: idempotency_keys.clone(),
                 clock: clock.clone(),
                 terms_url: settings.brand.terms_url.clone(),
                 privacy_url: settings.brand.privacy_url.clone(),
@@ -249,11 +249,11 @@ impl GatewayBuilder {
                 }),
             })
             .map_err(StartError::Profiles)?,
-            desks: Desks::new(
+            payment_protocols: PaymentProtocols::new(
                 settings.plan.slug.clone(),
-                crate::mpp::desk(
+                crate::mpp::processor(
                     &settings,
-                    (&plans, mandates.as_ref(), &once),
+                    (&plans, mandates.as_ref(), &idempotency_keys),
                     (&clock, &entropy),
                     under_way.clone(),
                 ),
@@ -322,8 +322,8 @@ impl GatewayBuilder {
             runtime.spawn(paypal.run());
         }
         let signed = x402.clone();
-        if let Some(desk) = x402 {
-            runtime.spawn(async move { desk.run().await });
+        if let Some(processor) = x402 {
+            runtime.spawn(async move { processor.run().await });
         }
         runtime.spawn(async move { outbox.run().await });
         runtime.spawn(keep_promises(
@@ -658,7 +658,7 @@ pub enum StartError {
     PayPal(tollgate_paypal::ClientError),
     /// The client of the facilitator of signed transfers, or of the node of their chain, could not be created.
     #[error(transparent)]
-    X402(tollgate_pay::x402::CallerError),
+    X402(tollgate_pay::x402::HttpClientError),
     /// Health, metrics or the control socket could not be served.
     #[error(transparent)]
     Admin(#[from] AdminError),

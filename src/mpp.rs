@@ -1,7 +1,7 @@
 //! The plan as a resource paid by an answered challenge (MPP), built from the settings.
 
 use tollgate_filter::{Clock, Entropy};
-use tollgate_pay::mpp::{Desk, Parts, Secrets, Settings as Challenges};
+use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings as Challenges};
 use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::mandates::{Mandates, Urls};
@@ -11,14 +11,14 @@ use tollgate_purchase::wire::Product;
 use crate::config::{BaseUrl, Settings};
 
 /// The processor; `None` where there is no secret to bind challenges with, or no provider for the monthly charge.
-pub(crate) fn desk(
+pub(crate) fn processor(
     settings: &Settings,
-    (plans, mandates, once): (&Plans, Option<&Mandates>, &IdempotencyKeys),
+    (plans, mandates, idempotency_keys): (&Plans, Option<&Mandates>, &IdempotencyKeys),
     (clock, entropy): (&Clock, &Entropy),
     runtime: PurchaseTasks,
-) -> Option<Desk> {
+) -> Option<Processor> {
     let mpp = settings.payments.mpp.as_ref()?;
-    let Some(mandates) = mandates.filter(|desk| desk.has_plan()) else {
+    let Some(mandates) = mandates.filter(|mandates| mandates.has_plan()) else {
         tracing::warn!(
             "`payments.mpp` has no effect: the plan is charged by PayPal, and `payments.paypal` does not name a plan"
         );
@@ -29,11 +29,11 @@ pub(crate) fn desk(
     let secret = mpp.secret.expose().as_bytes();
     let previous = mpp.previous.as_ref().map(|one| one.expose().as_bytes());
     let url: BaseUrl = base.parse().expect("it was checked");
-    Some(Desk::new(Parts {
+    Some(Processor::new(MppDeps {
         product: Product::new(plans.plan(), base, root),
         plans: plans.clone(),
         mandates: mandates.clone(),
-        once: once.clone(),
+        idempotency_keys: idempotency_keys.clone(),
         settings: Challenges {
             secrets: Secrets::new(secret, previous).expect("their lengths were checked"),
             realm: url.host,

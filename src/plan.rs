@@ -47,7 +47,7 @@ pub(crate) fn checkouts(
 }
 
 /// Idempotency keys of purchases, for every route. Must be created before the first request is accepted.
-pub(crate) fn once(store: &Arc<dyn Store>, clock: &Clock) -> IdempotencyKeys {
+pub(crate) fn idempotency_keys(store: &Arc<dyn Store>, clock: &Clock) -> IdempotencyKeys {
     let clock = clock.clone();
     IdempotencyKeys::new(store.clone(), Box::new(move || clock.unix_micros()))
 }

@@ -14,7 +14,7 @@ use tollgate_meter::Meter;
 use tollgate_models::Models;
 use tollgate_oauth::{Endpoints, OAuth};
 use tollgate_onboarding::{Documents, Onboarding};
-use tollgate_pay::{Desks, Pay};
+use tollgate_pay::{Pay, PaymentProtocols};
 use tollgate_portal::Portal;
 use tollgate_rate_limit::RateLimits;
 
@@ -64,7 +64,7 @@ pub(crate) struct House {
     pub(crate) portal: Arc<Portal>,
     pub(crate) documents: Arc<Documents>,
     pub(crate) oauth: Arc<Endpoints>,
-    pub(crate) desks: Arc<Desks>,
+    pub(crate) payment_protocols: Arc<PaymentProtocols>,
     pub(crate) commerce: Arc<CommerceServices>,
 }
 
@@ -114,7 +114,10 @@ impl Registry {
             )))
         });
         registry.add("pay", |context| {
-            let filter = Pay::new(&context.house.desks, context.route.path.as_str());
+            let filter = Pay::new(
+                &context.house.payment_protocols,
+                context.route.path.as_str(),
+            );
             Ok(Arc::new(
                 filter.map_err(|error| BuildError::new(error.to_string()))?,
             ))

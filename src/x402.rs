@@ -5,7 +5,8 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tollgate_filter::Clock;
 use tollgate_pay::x402::{
-    CONFIRM, CallerError, Desk, HttpFacilitator, HttpNode, Node, Parts, WAIT, payment_name,
+    CONFIRM, HttpClientError, HttpFacilitator, HttpNode, Node, Processor, WAIT, X402Deps,
+    payment_reference,
 };
 use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::IdempotencyKeys;
@@ -15,18 +16,18 @@ use tollgate_store::Store;
 
 use crate::config::Settings;
 
-/// Payments that are read from the store at once.
+/// Payments that are read from the store at idempotency_keys.
 const PAGE: usize = 500;
 
 /// The desk of the settings; nothing where nothing is sold in this way.
-pub(crate) fn desk(
+pub(crate) fn processor(
     settings: &Settings,
     store: &Arc<dyn Store>,
-    (plans, once): (&Plans, &IdempotencyKeys),
+    (plans, idempotency_keys): (&Plans, &IdempotencyKeys),
     clock: &Clock,
     runtime: PurchaseTasks,
-) -> Result<Option<Desk>, CallerError> {
-    tell_stranded(settings, store);
+) -> Result<Option<Processor>, HttpClientError> {
+    log_unreconcilable(settings, store);
     let Some(known) = &settings.payments.x402 else {
         return Ok(None);
     };
@@ -42,10 +43,10 @@ pub(crate) fn desk(
         None => None,
     };
     let base_url = settings.service.base_url.as_str();
-    Ok(Some(Desk::new(Parts {
+    Ok(Some(Processor::new(X402Deps {
         store: store.clone(),
         plans: plans.clone(),
-        once: once.clone(),
+        idempotency_keys: idempotency_keys.clone(),
         facilitator: Arc::new(facilitator),
         node,
         terms: known.terms.clone(),
@@ -59,7 +60,7 @@ pub(crate) fn desk(
 
 /// Logs the payments that were started under other settings and are still open: as long as one is, its account cannot pay by any route, and
 /// with these settings it cannot be reconciled.
-fn tell_stranded(settings: &Settings, store: &Arc<dyn Store>) {
+fn log_unreconcilable(settings: &Settings, store: &Arc<dyn Store>) {
     let network = settings
         .payments
         .x402
@@ -76,7 +77,7 @@ fn tell_stranded(settings: &Settings, store: &Arc<dyn Store>) {
         };
         for row in &open {
             if network != Some(&*row.key.network) {
-                tracing::error!(account = %row.account, payment = payment_name(row),
+                tracing::error!(account = %row.account, payment = payment_reference(row),
                     "a payment is open, and `[payments.x402]` does not name its chain any more: bring the settings back, or look it up and close it with `tollgate payment close`");
             }
         }

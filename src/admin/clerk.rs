@@ -10,7 +10,7 @@ use tollgate_identity::{
 };
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_money::{AccountId, CapPeriod, Micros, SpendingCap};
-use tollgate_pay::x402::{Verdict, close_payment};
+use tollgate_pay::x402::{Resolution, close_payment};
 use tollgate_purchase::mandates::request_cancellation;
 use tollgate_purchase::plan::Plans;
 use tollgate_store::{AccountStatus, CacheScope, Store};
@@ -189,8 +189,8 @@ impl Clerk {
                 shared_transaction: is_shared,
             } => {
                 let verdict = match paid {
-                    None => Verdict::NotMoved,
-                    Some(hash) => Verdict::Paid {
+                    None => Resolution::NotMoved,
+                    Some(hash) => Resolution::Paid {
                         transaction: hash.parse().map_err(|_| {
                             format!("`{hash}` is no transaction; it is `0x` and 64 hex digits")
                         })?,

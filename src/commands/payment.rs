@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Context as _;
 use serde::Serialize;
 use tollgate_evm::{Address, Nonce, TxHash};
-use tollgate_pay::x402::{payment_action, payment_name};
+use tollgate_pay::x402::{payment_action, payment_reference};
 use tollgate_purchase::plan::PRICE;
 use tollgate_store::{AuthorizationRow, AuthorizationState};
 
@@ -122,7 +122,7 @@ impl Open<'_> {
     fn of(row: &AuthorizationRow, now: i64) -> Open<'_> {
         let transaction = row.transaction.map(TxHash);
         Open {
-            payment: payment_name(row),
+            payment: payment_reference(row),
             account: row.account.to_string(),
             state: match row.state {
                 AuthorizationState::Settling => "submitted",

@@ -318,9 +318,9 @@ mod tests {
     fn errors_about_money_and_lines_of_the_start_are_never_suppressed() {
         for (target, level, exempt) in [
             ("tollgate_ledger::accounts", Level::ERROR, true),
-            ("tollgate_pay::x402::unclear", Level::ERROR, true),
+            ("tollgate_pay::x402::reconcile", Level::ERROR, true),
             ("tollgate::x402", Level::ERROR, true),
-            ("tollgate_pay::x402::unclear", Level::WARN, false),
+            ("tollgate_pay::x402::reconcile", Level::WARN, false),
             ("tollgate_payments", Level::ERROR, false),
             ("tollgate_chain::answer", Level::ERROR, false),
             ("tollgate::gateway", Level::INFO, true),

@@ -9,7 +9,7 @@ use tollgate_counters::Counters;
 use tollgate_idempotency::KeyEvent;
 use tollgate_ledger::Ledger;
 use tollgate_meter::MeterCounters;
-use tollgate_pay::x402::Desk;
+use tollgate_pay::x402::Processor;
 use tollgate_purchase::TopUps;
 use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::Plans;
@@ -143,14 +143,16 @@ pub fn plan(plans: Plans) -> Source {
 }
 
 /// The results of signed transfers; all zero where none are accepted.
-pub fn x402(desk: Option<Desk>, store: Arc<dyn Store>) -> Source {
+pub fn x402(processor: Option<Processor>, store: Arc<dyn Store>) -> Source {
     let zero = Counters::default();
     Box::new(move |samples| {
-        let counters = desk.as_ref().map_or(&zero, Desk::counters);
+        let counters = processor.as_ref().map_or(&zero, Processor::counters);
         samples.numbers(names::X402_PAYMENTS, counters.values());
         let open = store.authorizations_moving().unwrap_or_default();
         samples.number(names::X402_OPEN, open);
-        let up = desk.as_ref().is_some_and(|desk| desk.is_open());
+        let up = processor
+            .as_ref()
+            .is_some_and(|processor| processor.is_available());
         samples.number(names::X402_UP, i128::from(up));
     })
 }

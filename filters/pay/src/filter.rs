@@ -13,62 +13,69 @@ use crate::mpp;
 use crate::problem::{JSON, PROBLEM_JSON, Problem};
 use crate::request;
 use crate::x402;
-use crate::x402::route::Counter;
+use crate::x402::endpoint::X402Endpoint;
 
 /// The most bytes of a body: a valid one has two short members.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// `Retry-After` while nothing can be paid.
-const AGAIN: Duration = Duration::from_secs(30);
+const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// State that all payment routes share.
-pub struct Desks {
+pub struct PaymentProtocols {
     /// The plan's name in addresses: `svc-pro`.
     plan: Arc<str>,
     /// The product: `svc-pro-monthly`.
     product: Arc<str>,
-    mpp: Option<mpp::Desk>,
+    mpp: Option<mpp::Processor>,
     /// The x402 endpoint.
-    x402: Option<Counter>,
+    x402: Option<X402Endpoint>,
 }
 
-impl Desks {
+impl PaymentProtocols {
     /// The payment protocols for the plan of this name; an absent one is not offered.
-    pub fn new(plan: Arc<str>, mpp: Option<mpp::Desk>, x402: Option<x402::Desk>) -> Arc<Desks> {
-        Arc::new(Desks {
+    pub fn new(
+        plan: Arc<str>,
+        mpp: Option<mpp::Processor>,
+        x402: Option<x402::Processor>,
+    ) -> Arc<PaymentProtocols> {
+        Arc::new(PaymentProtocols {
             product: format!("{plan}-monthly").into(),
             plan,
             mpp,
-            x402: x402.map(Counter::new),
+            x402: x402.map(X402Endpoint::new),
         })
     }
 }
 
 /// Sells the plan on one route.
 pub struct Pay {
-    desks: Arc<Desks>,
-    way: Way,
+    protocols: Arc<PaymentProtocols>,
+    protocol: PaymentProtocol,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum PaymentProtocol {
     X402,
     Mpp,
 }
 
-impl Way {
-    fn of(path: &str) -> Option<Way> {
-        [("/x402", Way::X402), ("/mpp", Way::Mpp)]
-            .into_iter()
-            .find(|(ending, _)| path.ends_with(ending))
-            .map(|(_, way)| way)
+impl PaymentProtocol {
+    fn of(path: &str) -> Option<PaymentProtocol> {
+        [
+            ("/x402", PaymentProtocol::X402),
+            ("/mpp", PaymentProtocol::Mpp),
+        ]
+        .into_iter()
+        .find(|(ending, _)| path.ends_with(ending))
+        .map(|(_, protocol)| protocol)
     }
 
     /// The media type of a 402 on this route.
     fn media(self) -> &'static str {
         match self {
-            Way::X402 => JSON,
-            Way::Mpp => PROBLEM_JSON,
+            PaymentProtocol::X402 => JSON,
+            PaymentProtocol::Mpp => PROBLEM_JSON,
         }
     }
 }
@@ -78,32 +85,32 @@ impl Way {
 #[error(
     "`pay` answers paths that end in `/{{plan}}/x402` or `/{{plan}}/mpp`; `{path}` is none of them"
 )]
-pub struct UnknownWay {
+pub struct UnknownProtocol {
     path: String,
 }
 
 impl Pay {
     /// The filter for a route of this path, which may start with the path of the service's address.
-    pub fn new(desks: &Arc<Desks>, path: &str) -> Result<Pay, UnknownWay> {
-        let way = Way::of(path);
-        let unknown = || UnknownWay {
+    pub fn new(protocols: &Arc<PaymentProtocols>, path: &str) -> Result<Pay, UnknownProtocol> {
+        let protocol = PaymentProtocol::of(path);
+        let unknown = || UnknownProtocol {
             path: path.to_owned(),
         };
         Ok(Pay {
-            desks: desks.clone(),
-            way: way.ok_or_else(unknown)?,
+            protocols: protocols.clone(),
+            protocol: protocol.ok_or_else(unknown)?,
         })
     }
 
     /// Whether requests to a route of this path carry a payment credential in `Authorization`, so that the account's credential is in
     /// another field.
     pub fn shares_authorization(path: &str) -> bool {
-        Way::of(path) == Some(Way::Mpp)
+        PaymentProtocol::of(path) == Some(PaymentProtocol::Mpp)
     }
 
     /// Whether a path names the configured plan in its last but one segment.
-    fn names_the_plan(&self, path: &str) -> bool {
-        path.rsplit('/').nth(1) == Some(&*self.desks.plan)
+    fn is_for_plan(&self, path: &str) -> bool {
+        path.rsplit('/').nth(1) == Some(&*self.protocols.plan)
     }
 }
 
@@ -123,35 +130,37 @@ impl Filter for Pay {
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        if !self.names_the_plan(&exchange.request.path) {
+        if !self.is_for_plan(&exchange.request.path) {
             let message = format!(
                 "There is no such plan. The one plan on sale is `{}`.",
-                self.desks.plan
+                self.protocols.plan
             );
             return Step::now(Outcome::refuse(ApiError::new(ErrorCode::NotFound, message)));
         }
-        let asked = match request::read(&exchange.request, &self.desks.product) {
-            Ok(asked) => asked,
+        let validated = match request::read(&exchange.request, &self.protocols.product) {
+            Ok(validated) => validated,
             Err(error) => {
                 let problem = Problem::of(error, PaymentState::Required, RetryAction::Pay);
-                return Step::now(problem.outcome(exchange, self.way.media()));
+                return Step::now(problem.outcome(exchange, self.protocol.media()));
             }
         };
-        if let (Way::Mpp, Some(desk)) = (self.way, &self.desks.mpp) {
-            return Step::later(mpp::answer(desk, exchange, asked));
+        if let (PaymentProtocol::Mpp, Some(processor)) = (self.protocol, &self.protocols.mpp) {
+            return Step::later(mpp::answer(processor, exchange, validated));
         }
-        if let (Way::X402, Some(counter)) = (self.way, &self.desks.x402) {
+        if let (PaymentProtocol::X402, Some(endpoint)) = (self.protocol, &self.protocols.x402) {
             let Some(account) = exchange.get::<Principal>().map(|known| known.account) else {
-                return Step::failed(nobody());
+                return Step::failed(no_principal());
             };
-            return Step::later(async move { Ok(counter.answer(exchange, account, &asked).await) });
+            return Step::later(
+                async move { Ok(endpoint.answer(exchange, account, &validated).await) },
+            );
         }
-        let message = match self.way {
-            Way::X402 => {
-                "The plan cannot be bought with x402 at the moment. Nothing was charged; try again later, or choose another way of paying."
+        let message = match self.protocol {
+            PaymentProtocol::X402 => {
+                "The plan cannot be bought with x402 at the moment. Nothing was charged; try again later, or choose another protocol of paying."
             }
-            Way::Mpp => {
-                "The plan cannot be bought with MPP at the moment. Nothing was charged; try again later, or choose another way of paying."
+            PaymentProtocol::Mpp => {
+                "The plan cannot be bought with MPP at the moment. Nothing was charged; try again later, or choose another protocol of paying."
             }
         };
         let problem = Problem::new(
@@ -162,14 +171,14 @@ impl Filter for Pay {
         );
         Step::now(
             problem
-                .retry_after(AGAIN)
-                .outcome(exchange, self.way.media()),
+                .retry_after(RETRY_AFTER)
+                .outcome(exchange, self.protocol.media()),
         )
     }
 }
 
 /// The route's filter chain does not authenticate the account.
-fn nobody() -> FilterError {
+fn no_principal() -> FilterError {
     let answer = ApiError::new(
         ErrorCode::InternalError,
         "The service is not set up properly.",
@@ -183,15 +192,21 @@ mod tests {
 
     #[test]
     fn a_route_is_a_way_of_paying_by_the_end_of_its_path() {
-        let desks = Desks::new(Arc::from("svc-pro"), None, None);
-        for (path, way) in [
-            ("/commerce/subscriptions/{plan}/x402", Some(Way::X402)),
-            ("/api/commerce/subscriptions/{plan}/mpp", Some(Way::Mpp)),
+        let protocols = PaymentProtocols::new(Arc::from("svc-pro"), None, None);
+        for (path, protocol) in [
+            (
+                "/commerce/subscriptions/{plan}/x402",
+                Some(PaymentProtocol::X402),
+            ),
+            (
+                "/api/commerce/subscriptions/{plan}/mpp",
+                Some(PaymentProtocol::Mpp),
+            ),
             ("/commerce/subscriptions/{plan}", None),
             ("/commerce/subscriptions/{plan}/ax402", None),
         ] {
-            let made = Pay::new(&desks, path).ok().map(|pay| pay.way);
-            assert_eq!(made, way, "{path}");
+            let made = Pay::new(&protocols, path).ok().map(|pay| pay.protocol);
+            assert_eq!(made, protocol, "{path}");
         }
     }
 }

@@ -7,4 +7,4 @@ mod problem;
 mod request;
 pub mod x402;
 
-pub use filter::{Desks, Pay, UnknownWay};
+pub use filter::{Pay, PaymentProtocols, UnknownProtocol};

@@ -17,7 +17,7 @@ const CHARS_MAX: usize = 255;
 
 /// A validated purchase request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ValidatedRequest {
     /// The idempotency key, if there is one.
     pub(crate) key: Option<Arc<str>>,
     /// Distinguishes it from another request of the same key.
@@ -25,7 +25,7 @@ pub(crate) struct Asked {
 }
 
 /// Validates a body (which may be missing) and the `Idempotency-Key` field. `product` is the only product.
-pub(crate) fn read(request: &Request, product: &str) -> Result<Asked, ApiError> {
+pub(crate) fn read(request: &Request, product: &str) -> Result<ValidatedRequest, ApiError> {
     let in_body = match request.body.trim_ascii() {
         b"" => None,
         text => body(text, product)?,
@@ -41,7 +41,7 @@ pub(crate) fn read(request: &Request, product: &str) -> Result<Asked, ApiError> 
         }
         (one, other) => one.or(other),
     };
-    Ok(Asked {
+    Ok(ValidatedRequest {
         key: key.map(Arc::from),
         hash: digest(&[request.path.as_bytes(), &request.body]),
     })
@@ -169,8 +169,8 @@ mod tests {
 
     /// The key that is read, or the code of the refusal.
     fn key(body: &str, fields: &[&str]) -> Result<Option<String>, ErrorCode> {
-        let asked = read(&request(body.as_bytes(), fields), PRODUCT);
-        let key = asked.map(|asked| asked.key.map(|key| key.to_string()));
+        let validated = read(&request(body.as_bytes(), fields), PRODUCT);
+        let key = validated.map(|validated| validated.key.map(|key| key.to_string()));
         key.map_err(|error| error.code)
     }
 
@@ -224,8 +224,8 @@ mod tests {
     #[test]
     fn another_body_is_another_request() {
         let hash = |body: &str| {
-            let asked = read(&request(body.as_bytes(), &["k"]), PRODUCT);
-            asked.expect("sound").hash
+            let validated = read(&request(body.as_bytes(), &["k"]), PRODUCT);
+            validated.expect("sound").hash
         };
         assert_eq!(hash(""), hash(""));
         assert_ne!(hash(""), hash("{}"));

@@ -112,12 +112,12 @@ fn unproved(
         transaction: None,
         receipt: None,
         note: Some(Arc::from("cut")),
-        looks: 1,
-        look_at: None,
+        attempts: 1,
+        next_attempt_at: None,
         created_at: 1,
         updated_at: 1,
     };
-    let name = tollgate_pay::x402::payment_name(&row);
+    let name = tollgate_pay::x402::payment_reference(&row);
     let begin = Part::Authorization(Box::new(AuthorizationPart::Begin(row)));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()

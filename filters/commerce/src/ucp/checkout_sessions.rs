@@ -407,7 +407,7 @@ impl CheckoutSessions {
             account: request.principal.account,
             credential: Some(request.principal.credential),
             platform: request.agent.as_ref().map(|agent| agent.host.clone()),
-            request: change.wish.clone(),
+            request: change.request.clone(),
         };
         let answer =
             |view: &View| self.session_answer(request, view, &change.notices, StatusCode::CREATED);
@@ -443,7 +443,7 @@ impl CheckoutSessions {
         let attached = |view: &View| answer_part(claim.as_ref(), &answer(view));
         let view = self
             .checkouts
-            .update(view, change.wish.clone(), &attached)
+            .update(view, change.request.clone(), &attached)
             .await?;
         Ok(answer(&view))
     }

@@ -44,9 +44,9 @@ pub struct AuthorizationRow {
     /// Why it was refused, or its last known status.
     pub note: Option<Arc<str>>,
     /// Reconciliation attempts since the last change.
-    pub looks: u32,
+    pub attempts: u32,
     /// Unix microseconds of the next reconciliation; `None` when no change is expected any more.
-    pub look_at: Option<i64>,
+    pub next_attempt_at: Option<i64>,
     /// Unix microseconds.
     pub created_at: i64,
     /// Unix microseconds of the last change.

@@ -31,8 +31,8 @@ fn row(account: AccountId, nonce: u8) -> AuthorizationRow {
         transaction: None,
         receipt: None,
         note: None,
-        looks: 0,
-        look_at: None,
+        attempts: 0,
+        next_attempt_at: None,
         created_at: 1,
         updated_at: 1,
     }
@@ -43,7 +43,7 @@ fn next(row: &AuthorizationRow, state: AuthorizationState) -> AuthorizationRow {
         state,
         version: row.version + 1,
         sealed: Some(Arc::from(&b"sealed"[..])),
-        look_at: Some(50),
+        next_attempt_at: Some(50),
         updated_at: 2,
         ..row.clone()
     }

@@ -17,7 +17,7 @@ const ENTRIES_MAX: usize = 64;
 /// A charge is always offered. The other intent is offered only to a client that names it: a client that accepts any intent may not support
 /// it. An invalid field, and entries that match no offered method or intent, have no effect (draft-httpauth-payment-00, "Client Payment
 /// Preferences").
-pub fn wanted(headers: &HeaderMap) -> Vec<Intent> {
+pub fn accepted_intents(headers: &HeaderMap) -> Vec<Intent> {
     let mut lines = String::new();
     for value in headers.get_all("accept-payment") {
         let Ok(line) = value.to_str() else {
@@ -132,7 +132,7 @@ mod tests {
             let value = HeaderValue::from_bytes(field.as_bytes()).expect("a value");
             headers.append("accept-payment", value);
         }
-        wanted(&headers)
+        accepted_intents(&headers)
     }
 
     #[test]

@@ -81,17 +81,17 @@ impl Credential {
         else {
             return Err(malformed("The credential lacks `challenge` or `payload`."));
         };
-        let Some(said) = Said::read(challenge) else {
+        let Some(returned) = ReturnedChallenge::read(challenge) else {
             return Err(malformed("A parameter of the challenge is not a text."));
         };
-        let binding = &said.binding;
+        let binding = &returned.binding;
         if binding.method != METHOD || Intent::of(binding.intent).is_none() {
             return Err(CredentialError {
                 code: ErrorCode::MethodUnsupported,
                 detail: "Only the method `paypal` with the intent `charge` is taken here.",
             });
         }
-        if !binding.holds(said.id, expected.secrets) {
+        if !binding.holds(returned.id, expected.secrets) {
             return Err(invalid("The challenge was not made here, or was changed."));
         }
         // The challenge defines the field of its credential, not the fields that are present.
@@ -122,17 +122,17 @@ impl Credential {
                 detail: "The challenge has ended. Use the one of this answer.",
             });
         }
-        let (Some(owner), Some(purchase)) = said.opaque() else {
+        let (Some(owner), Some(purchase)) = returned.opaque() else {
             return Err(strange);
         };
         if owner != expected.owner {
             return Err(invalid("The challenge was made for another account."));
         }
         let subscription = payload.get("subscriptionId").and_then(Value::as_str);
-        let asked = said.subscription();
+        let asked = returned.subscription();
         match (payload.get("type").and_then(Value::as_str), subscription) {
             (Some("subscription"), Some(id)) if asked.as_deref() == Some(id) => Ok(Credential {
-                id: said.id_bytes().ok_or(strange)?,
+                id: returned.id_bytes().ok_or(strange)?,
                 expires,
                 purchase,
                 subscription: id.to_owned(),
@@ -154,19 +154,19 @@ impl fmt::Debug for Credential {
 }
 
 /// The parameters of the challenge as they were returned.
-struct Said<'v> {
+struct ReturnedChallenge<'v> {
     id: &'v str,
     binding: Binding<'v>,
 }
 
-impl<'v> Said<'v> {
-    fn read(challenge: &'v Map<String, Value>) -> Option<Said<'v>> {
+impl<'v> ReturnedChallenge<'v> {
+    fn read(challenge: &'v Map<String, Value>) -> Option<ReturnedChallenge<'v>> {
         let text = |name: &str| match challenge.get(name) {
             None | Some(Value::Null) => Some(""),
             Some(Value::String(text)) => Some(&**text),
             Some(_) => None,
         };
-        Some(Said {
+        Some(ReturnedChallenge {
             id: text("id")?,
             binding: Binding {
                 realm: text("realm")?,

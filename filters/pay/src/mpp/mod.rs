@@ -2,20 +2,20 @@
 //! URL, and the subscription's id is the credential's payload.
 
 mod accept;
-mod answer;
 mod binding;
 mod challenge;
 mod credential;
-mod desk;
+mod endpoint;
+mod problems;
+mod processor;
 mod receipt;
-mod told;
 
-pub use accept::wanted;
-pub(crate) use answer::answer;
+pub use accept::accepted_intents;
 pub use binding::{Binding, Secrets};
 pub use challenge::{Challenge, Intent, Subscription};
 pub use credential::{Credential, CredentialError, Expected};
-pub use desk::{Desk, Parts, Settings};
+pub(crate) use endpoint::answer;
+pub use processor::{MppDeps, Processor, Settings};
 pub use receipt::Receipt;
 
 /// The method of payment.

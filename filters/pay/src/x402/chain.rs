@@ -24,7 +24,7 @@ const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a
 
 /// The state of a nonce, by its logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum NonceUse {
     /// No log in the searched blocks.
     Nothing,
     /// It was used in this transaction. The transaction's receipt shows whether the price was paid to us.
@@ -35,7 +35,7 @@ pub enum Fate {
 
 /// A block: the node's head, or another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct Block {
     /// Its number.
     pub number: u64,
     /// Its timestamp in seconds, by the chain's own clock.
@@ -43,17 +43,17 @@ pub struct Head {
 }
 
 /// The call for the chain id of a node.
-pub fn chain_call() -> Value {
+pub fn chain_id_call() -> Value {
     request("eth_chainId", json!([]))
 }
 
 /// The chain id.
-pub fn read_chain(answer: &Value) -> Option<u64> {
+pub fn read_chain_id(answer: &Value) -> Option<u64> {
     number(result(answer)?)
 }
 
 /// The call for the chain's head.
-pub fn head_call() -> Value {
+pub fn latest_block_call() -> Value {
     request("eth_getBlockByNumber", json!(["latest", false]))
 }
 
@@ -66,14 +66,14 @@ pub fn block_call(number: u64) -> Value {
 }
 
 /// Whether a node has rejected a valid call, such as one over more blocks than it searches in one call.
-pub fn is_turned_down(answer: &Value) -> bool {
+pub fn is_rejected(answer: &Value) -> bool {
     answer.get("error").is_some_and(|error| !error.is_null())
 }
 
 /// The chain's head, or the requested block.
-pub fn read_head(answer: &Value) -> Option<Head> {
+pub fn read_block(answer: &Value) -> Option<Block> {
     let block = result(answer)?;
-    Some(Head {
+    Some(Block {
         number: number(block.get("number")?)?,
         time: number(block.get("timestamp")?)?,
     })
@@ -120,9 +120,9 @@ pub fn logs_call(terms: &Terms, from: Address, nonce: Nonce, blocks: (u64, u64))
 }
 
 /// The state of a nonce by its logs; `None` for an invalid answer, or one about another nonce.
-pub fn read_logs(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> Option<Fate> {
+pub fn read_logs(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> Option<NonceUse> {
     let logs = result(answer)?.as_array()?;
-    let mut fate = Fate::Nothing;
+    let mut nonce_use = NonceUse::Nothing;
     for log in logs {
         // A node that ignores part of a filter is not trusted about the rest.
         let topics = log_of(log, terms)?;
@@ -132,13 +132,13 @@ pub fn read_logs(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) -> 
         if *authorizer != topic(from) || number.0 != nonce.0 {
             return None;
         }
-        fate = match event.to_string().as_str() {
-            USED => Fate::Used(log.get("transactionHash")?.as_str()?.parse().ok()?),
-            CANCELED => Fate::Canceled,
+        nonce_use = match event.to_string().as_str() {
+            USED => NonceUse::Used(log.get("transactionHash")?.as_str()?.parse().ok()?),
+            CANCELED => NonceUse::Canceled,
             _ => return None,
         };
     }
-    Some(fate)
+    Some(nonce_use)
 }
 
 /// The call for the receipt of a transaction.
@@ -155,7 +155,7 @@ pub enum Proof {
     /// It used the nonce to transfer exactly the price from the wallet to us.
     Paid,
     /// It used the nonce for another transfer: the wallet has signed two transfers with one nonce, and the other one was executed.
-    Elsewhere,
+    OtherTransfer,
     /// It did not use the nonce.
     Nothing,
 }
@@ -189,7 +189,7 @@ pub fn read_receipt(answer: &Value, terms: &Terms, from: Address, nonce: Nonce) 
     });
     Some(match is_paid {
         true => Proof::Paid,
-        false => Proof::Elsewhere,
+        false => Proof::OtherTransfer,
     })
 }
 
@@ -308,7 +308,7 @@ mod tests {
     fn the_end_of_the_chain_is_read_whole_or_not_at_all() {
         let block =
             |number: &str, time: &str| json!({"result": {"number": number, "timestamp": time}});
-        let head = Head {
+        let head = Block {
             number: 256,
             time: 1_800_000_000,
         };
@@ -320,10 +320,10 @@ mod tests {
             (json!({"result": null}), None),
             (json!({"error": {"code": 1}}), None),
         ] {
-            assert_eq!(read_head(&answer), read, "{answer}");
+            assert_eq!(read_block(&answer), read, "{answer}");
         }
-        assert_eq!(read_chain(&json!({"result": "0x2105"})), Some(8453));
-        assert_eq!(read_chain(&json!({"result": 8453})), None);
+        assert_eq!(read_chain_id(&json!({"result": "0x2105"})), Some(8453));
+        assert_eq!(read_chain_id(&json!({"result": 8453})), None);
     }
 
     #[test]
@@ -350,11 +350,11 @@ mod tests {
         let read = |logs: Value| read_logs(&json!({"result": logs}), &terms(), from(), NONCE);
         let canceled = json!([CANCELED, topic(FROM), NONCE.to_string()]);
         let hash = transaction().parse().expect("32 bytes");
-        assert_eq!(read(json!([])), Some(Fate::Nothing));
-        assert_eq!(read(json!([used()])), Some(Fate::Used(hash)));
+        assert_eq!(read(json!([])), Some(NonceUse::Nothing));
+        assert_eq!(read(json!([used()])), Some(NonceUse::Used(hash)));
         assert_eq!(
             read(json!([with(used(), "topics", canceled)])),
-            Some(Fate::Canceled)
+            Some(NonceUse::Canceled)
         );
         // A log outside the filter invalidates the whole answer.
         for odd in [
@@ -414,7 +414,11 @@ mod tests {
                 )
             ]),
         ] {
-            assert_eq!(read("0x1", logs.clone()), Some(Proof::Elsewhere), "{logs}");
+            assert_eq!(
+                read("0x1", logs.clone()),
+                Some(Proof::OtherTransfer),
+                "{logs}"
+            );
         }
         for logs in [
             json!([transfer()]),
@@ -460,7 +464,11 @@ mod tests {
             json!([used(), nothing, twin, mine]),
             json!([used(), twin, mine]),
         ] {
-            assert_eq!(read("0x1", logs.clone()), Some(Proof::Elsewhere), "{logs}");
+            assert_eq!(
+                read("0x1", logs.clone()),
+                Some(Proof::OtherTransfer),
+                "{logs}"
+            );
         }
         // Other payments may share the transaction, and the token may log more in between.
         let approval = with(

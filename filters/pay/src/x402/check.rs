@@ -17,7 +17,7 @@ const STANDS_SECS_OVER: u64 = 600;
 
 /// Why a payment is refused before any remote call. The texts are those of the protocol where it defines one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Doubt {
+pub enum CheckError {
     /// The option that was chosen was not offered.
     #[error("No matching payment requirements")]
     NoMatchingRequirements,
@@ -43,31 +43,31 @@ pub enum Doubt {
 
 /// Compares a payment with the terms at `now` (Unix seconds). Success is no proof of payment: only the chain knows whether the wallet has
 /// the money and the signature is valid.
-pub fn check(payment: &Payment, terms: &Terms, now: u64) -> Result<(), Doubt> {
+pub fn check(payment: &Payment, terms: &Terms, now: u64) -> Result<(), CheckError> {
     if !matches(payment, terms) {
-        return Err(Doubt::NoMatchingRequirements);
+        return Err(CheckError::NoMatchingRequirements);
     }
     let authorization = &payment.authorization;
     if authorization.to != terms.pay_to.address() {
-        return Err(Doubt::Recipient);
+        return Err(CheckError::Recipient);
     }
     if authorization.value != terms.amount {
-        return Err(Doubt::Value);
+        return Err(CheckError::Value);
     }
     if authorization.valid_after > Amount::from(now.saturating_add(CLOCK_AHEAD_SECS)) {
-        return Err(Doubt::NotYet);
+        return Err(CheckError::NotYet);
     }
     if authorization.valid_before < Amount::from(now.saturating_add(STANDS_SECS_MIN)) {
-        return Err(Doubt::TooLate);
+        return Err(CheckError::TooLate);
     }
     let longest = now
         .saturating_add(terms.max_timeout_secs)
         .saturating_add(STANDS_SECS_OVER);
     if authorization.valid_before > Amount::from(longest) {
-        return Err(Doubt::TooLong);
+        return Err(CheckError::TooLong);
     }
     if payment.signature.is_malleated() {
-        return Err(Doubt::Signature);
+        return Err(CheckError::Signature);
     }
     Ok(())
 }

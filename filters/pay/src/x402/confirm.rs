@@ -9,10 +9,10 @@ use tollgate_evm::{Address, Nonce, TxHash};
 use tollgate_store::AuthorizationRow;
 
 use super::answer::Settled;
+use super::chain_lookup::{AuthorizationLookup, OnChainStatus, look_up};
 use super::counters::X402Event;
-use super::desk::Inner;
-use super::judge::{OnChain, Outcome, judge};
-use super::look::{Sight, Wanted, look};
+use super::payment_outcome::{ChainEvidence, PaymentOutcome, decide_outcome};
+use super::processor::Inner;
 use super::rows::{self, GRACE, MINUTE, SECOND};
 
 /// How long the facilitator has to answer before the chain is polled concurrently.
@@ -36,17 +36,20 @@ impl Inner {
         row: &AuthorizationRow,
         body: Bytes,
         first: bool,
-    ) -> Outcome {
-        if self.parts.node.is_none() {
-            return judge(&self.settle(row, body, first).await, OnChain::NoNode);
+    ) -> PaymentOutcome {
+        if self.deps.node.is_none() {
+            return decide_outcome(
+                &self.call_settle(row, body, first).await,
+                ChainEvidence::NoNode,
+            );
         }
         let answer = tokio::select! {
-            answer = self.settle(row, body, first) => answer,
+            answer = self.call_settle(row, body, first) => answer,
             outcome = self.outcome_on_chain(row) => return outcome,
         };
         let chain = self.confirm(row, &answer).await;
-        let outcome = judge(&answer, chain);
-        if chain != OnChain::Unreadable && contradict(&answer, &outcome) {
+        let outcome = decide_outcome(&answer, chain);
+        if chain != ChainEvidence::Unreadable && contradict(&answer, &outcome) {
             self.counters.inc(X402Event::Contradicted);
             tracing::error!(account = %row.account, payment = %rows::reference(&row.key), ?answer, ?outcome,
                 "facilitator answer contradicts the chain");
@@ -55,7 +58,7 @@ impl Inner {
     }
 
     /// Waits until the chain alone proves the outcome.
-    async fn outcome_on_chain(&self, row: &AuthorizationRow) -> Outcome {
+    async fn outcome_on_chain(&self, row: &AuthorizationRow) -> PaymentOutcome {
         sleep(SLOW).await;
         loop {
             if let Some(outcome) = self.read_chain(row, None).await.outcome() {
@@ -66,7 +69,7 @@ impl Inner {
     }
 
     /// Reads the chain after an answer. After a success it is read repeatedly for a while: nodes are a block or two behind one another.
-    async fn confirm(&self, row: &AuthorizationRow, answer: &Settled) -> OnChain {
+    async fn confirm(&self, row: &AuthorizationRow, answer: &Settled) -> ChainEvidence {
         let (hint, is_success) = match answer {
             Settled::Done { transaction, .. } => (Some(*transaction), true),
             Settled::Unclear { transaction, .. } => (*transaction, false),
@@ -87,17 +90,21 @@ impl Inner {
                 pause = (2 * pause).min(POLL);
             }
         };
-        timeout(self.parts.confirm, polled).await.unwrap_or(first)
+        timeout(self.deps.confirm, polled).await.unwrap_or(first)
     }
 
     /// One chain lookup. `hint`: a transaction that may contain the transfer; the stored one is tried if there is no hint.
-    pub(super) async fn read_chain(&self, row: &AuthorizationRow, hint: Option<TxHash>) -> OnChain {
-        let Some(node) = self.parts.node.as_deref() else {
-            return OnChain::NoNode;
+    pub(super) async fn read_chain(
+        &self,
+        row: &AuthorizationRow,
+        hint: Option<TxHash>,
+    ) -> ChainEvidence {
+        let Some(node) = self.deps.node.as_deref() else {
+            return ChainEvidence::NoNode;
         };
-        let sent = self.open(row);
-        let terms = sent.as_ref().map_or(&self.parts.terms, |sent| &sent.terms);
-        let wanted = Wanted {
+        let sent = self.unseal(row);
+        let terms = sent.as_ref().map_or(&self.deps.terms, |sent| &sent.terms);
+        let lookup = AuthorizationLookup {
             terms,
             from: Address(row.key.payer),
             nonce: Nonce(row.key.nonce),
@@ -107,20 +114,20 @@ impl Inner {
                 seconds(row.valid_before),
             ),
         };
-        match look(node, &wanted).await {
-            Ok(sight) => OnChain::Read {
-                sight,
-                is_over: matches!(sight, Sight::Unspent { until } if self.is_over(row, until)),
+        match look_up(node, &lookup).await {
+            Ok(status) => ChainEvidence::Read {
+                status,
+                is_expired: matches!(status, OnChainStatus::Unspent { until } if self.is_expired(row, until)),
             },
             Err(error) => {
                 tracing::warn!(payment = %rows::reference(&row.key), %error, "chain lookup failed");
-                OnChain::Unreadable
+                ChainEvidence::Unreadable
             }
         }
     }
 
     /// Whether the chain no longer accepts a payment: by its own clock, and by ours, which may lag.
-    fn is_over(&self, row: &AuthorizationRow, until: u64) -> bool {
+    fn is_expired(&self, row: &AuthorizationRow, until: u64) -> bool {
         let until = i64::try_from(until)
             .unwrap_or(i64::MAX)
             .saturating_mul(SECOND);
@@ -129,16 +136,16 @@ impl Inner {
 }
 
 /// Whether an answer of the facilitator and the chain contradict each other. A lagging node looks the same for a while.
-fn contradict(answer: &Settled, outcome: &Outcome) -> bool {
+fn contradict(answer: &Settled, outcome: &PaymentOutcome) -> bool {
     match (answer, outcome) {
         (
             Settled::Done {
                 transaction: reported,
                 ..
             },
-            Outcome::Paid { transaction, .. },
+            PaymentOutcome::Paid { transaction, .. },
         ) => reported != transaction,
-        (Settled::Done { .. }, _) | (Settled::Refused(_), Outcome::Paid { .. }) => true,
+        (Settled::Done { .. }, _) | (Settled::Refused(_), PaymentOutcome::Paid { .. }) => true,
         _ => false,
     }
 }

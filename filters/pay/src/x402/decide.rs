@@ -31,7 +31,7 @@ impl State {
 
 /// The stored state of the authorization that a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct StoredPayment {
     /// Its state.
     pub state: State,
     /// Whether the requesting account presented it first.
@@ -42,7 +42,7 @@ pub struct Known {
 
 /// The state of the requesting account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asker {
+pub struct BuyerState {
     /// Another authorization of the account may still move money.
     pub has_open: bool,
     /// The account has the plan.
@@ -53,7 +53,7 @@ pub struct Asker {
 
 /// The decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum Decision {
     /// Show the offer.
     Offer,
     /// Answer that the plan is active. A payment in the request stays unspent.
@@ -77,47 +77,47 @@ pub enum Act {
 }
 
 /// Decides about a request. `payment` is `None` for a request without a payment, and `Some(None)` for a payment that is not stored yet.
-pub fn decide(asker: Asker, payment: Option<Option<Known>>) -> Act {
-    let settled_for_now = asker.is_active && !asker.may_renew;
-    let Some(known) = payment else {
-        return match asker {
-            Asker { has_open: true, .. } => Act::Wait,
-            _ if settled_for_now => Act::AlreadyActive,
-            _ => Act::Offer,
+pub fn decide(buyer: BuyerState, payment: Option<Option<StoredPayment>>) -> Decision {
+    let settled_for_now = buyer.is_active && !buyer.may_renew;
+    let Some(stored) = payment else {
+        return match buyer {
+            BuyerState { has_open: true, .. } => Decision::Wait,
+            _ if settled_for_now => Decision::AlreadyActive,
+            _ => Decision::Offer,
         };
     };
-    if let Some(known) = known {
+    if let Some(stored) = stored {
         // Ownership is checked before the state: another account does not learn the state.
-        if !known.same_owner {
-            return Act::UsedByAnother;
+        if !stored.same_owner {
+            return Decision::UsedByAnother;
         }
-        match known.state {
-            _ if !known.same_payment => return refused(asker),
-            State::Settled => return Act::Replay,
-            State::Settling => return Act::Join,
-            State::Unknown => return Act::Reconcile,
-            State::Dead | State::Refused => return refused(asker),
-            State::RefusedAfterSubmit if !asker.has_open => return Act::Recheck,
+        match stored.state {
+            _ if !stored.same_payment => return refused(buyer),
+            State::Settled => return Decision::Replay,
+            State::Settling => return Decision::Join,
+            State::Unknown => return Decision::Reconcile,
+            State::Dead | State::Refused => return refused(buyer),
+            State::RefusedAfterSubmit if !buyer.has_open => return Decision::Recheck,
             State::RefusedAfterSubmit | State::Seen => {}
         }
     }
-    match asker {
-        Asker { has_open: true, .. } => Act::Wait,
-        _ if settled_for_now => Act::AlreadyActive,
-        _ => Act::Pay,
+    match buyer {
+        BuyerState { has_open: true, .. } => Decision::Wait,
+        _ if settled_for_now => Decision::AlreadyActive,
+        _ => Decision::Pay,
     }
 }
 
 /// A refusal shows an offer, so it is one only where an offer may be shown.
-fn refused(asker: Asker) -> Act {
-    match asker {
-        Asker { has_open: true, .. } => Act::Wait,
-        Asker {
+fn refused(buyer: BuyerState) -> Decision {
+    match buyer {
+        BuyerState { has_open: true, .. } => Decision::Wait,
+        BuyerState {
             is_active: true,
             may_renew: false,
             ..
-        } => Act::AlreadyActive,
-        _ => Act::Refuse,
+        } => Decision::AlreadyActive,
+        _ => Decision::Refuse,
     }
 }
 
@@ -127,26 +127,26 @@ mod tests {
 
     use super::*;
 
-    const NEW: Asker = Asker {
+    const NEW: BuyerState = BuyerState {
         has_open: false,
         is_active: false,
         may_renew: false,
     };
-    const ACTIVE: Asker = Asker {
+    const ACTIVE: BuyerState = BuyerState {
         is_active: true,
         ..NEW
     };
-    const RENEWING: Asker = Asker {
+    const RENEWING: BuyerState = BuyerState {
         may_renew: true,
         ..ACTIVE
     };
-    const OPEN: Asker = Asker {
+    const OPEN: BuyerState = BuyerState {
         has_open: true,
         ..NEW
     };
 
-    fn own(state: State) -> Option<Option<Known>> {
-        Some(Some(Known {
+    fn own(state: State) -> Option<Option<StoredPayment>> {
+        Some(Some(StoredPayment {
             state,
             same_owner: true,
             same_payment: true,
@@ -155,99 +155,114 @@ mod tests {
 
     #[test]
     fn every_request_has_its_answer() {
-        let others = Some(Some(Known {
+        let others = Some(Some(StoredPayment {
             state: State::Settled,
             same_owner: false,
             same_payment: true,
         }));
-        let twin = Some(Some(Known {
+        let twin = Some(Some(StoredPayment {
             state: State::Settled,
             same_owner: true,
             same_payment: false,
         }));
-        for (what, asker, payment, act) in [
-            ("nothing paid", NEW, None, Act::Offer),
+        for (what, buyer, payment, decision) in [
+            ("nothing paid", NEW, None, Decision::Offer),
             (
                 "nothing paid, plan active",
                 ACTIVE,
                 None,
-                Act::AlreadyActive,
+                Decision::AlreadyActive,
             ),
-            ("nothing paid, end is near", RENEWING, None, Act::Offer),
-            ("nothing paid, earlier one unclear", OPEN, None, Act::Wait),
-            ("a new payment", NEW, Some(None), Act::Pay),
+            ("nothing paid, end is near", RENEWING, None, Decision::Offer),
+            (
+                "nothing paid, earlier one unclear",
+                OPEN,
+                None,
+                Decision::Wait,
+            ),
+            ("a new payment", NEW, Some(None), Decision::Pay),
             (
                 "a new payment, plan active",
                 ACTIVE,
                 Some(None),
-                Act::AlreadyActive,
+                Decision::AlreadyActive,
             ),
-            ("a new payment, end is near", RENEWING, Some(None), Act::Pay),
+            (
+                "a new payment, end is near",
+                RENEWING,
+                Some(None),
+                Decision::Pay,
+            ),
             (
                 "a new payment, earlier one unclear",
                 OPEN,
                 Some(None),
-                Act::Wait,
+                Decision::Wait,
             ),
-            ("again after a fault", NEW, own(State::Seen), Act::Pay),
+            ("again after a fault", NEW, own(State::Seen), Decision::Pay),
             (
                 "again after it worked",
                 ACTIVE,
                 own(State::Settled),
-                Act::Replay,
+                Decision::Replay,
             ),
             (
                 "again while it is sent",
                 OPEN,
                 own(State::Settling),
-                Act::Join,
+                Decision::Join,
             ),
             (
                 "again while it is unclear",
                 OPEN,
                 own(State::Unknown),
-                Act::Reconcile,
+                Decision::Reconcile,
             ),
-            ("again after it died", NEW, own(State::Dead), Act::Refuse),
+            (
+                "again after it died",
+                NEW,
+                own(State::Dead),
+                Decision::Refuse,
+            ),
             (
                 "again after a refusal",
                 NEW,
                 own(State::Refused),
-                Act::Refuse,
+                Decision::Refuse,
             ),
             (
                 "again after it was sent and refused",
                 NEW,
                 own(State::RefusedAfterSubmit),
-                Act::Recheck,
+                Decision::Recheck,
             ),
             (
                 "the same with the plan active",
                 ACTIVE,
                 own(State::RefusedAfterSubmit),
-                Act::Recheck,
+                Decision::Recheck,
             ),
             (
                 "the same while another one is unclear",
                 OPEN,
                 own(State::RefusedAfterSubmit),
-                Act::Wait,
+                Decision::Wait,
             ),
-            ("somebody else's", NEW, others, Act::UsedByAnother),
+            ("somebody else's", NEW, others, Decision::UsedByAnother),
             (
                 "another signature for a spent nonce",
                 NEW,
                 twin,
-                Act::Refuse,
+                Decision::Refuse,
             ),
             (
                 "another signature, plan active",
                 ACTIVE,
                 twin,
-                Act::AlreadyActive,
+                Decision::AlreadyActive,
             ),
         ] {
-            assert_eq!(decide(asker, payment), act, "{what}");
+            assert_eq!(decide(buyer, payment), decision, "{what}");
         }
     }
 
@@ -269,10 +284,10 @@ mod tests {
             state in any_state(),
             (same_owner, same_payment, is_active, may_renew, has_payment, is_known) in any::<(bool, bool, bool, bool, bool, bool)>(),
         ) {
-            let asker = Asker { has_open: true, is_active, may_renew };
-            let known = Known { state, same_owner, same_payment };
-            let act = decide(asker, has_payment.then_some(is_known.then_some(known)));
-            prop_assert!(!matches!(act, Act::Offer | Act::Pay | Act::Recheck | Act::Refuse), "{act:?}");
+            let buyer = BuyerState { has_open: true, is_active, may_renew };
+            let stored = StoredPayment { state, same_owner, same_payment };
+            let decision = decide(buyer, has_payment.then_some(is_known.then_some(stored)));
+            prop_assert!(!matches!(decision, Decision::Offer | Decision::Pay | Decision::Recheck | Decision::Refuse), "{decision:?}");
         }
 
         #[test]
@@ -280,9 +295,9 @@ mod tests {
             state in any_state(),
             (same_payment, has_open, is_active, may_renew) in any::<(bool, bool, bool, bool)>(),
         ) {
-            let known = Known { state, same_owner: false, same_payment };
-            let act = decide(Asker { has_open, is_active, may_renew }, Some(Some(known)));
-            prop_assert_eq!(act, Act::UsedByAnother);
+            let stored = StoredPayment { state, same_owner: false, same_payment };
+            let decision = decide(BuyerState { has_open, is_active, may_renew }, Some(Some(stored)));
+            prop_assert_eq!(decision, Decision::UsedByAnother);
         }
     }
 }

@@ -34,19 +34,19 @@ impl Operation {
 #[async_trait]
 pub trait Facilitator: Send + Sync {
     /// Calls it. The body is JSON and can move the money, so it is a secret.
-    async fn ask(&self, operation: Operation, body: Bytes) -> Result<Said, Silence>;
+    async fn call(&self, operation: Operation, body: Bytes) -> Result<Response, CallError>;
 }
 
 /// A node of the chain.
 #[async_trait]
 pub trait Node: Send + Sync {
     /// One JSON-RPC call.
-    async fn call(&self, request: &Value) -> Result<Value, Silence>;
+    async fn call(&self, request: &Value) -> Result<Value, CallError>;
 }
 
 /// A complete HTTP response, whatever its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct Response {
     /// Its status.
     pub status: u16,
     /// Its body.
@@ -56,11 +56,11 @@ pub struct Said {
 /// No response, or an incomplete one. The operation may have been carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Silence(pub String);
+pub struct CallError(pub String);
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Question<'a> {
+struct FacilitatorRequest<'a> {
     x402_version: u64,
     payment_payload: &'a Value,
     payment_requirements: Requirements<'a>,
@@ -69,21 +69,21 @@ struct Question<'a> {
 /// The body of `/verify` and of `/settle`.
 ///
 /// The terms are ours, never those that the buyer names: the facilitator judges a payment against them.
-pub fn question(payment: &Payment, terms: &Terms) -> Bytes {
-    let question = Question {
+pub fn request_body(payment: &Payment, terms: &Terms) -> Bytes {
+    let request_body = FacilitatorRequest {
         x402_version: VERSION,
         payment_payload: payment.whole(),
         payment_requirements: terms.requirements(),
     };
-    Bytes::from(serde_json::to_vec(&question).expect("JSON that was read is written"))
+    Bytes::from(serde_json::to_vec(&request_body).expect("JSON that was read is written"))
 }
 
 /// Whether an answer to `/supported` lists our scheme on this network.
-pub fn supports(said: &Said, network: &str) -> bool {
-    if !(200..300).contains(&said.status) {
+pub fn supports(response: &Response, network: &str) -> bool {
+    if !(200..300).contains(&response.status) {
         return false;
     }
-    let Ok(answer) = serde_json::from_slice::<Value>(&said.body) else {
+    let Ok(answer) = serde_json::from_slice::<Value>(&response.body) else {
         return false;
     };
     let kinds = answer.get("kinds").and_then(Value::as_array);
@@ -124,11 +124,11 @@ mod tests {
             (200, json!({"kinds": null}), false),
             (200, json!([]), false),
         ] {
-            let said = Said {
+            let response = Response {
                 status,
                 body: body.to_string().into(),
             };
-            assert_eq!(supports(&said, "eip155:8453"), good, "{status} {body}");
+            assert_eq!(supports(&response, "eip155:8453"), good, "{status} {body}");
         }
     }
 }

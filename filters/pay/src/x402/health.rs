@@ -29,7 +29,7 @@ impl Health {
     }
 
     /// Records a result: `good`, or a failed call.
-    pub(crate) fn note(&self, good: bool) {
+    pub(crate) fn record(&self, good: bool) {
         *self.lock() = good.then(|| self.clock.elapsed());
         *self
             .last
@@ -38,7 +38,7 @@ impl Health {
     }
 
     /// The last result; `None` before the first.
-    pub(crate) fn was_good(&self) -> Option<bool> {
+    pub(crate) fn last_result(&self) -> Option<bool> {
         *self
             .last
             .lock()
@@ -46,7 +46,7 @@ impl Health {
     }
 
     /// Whether offers may be shown.
-    pub(crate) fn is_good(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         let now = self.clock.elapsed();
         self.lock()
             .is_some_and(|at| now.saturating_sub(at) <= FRESH)
@@ -67,14 +67,14 @@ mod tests {
     fn a_good_answer_counts_for_thirty_seconds_and_until_a_call_fails() {
         let (clock, manual) = Clock::manual(0);
         let health = Health::new(clock);
-        assert!(!health.is_good(), "nothing is known yet");
-        health.note(true);
+        assert!(!health.is_healthy(), "nothing is known yet");
+        health.record(true);
         manual.advance(Duration::from_secs(30));
-        assert!(health.is_good());
+        assert!(health.is_healthy());
         manual.advance(Duration::from_secs(1));
-        assert!(!health.is_good());
-        health.note(true);
-        health.note(false);
-        assert!(!health.is_good());
+        assert!(!health.is_healthy());
+        health.record(true);
+        health.record(false);
+        assert!(!health.is_healthy());
     }
 }

@@ -2,42 +2,43 @@
 //! chain, once.
 
 mod answer;
-mod bring;
-mod caller;
 pub mod chain;
+mod chain_lookup;
 mod check;
 mod confirm;
 mod counters;
 mod decide;
-mod desk;
+pub(crate) mod endpoint;
 mod extensions;
 mod facilitator;
-mod flight;
 mod health;
-mod judge;
-mod look;
+mod http_client;
+mod manual_resolution;
 mod offer;
-mod office;
-mod patience;
 mod payment;
+mod payment_outcome;
+mod processor;
 mod reason;
-pub(crate) mod route;
+mod reconcile;
 mod rows;
 mod sealing;
-mod unclear;
+mod signature_limit;
+mod single_flight;
+mod submit;
 
 pub use answer::{Settled, Verified, settled, verified};
-pub use caller::{Bearer, CallerError, HttpFacilitator, HttpNode};
-pub use check::{Doubt, check};
+pub use chain_lookup::{AuthorizationLookup, OnChainStatus, look_up};
+pub use check::{CheckError, check};
 pub use counters::X402Event;
-pub use decide::{Act, Asker, Known, State, decide};
-pub use desk::{CONFIRM, Desk, Parts, Told, WAIT, Wish};
-pub use facilitator::{Facilitator, Node, Operation, Said, Silence, question, supports};
-pub use judge::{OnChain, Outcome, judge};
-pub use look::{Sight, Wanted, look};
-pub use offer::{Offer, Terms};
-pub use office::{
-    CloseError, Verdict, action as payment_action, close as close_payment, name as payment_name,
+pub use decide::{BuyerState, Decision, State, StoredPayment, decide};
+pub use facilitator::{CallError, Facilitator, Node, Operation, Response, request_body, supports};
+pub use http_client::{Bearer, HttpClientError, HttpFacilitator, HttpNode};
+pub use manual_resolution::{
+    CloseError, Resolution, action as payment_action, close as close_payment,
+    reference as payment_reference,
 };
+pub use offer::{Offer, Terms};
 pub use payment::{Payment, PaymentError};
+pub use payment_outcome::{ChainEvidence, PaymentOutcome, decide_outcome};
+pub use processor::{CONFIRM, Processor, PurchaseOutcome, PurchaseRequest, WAIT, X402Deps};
 pub use reason::{Reason, reason};

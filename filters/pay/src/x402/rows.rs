@@ -9,11 +9,11 @@ use tollgate_evm::{Address, Nonce, TxHash};
 use tollgate_purchase::idempotency;
 use tollgate_store::{AuthorizationKey, AuthorizationRow, AuthorizationState};
 
-use super::decide::{Known, State};
-use super::flight::Mark;
+use super::decide::{State, StoredPayment};
 use super::offer::Terms;
 use super::payment::Payment;
 use super::reason::{Reason, reason};
+use super::single_flight::FlightKey;
 
 pub(crate) const SECOND: i64 = 1_000_000;
 pub(crate) const MINUTE: i64 = 60 * SECOND;
@@ -75,11 +75,11 @@ pub(crate) fn read_reference(name: &str) -> Option<AuthorizationKey> {
 }
 
 /// What is known of a stored payment to whoever brings it.
-pub(crate) fn known(row: &AuthorizationRow, mark: Mark) -> Known {
-    Known {
+pub(crate) fn stored_payment(row: &AuthorizationRow, flight_key: FlightKey) -> StoredPayment {
+    StoredPayment {
         state: state(row.state),
-        same_owner: row.account == mark.account,
-        same_payment: row.digest == mark.digest,
+        same_owner: row.account == flight_key.account,
+        same_payment: row.digest == flight_key.digest,
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn is_void_at_latest(row: &AuthorizationRow) -> bool {
 
 /// When a payment that is unclear is looked at again: soon as long as it can still move money, and for ever at last; one that looks void
 /// when that block is one that stays.
-pub(crate) fn next_look(row: &AuthorizationRow, now: i64) -> i64 {
+pub(crate) fn next_attempt_at(row: &AuthorizationRow, now: i64) -> i64 {
     if is_void_at_latest(row) {
         return now + FINAL;
     }
@@ -123,7 +123,7 @@ pub(crate) fn next_look(row: &AuthorizationRow, now: i64) -> i64 {
         false => 30 * SECOND,
     };
     now + (2 * SECOND)
-        .saturating_mul(1 << row.looks.min(20))
+        .saturating_mul(1 << row.attempts.min(20))
         .min(most)
 }
 

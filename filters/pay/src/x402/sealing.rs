@@ -9,7 +9,7 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 /// Bytes of a text's MAC.
-const MARK_BYTES: usize = 32;
+const SIV_BYTES: usize = 32;
 
 /// Seals the body of a facilitator call (ChaCha20-Poly1305, RFC 8439).
 pub(crate) struct Sealer {
@@ -28,20 +28,20 @@ impl Sealer {
     /// the next. Each text has a key of its own all the same, derived from its MAC (a synthetic IV, as in RFC 8452), so no random number is
     /// needed. The MAC precedes the ciphertext.
     pub(crate) fn seal(&self, name: &[u8], digest: &[u8; 32], text: &[u8]) -> Vec<u8> {
-        let mark = mac(&self.root, &[b"mark", name, digest, text]);
+        let siv = mac(&self.root, &[b"mark", name, digest, text]);
         let mut sealed = text.to_vec();
-        self.key(name, digest, &mark)
+        self.key(name, digest, &siv)
             .seal_in_place_append_tag(zero(), Aad::from(name), &mut sealed)
             .expect("a payment is far smaller than what one key can seal");
-        [&mark[..], &sealed].concat()
+        [&siv[..], &sealed].concat()
     }
 
     /// Opens a text that was sealed under the same name and digest; `None` for anything else.
     pub(crate) fn open(&self, name: &[u8], digest: &[u8; 32], sealed: &[u8]) -> Option<Vec<u8>> {
-        let (mark, sealed) = sealed.split_at_checked(MARK_BYTES)?;
+        let (siv, sealed) = sealed.split_at_checked(SIV_BYTES)?;
         let mut text = sealed.to_vec();
         let length = self
-            .key(name, digest, mark)
+            .key(name, digest, siv)
             .open_in_place(zero(), Aad::from(name), &mut text)
             .ok()?
             .len();
@@ -49,8 +49,8 @@ impl Sealer {
         Some(text)
     }
 
-    fn key(&self, name: &[u8], digest: &[u8; 32], mark: &[u8]) -> LessSafeKey {
-        let key = Zeroizing::new(mac(&self.root, &[b"key", name, digest, mark]));
+    fn key(&self, name: &[u8], digest: &[u8; 32], siv: &[u8]) -> LessSafeKey {
+        let key = Zeroizing::new(mac(&self.root, &[b"key", name, digest, siv]));
         let key = UnboundKey::new(&CHACHA20_POLY1305, &*key).expect("32 bytes are a key");
         LessSafeKey::new(key)
     }
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(other.open(b"one", &[1; 32], &sealed), None);
         // The same signature in another envelope: two texts never share a key, which would reveal how they differ.
         let twin = sealer.seal(b"one", &[1; 32], b"a Payment");
-        let differ = |at: usize| sealed[MARK_BYTES + at] ^ twin[MARK_BYTES + at];
+        let differ = |at: usize| sealed[SIV_BYTES + at] ^ twin[SIV_BYTES + at];
         assert!((0..9).any(|at| differ(at) != b"a payment"[at] ^ b"a Payment"[at]));
         assert_eq!(format!("{sealer:?}"), "Sealer([redacted])");
     }

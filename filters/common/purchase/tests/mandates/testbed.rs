@@ -272,8 +272,8 @@ impl TestBed {
             transaction: None,
             receipt: None,
             note: None,
-            looks: 0,
-            look_at: None,
+            attempts: 0,
+            next_attempt_at: None,
             created_at: now,
             updated_at: now,
         };

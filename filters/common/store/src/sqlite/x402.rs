@@ -118,8 +118,8 @@ fn with_values<T>(row: &AuthorizationRow, write: impl FnOnce(&[&dyn ToSql]) -> T
         row.transaction,
         row.receipt,
         row.note,
-        row.looks,
-        row.look_at,
+        row.attempts,
+        row.next_attempt_at,
         row.created_at,
         row.updated_at,
     ])
@@ -147,8 +147,8 @@ fn authorization(row: &Row<'_>) -> Result<AuthorizationRow, RowError> {
         transaction: row.get(10)?,
         receipt: row.get(11)?,
         note: row.get(12)?,
-        looks: row.get(13)?,
-        look_at: row.get(14)?,
+        attempts: row.get(13)?,
+        next_attempt_at: row.get(14)?,
         created_at: row.get(15)?,
         updated_at: row.get(16)?,
     })

@@ -11,18 +11,18 @@ use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, 
 use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState, Refusal, Route};
 
 use super::answer::Settled;
+use super::chain_lookup::OnChainStatus;
 use super::counters::X402Event;
-use super::desk::{Broken, Inner, Told, broken, part};
-use super::judge::{OnChain, Outcome, judge};
-use super::look::Sight;
 use super::offer::Terms;
+use super::payment_outcome::{ChainEvidence, PaymentOutcome, decide_outcome};
+use super::processor::{Inner, PurchaseOutcome, StoreFailure, part, store_failure};
 use super::rows::{self, FINAL, MINUTE};
 
 /// Attempts to write a payment that has moved money, before the next reconciliation retries it.
-const TRIES: u32 = 6;
+const WRITE_ATTEMPTS_MAX: u32 = 6;
 
 /// The stored body of a facilitator call, and the terms that the payment is judged by.
-pub(super) struct Sent {
+pub(super) struct StoredCall {
     pub(super) body: Bytes,
     pub(super) terms: Terms,
 }
@@ -38,95 +38,102 @@ pub(super) enum Cause {
 
 /// Whether reconciliation may submit a payment again. With a node, a payment that the facilitator refused is submitted again only when its
 /// buyer presents it: the chain shows whether it has moved already.
-fn may_submit(row: &AuthorizationRow, chain: OnChain, cause: Cause) -> bool {
-    chain == OnChain::NoNode || cause == Cause::Presented || !rows::is_refused(row)
+fn may_submit(row: &AuthorizationRow, chain: ChainEvidence, cause: Cause) -> bool {
+    chain == ChainEvidence::NoNode || cause == Cause::Presented || !rows::is_refused(row)
 }
 
 impl Inner {
     /// Reconciles a due payment.
-    pub(super) async fn look_again(self: Arc<Self>, seen: AuthorizationRow) -> Told {
+    pub(super) async fn reconcile_row(self: Arc<Self>, seen: AuthorizationRow) -> PurchaseOutcome {
         let looked = async {
             let key = seen.key.clone();
-            let (standing, row) = self.read(seen.account, &key).await?;
+            let (plan_state, row) = self.read(seen.account, &key).await?;
             match row {
                 Some(row) if rows::state(row.state).is_open() => {
-                    self.find_out(row, Cause::Scheduled, Vec::new()).await
+                    self.reconcile(row, Cause::Scheduled, Vec::new()).await
                 }
                 Some(row) if row.state == AuthorizationState::RefusedAfterSubmit => {
-                    self.find_refused(row).await
+                    self.look_up_refused(row).await
                 }
                 Some(row) if row.state == AuthorizationState::Settled => {
-                    let told = standing.subscription.as_ref().map(|subscription| {
-                        Told::Done(self.answer(subscription, row.receipt.as_deref(), true))
+                    let answer = plan_state.subscription.as_ref().map(|subscription| {
+                        PurchaseOutcome::Done(self.answer(
+                            subscription,
+                            row.receipt.as_deref(),
+                            true,
+                        ))
                     });
-                    if row.look_at.is_some_and(|at| at <= self.now()) {
-                        self.look_final(row).await?;
+                    if row.next_attempt_at.is_some_and(|at| at <= self.now()) {
+                        self.check_finality(row).await?;
                     }
-                    Ok(told.unwrap_or(Told::Processing))
+                    Ok(answer.unwrap_or(PurchaseOutcome::Processing))
                 }
-                _ => Ok(Told::Processing),
+                _ => Ok(PurchaseOutcome::Processing),
             }
         };
-        looked.await.unwrap_or_else(|error| broken(&error))
+        looked.await.unwrap_or_else(|error| store_failure(&error))
     }
 
     /// Reconciles a payment: the chain is read first, and if it does not decide, an identical call is submitted again. A facilitator that
     /// has submitted the transfer waits for the same transaction, and the token executes it once.
-    pub(super) async fn find_out(
+    pub(super) async fn reconcile(
         &self,
         row: AuthorizationRow,
         cause: Cause,
         claims: Vec<Claim>,
-    ) -> Result<Told, Broken> {
+    ) -> Result<PurchaseOutcome, StoreFailure> {
         let last = Settled::Unclear {
             transaction: row.transaction.map(TxHash),
             why: row.note.as_deref().unwrap_or_default().to_owned(),
         };
         let chain = self.read_chain(&row, None).await;
-        let mut outcome = judge(&last, chain);
+        let mut outcome = decide_outcome(&last, chain);
         if may_submit(&row, chain, cause)
             && matches!(
                 outcome,
-                Outcome::Open {
+                PaymentOutcome::Open {
                     may_resubmit: true,
                     ..
                 }
             )
-            && let Some(sent) = self.open(&row)
+            && let Some(sent) = self.unseal(&row)
         {
             outcome = self.submit_and_confirm(&row, sent.body, false).await;
         }
-        self.finish(row, outcome, claims).await
+        self.record_outcome(row, outcome, claims).await
     }
 
     /// Looks up a payment that was refused after submission, without submitting it again: an earlier run had no node, and this one may have
     /// one.
-    async fn find_refused(&self, row: AuthorizationRow) -> Result<Told, Broken> {
+    async fn look_up_refused(
+        &self,
+        row: AuthorizationRow,
+    ) -> Result<PurchaseOutcome, StoreFailure> {
         let chain = self.read_chain(&row, None).await;
         if let Some(outcome) = chain.outcome() {
-            return self.finish(row, outcome, Vec::new()).await;
+            return self.record_outcome(row, outcome, Vec::new()).await;
         }
-        if chain != OnChain::NoNode {
+        if chain != ChainEvidence::NoNode {
             let now = self.now();
             let mut row = AuthorizationRow {
                 version: row.version + 1,
-                looks: row.looks + 1,
+                attempts: row.attempts + 1,
                 updated_at: now,
                 ..row
             };
-            row.look_at = Some(rows::next_look(&row, now));
+            row.next_attempt_at = Some(rows::next_attempt_at(&row, now));
             self.write(part(AuthorizationPart::Change(row))).await?;
         }
-        Ok(Told::Processing)
+        Ok(PurchaseOutcome::Processing)
     }
 
     /// Settles a payment that has moved money in the books, together with the plan that it pays for.
-    pub(super) async fn settle_books(
+    pub(super) async fn record_settlement(
         &self,
         open: AuthorizationRow,
         (transaction, is_proven): (TxHash, bool),
         claims: Vec<Claim>,
-    ) -> Result<Told, Broken> {
+    ) -> Result<PurchaseOutcome, StoreFailure> {
         if open.state == AuthorizationState::RefusedAfterSubmit {
             tracing::error!(account = %open.account, payment = %rows::reference(&open.key), %transaction,
                 "payment settled although the facilitator had refused it: the account may have paid twice, and is given both periods");
@@ -139,10 +146,10 @@ impl Inner {
             transaction: Some(transaction.0),
             receipt: Some(receipt.clone()),
             note: None,
-            looks: 0,
+            attempts: 0,
             // One more lookup when its block is final; only a node can do it.
-            look_at: self.parts.node.as_ref().map(|_| now + FINAL),
-            sealed: open.sealed.clone().filter(|_| self.parts.node.is_some()),
+            next_attempt_at: self.deps.node.as_ref().map(|_| now + FINAL),
+            sealed: open.sealed.clone().filter(|_| self.deps.node.is_some()),
             updated_at: now,
             ..open.clone()
         };
@@ -163,7 +170,7 @@ impl Inner {
                 receipt: Some(receipt.clone()),
                 at: now,
             };
-            let outcome = self.parts.plans.pay(paid, |subscription| {
+            let outcome = self.deps.plans.pay(paid, |subscription| {
                 let answer = self.answer(subscription, Some(&receipt), false);
                 let mut parts = vec![settle.clone()];
                 parts.extend(claims.iter().map(|claim| claim.answer_part(&answer)));
@@ -172,7 +179,7 @@ impl Inner {
             match outcome.await {
                 Ok(PayOutcome::New(subscription)) => {
                     self.counters.inc(X402Event::Settled);
-                    return Ok(Told::Done(self.answer(
+                    return Ok(PurchaseOutcome::Done(self.answer(
                         &subscription,
                         Some(&receipt),
                         false,
@@ -182,7 +189,11 @@ impl Inner {
                 Ok(PayOutcome::Repeated(subscription) | PayOutcome::Duplicate(subscription)) => {
                     tracing::error!(payment = %rows::reference(&row.key), "a payment that was not noted as settled had given the plan");
                     self.write(settle).await?;
-                    return Ok(Told::Done(self.answer(&subscription, Some(&receipt), true)));
+                    return Ok(PurchaseOutcome::Done(self.answer(
+                        &subscription,
+                        Some(&receipt),
+                        true,
+                    )));
                 }
                 Err(PlanError::AttachedPart(Refusal::TransactionUsed)) => {
                     tracing::error!(account = %open.account, payment = %rows::reference(&open.key), %transaction,
@@ -192,7 +203,7 @@ impl Inner {
                     return self.leave_open(open, None, why).await;
                 }
                 Err(error @ PlanError::AttachedPart(_)) => return Err(error.into()),
-                Err(error) if attempt >= TRIES => {
+                Err(error) if attempt >= WRITE_ATTEMPTS_MAX => {
                     tracing::error!(account = %row.account, payment = %rows::reference(&row.key), %transaction, %error,
                         "a payment has moved money and could not be noted; it is looked at again");
                     return Err(error.into());
@@ -208,21 +219,25 @@ impl Inner {
     }
 
     /// Records that a payment can never move money any more.
-    pub(super) async fn bury(&self, row: AuthorizationRow, why: &str) -> Result<Told, Broken> {
+    pub(super) async fn mark_void(
+        &self,
+        row: AuthorizationRow,
+        why: &str,
+    ) -> Result<PurchaseOutcome, StoreFailure> {
         self.counters.inc(X402Event::Dead);
         let row = AuthorizationRow {
             state: AuthorizationState::Dead,
             version: row.version + 1,
             sealed: None,
             note: Some(Arc::from(why)),
-            look_at: None,
+            next_attempt_at: None,
             updated_at: self.now(),
             ..row
         };
         tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), why, "a payment is over, and has moved nothing");
         let failure = rows::failure(&row.key, "authorization_over");
         self.write(part(AuthorizationPart::Change(row))).await?;
-        Ok(Told::Refused {
+        Ok(PurchaseOutcome::Refused {
             why: why.to_owned(),
             failure: Some(failure),
             is_proven: true,
@@ -232,81 +247,84 @@ impl Inner {
     /// Ends a payment that the facilitator has reported as settled and that the chain shows to be void, once two lookups have shown that,
     /// [`FINAL`] apart: the first block may be replaced by one that has the transfer. A lookup between them that shows anything else begins
     /// anew.
-    pub(super) async fn bury_when_final(
+    pub(super) async fn mark_void_when_final(
         &self,
         row: AuthorizationRow,
         reported: TxHash,
         why: &str,
-    ) -> Result<Told, Broken> {
-        match row.look_at.filter(|_| rows::is_void_at_latest(&row)) {
-            Some(at) if at <= self.now() => self.bury(row, why).await,
-            Some(_) => Ok(self.not_final(&row)),
+    ) -> Result<PurchaseOutcome, StoreFailure> {
+        match row
+            .next_attempt_at
+            .filter(|_| rows::is_void_at_latest(&row))
+        {
+            Some(at) if at <= self.now() => self.mark_void(row, why).await,
+            Some(_) => Ok(self.open_outcome(&row)),
             None => {
                 let row = self
-                    .note_unclear(row, Some(reported), rows::VOID_AT_LATEST)
+                    .record_unknown(row, Some(reported), rows::VOID_AT_LATEST)
                     .await?;
-                Ok(self.not_final(&row))
+                Ok(self.open_outcome(&row))
             }
         }
     }
 
     /// The second look at a payment that was settled: is it still in a block?
-    async fn look_final(&self, row: AuthorizationRow) -> Result<(), Broken> {
+    async fn check_finality(&self, row: AuthorizationRow) -> Result<(), StoreFailure> {
         let now = self.now();
         let mut next = AuthorizationRow {
             version: row.version + 1,
-            looks: row.looks + 1,
+            attempts: row.attempts + 1,
             updated_at: now,
             ..row.clone()
         };
         let chain = self.read_chain(&row, None).await;
-        let sight = match chain {
-            OnChain::Read { sight, .. } => Some(sight),
-            OnChain::NoNode | OnChain::Unreadable => None,
+        let status = match chain {
+            ChainEvidence::Read { status, .. } => Some(status),
+            ChainEvidence::NoNode | ChainEvidence::Unreadable => None,
         };
         match chain.outcome() {
-            Some(Outcome::Paid { transaction, .. }) => {
+            Some(PaymentOutcome::Paid { transaction, .. }) => {
                 next.transaction = Some(transaction.0);
-                (next.look_at, next.sealed) = (None, None);
+                (next.next_attempt_at, next.sealed) = (None, None);
                 return Ok(self.write(part(AuthorizationPart::Change(next))).await?);
             }
-            Some(Outcome::Void(why) | Outcome::VoidAtLatest { why, .. }) => {
-                return self.take_back(next, why).await;
+            Some(PaymentOutcome::Void(why) | PaymentOutcome::VoidAtLatest { why, .. }) => {
+                return self.revoke(next, why).await;
             }
             _ => {}
         }
-        match sight {
-            Some(Sight::Spent) => {
+        match status {
+            Some(OnChainStatus::Spent) => {
                 self.counters.inc(X402Event::Stuck);
                 tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
                     "a payment that the facilitator called settled is not found on the chain; look at it, and at the facilitator");
-                next.look_at = Some(rows::next_look(&next, now + FINAL));
+                next.next_attempt_at = Some(rows::next_attempt_at(&next, now + FINAL));
             }
             Some(_) => {
                 tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
                     "settled payment is in no block any more, submitting it again");
-                if let Some(sent) = self.open(&row) {
-                    self.settle(&row, sent.body, false).await;
+                if let Some(sent) = self.unseal(&row) {
+                    self.call_settle(&row, sent.body, false).await;
                 }
-                next.look_at = Some(now + MINUTE);
+                next.next_attempt_at = Some(now + MINUTE);
             }
-            None => next.look_at = Some(rows::next_look(&next, now + MINUTE)),
+            None => next.next_attempt_at = Some(rows::next_attempt_at(&next, now + MINUTE)),
         }
         Ok(self.write(part(AuthorizationPart::Change(next))).await?)
     }
 
     /// Records that a settled payment has moved no money and never will, and revokes what it granted.
-    async fn take_back(&self, mut row: AuthorizationRow, why: &str) -> Result<(), Broken> {
+    async fn revoke(&self, mut row: AuthorizationRow, why: &str) -> Result<(), StoreFailure> {
         self.counters.inc(X402Event::Vanished);
         let name = rows::reference(&row.key);
         tracing::error!(account = %row.account, payment = %name, why,
             "a settled payment is not on the chain and never will be: what it gave is taken back");
         row.state = AuthorizationState::Dead;
         row.note = Some(Arc::from(why));
-        (row.look_at, row.sealed) = (None, None);
+        (row.next_attempt_at, row.sealed) = (None, None);
         let change = part(AuthorizationPart::Change(row));
         let taken = self
-            .parts
+            .deps
             .plans
             .reverse_payment(Route::X402, &name, vec![change.clone()])
             .await?;
@@ -316,10 +334,10 @@ impl Inner {
         }
     }
 
-    pub(super) fn call_for_help(&self, row: &AuthorizationRow) {
+    pub(super) fn alert_stuck(&self, row: &AuthorizationRow) {
         self.counters.inc(X402Event::Stuck);
         let (payment, note) = (rows::reference(&row.key), row.note.as_deref());
-        match self.parts.node {
+        match self.deps.node {
             None => tracing::error!(account = %row.account, payment, note,
                 "a payment is over and the facilitator cannot say what became of it; set `payments.x402.rpc_url`, and the chain is asked, or look it up and use `tollgate payment close`"),
             Some(_) => tracing::error!(account = %row.account, payment, note,
@@ -327,14 +345,14 @@ impl Inner {
         }
     }
 
-    pub(super) fn open(&self, row: &AuthorizationRow) -> Option<Sent> {
+    pub(super) fn unseal(&self, row: &AuthorizationRow) -> Option<StoredCall> {
         let name = rows::reference(&row.key);
         let body = self
             .sealer
             .open(name.as_bytes(), &row.digest, row.sealed.as_deref()?)?;
-        let question: Value = serde_json::from_slice(&body).ok()?;
-        Some(Sent {
-            terms: Terms::read(question.get("paymentRequirements")?)?,
+        let request: Value = serde_json::from_slice(&body).ok()?;
+        Some(StoredCall {
+            terms: Terms::read(request.get("paymentRequirements")?)?,
             body: body.into(),
         })
     }

@@ -10,12 +10,12 @@ use tollgate_money::AccountId;
 use tollgate_purchase::idempotency::Answer;
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 
-use super::desk::{Desk, Told, Wish};
 use super::extensions::{self, identifier};
 use super::offer::Offer;
 use super::payment::{HEADER_BYTES_MAX, Payment, PaymentError};
+use super::processor::{Processor, PurchaseOutcome, PurchaseRequest};
 use crate::problem::{JSON, Problem};
-use crate::request::Asked;
+use crate::request::ValidatedRequest;
 
 /// The offer, in a response.
 const REQUIRED: HeaderName = HeaderName::from_static("payment-required");
@@ -33,8 +33,8 @@ const SOON: Duration = Duration::from_secs(3);
 const LATER: Duration = Duration::from_secs(15);
 
 /// The x402 endpoint: the processor, and what its offers say beside the terms.
-pub(crate) struct Counter {
-    desk: Desk,
+pub(crate) struct X402Endpoint {
+    processor: Processor,
     url: String,
     description: String,
     extensions: Value,
@@ -42,15 +42,15 @@ pub(crate) struct Counter {
     price: String,
 }
 
-impl Counter {
-    pub(crate) fn new(desk: Desk) -> Counter {
-        let product = desk.product();
-        Counter {
+impl X402Endpoint {
+    pub(crate) fn new(processor: Processor) -> X402Endpoint {
+        let product = processor.product();
+        X402Endpoint {
             url: product.purchase.get("x402").cloned().unwrap_or_default(),
             description: format!("{}, 30 days", product.name),
             extensions: extensions::offered(&product.id),
             price: format!("{} USDC", product.price_usd),
-            desk,
+            processor,
         }
     }
 
@@ -59,7 +59,7 @@ impl Counter {
         &self,
         exchange: &mut Exchange,
         account: AccountId,
-        asked: &Asked,
+        validated: &ValidatedRequest,
     ) -> Outcome {
         let read = match payment(&exchange.request.headers) {
             Ok(read) => read,
@@ -73,36 +73,41 @@ impl Counter {
             Read::Refused(why) => (None, Some(why)),
             Read::Payment(payment) => (Some(*payment), None),
         };
-        let mut names: Vec<Arc<str>> = Vec::new();
+        let mut idempotency_keys: Vec<Arc<str>> = Vec::new();
         if let Some(payment) = &payment {
             // The two kinds of keys have separate namespaces.
-            names.extend(asked.key.as_ref().map(|key| format!("key {key}").into()));
+            idempotency_keys.extend(
+                validated
+                    .key
+                    .as_ref()
+                    .map(|key| format!("key {key}").into()),
+            );
             let id = identifier(payment).ok().flatten();
-            names.extend(id.map(|id| format!("payment {id}").into()));
+            idempotency_keys.extend(id.map(|id| format!("payment {id}").into()));
         }
-        let told = self.desk.ask(Wish {
+        let outcome = self.processor.purchase(PurchaseRequest {
             account,
             payment,
-            names,
+            idempotency_keys,
         });
-        let told = match (told.await, why) {
+        let outcome = match (outcome.await, why) {
             // An unreadable payment counts as none; its refusal is sent where an offer may be shown.
-            (Told::Offer, Some(why)) => Told::Refused {
+            (PurchaseOutcome::Offer, Some(why)) => PurchaseOutcome::Refused {
                 why: why.to_owned(),
                 failure: None,
                 is_proven: true,
             },
-            (told, _) => told,
+            (outcome, _) => outcome,
         };
-        self.tell(exchange, told)
+        self.respond(exchange, outcome)
     }
 
-    fn tell(&self, exchange: &mut Exchange, told: Told) -> Outcome {
+    fn respond(&self, exchange: &mut Exchange, outcome: PurchaseOutcome) -> Outcome {
         use {PaymentState as State, RetryAction as Action};
-        let problem = match told {
-            Told::Done(answer) => return done(answer),
-            Told::Offer | Told::Refused { .. } if !self.desk.is_open() => unavailable(),
-            Told::Offer => {
+        let problem = match outcome {
+            PurchaseOutcome::Done(answer) => return done(answer),
+            PurchaseOutcome::Offer | PurchaseOutcome::Refused { .. } if !self.processor.is_available() => unavailable(),
+            PurchaseOutcome::Offer => {
                 let detail = format!(
                     "Pay exactly {} on the network that PAYMENT-REQUIRED names, for 30 days of the plan: have an x402 client (version 2) sign \
                      the offer and send the same request again with PAYMENT-SIGNATURE. {}",
@@ -117,7 +122,7 @@ impl Counter {
                 );
                 self.with_offer(problem, "Payment required")
             }
-            Told::Refused {
+            PurchaseOutcome::Refused {
                 why,
                 failure,
                 is_proven,
@@ -142,26 +147,26 @@ impl Counter {
                 };
                 self.with_offer(problem, &why)
             }
-            Told::UsedByAnother => Problem::new(
+            PurchaseOutcome::UsedByAnother => Problem::new(
                 ErrorCode::PaymentAlreadyUsed,
                 "This payment was sent for another account first, and counts there. Do not pay again before you know whose it is.",
                 State::Refused,
                 Action::ContactSupport,
             ),
-            Told::OtherRequest => Problem::new(
+            PurchaseOutcome::OtherRequest => Problem::new(
                 ErrorCode::IdempotencyConflict,
                 "This idempotency key, or this `payment-identifier`, came with another payment before. Use a new one for a new payment.",
                 State::Refused,
                 Action::None,
             ),
-            Told::UnderWay => Problem::new(
+            PurchaseOutcome::InProgress => Problem::new(
                 ErrorCode::InProgress,
                 "A request with this idempotency key is still being worked on. Send the same request again in a moment.",
                 State::Processing,
                 Action::RetrySame,
             )
             .retry_after(SOON),
-            Told::Processing => Problem::new(
+            PurchaseOutcome::Processing => Problem::new(
                 ErrorCode::PaymentRouteUnavailable,
                 "A payment of this account is not clear yet: the money may be moving. Do not pay again; send the very same request again in a \
                  moment. If the money has moved, the plan comes by itself.",
@@ -169,7 +174,7 @@ impl Counter {
                 Action::RetrySame,
             )
             .retry_after(SOON),
-            Told::NotFinal { why, secs } => Problem::new(
+            PurchaseOutcome::NotFinal { why, secs } => Problem::new(
                 ErrorCode::PaymentRouteUnavailable,
                 format!(
                     "The facilitator refused the last payment of this account after it was submitted ({why}). {} The transfer can still settle \
@@ -181,15 +186,15 @@ impl Counter {
                 Action::RetrySame,
             )
             .retry_after(SOON),
-            Told::Unavailable => unavailable(),
-            Told::TooMany(wait) => Problem::new(
+            PurchaseOutcome::Unavailable => unavailable(),
+            PurchaseOutcome::TooManyUnverified(wait) => Problem::new(
                 ErrorCode::RateLimitExceeded,
                 "Too many payments whose signatures do not give back their wallets. Wait, and check how the wallet signs.",
                 State::Refused,
                 Action::RetrySame,
             )
             .retry_after(wait),
-            Told::TooManyRefused(wait) => Problem::new(
+            PurchaseOutcome::TooManyRefused(wait) => Problem::new(
                 ErrorCode::RateLimitExceeded,
                 "Too many payments of this account were refused after they were submitted. This one was not submitted and nothing was \
                  charged for it. Look up the wallet's transfers, and ask the operator to close the payments that were refused.",
@@ -197,7 +202,7 @@ impl Counter {
                 Action::RetrySame,
             )
             .retry_after(wait),
-            Told::Broken => Problem::new(
+            PurchaseOutcome::StoreUnavailable => Problem::new(
                 ErrorCode::StoreUnavailable,
                 "The service cannot write its books at the moment. Do not pay again; send the very same request again in a moment.",
                 State::Processing,
@@ -210,7 +215,7 @@ impl Counter {
 
     fn with_offer(&self, problem: Problem, error: &str) -> Problem {
         let offer = Offer {
-            terms: self.desk.terms(),
+            terms: self.processor.terms(),
             url: &self.url,
             description: &self.description,
             error,

@@ -19,7 +19,7 @@ const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// Why a challenge is sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Why {
+pub(super) struct ChallengeReason {
     pub(super) code: ErrorCode,
     pub(super) detail: &'static str,
     pub(super) state: PaymentState,
@@ -28,7 +28,7 @@ pub(super) struct Why {
 }
 
 /// No credential was sent yet.
-pub(super) const OFFER: Why = Why {
+pub(super) const OFFER: ChallengeReason = ChallengeReason {
     code: ErrorCode::PaymentRequired,
     detail: "The plan is paid each month with PayPal. Have the owner of the account open the approval URL and agree; then send the request again with the credential of this challenge.",
     state: PaymentState::Required,
@@ -37,7 +37,7 @@ pub(super) const OFFER: Why = Why {
 };
 
 /// The owner has not approved.
-pub(super) const NOT_AGREED: Why = Why {
+pub(super) const NOT_APPROVED: ChallengeReason = ChallengeReason {
     code: ErrorCode::PaymentActionRequired,
     detail: "The owner of the account has not agreed yet, or PayPal has not told us. Nothing was charged. Have them open the approval URL, and send the request again.",
     state: PaymentState::ApprovalPending,
@@ -46,7 +46,7 @@ pub(super) const NOT_AGREED: Why = Why {
 };
 
 /// The owner has approved, and the payment has not arrived.
-pub(super) const NOT_PAID: Why = Why {
+pub(super) const NOT_PAID: ChallengeReason = ChallengeReason {
     code: ErrorCode::PaymentActionRequired,
     detail: "The owner of the account has agreed, and PayPal has not confirmed the first payment yet. Nobody has to agree again: send the request again until it is there.",
     state: PaymentState::Processing,
@@ -55,7 +55,7 @@ pub(super) const NOT_PAID: Why = Why {
 };
 
 /// The owner has approved, and PayPal could not collect the payment.
-pub(super) const NOT_COLLECTED: Why = Why {
+pub(super) const NOT_COLLECTED: ChallengeReason = ChallengeReason {
     code: ErrorCode::PaymentActionRequired,
     detail: "The owner of the account has agreed, and PayPal could not collect the first payment. Nothing was charged. PayPal may try again; the challenge of this answer is a new one, with another approval URL.",
     state: PaymentState::Failed,
@@ -64,7 +64,7 @@ pub(super) const NOT_COLLECTED: Why = Why {
 };
 
 /// The payment of the credential has failed or ended.
-pub(super) const NOT_KEPT: Why = Why {
+pub(super) const ENDED: ChallengeReason = ChallengeReason {
     code: ErrorCode::VerificationFailed,
     detail: "Nothing was kept of this payment: it was ended, or is not what was offered. The challenge of this answer is a new one, with another approval URL.",
     state: PaymentState::Failed,
@@ -73,8 +73,8 @@ pub(super) const NOT_KEPT: Why = Why {
 };
 
 /// An invalid credential, with a challenge for another attempt.
-pub(super) fn refused(code: ErrorCode, detail: &'static str) -> Why {
-    Why {
+pub(super) fn refused(code: ErrorCode, detail: &'static str) -> ChallengeReason {
+    ChallengeReason {
         code,
         detail,
         state: PaymentState::Refused,
@@ -84,7 +84,7 @@ pub(super) fn refused(code: ErrorCode, detail: &'static str) -> Why {
 }
 
 /// A challenge that cannot be answered, or was answered already.
-pub(super) fn invalid(detail: &'static str) -> Why {
+pub(super) fn invalid(detail: &'static str) -> ChallengeReason {
     refused(ErrorCode::InvalidChallenge, detail)
 }
 
@@ -95,7 +95,7 @@ pub(super) fn other_method(detail: &'static str) -> Problem {
 }
 
 /// A payment of another account, which the binding should have prevented.
-pub(super) const NOT_THEIRS: Why = Why {
+pub(super) const OTHER_ACCOUNT: ChallengeReason = ChallengeReason {
     code: ErrorCode::VerificationFailed,
     detail: "The payment belongs to another account. Write to support.",
     state: PaymentState::Refused,
@@ -125,7 +125,7 @@ pub(super) fn unavailable() -> Problem {
 }
 
 /// The payment's outcome is not known now.
-pub(super) fn unclear() -> Problem {
+pub(super) fn outcome_unknown() -> Problem {
     Problem::new(
         ErrorCode::PaymentRouteUnavailable,
         "What has become of the payment cannot be found out at the moment. Nothing is lost: send the same request again. Do not pay in another way meanwhile.",
@@ -136,7 +136,7 @@ pub(super) fn unclear() -> Problem {
 }
 
 /// A payment over another protocol may be moving money.
-pub(super) fn elsewhere() -> Problem {
+pub(super) fn transfer_in_progress() -> Problem {
     Problem::new(
         ErrorCode::PaymentRouteUnavailable,
         "A payment by another way is under way for this account. Send the request again when it is clear; paying now could pay twice.",
@@ -147,7 +147,7 @@ pub(super) fn elsewhere() -> Problem {
 }
 
 /// Another request of the account takes too long.
-pub(super) fn under_way() -> Problem {
+pub(super) fn in_progress() -> Problem {
     Problem::new(
         ErrorCode::InProgress,
         "Another request of this account is being answered. Send this one again in a second.",
@@ -158,7 +158,7 @@ pub(super) fn under_way() -> Problem {
 }
 
 /// The store failed to write what must be durable before the purchase starts.
-pub(super) fn unwritten(error: &ClaimError) -> Problem {
+pub(super) fn store_unavailable(error: &ClaimError) -> Problem {
     tracing::warn!(%error, "a purchase could not be begun");
     Problem::new(
         ErrorCode::StoreUnavailable,

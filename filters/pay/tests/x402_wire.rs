@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tollgate_pay::x402::{Doubt, Offer, Payment, PaymentError, Reason, Terms, check, reason};
+use tollgate_pay::x402::{CheckError, Offer, Payment, PaymentError, Reason, Terms, check, reason};
 
 const REQUIRED: &str = "eyJ4NDAyVmVyc2lvbiI6MiwiZXJyb3IiOiJQYXltZW50IHJlcXVpcmVkIiwicmVzb3VyY2UiOnsidXJsIjoiaHR0cHM6Ly9hcGkuZXhhbXBsZS5jb20vY29tbWVyY2Uvc3Vic2NyaXB0aW9ucy9zdmMtcHJvL3g0MDIiLCJkZXNjcmlwdGlvbiI6IlBybyBwbGFuLCAzMCBkYXlzIiwibWltZVR5cGUiOiJhcHBsaWNhdGlvbi9qc29uIn0sImFjY2VwdHMiOlt7InNjaGVtZSI6ImV4YWN0IiwibmV0d29yayI6ImVpcDE1NTo4NDUzIiwiYW1vdW50IjoiMTk5MDAwMDAwIiwiYXNzZXQiOiIweDgzMzU4OWZDRDZlRGI2RTA4ZjRjN0MzMkQ0ZjcxYjU0YmRBMDI5MTMiLCJwYXlUbyI6IjB4OTBGNzliZjZFQjJjNGY4NzAzNjVFNzg1OTgyRTFmMTAxRTkzYjkwNiIsIm1heFRpbWVvdXRTZWNvbmRzIjozMDAsImV4dHJhIjp7Im5hbWUiOiJVU0QgQ29pbiIsInZlcnNpb24iOiIyIn19XX0=";
 
@@ -131,7 +131,9 @@ fn what_is_no_payment_is_refused() {
 
 #[test]
 fn a_payment_for_something_else_is_refused_before_anybody_is_asked() {
-    use Doubt::{NoMatchingRequirements, NotYet, Recipient, Signature, TooLate, TooLong, Value};
+    use CheckError::{
+        NoMatchingRequirements, NotYet, Recipient, Signature, TooLate, TooLong, Value,
+    };
     let authorization = |name: &str| format!("/payload/authorization/{name}");
     let second_form = "0xcd31279aecf8e20eab93dd6a618106b82be8004ecf313aa2325b90e66333ac65b68ecce94243c04654ece63beb6242e7226bdb78f5c0390de561ebfe50da34191c";
     for (path, value, doubt) in [

@@ -1,11 +1,11 @@
 //! With messages lost, duplicated or reordered, crashes and clock jumps: transfers to the merchant are paid periods.
 
 use proptest::prelude::*;
-use tollgate_pay::x402::{Operation, Payment, Told};
+use tollgate_pay::x402::{Operation, Payment, PurchaseOutcome};
 use tollgate_testing::Wallet;
 use tollgate_testing::facilitator::{Effect, Fault, Operation as Call};
 
-use crate::shop::{ANOTHER, Death, ME, Shop};
+use crate::testbed::{ACCOUNT, Crash, OTHER_ACCOUNT, TestBed};
 
 /// The next event.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ enum Step {
     /// A fault in coming calls.
     Fault(Call, Effect, u32),
     /// The process crashes at a coming call.
-    Die(Death),
+    Die(Crash),
     /// It crashes now.
     Restart,
     /// Pending transactions are included in a block, or never will be.
@@ -64,11 +64,11 @@ fn effect() -> impl Strategy<Value = Effect> {
 
 fn step() -> impl Strategy<Value = Step> {
     let call = prop::sample::select(vec![Call::Verify, Call::Settle, Call::Settle, Call::Rpc]);
-    let death = prop::sample::select(vec![
-        Death::Before(Operation::Verify),
-        Death::After(Operation::Verify),
-        Death::Before(Operation::Settle),
-        Death::After(Operation::Settle),
+    let crash = prop::sample::select(vec![
+        Crash::Before(Operation::Verify),
+        Crash::After(Operation::Verify),
+        Crash::Before(Operation::Settle),
+        Crash::After(Operation::Settle),
     ]);
     prop_oneof![
         6 => Just(Step::Buy),
@@ -77,7 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..8).prop_map(Step::Stolen),
         1 => Just(Step::Leave),
         5 => (call, effect(), 1u32..4).prop_map(|(call, effect, times)| Step::Fault(call, effect, times)),
-        3 => death.prop_map(Step::Die),
+        3 => crash.prop_map(Step::Die),
         1 => Just(Step::Restart),
         2 => any::<bool>().prop_map(Step::Mine),
         2 => prop::sample::select(vec![0, 1, 30, 400]).prop_map(Step::Lag),
@@ -95,11 +95,11 @@ struct Buyer {
 
 impl Buyer {
     /// The buyer's next payment, where an offer is shown.
-    fn sign(&mut self, shop: &mut Shop) -> Option<Payment> {
-        match shop.ask(ME) {
-            Some(Told::Offer) => {
+    fn sign(&mut self, bed: &mut TestBed) -> Option<Payment> {
+        match bed.ask(ACCOUNT) {
+            Some(PurchaseOutcome::Offer) => {
                 let nonce = u8::try_from(self.sent.len() + 1).expect("few payments");
-                self.sent.push(shop.payment(&self.wallet, nonce));
+                self.sent.push(bed.payment(&self.wallet, nonce));
                 self.sent.last().cloned()
             }
             _ => None,
@@ -107,80 +107,80 @@ impl Buyer {
     }
 }
 
-fn act(shop: &mut Shop, buyer: &mut Buyer, step: &Step) {
+fn act(bed: &mut TestBed, buyer: &mut Buyer, step: &Step) {
     match step {
         Step::Buy => {
-            if let Some(payment) = buyer.sign(shop) {
-                shop.bring(ME, &payment);
+            if let Some(payment) = buyer.sign(bed) {
+                bed.present(ACCOUNT, &payment);
             }
         }
         Step::Again => {
             if let Some(payment) = buyer.sent.last().cloned() {
-                shop.bring(ME, &payment);
+                bed.present(ACCOUNT, &payment);
             }
         }
         Step::Older(at) => {
             if let Some(payment) = buyer.sent.get(*at).cloned() {
-                shop.bring(ME, &payment);
+                bed.present(ACCOUNT, &payment);
             }
         }
         Step::Stolen(at) => {
             // A payment that was presented is the buyer's; one that was not cannot be known to another account.
             if let Some(payment) = buyer.sent.get(*at).cloned()
-                && shop.state(&payment).is_some()
+                && bed.state(&payment).is_some()
             {
-                let told = shop.bring(ANOTHER, &payment);
+                let outcome = bed.present(OTHER_ACCOUNT, &payment);
                 assert!(
-                    matches!(told, None | Some(Told::UsedByAnother)),
-                    "another account was told {told:?}"
+                    matches!(outcome, None | Some(PurchaseOutcome::UsedByAnother)),
+                    "another account was outcome {outcome:?}"
                 );
             }
         }
         Step::Leave => {
-            if let Some(payment) = buyer.sign(shop) {
-                shop.bring_and_leave(ME, &payment);
+            if let Some(payment) = buyer.sign(bed) {
+                bed.present_and_disconnect(ACCOUNT, &payment);
             }
         }
         Step::Fault(call, effect, times) => {
             let fault = Fault::once(*call, effect.clone());
-            shop.facilitator.fault(fault.times(*times));
+            bed.facilitator.fault(fault.times(*times));
         }
-        Step::Die(death) => shop.die(*death),
+        Step::Die(crash) => bed.crash(*crash),
         Step::Restart => {
-            shop.restart();
-            shop.recover();
+            bed.restart();
+            bed.recover();
         }
         Step::Mine(arrives) => {
-            shop.facilitator.mine(*arrives);
+            bed.facilitator.mine(*arrives);
         }
-        Step::Lag(blocks) => shop.facilitator.lag(*blocks),
-        Step::Wait(secs) => shop.advance(*secs),
-        Step::Jump(off) => shop.jump(*off),
+        Step::Lag(blocks) => bed.facilitator.lag(*blocks),
+        Step::Wait(secs) => bed.advance(*secs),
+        Step::Jump(off) => bed.jump(*off),
         Step::Turn => {
-            shop.turn();
+            bed.reconcile_due();
         }
-        Step::Calm => shop.facilitator.no_faults(),
+        Step::Calm => bed.facilitator.no_faults(),
     }
     assert!(
-        shop.payments(ME) <= shop.transfers(),
+        bed.payments(ACCOUNT) <= bed.transfers(),
         "nothing is given that was not paid"
     );
-    assert!(shop.transfers() <= 1, "nobody pays twice");
-    assert_eq!(shop.payments(ANOTHER), 0);
+    assert!(bed.transfers() <= 1, "nobody pays twice");
+    assert_eq!(bed.payments(OTHER_ACCOUNT), 0);
 }
 
 /// Faults end: open payments are closed.
-fn settle_down(shop: &mut Shop) {
-    shop.restart();
-    shop.facilitator.no_faults();
-    shop.facilitator.lag(0);
-    shop.facilitator.mine(true);
-    shop.jump(0);
-    shop.recover();
+fn settle(bed: &mut TestBed) {
+    bed.restart();
+    bed.facilitator.no_faults();
+    bed.facilitator.lag(0);
+    bed.facilitator.mine(true);
+    bed.jump(0);
+    bed.recover();
     for _ in 0..40 {
-        shop.advance(60);
-        shop.turn();
-        if !shop.has_open() {
+        bed.advance(60);
+        bed.reconcile_due();
+        if !bed.has_open() {
             return;
         }
     }
@@ -192,24 +192,24 @@ proptest! {
 
     #[test]
     fn transfers_to_the_merchant_are_paid_periods(steps in prop::collection::vec(step(), 1..24), remembers: bool) {
-        let mut shop = Shop::new();
+        let mut bed = TestBed::new();
         if remembers {
-            shop.facilitator.remember();
+            bed.facilitator.remember();
         }
         let mut buyer = Buyer { wallet: Wallet::new(1), sent: Vec::new() };
         for step in &steps {
-            act(&mut shop, &mut buyer, step);
+            act(&mut bed, &mut buyer, step);
         }
-        settle_down(&mut shop);
-        prop_assert_eq!(shop.transfers(), shop.payments(ME));
-        prop_assert!(shop.transfers() <= 1);
-        prop_assert_eq!(shop.days_left(ME).is_some(), shop.transfers() == 1);
-        shop.check_books();
+        settle(&mut bed);
+        prop_assert_eq!(bed.transfers(), bed.payments(ACCOUNT));
+        prop_assert!(bed.transfers() <= 1);
+        prop_assert_eq!(bed.days_left(ACCOUNT).is_some(), bed.transfers() == 1);
+        bed.check_books();
         // A buyer without the plan can buy it, and has then paid once.
-        if let Some(payment) = buyer.sign(&mut shop) {
-            prop_assert!(matches!(shop.bring(ME, &payment), Some(Told::Done(_))));
+        if let Some(payment) = buyer.sign(&mut bed) {
+            prop_assert!(matches!(bed.present(ACCOUNT, &payment), Some(PurchaseOutcome::Done(_))));
         }
-        prop_assert_eq!(shop.transfers(), 1);
-        prop_assert_eq!(shop.payments(ME), 1);
+        prop_assert_eq!(bed.transfers(), 1);
+        prop_assert_eq!(bed.payments(ACCOUNT), 1);
     }
 }

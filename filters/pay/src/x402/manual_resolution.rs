@@ -10,12 +10,13 @@ use tollgate_store::{
     Refusal, Route, Store, UnitOfWork, commit, reading,
 };
 
-use super::desk::part;
+use super::hex::Nonce;
+use super::processor::part;
 use super::rows::{self, GRACE, SECOND};
 
 /// The operator's finding, from a block explorer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Resolution {
     /// The price has come in by this transaction.
     Paid {
         /// The transaction.
@@ -57,7 +58,7 @@ pub enum CloseError {
 }
 
 /// The reference of a payment, for operators and in the books: chain, token, wallet and nonce.
-pub fn name(row: &AuthorizationRow) -> String {
+pub fn reference(row: &AuthorizationRow) -> String {
     rows::reference(&row.key)
 }
 
@@ -77,15 +78,15 @@ pub async fn close(
     (store, plans): (&Arc<dyn Store>, &Plans),
     now: i64,
     payment: &str,
-    verdict: Verdict,
+    resolution: Resolution,
 ) -> Result<(), CloseError> {
     let unknown = || CloseError::Unknown(payment.to_owned());
     let key = rows::read_reference(payment).ok_or_else(unknown)?;
     let row = reading(store, move |store| store.authorization(&key)).await?;
     let row = row.filter(|row| is_unproved(row.state));
     let row = row.ok_or_else(unknown)?;
-    let note = match verdict {
-        Verdict::Paid {
+    let note = match resolution {
+        Resolution::Paid {
             is_shared: true, ..
         } => "closed by a person: the transaction has a transfer of its own for it",
         _ => "closed by a person",
@@ -94,13 +95,13 @@ pub async fn close(
         version: row.version + 1,
         sealed: None,
         note: Some(Arc::from(note)),
-        look_at: None,
+        next_attempt_at: None,
         updated_at: now,
         ..row
     };
-    tracing::warn!(account = %closed.account, payment, ?verdict, "a payment is closed by a person");
-    match verdict {
-        Verdict::NotMoved => {
+    tracing::warn!(account = %closed.account, payment, ?resolution, "a payment is closed by a person");
+    match resolution {
+        Resolution::NotMoved => {
             let left = closed.valid_before + GRACE - now;
             if left > 0 {
                 return Err(CloseError::Early(left / SECOND + 1));
@@ -111,7 +112,7 @@ pub async fn close(
             };
             write(store, AuthorizationPart::Change(dead)).await
         }
-        Verdict::Paid {
+        Resolution::Paid {
             transaction,
             is_shared,
         } => {

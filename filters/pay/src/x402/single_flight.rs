@@ -11,83 +11,83 @@ use tollgate_purchase::PurchaseTasks;
 use tollgate_store::AuthorizationKey;
 
 /// Attempts in progress.
-pub(crate) struct Flights<T> {
+pub(crate) struct SingleFlight<T> {
     runtime: PurchaseTasks,
     open: Arc<Mutex<HashMap<AuthorizationKey, Flight<T>>>>,
 }
 
 /// Identifies an attempt: its account and payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct FlightKey {
     pub(crate) account: AccountId,
     pub(crate) digest: [u8; 32],
 }
 
 struct Flight<T> {
-    mark: Mark,
-    end: End<T>,
+    flight_key: FlightKey,
+    completion: Completion<T>,
 }
 
 /// Resolves when an attempt has finished; without a value when it was cancelled.
-pub(crate) type End<T> = watch::Receiver<Option<T>>;
+pub(crate) type Completion<T> = watch::Receiver<Option<T>>;
 
 /// The result of joining.
-pub(crate) enum Boarded<T> {
+pub(crate) enum Joined<T> {
     /// A new attempt was started.
-    Begun(End<T>),
+    Started(Completion<T>),
     /// The same attempt is in progress.
-    Same(End<T>),
+    Same(Completion<T>),
     /// An attempt by another account or with another signature is in progress.
-    Other(End<T>),
+    Other(Completion<T>),
 }
 
-impl<T: Clone + Send + Sync + 'static> Flights<T> {
+impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     /// An empty set.
-    pub(crate) fn new(runtime: PurchaseTasks) -> Flights<T> {
-        Flights {
+    pub(crate) fn new(runtime: PurchaseTasks) -> SingleFlight<T> {
+        SingleFlight {
             runtime,
             open: Arc::default(),
         }
     }
 
     /// Starts an attempt as a task of its own, or joins the one in progress.
-    pub(crate) fn board<F>(
+    pub(crate) fn join<F>(
         &self,
         key: &AuthorizationKey,
-        mark: Mark,
+        flight_key: FlightKey,
         attempt: impl FnOnce() -> F,
-    ) -> Boarded<T>
+    ) -> Joined<T>
     where
         F: Future<Output = T> + Send + 'static,
     {
         let mut open = lock(&self.open);
         if let Some(flight) = open.get(key) {
-            let end = flight.end.clone();
-            return match flight.mark == mark {
-                true => Boarded::Same(end),
-                false => Boarded::Other(end),
+            let completion = flight.completion.clone();
+            return match flight.flight_key == flight_key {
+                true => Joined::Same(completion),
+                false => Joined::Other(completion),
             };
         }
-        let (tell, end) = watch::channel(None);
-        let landing = Landing {
+        let (sender, completion) = watch::channel(None);
+        let removal = RemoveOnDrop {
             open: Arc::clone(&self.open),
             key: key.clone(),
         };
         let attempt = attempt();
         self.runtime.spawn(async move {
-            let told = attempt.await;
+            let outcome = attempt.await;
             // Removed first: a later request finds the stored outcome.
-            drop(landing);
-            tell.send_replace(Some(told));
+            drop(removal);
+            sender.send_replace(Some(outcome));
         });
         open.insert(
             key.clone(),
             Flight {
-                mark,
-                end: end.clone(),
+                flight_key,
+                completion: completion.clone(),
             },
         );
-        Boarded::Begun(end)
+        Joined::Started(completion)
     }
 
     /// Whether an attempt is in progress.
@@ -97,21 +97,21 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
 }
 
 /// Removes an attempt on drop, also after a panic.
-struct Landing<T> {
+struct RemoveOnDrop<T> {
     open: Arc<Mutex<HashMap<AuthorizationKey, Flight<T>>>>,
     key: AuthorizationKey,
 }
 
-impl<T> Drop for Landing<T> {
+impl<T> Drop for RemoveOnDrop<T> {
     fn drop(&mut self) {
         lock(&self.open).remove(&self.key);
     }
 }
 
 /// Waits for the outcome of an attempt; `None` when it was cancelled.
-pub(crate) async fn landed<T: Clone>(mut end: End<T>) -> Option<T> {
-    let told = end.wait_for(Option::is_some).await.ok()?;
-    told.clone()
+pub(crate) async fn finished<T: Clone>(mut completion: Completion<T>) -> Option<T> {
+    let outcome = completion.wait_for(Option::is_some).await.ok()?;
+    outcome.clone()
 }
 
 fn lock<K, V>(map: &Mutex<HashMap<K, V>>) -> MutexGuard<'_, HashMap<K, V>> {
@@ -133,8 +133,8 @@ mod tests {
         }
     }
 
-    fn mark(account: u8) -> Mark {
-        Mark {
+    fn flight_key(account: u8) -> FlightKey {
+        FlightKey {
             account: AccountId::from_bytes([account; 16]),
             digest: [0; 32],
         }
@@ -142,35 +142,38 @@ mod tests {
 
     #[tokio::test]
     async fn who_brings_the_same_payment_hears_the_same_and_others_wait() {
-        let flights: Flights<u32> = Flights::new(PurchaseTasks::new(Handle::current()));
+        let single_flight: SingleFlight<u32> =
+            SingleFlight::new(PurchaseTasks::new(Handle::current()));
         let (open, opened) = tokio::sync::oneshot::channel::<()>();
-        let Boarded::Begun(first) = flights.board(&key(), mark(1), || async move {
+        let Joined::Started(first) = single_flight.join(&key(), flight_key(1), || async move {
             opened.await.expect("it is opened");
             7
         }) else {
             panic!("nobody is at it");
         };
-        let Boarded::Same(second) = flights.board(&key(), mark(1), || async { 8 }) else {
+        let Joined::Same(second) = single_flight.join(&key(), flight_key(1), || async { 8 }) else {
             panic!("it is the same");
         };
-        let Boarded::Other(third) = flights.board(&key(), mark(2), || async { 9 }) else {
+        let Joined::Other(third) = single_flight.join(&key(), flight_key(2), || async { 9 }) else {
             panic!("it is another account's");
         };
         open.send(()).expect("somebody waits");
-        assert_eq!(landed(first).await, Some(7));
-        assert_eq!(landed(second).await, Some(7));
-        assert_eq!(landed(third).await, Some(7));
-        assert!(!flights.has(&key()));
+        assert_eq!(finished(first).await, Some(7));
+        assert_eq!(finished(second).await, Some(7));
+        assert_eq!(finished(third).await, Some(7));
+        assert!(!single_flight.has(&key()));
     }
 
     #[tokio::test]
     async fn an_attempt_that_panics_is_over() {
-        let flights: Flights<u32> = Flights::new(PurchaseTasks::new(Handle::current()));
-        let Boarded::Begun(end) = flights.board(&key(), mark(1), || async { panic!("a bug") })
+        let single_flight: SingleFlight<u32> =
+            SingleFlight::new(PurchaseTasks::new(Handle::current()));
+        let Joined::Started(completion) =
+            single_flight.join(&key(), flight_key(1), || async { panic!("a bug") })
         else {
             panic!("nobody is at it");
         };
-        assert_eq!(landed(end).await, None);
-        assert!(!flights.has(&key()));
+        assert_eq!(finished(completion).await, None);
+        assert!(!single_flight.has(&key()));
     }
 }

@@ -28,15 +28,15 @@ use tollgate_store::{
 };
 
 use super::counters::X402Event;
-use super::decide::{Act, Asker, decide};
-use super::facilitator::{Facilitator, Node, Operation, Silence, supports};
-use super::flight::{Boarded, Flights, Mark, landed};
+use super::decide::{BuyerState, Decision, decide};
+use super::facilitator::{CallError, Facilitator, Node, Operation, supports};
 use super::health::Health;
 use super::offer::Terms;
-use super::patience::Patience;
 use super::payment::Payment;
 use super::rows;
 use super::sealing::Sealer;
+use super::signature_limit::UnverifiedSignatureLimit;
+use super::single_flight::{FlightKey, Joined, SingleFlight, finished};
 
 /// Default time for which a request waits for the outcome of its payment. The attempt continues after it.
 pub const WAIT: Duration = Duration::from_secs(25);
@@ -63,17 +63,17 @@ const REFUSED_WINDOW: i64 = 24 * 60 * rows::MINUTE;
 /// How long after its end a payment that was refused after submission is kept for the operator.
 const REFUSED_KEPT: i64 = 30 * 24 * 60 * rows::MINUTE;
 
-/// How often payments that nothing is expected of any more are forgotten, in turns of the desk.
-const FORGET_TURNS: u32 = 600;
+/// How often payments that nothing is expected of any more are forgotten, in passes of the desk.
+const DELETE_EVERY: u32 = 600;
 
 /// Dependencies of the processor.
-pub struct Parts {
+pub struct X402Deps {
     /// The store of payments.
     pub store: Arc<dyn Store>,
     /// Subscriptions of accounts.
     pub plans: Plans,
     /// Idempotency keys.
-    pub once: IdempotencyKeys,
+    pub idempotency_keys: IdempotencyKeys,
     /// The service that submits transfers to the chain.
     pub facilitator: Arc<dyn Facilitator>,
     /// A node of the chain: with one, the chain decides a payment's outcome; without one, the facilitator is trusted, and a payment whose
@@ -95,35 +95,35 @@ pub struct Parts {
 
 /// The x402 processor. Cheap to clone.
 #[derive(Clone)]
-pub struct Desk {
+pub struct Processor {
     pub(super) inner: Arc<Inner>,
 }
 
 pub(super) struct Inner {
-    pub(super) parts: Parts,
+    pub(super) deps: X402Deps,
     pub(super) health: Health,
     pub(super) sealer: Sealer,
-    pub(super) patience: Patience,
+    pub(super) signature_limit: UnverifiedSignatureLimit,
     pub(super) counters: Counters<X402Event>,
     /// Notified when a failed facilitator call of a buyer has closed the processor: the health check runs at once.
-    doubt: Notify,
-    flights: Flights<Told>,
+    check_now: Notify,
+    single_flight: SingleFlight<PurchaseOutcome>,
 }
 
 /// A purchase request.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct PurchaseRequest {
     /// The account that gets the plan: the owner of the credential.
     pub account: AccountId,
     /// The payment, if there is one.
     pub payment: Option<Payment>,
     /// The idempotency keys of the request, if any.
-    pub names: Vec<Arc<str>>,
+    pub idempotency_keys: Vec<Arc<str>>,
 }
 
 /// The outcome of a purchase request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum PurchaseOutcome {
     /// No payment in the request: an offer may be shown.
     Offer,
     /// The payment is invalid, and moves no money: an offer may be shown.
@@ -149,22 +149,22 @@ pub enum Told {
     /// An idempotency key of the request was used with another request.
     OtherRequest,
     /// A request with the same idempotency key is in progress.
-    UnderWay,
+    InProgress,
     /// Money may be moving.
     Processing,
     /// The facilitator is unavailable; no money has moved.
     Unavailable,
     /// Too many unverified signatures.
-    TooMany(Duration),
+    TooManyUnverified(Duration),
     /// Too many payments of the account were refused after submission, and no node confirms that. This one was not submitted.
     TooManyRefused(Duration),
     /// The store could not be read or written.
-    Broken,
+    StoreUnavailable,
 }
 
 /// Why an attempt failed at the store.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum StoreFailure {
     #[error("could not read a payment")]
     Read(#[from] ReadError),
     #[error("could not write a payment")]
@@ -175,31 +175,31 @@ pub(super) enum Broken {
     Once(#[from] tollgate_purchase::idempotency::ClaimError),
 }
 
-impl Desk {
-    /// A processor with these dependencies. Reconciliation starts with [`Desk::run`].
-    pub fn new(parts: Parts) -> Desk {
-        let sealer = Sealer::new(&parts.store.root_secret().0);
-        Desk {
+impl Processor {
+    /// A processor with these dependencies. Reconciliation starts with [`Processor::run`].
+    pub fn new(deps: X402Deps) -> Processor {
+        let sealer = Sealer::new(&deps.store.root_secret().0);
+        Processor {
             inner: Arc::new(Inner {
-                health: Health::new(parts.clock.clone()),
-                flights: Flights::new(parts.runtime.clone()),
+                health: Health::new(deps.clock.clone()),
+                single_flight: SingleFlight::new(deps.runtime.clone()),
                 sealer,
-                patience: Patience::default(),
+                signature_limit: UnverifiedSignatureLimit::default(),
                 counters: Counters::default(),
-                doubt: Notify::new(),
-                parts,
+                check_now: Notify::new(),
+                deps,
             }),
         }
     }
 
     /// The price, the token and the payee.
     pub fn terms(&self) -> &Terms {
-        &self.inner.parts.terms
+        &self.inner.deps.terms
     }
 
     /// The product.
     pub fn product(&self) -> &Product {
-        &self.inner.parts.product
+        &self.inner.deps.product
     }
 
     /// Counters of payment outcomes.
@@ -208,99 +208,110 @@ impl Desk {
     }
 
     /// Whether offers may be shown: a recent health check of the facilitator lists our scheme and network.
-    pub fn is_open(&self) -> bool {
-        self.inner.health.is_good()
+    pub fn is_available(&self) -> bool {
+        self.inner.health.is_healthy()
     }
 
     /// Answers a purchase request. A started attempt continues when the caller disconnects.
-    pub async fn ask(&self, wish: Wish) -> Told {
-        let Some(payment) = wish.payment else {
-            return self.inner.unpaid(wish.account).await;
+    pub async fn purchase(&self, request: PurchaseRequest) -> PurchaseOutcome {
+        let Some(payment) = request.payment else {
+            return self.inner.without_payment(request.account).await;
         };
-        let mark = Mark {
-            account: wish.account,
+        let flight_key = FlightKey {
+            account: request.account,
             digest: rows::digest(&payment),
         };
         let key = rows::key(&payment, self.terms());
         let attempt = async {
             loop {
                 let inner = Arc::clone(&self.inner);
-                let (key, payment, names) = (key.clone(), payment.clone(), wish.names.clone());
-                let boarded = self.inner.flights.board(&key.clone(), mark, || async move {
-                    inner.bring(mark, key, payment, names).await
-                });
-                match boarded {
-                    Boarded::Begun(end) => return landed(end).await.unwrap_or(Told::Processing),
+                let (key, payment, idempotency_keys) = (
+                    key.clone(),
+                    payment.clone(),
+                    request.idempotency_keys.clone(),
+                );
+                let joined =
+                    self.inner
+                        .single_flight
+                        .join(&key.clone(), flight_key, || async move {
+                            inner
+                                .process(flight_key, key, payment, idempotency_keys)
+                                .await
+                        });
+                match joined {
+                    Joined::Started(end) => {
+                        return finished(end).await.unwrap_or(PurchaseOutcome::Processing);
+                    }
                     // The attempt was started by a request with other idempotency keys: one more run stores the answer under this request's
                     // keys.
-                    Boarded::Same(end) => match landed(end).await {
-                        Some(Told::Done(_)) if !wish.names.is_empty() => {}
-                        told => return told.unwrap_or(Told::Processing),
+                    Joined::Same(end) => match finished(end).await {
+                        Some(PurchaseOutcome::Done(_)) if !request.idempotency_keys.is_empty() => {}
+                        outcome => return outcome.unwrap_or(PurchaseOutcome::Processing),
                     },
-                    Boarded::Other(end) => {
-                        landed(end).await;
+                    Joined::Other(end) => {
+                        finished(end).await;
                     }
                 }
             }
         };
-        let told = tokio::time::timeout(self.inner.parts.wait, attempt).await;
-        let mut told = told.unwrap_or(Told::Processing);
-        if matches!(told, Told::Refused { .. }) {
-            told = self.inner.or_what_stands(wish.account, told).await;
+        let outcome = tokio::time::timeout(self.inner.deps.wait, attempt).await;
+        let mut outcome = outcome.unwrap_or(PurchaseOutcome::Processing);
+        if matches!(outcome, PurchaseOutcome::Refused { .. }) {
+            outcome = self.inner.unless_superseded(request.account, outcome).await;
         }
-        if told == Told::UsedByAnother {
+        if outcome == PurchaseOutcome::UsedByAnother {
             self.inner.counters.inc(X402Event::Taken);
-            tracing::warn!(account = %wish.account, payer = %payment.authorization.from,
+            tracing::warn!(account = %request.account, payer = %payment.authorization.from,
                 "a payment was brought by another account than the one that brought it first");
         }
-        told
+        outcome
     }
 
     /// Runs until it is dropped: health checks of the facilitator, and reconciliation of unclear payments. Payments left open by an earlier
     /// run come first.
     pub async fn run(&self) {
-        tokio::join!(self.keep_well(), self.keep_looking());
+        tokio::join!(self.run_health_checks(), self.run_reconciliation());
     }
 
-    async fn keep_well(&self) {
+    async fn run_health_checks(&self) {
         loop {
-            self.inner.look_well().await;
-            let pause = tokio::time::sleep(match self.inner.health.is_good() {
+            self.inner.check_health().await;
+            let pause = tokio::time::sleep(match self.inner.health.is_healthy() {
                 true => HEALTH,
                 false => HEALTH / 6,
             });
             // One buyer's payment can cause an error at the facilitator. That closes the processor for all accounts, but only until the
             // next health check.
             tokio::select! {
-                () = self.inner.doubt.notified() => {}
+                () = self.inner.check_now.notified() => {}
                 () = pause => {}
             }
         }
     }
 
-    async fn keep_looking(&self) {
+    async fn run_reconciliation(&self) {
         self.recover().await;
-        let mut turns = 0u32;
+        let mut passes = 0u32;
         loop {
-            self.turn().await;
-            if turns.is_multiple_of(FORGET_TURNS) {
-                self.forget().await;
+            self.reconcile_due().await;
+            if passes.is_multiple_of(DELETE_EVERY) {
+                self.delete_expired().await;
             }
-            turns = turns.wrapping_add(1);
+            passes = passes.wrapping_add(1);
             tokio::time::sleep(EVERY).await;
         }
     }
 
     /// Looks at everything that an earlier run left open, a few at a time. What falls due meanwhile is looked at in between.
     pub async fn recover(&self) {
-        let has_node = self.inner.parts.node.is_some();
+        let has_node = self.inner.deps.node.is_some();
         let (mut last, mut payments) = (None::<AuthorizationRow>, 0);
         loop {
-            let Some(_turn) = self.inner.parts.runtime.background() else {
+            let Some(_turn) = self.inner.deps.runtime.background() else {
                 return;
             };
             let after = last.take();
-            let open = reading(&self.inner.parts.store, move |store| {
+            let open = reading(&self.inner.deps.store, move |store| {
                 store.authorizations_open(after.as_ref(), AT_ONCE)
             });
             let mut rows = match open.await {
@@ -319,8 +330,8 @@ impl Desk {
             if rows.is_empty() {
                 continue;
             }
-            payments += self.look_at(rows).await;
-            self.turn().await;
+            payments += self.reconcile_all(rows).await;
+            self.reconcile_due().await;
         }
         if payments > 0 {
             tracing::warn!(
@@ -331,16 +342,16 @@ impl Desk {
     }
 
     /// Reconciles all due payments once and returns their number.
-    pub async fn turn(&self) -> usize {
-        let Some(_turn) = self.inner.parts.runtime.background() else {
+    pub async fn reconcile_due(&self) -> usize {
+        let Some(_turn) = self.inner.deps.runtime.background() else {
             return 0;
         };
         let now = self.inner.now();
-        let due = reading(&self.inner.parts.store, move |store| {
+        let due = reading(&self.inner.deps.store, move |store| {
             store.authorizations_due(now, AT_ONCE)
         });
         match due.await {
-            Ok(rows) => self.look_at(rows).await,
+            Ok(rows) => self.reconcile_all(rows).await,
             Err(error) => {
                 tracing::error!(%error, "could not read which payments are due");
                 0
@@ -349,33 +360,35 @@ impl Desk {
     }
 
     /// Forgets payments that nothing is expected of any more.
-    pub async fn forget(&self) {
-        self.inner.forget().await;
+    pub async fn delete_expired(&self) {
+        self.inner.delete_expired().await;
     }
 
-    async fn look_at(&self, rows: Vec<AuthorizationRow>) -> usize {
+    async fn reconcile_all(&self, rows: Vec<AuthorizationRow>) -> usize {
         let mut ends = Vec::new();
         for row in rows {
             // A payment with an attempt in progress is skipped: the attempt decides it.
-            if self.inner.flights.has(&row.key) {
+            if self.inner.single_flight.has(&row.key) {
                 continue;
             }
-            let mark = Mark {
+            let flight_key = FlightKey {
                 account: row.account,
                 digest: row.digest,
             };
             let (inner, key) = (Arc::clone(&self.inner), row.key.clone());
-            let boarded = self
+            let joined = self
                 .inner
-                .flights
-                .board(&key, mark, || async move { inner.look_again(row).await });
-            if let Boarded::Begun(end) | Boarded::Same(end) = boarded {
+                .single_flight
+                .join(&key, flight_key, || async move {
+                    inner.reconcile_row(row).await
+                });
+            if let Joined::Started(end) | Joined::Same(end) = joined {
                 ends.push(end);
             }
         }
         let count = ends.len();
         for end in ends {
-            landed(end).await;
+            finished(end).await;
         }
         count
     }
@@ -383,42 +396,46 @@ impl Desk {
 
 impl Inner {
     pub(super) fn now(&self) -> i64 {
-        self.parts.clock.unix_micros()
+        self.deps.clock.unix_micros()
     }
 
-    async fn unpaid(&self, account: AccountId) -> Told {
-        let standing = match self.parts.plans.state(account).await {
-            Ok(standing) => standing,
-            Err(error) => return broken(&error.into()),
+    async fn without_payment(&self, account: AccountId) -> PurchaseOutcome {
+        let plan_state = match self.deps.plans.state(account).await {
+            Ok(plan_state) => plan_state,
+            Err(error) => return store_failure(&error.into()),
         };
-        match decide(asker(&standing), None) {
-            Act::AlreadyActive => self.already_active(&standing),
-            Act::Wait => self.wait_for(&standing),
-            _ => Told::Offer,
+        match decide(buyer_state(&plan_state), None) {
+            Decision::AlreadyActive => self.already_active(&plan_state),
+            Decision::Wait => self.outcome_while_open(&plan_state),
+            _ => PurchaseOutcome::Offer,
         }
     }
 
     /// The refusal, or the outcome that takes precedence: a refusal shows an offer, and the account may have bought the plan meanwhile.
-    async fn or_what_stands(&self, account: AccountId, refusal: Told) -> Told {
-        match self.unpaid(account).await {
-            Told::Offer => refusal,
-            told => told,
+    async fn unless_superseded(
+        &self,
+        account: AccountId,
+        refusal: PurchaseOutcome,
+    ) -> PurchaseOutcome {
+        match self.without_payment(account).await {
+            PurchaseOutcome::Offer => refusal,
+            outcome => outcome,
         }
     }
 
     /// The outcome while an earlier payment of the account is open.
-    pub(super) fn wait_for(&self, standing: &PlanState) -> Told {
-        let open = standing.authorization.as_ref();
-        open.map_or(Told::Processing, |row| self.not_final(row))
+    pub(super) fn outcome_while_open(&self, plan_state: &PlanState) -> PurchaseOutcome {
+        let open = plan_state.authorization.as_ref();
+        open.map_or(PurchaseOutcome::Processing, |row| self.open_outcome(row))
     }
 
     /// The outcome for an open payment.
-    pub(super) fn not_final(&self, row: &AuthorizationRow) -> Told {
-        if self.parts.node.is_none() || !rows::is_refused(row) {
-            return Told::Processing;
+    pub(super) fn open_outcome(&self, row: &AuthorizationRow) -> PurchaseOutcome {
+        if self.deps.node.is_none() || !rows::is_refused(row) {
+            return PurchaseOutcome::Processing;
         }
         let left = (row.valid_before + rows::GRACE - self.now()).max(0);
-        Told::NotFinal {
+        PurchaseOutcome::NotFinal {
             why: row.note.as_deref().unwrap_or_default().to_owned(),
             secs: (left / rows::SECOND).unsigned_abs() + 1,
         }
@@ -429,17 +446,17 @@ impl Inner {
         &self,
         account: AccountId,
         key: &AuthorizationKey,
-    ) -> Result<(PlanState, Option<AuthorizationRow>), Broken> {
+    ) -> Result<(PlanState, Option<AuthorizationRow>), StoreFailure> {
         let wanted = key.clone();
-        let row = reading(&self.parts.store, move |store| store.authorization(&wanted)).await?;
-        Ok((self.parts.plans.state(account).await?, row))
+        let row = reading(&self.deps.store, move |store| store.authorization(&wanted)).await?;
+        Ok((self.deps.plans.state(account).await?, row))
     }
 
-    pub(super) fn already_active(&self, standing: &PlanState) -> Told {
-        match standing.active() {
-            Some(row) => Told::Done(self.answer(row, None, true)),
+    pub(super) fn already_active(&self, plan_state: &PlanState) -> PurchaseOutcome {
+        match plan_state.active() {
+            Some(row) => PurchaseOutcome::Done(self.answer(row, None, true)),
             // It was closed between the two reads.
-            None => Told::Offer,
+            None => PurchaseOutcome::Offer,
         }
     }
 
@@ -450,9 +467,9 @@ impl Inner {
         receipt: Option<&str>,
         already_active: bool,
     ) -> Answer {
-        let subscription = Subscription::new(self.parts.plans.plan(), row, self.now());
+        let subscription = Subscription::new(self.deps.plans.plan(), row, self.now());
         let body =
-            CommerceSubscription::active(self.parts.product.clone(), subscription, already_active);
+            CommerceSubscription::active(self.deps.product.clone(), subscription, already_active);
         let body = serde_json::to_vec(&body).expect("texts and numbers are JSON");
         let fields = receipt.map(|receipt| ("PAYMENT-RESPONSE".to_owned(), receipt.to_owned()));
         Answer {
@@ -463,40 +480,42 @@ impl Inner {
     }
 
     /// Runs a health check of the facilitator.
-    async fn look_well(&self) {
-        let said = self.facilitator(Operation::Supported, Bytes::new()).await;
-        let network = &self.parts.terms.network;
-        if let Ok(said) = said {
-            let good = supports(&said, network);
-            if !good && self.health.was_good() != Some(false) {
-                tracing::warn!(status = said.status, %network, "the facilitator does not settle what is offered; nothing is");
+    async fn check_health(&self) {
+        let response = self
+            .call_facilitator(Operation::Supported, Bytes::new())
+            .await;
+        let network = &self.deps.terms.network;
+        if let Ok(response) = response {
+            let good = supports(&response, network);
+            if !good && self.health.last_result() != Some(false) {
+                tracing::warn!(status = response.status, %network, "the facilitator does not settle what is offered; nothing is");
             }
-            self.health.note(good);
+            self.health.record(good);
         }
     }
 
     /// Calls the facilitator. A failed call closes the processor until a health check succeeds, which runs at once.
-    pub(super) async fn facilitator(
+    pub(super) async fn call_facilitator(
         &self,
         operation: Operation,
         body: Bytes,
-    ) -> Result<super::facilitator::Said, Silence> {
-        let said = self.parts.facilitator.ask(operation, body).await;
-        match &said {
+    ) -> Result<super::facilitator::Response, CallError> {
+        let response = self.deps.facilitator.call(operation, body).await;
+        match &response {
             Err(error) => {
                 // Health checks run every few seconds: an outage is logged once.
-                if operation != Operation::Supported || self.health.was_good() != Some(false) {
+                if operation != Operation::Supported || self.health.last_result() != Some(false) {
                     tracing::warn!(operation = operation.word(), %error, "the facilitator did not answer");
                 }
             }
-            Ok(said) if said.status >= 500 && operation == Operation::Verify => {}
-            Ok(_) => return said,
+            Ok(response) if response.status >= 500 && operation == Operation::Verify => {}
+            Ok(_) => return response,
         }
-        self.health.note(false);
+        self.health.record(false);
         if operation != Operation::Supported {
-            self.doubt.notify_one();
+            self.check_now.notify_one();
         }
-        said
+        response
     }
 
     /// How long an account has to wait until another payment of it may be submitted, if too many were refused afterwards. That is all that
@@ -505,11 +524,11 @@ impl Inner {
         &self,
         account: AccountId,
     ) -> Result<Option<Duration>, ReadError> {
-        if self.parts.node.is_some() {
+        if self.deps.node.is_some() {
             return Ok(None);
         }
         let since = self.now() - REFUSED_WINDOW;
-        let refused = reading(&self.parts.store, move |store| {
+        let refused = reading(&self.deps.store, move |store| {
             store.authorizations_refused(account, since, REFUSED_MAX)
         });
         let refused = refused.await?;
@@ -519,7 +538,7 @@ impl Inner {
         }))
     }
 
-    async fn forget(&self) {
+    async fn delete_expired(&self) {
         let forget = part(AuthorizationPart::Forget {
             before: self.now() - 60 * rows::MINUTE,
             refused_before: self.now() - REFUSED_KEPT,
@@ -531,26 +550,26 @@ impl Inner {
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for Processor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk")
+        f.debug_struct("Processor")
             .field("terms", self.terms())
             .finish_non_exhaustive()
     }
 }
 
-pub(super) fn asker(standing: &PlanState) -> Asker {
-    Asker {
-        has_open: standing.money_may_move(),
-        is_active: standing.is_active(),
-        may_renew: standing.may_renew(),
+pub(super) fn buyer_state(plan_state: &PlanState) -> BuyerState {
+    BuyerState {
+        has_open: plan_state.money_may_move(),
+        is_active: plan_state.is_active(),
+        may_renew: plan_state.may_renew(),
     }
 }
 
-pub(super) fn broken(error: &Broken) -> Told {
+pub(super) fn store_failure(error: &StoreFailure) -> PurchaseOutcome {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     tracing::error!(%error, cause, "an attempt to pay came to nothing");
-    Told::Broken
+    PurchaseOutcome::StoreUnavailable
 }
 
 pub(super) fn part(part: AuthorizationPart) -> Part {

@@ -18,8 +18,8 @@ use tollgate_filter::{
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
-use tollgate_pay::mpp::{Desk, Parts, Secrets, Settings};
-use tollgate_pay::{Desks, Pay};
+use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings};
+use tollgate_pay::{Pay, PaymentProtocols};
 use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::mandates::{MandateDeps, Mandates, Urls};
@@ -31,10 +31,10 @@ use tollgate_store::{
     CacheScope, NewAccount, Part, RootSecret, Route, Store, UnitOfWork, commit,
 };
 
-use crate::world::{PLAN, World};
+use crate::provider::{PLAN, World};
 
-pub(crate) const ME: AccountId = AccountId::from_bytes([1; 16]);
-pub(crate) const ANOTHER: AccountId = AccountId::from_bytes([2; 16]);
+pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
+pub(crate) const OTHER_ACCOUNT: AccountId = AccountId::from_bytes([2; 16]);
 
 /// The credits that a payment grants.
 pub(crate) const CREDITS: i64 = 5_000_000;
@@ -49,10 +49,10 @@ struct Running {
     plans: Plans,
     mandates: Mandates,
     pay: Arc<Pay>,
-    hand: ManualClock,
+    gateway_time: ManualClock,
 }
 
-pub(crate) struct Shop {
+pub(crate) struct TestBed {
     pub(crate) world: World,
     folder: TempDir,
     running: Option<Running>,
@@ -75,15 +75,15 @@ pub(crate) struct Buy {
 
 /// A response, as a buyer sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
 }
 
-impl Shop {
-    pub(crate) fn new() -> Shop {
-        let mut shop = Shop {
+impl TestBed {
+    pub(crate) fn new() -> TestBed {
+        let mut bed = TestBed {
             world: World::new(),
             folder: tempfile::tempdir().expect("a folder"),
             running: None,
@@ -92,8 +92,8 @@ impl Shop {
             digest: false,
             own_field: false,
         };
-        shop.start();
-        for id in [ME, ANOTHER] {
+        bed.start();
+        for id in [ACCOUNT, OTHER_ACCOUNT] {
             let account = Part::CreateAccount(Box::new(NewAccount {
                 id,
                 class: Arc::from("free"),
@@ -101,11 +101,11 @@ impl Shop {
                 credit_limit: Micros::ZERO,
                 created_at: 1,
             }));
-            let running = shop.running();
+            let running = bed.running();
             let made = commit(&*running.store, UnitOfWork::of(account, Admission::Normal));
             running.runtime.block_on(made).expect("an account");
         }
-        shop
+        bed
     }
 
     fn running(&self) -> &Running {
@@ -165,13 +165,13 @@ impl Shop {
             draw: Box::new(draw()),
             runtime: PurchaseTasks::new(runtime.handle().clone()),
         });
-        let (manual, hand) = Clock::manual(now.unsigned_abs());
+        let (manual, gateway_time) = Clock::manual(now.unsigned_abs());
         let base = "https://api.svc.example";
-        let desk = Desk::new(Parts {
+        let processor = Processor::new(MppDeps {
             product: Product::new(plans.plan(), base, "https://svc.example"),
             plans: plans.clone(),
             mandates: mandates.clone(),
-            once: IdempotencyKeys::new(store.clone(), Box::new(clock())),
+            idempotency_keys: IdempotencyKeys::new(store.clone(), Box::new(clock())),
             settings: Settings {
                 secrets: self.secrets.clone(),
                 realm: String::from("api.svc.example"),
@@ -186,7 +186,7 @@ impl Shop {
             entropy: Entropy::system(),
             runtime: PurchaseTasks::new(runtime.handle().clone()),
         });
-        let desks = Desks::new(Arc::from("svc-pro"), Some(desk), None);
+        let desks = PaymentProtocols::new(Arc::from("svc-pro"), Some(processor), None);
         let pay = Pay::new(&desks, "/commerce/subscriptions/{plan}/mpp").expect("a route");
         self.running = Some(Running {
             runtime,
@@ -195,7 +195,7 @@ impl Shop {
             plans,
             mandates,
             pay: Arc::new(pay),
-            hand,
+            gateway_time,
         });
     }
 
@@ -224,7 +224,7 @@ impl Shop {
     pub(crate) fn advance(&self, micros: i64) {
         self.world.advance(micros);
         let time = std::time::Duration::from_micros(micros.unsigned_abs());
-        self.running().hand.advance(time);
+        self.running().gateway_time.advance(time);
     }
 
     /// Reconciles due mandates, as the background loop does.
@@ -235,13 +235,13 @@ impl Shop {
             .block_on(async { while running.mandates.reconcile_due().await > 0 {} });
     }
 
-    pub(crate) fn buy(&self, buy: Buy) -> Seen {
+    pub(crate) fn buy(&self, buy: Buy) -> Response {
         let running = self.running();
         running.runtime.block_on(ask(running.pay.clone(), buy))
     }
 
     /// The same request from several clients at once.
-    pub(crate) fn buy_at_once(&self, times: usize, buy: &Buy) -> Vec<Seen> {
+    pub(crate) fn buy_at_once(&self, times: usize, buy: &Buy) -> Vec<Response> {
         let running = self.running();
         running.runtime.block_on(async {
             let mut tasks = tokio::task::JoinSet::new();
@@ -253,30 +253,30 @@ impl Shop {
     }
 
     /// A request whose client disconnects at the first call to the provider, and during which the process crashes where a fault is set.
-    pub(crate) fn buy_until_death(&mut self, buy: Buy) -> Option<Seen> {
+    pub(crate) fn buy_until_death(&mut self, buy: Buy) -> Option<Response> {
         let running = self.running();
         let died = self.world.died.clone();
-        let seen = running.runtime.block_on(async {
+        let response = running.runtime.block_on(async {
             tokio::select! {
-                seen = ask(running.pay.clone(), buy) => Some(seen),
+                response = ask(running.pay.clone(), buy) => Some(response),
                 () = died.notified() => None,
             }
         });
-        if seen.is_none() {
-            self.world.fault(crate::world::Fault::None, 0);
+        if response.is_none() {
+            self.world.fault(crate::provider::Fault::None, 0);
             self.restart();
         }
-        seen
+        response
     }
 
     pub(crate) fn available(&self) -> i64 {
-        let available = self.running().ledger.available(ME);
+        let available = self.running().ledger.available(ACCOUNT);
         available.map_or(0, Micros::get)
     }
 
     /// The number of the account's stored payments.
     pub(crate) fn payments(&self) -> usize {
-        let payments = self.running().store.payments_of(ME, 100);
+        let payments = self.running().store.payments_of(ACCOUNT, 100);
         payments.expect("a read").len()
     }
 
@@ -296,7 +296,7 @@ impl Shop {
                 payer: [2; 20],
                 nonce: [3; 32],
             },
-            account: ME,
+            account: ACCOUNT,
             state,
             version,
             digest: [4; 32],
@@ -305,8 +305,8 @@ impl Shop {
             transaction: None,
             receipt: None,
             note: None,
-            looks: 0,
-            look_at: None,
+            attempts: 0,
+            next_attempt_at: None,
             created_at: 1,
             updated_at: 1,
         };
@@ -321,7 +321,7 @@ impl Shop {
     pub(crate) fn transfer(&self) {
         let running = self.running();
         let paid = Paid {
-            account: ME,
+            account: ACCOUNT,
             route: Route::X402,
             payment: Arc::from("eip155:84532/a/b/c"),
             reference: Arc::from("0xabc"),
@@ -343,7 +343,7 @@ impl Shop {
     }
 }
 
-async fn ask(pay: Arc<Pay>, buy: Buy) -> Seen {
+async fn ask(pay: Arc<Pay>, buy: Buy) -> Response {
     let mut headers = HeaderMap::new();
     for (name, value) in [("accept-payment", buy.accept), ("idempotency-key", buy.key)] {
         if let Some(value) = value {
@@ -365,7 +365,7 @@ async fn ask(pay: Arc<Pay>, buy: Buy) -> Seen {
         protocol: Protocol::Http11,
     });
     exchange.put(Principal {
-        account: buy.account.unwrap_or(ME),
+        account: buy.account.unwrap_or(ACCOUNT),
         credential: CredentialId::from_bytes([8; 16]),
         kind: CredentialKind::ApiKey,
         scopes: Scopes::NONE.with(Scope::CommerceSubscribe),
@@ -393,14 +393,14 @@ async fn ask(pay: Arc<Pay>, buy: Buy) -> Seen {
     let ReplyBody::Whole(body) = reply.body else {
         panic!("a stream")
     };
-    Seen {
+    Response {
         status: reply.status.as_u16(),
         headers,
         body: serde_json::from_slice(&body).expect("JSON"),
     }
 }
 
-impl Seen {
+impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let value = self.headers.get(name)?;
         Some(value.to_str().expect("ASCII"))

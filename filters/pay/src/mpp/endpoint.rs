@@ -8,19 +8,19 @@ use tollgate_filter::{
 };
 use tollgate_purchase::idempotency::Answer;
 
-use super::accept::wanted;
-use super::desk::{Ask, Desk, Sold};
+use super::accept::accepted_intents;
+use super::processor::{Processor, PurchaseAnswer, PurchaseRequest};
 use crate::problem::PROBLEM_JSON;
-use crate::request::Asked;
+use crate::request::ValidatedRequest;
 
 /// Set on replayed answers.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Answers a purchase request.
 pub(crate) async fn answer(
-    desk: &Desk,
+    processor: &Processor,
     exchange: &mut Exchange,
-    asked: Asked,
+    validated: ValidatedRequest,
 ) -> Result<Outcome, FilterError> {
     let Some(principal) = exchange.get::<Principal>() else {
         let answer = ApiError::new(
@@ -30,15 +30,15 @@ pub(crate) async fn answer(
         let cause = "no principal stands on the exchange; put `auth` before `pay`";
         return Err(FilterError::new(answer, cause));
     };
-    let ask = Ask {
+    let request = PurchaseRequest {
         account: principal.account,
-        asked,
+        validated,
         payment: exchange.take::<PaymentCredential>(),
         body: exchange.request.body.clone(),
-        intents: wanted(&exchange.request.headers),
+        intents: accepted_intents(&exchange.request.headers),
     };
-    Ok(match desk.sell(ask).await {
-        Ok(Sold { answer, replayed }) => {
+    Ok(match processor.purchase(request).await {
+        Ok(PurchaseAnswer { answer, replayed }) => {
             if replayed {
                 let yes = HeaderValue::from_static("true");
                 exchange.reply_headers.insert(REPLAYED, yes);

@@ -15,7 +15,8 @@ use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, Micros, Usd};
 use tollgate_pay::x402::{
-    Desk, Facilitator, Node, Operation, Parts, Payment, Said, Silence, Terms, Told, Wish,
+    CallError, Facilitator, Node, Operation, Payment, Processor, PurchaseOutcome, PurchaseRequest,
+    Response, Terms, X402Deps,
 };
 use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::IdempotencyKeys;
@@ -30,17 +31,17 @@ use tollgate_testing::facilitator::{
     Effect, Fault, MERCHANT, NETWORK, Operation as Call, merchant,
 };
 use tollgate_testing::wallet::encoded;
-use tollgate_testing::{Facilitator as StandIn, TempDir, Wallet};
+use tollgate_testing::{Facilitator as FakeFacilitator, TempDir, Wallet};
 
-pub(crate) const ME: AccountId = AccountId::from_bytes([1; 16]);
-pub(crate) const ANOTHER: AccountId = AccountId::from_bytes([2; 16]);
+pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
+pub(crate) const OTHER_ACCOUNT: AccountId = AccountId::from_bytes([2; 16]);
 
 /// The second at which every test starts.
 const START: u64 = 1_800_000_000;
 
 /// When the process crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Death {
+pub(crate) enum Crash {
     /// Just before a call.
     Before(Operation),
     /// Just after a call was carried out, before its answer arrived.
@@ -49,19 +50,19 @@ pub(crate) enum Death {
 
 /// The network to the facilitator and the node.
 struct Wire {
-    stand_in: Arc<StandIn>,
-    death: Arc<Mutex<Option<Death>>>,
-    died: Arc<Notify>,
+    facilitator: Arc<FakeFacilitator>,
+    crash: Arc<Mutex<Option<Crash>>>,
+    crashed: Arc<Notify>,
 }
 
 impl Wire {
-    async fn dies(&self, now: Death) {
+    async fn crash_at(&self, now: Crash) {
         let due = {
-            let mut death = self.death.lock().expect("nobody panics while holding it");
-            death.take_if(|death| *death == now).is_some()
+            let mut crash = self.crash.lock().expect("nobody panics while holding it");
+            crash.take_if(|crash| *crash == now).is_some()
         };
         if due {
-            self.died.notify_one();
+            self.crashed.notify_one();
             std::future::pending::<()>().await;
         }
     }
@@ -69,13 +70,13 @@ impl Wire {
 
 #[async_trait]
 impl Facilitator for Wire {
-    async fn ask(&self, operation: Operation, body: Bytes) -> Result<Said, Silence> {
-        self.dies(Death::Before(operation)).await;
+    async fn call(&self, operation: Operation, body: Bytes) -> Result<Response, CallError> {
+        self.crash_at(Crash::Before(operation)).await;
         let path = format!("/{}", operation.word());
-        let said = self.stand_in.call(&path, &body).await;
-        self.dies(Death::After(operation)).await;
-        let said = said.ok_or_else(|| Silence("cut".to_owned()))?;
-        Ok(Said {
+        let said = self.facilitator.call(&path, &body).await;
+        self.crash_at(Crash::After(operation)).await;
+        let said = said.ok_or_else(|| CallError("cut".to_owned()))?;
+        Ok(Response {
             status: said.status,
             body: said.body,
         })
@@ -84,13 +85,13 @@ impl Facilitator for Wire {
 
 #[async_trait]
 impl Node for Wire {
-    async fn call(&self, request: &Value) -> Result<Value, Silence> {
+    async fn call(&self, request: &Value) -> Result<Value, CallError> {
         let said = self
-            .stand_in
+            .facilitator
             .call("/rpc", request.to_string().as_bytes())
             .await;
-        let said = said.ok_or_else(|| Silence("cut".to_owned()))?;
-        serde_json::from_slice(&said.body).map_err(|_| Silence("no JSON".to_owned()))
+        let said = said.ok_or_else(|| CallError("cut".to_owned()))?;
+        serde_json::from_slice(&said.body).map_err(|_| CallError("no JSON".to_owned()))
     }
 }
 
@@ -99,68 +100,68 @@ struct Running {
     runtime: Runtime,
     store: Arc<dyn Store>,
     plans: Plans,
-    desk: Desk,
-    under_way: PurchaseTasks,
+    processor: Processor,
+    tasks: PurchaseTasks,
 }
 
-pub(crate) struct Shop {
-    pub(crate) facilitator: Arc<StandIn>,
+pub(crate) struct TestBed {
+    pub(crate) facilitator: Arc<FakeFacilitator>,
     /// The world's time, which is the chain's; and ours, which may be wrong.
     world: ManualClock,
-    world_clock: Clock,
-    hand: ManualClock,
+    chain_clock: Clock,
+    gateway_time: ManualClock,
     clock: Clock,
     node: bool,
     wait: Duration,
     folder: TempDir,
-    death: Arc<Mutex<Option<Death>>>,
-    died: Arc<Notify>,
+    crash: Arc<Mutex<Option<Crash>>>,
+    crashed: Arc<Notify>,
     random: Arc<AtomicU64>,
     running: Option<Running>,
     /// The runtime of the unused socket: calls bypass it.
     _outside: Runtime,
 }
 
-impl Shop {
-    pub(crate) fn new() -> Shop {
-        Shop::with(true, Duration::from_secs(25))
+impl TestBed {
+    pub(crate) fn new() -> TestBed {
+        TestBed::with(true, Duration::from_secs(25))
     }
 
     /// Without a node: the facilitator is trusted.
-    pub(crate) fn without_node() -> Shop {
-        Shop::with(false, Duration::from_secs(25))
+    pub(crate) fn without_node() -> TestBed {
+        TestBed::with(false, Duration::from_secs(25))
     }
 
     /// With this wait before a buyer is asked to retry.
-    pub(crate) fn impatient(wait: Duration) -> Shop {
-        Shop::with(true, wait)
+    pub(crate) fn with_wait(wait: Duration) -> TestBed {
+        TestBed::with(true, wait)
     }
 
-    fn with(node: bool, wait: Duration) -> Shop {
-        let (world_clock, world) = Clock::manual(START * 1_000_000);
-        let (clock, hand) = Clock::manual(START * 1_000_000);
+    fn with(node: bool, wait: Duration) -> TestBed {
+        let (chain_clock, world) = Clock::manual(START * 1_000_000);
+        let (clock, gateway_time) = Clock::manual(START * 1_000_000);
         let outside = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime");
-        let facilitator = outside.block_on(StandIn::start_at(world_clock.clone()));
-        let mut shop = Shop {
+        let facilitator = outside.block_on(FakeFacilitator::start_at(chain_clock.clone()));
+        let mut bed = TestBed {
             facilitator: Arc::new(facilitator),
             world,
-            world_clock,
-            hand,
+            chain_clock,
+            gateway_time,
             clock,
             node,
             wait,
             folder: tollgate_testing::tempdir().expect("a folder"),
-            death: Arc::default(),
-            died: Arc::default(),
+            crash: Arc::default(),
+            crashed: Arc::default(),
             random: Arc::default(),
             running: None,
             _outside: outside,
         };
-        shop.start();
-        for id in [ME, ANOTHER] {
+        bed.start();
+        for id in [ACCOUNT, OTHER_ACCOUNT] {
             let account = Part::CreateAccount(Box::new(NewAccount {
                 id,
                 class: Arc::from("free"),
@@ -168,11 +169,11 @@ impl Shop {
                 credit_limit: Micros::ZERO,
                 created_at: 1,
             }));
-            let running = shop.running();
+            let running = bed.running();
             let made = commit(&*running.store, UnitOfWork::of(account, Admission::Normal));
             running.runtime.block_on(made).expect("an account");
         }
-        shop
+        bed
     }
 
     fn running(&self) -> &Running {
@@ -220,15 +221,15 @@ impl Shop {
             }),
         });
         let wire = || Wire {
-            stand_in: self.facilitator.clone(),
-            death: self.death.clone(),
-            died: self.died.clone(),
+            facilitator: self.facilitator.clone(),
+            crash: self.crash.clone(),
+            crashed: self.crashed.clone(),
         };
-        let under_way = PurchaseTasks::new(runtime.handle().clone());
-        let desk = Desk::new(Parts {
+        let tasks = PurchaseTasks::new(runtime.handle().clone());
+        let processor = Processor::new(X402Deps {
             store: store.clone(),
             plans: plans.clone(),
-            once: IdempotencyKeys::new(store.clone(), Box::new(now())),
+            idempotency_keys: IdempotencyKeys::new(store.clone(), Box::new(now())),
             facilitator: Arc::new(wire()),
             node: self.node.then(|| Arc::new(wire()) as Arc<dyn Node>),
             terms: terms(),
@@ -236,32 +237,32 @@ impl Shop {
             clock: self.clock.clone(),
             wait: self.wait,
             confirm: Duration::ZERO,
-            runtime: under_way.clone(),
+            runtime: tasks.clone(),
         });
         self.running = Some(Running {
             runtime,
             store,
             plans,
-            desk,
-            under_way,
+            processor,
+            tasks,
         });
     }
 
     /// The process is killed, and another one starts.
     pub(crate) fn restart(&mut self) {
-        *self.death.lock().expect("nobody panics while holding it") = None;
+        *self.crash.lock().expect("nobody panics while holding it") = None;
         let running = self.running.take().expect("it runs");
         running.runtime.shutdown_background();
         running.store.close();
-        drop((running.desk, running.plans, running.store));
+        drop((running.processor, running.plans, running.store));
         self.start();
     }
 
     /// The process shuts down gracefully once its work in progress is done, and another one starts.
-    pub(crate) fn end_and_restart(&mut self) {
+    pub(crate) fn drain_and_restart(&mut self) {
         let running = self.running();
-        running.under_way.close();
-        running.runtime.block_on(running.under_way.wait());
+        running.tasks.close();
+        running.runtime.block_on(running.tasks.wait());
         self.restart();
     }
 
@@ -273,17 +274,17 @@ impl Shop {
     /// The processor's background loop runs, as in production, until the process ends.
     pub(crate) fn run(&self) {
         let running = self.running();
-        let desk = running.desk.clone();
-        running.runtime.spawn(async move { desk.run().await });
+        let processor = running.processor.clone();
+        running.runtime.spawn(async move { processor.run().await });
     }
 
     /// Waits for a condition; a test whose condition never holds is stopped.
-    pub(crate) fn until(&self, is_so: impl Fn(&Desk) -> bool) {
+    pub(crate) fn until(&self, is_so: impl Fn(&Processor) -> bool) {
         let running = self.running();
         running.runtime.block_on(async {
             let mut often = tokio::time::interval(Duration::from_millis(1));
             let waited = async {
-                while !is_so(&running.desk) {
+                while !is_so(&running.processor) {
                     often.tick().await;
                 }
             };
@@ -293,26 +294,28 @@ impl Shop {
     }
 
     /// A payment is presented under this idempotency key during its reconciliation; meanwhile something happens.
-    pub(crate) fn bring_into_a_look(
+    pub(crate) fn present_during_reconciliation(
         &mut self,
         account: AccountId,
         payment: &Payment,
         name: &str,
-        meanwhile: impl FnOnce(&Shop),
-    ) -> Told {
+        meanwhile: impl FnOnce(&TestBed),
+    ) -> PurchaseOutcome {
         let gate = self.facilitator.gate();
         self.facilitator.fault(Fault::once(Call::Rpc, Effect::Hold));
         let running = self.running();
-        let desk = running.desk.clone();
-        let turn = running.runtime.spawn(async move { desk.turn().await });
+        let processor = running.processor.clone();
+        let turn = running
+            .runtime
+            .spawn(async move { processor.reconcile_due().await });
         running.runtime.block_on(gate.reached_by(1));
-        let desk = running.desk.clone();
-        let wish = Wish {
+        let processor = running.processor.clone();
+        let request = PurchaseRequest {
             account,
             payment: Some(payment.clone()),
-            names: vec![Arc::from(name)],
+            idempotency_keys: vec![Arc::from(name)],
         };
-        let mut asking = Box::pin(async move { desk.ask(wish).await });
+        let mut asking = Box::pin(async move { processor.purchase(request).await });
         {
             let _guard = running.runtime.enter();
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -320,16 +323,16 @@ impl Shop {
         }
         meanwhile(self);
         gate.open();
-        let told = running.runtime.block_on(asking);
+        let outcome = running.runtime.block_on(asking);
         let looked = running.runtime.block_on(turn).expect("it ends");
-        assert_eq!(looked, 1, "the desk had looked first");
-        told
+        assert_eq!(looked, 1, "the processor had looked first");
+        outcome
     }
 
     /// The next process starts as in production: it reconciles open payments first.
     pub(crate) fn recover(&self) {
         let running = self.running();
-        running.runtime.block_on(running.desk.recover());
+        running.runtime.block_on(running.processor.recover());
     }
 
     /// The next one begins, and the node answers nothing of it before so many calls have come: how many have.
@@ -339,8 +342,10 @@ impl Shop {
         let hold = Fault::once(Call::Rpc, Effect::Hold);
         self.facilitator.fault(hold.times(1_000));
         let running = self.running();
-        let desk = running.desk.clone();
-        let recovery = running.runtime.spawn(async move { desk.recover().await });
+        let processor = running.processor.clone();
+        let recovery = running
+            .runtime
+            .spawn(async move { processor.recover().await });
         running.runtime.block_on(async {
             gate.reached_by(calls).await;
             // What is under way beside those gets its turns.
@@ -355,32 +360,33 @@ impl Shop {
         held
     }
 
-    /// What is over is forgotten, as the desk does by itself.
-    pub(crate) fn forget(&self) {
+    /// What is over is forgotten, as the processor does by itself.
+    pub(crate) fn delete_expired(&self) {
         let running = self.running();
-        running.runtime.block_on(running.desk.forget());
+        running.runtime.block_on(running.processor.delete_expired());
     }
 
     /// The process dies the next time that this happens.
-    pub(crate) fn die(&self, death: Death) {
-        *self.death.lock().expect("nobody panics while holding it") = Some(death);
+    pub(crate) fn crash(&self, crash: Crash) {
+        *self.crash.lock().expect("nobody panics while holding it") = Some(crash);
     }
 
     /// Advances all clocks.
     pub(crate) fn advance(&self, secs: u64) {
         self.world.advance(Duration::from_secs(secs));
-        self.hand.advance(Duration::from_secs(secs));
+        self.gateway_time.advance(Duration::from_secs(secs));
     }
 
     /// Sets our clock off the world's by so many seconds.
     pub(crate) fn jump(&self, off: i64) {
-        let right = self.world_clock.unix_micros();
-        self.hand.jump_to((right + off * 1_000_000).unsigned_abs());
+        let right = self.chain_clock.unix_micros();
+        self.gateway_time
+            .jump_to((right + off * 1_000_000).unsigned_abs());
     }
 
     /// The current second.
     pub(crate) fn now(&self) -> u64 {
-        (self.world_clock.unix_micros() / 1_000_000).unsigned_abs()
+        (self.chain_clock.unix_micros() / 1_000_000).unsigned_abs()
     }
 
     /// A payment for the offer, signed now.
@@ -389,7 +395,7 @@ impl Shop {
         Payment::read(encoded(&payment).as_bytes()).expect("a payment")
     }
 
-    /// The transfer of [`Shop::payment`], for submission without the facilitator.
+    /// The transfer of [`TestBed::payment`], for submission without the facilitator.
     pub(crate) fn transfer(&self, wallet: &Wallet, nonce: u8) -> Authorization {
         Authorization {
             from: wallet.address(),
@@ -401,57 +407,72 @@ impl Shop {
         }
     }
 
-    pub(crate) fn ask(&mut self, account: AccountId) -> Option<Told> {
-        self.wish(account, None)
+    pub(crate) fn ask(&mut self, account: AccountId) -> Option<PurchaseOutcome> {
+        self.request(account, None)
     }
 
-    pub(crate) fn bring(&mut self, account: AccountId, payment: &Payment) -> Option<Told> {
-        self.wish(account, Some(payment.clone()))
+    pub(crate) fn present(
+        &mut self,
+        account: AccountId,
+        payment: &Payment,
+    ) -> Option<PurchaseOutcome> {
+        self.request(account, Some(payment.clone()))
     }
 
     /// The outcome of a request; `None` when the process crashes during it, which is then restarted.
-    pub(crate) fn wish(&mut self, account: AccountId, payment: Option<Payment>) -> Option<Told> {
+    pub(crate) fn request(
+        &mut self,
+        account: AccountId,
+        payment: Option<Payment>,
+    ) -> Option<PurchaseOutcome> {
         let running = self.running();
-        let (desk, died) = (running.desk.clone(), self.died.clone());
-        let wish = Wish {
+        let (processor, crashed) = (running.processor.clone(), self.crashed.clone());
+        let request = PurchaseRequest {
             account,
             payment,
-            names: Vec::new(),
+            idempotency_keys: Vec::new(),
         };
-        let told = running.runtime.block_on(async {
+        let outcome = running.runtime.block_on(async {
             tokio::select! {
-                told = desk.ask(wish) => Some(told),
-                () = died.notified() => None,
+                outcome = processor.purchase(request) => Some(outcome),
+                () = crashed.notified() => None,
             }
         });
-        if told.is_none() {
+        if outcome.is_none() {
             self.restart();
         }
-        told
+        outcome
     }
 
     /// The outcome of a request with an idempotency key.
-    pub(crate) fn bring_named(&self, account: AccountId, payment: &Payment, name: &str) -> Told {
+    pub(crate) fn present_with_key(
+        &self,
+        account: AccountId,
+        payment: &Payment,
+        name: &str,
+    ) -> PurchaseOutcome {
         let running = self.running();
-        running.runtime.block_on(running.desk.ask(Wish {
-            account,
-            payment: Some(payment.clone()),
-            names: vec![Arc::from(name)],
-        }))
+        running
+            .runtime
+            .block_on(running.processor.purchase(PurchaseRequest {
+                account,
+                payment: Some(payment.clone()),
+                idempotency_keys: vec![Arc::from(name)],
+            }))
     }
 
     /// The same, and the client disconnects before the answer.
-    pub(crate) fn bring_and_leave(&self, account: AccountId, payment: &Payment) {
+    pub(crate) fn present_and_disconnect(&self, account: AccountId, payment: &Payment) {
         let running = self.running();
-        let wish = Wish {
+        let request = PurchaseRequest {
             account,
             payment: Some(payment.clone()),
-            names: Vec::new(),
+            idempotency_keys: Vec::new(),
         };
-        let desk = running.desk.clone();
+        let processor = running.processor.clone();
         let _guard = running.runtime.enter();
         // Polled once, which starts the detached attempt.
-        let mut asking = Box::pin(async move { desk.ask(wish).await });
+        let mut asking = Box::pin(async move { processor.purchase(request).await });
         let waker = std::task::Waker::noop();
         let _ = asking
             .as_mut()
@@ -459,13 +480,13 @@ impl Shop {
     }
 
     /// The processor reconciles due payments, as its loop does.
-    pub(crate) fn turn(&mut self) -> Option<usize> {
+    pub(crate) fn reconcile_due(&mut self) -> Option<usize> {
         let running = self.running();
-        let (desk, died) = (running.desk.clone(), self.died.clone());
+        let (processor, crashed) = (running.processor.clone(), self.crashed.clone());
         let looked = running.runtime.block_on(async {
             tokio::select! {
-                looked = desk.turn() => Some(looked),
-                () = died.notified() => None,
+                looked = processor.reconcile_due() => Some(looked),
+                () = crashed.notified() => None,
             }
         });
         if looked.is_none() {
@@ -551,7 +572,7 @@ impl Shop {
     }
 }
 
-impl Drop for Shop {
+impl Drop for TestBed {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
             running.runtime.shutdown_background();

@@ -12,7 +12,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
-use super::facilitator::{Facilitator, Node, Operation, Said, Silence};
+use super::facilitator::{CallError, Facilitator, Node, Operation, Response};
 
 /// Connect timeout, TLS included.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -41,7 +41,7 @@ impl Bearer for Option<HeaderValue> {
 
 /// Why a client cannot be built.
 #[derive(Debug, thiserror::Error)]
-pub enum CallerError {
+pub enum HttpClientError {
     /// A URL is invalid. It is not printed, since it may contain a key.
     #[error("the address of the {0} cannot be used")]
     Address(&'static str),
@@ -69,7 +69,7 @@ impl HttpFacilitator {
         base_url: &str,
         roots: Option<&[CertificateDer<'static>]>,
         bearer: Arc<dyn Bearer>,
-    ) -> Result<HttpFacilitator, CallerError> {
+    ) -> Result<HttpFacilitator, HttpClientError> {
         Ok(HttpFacilitator {
             http: client(roots)?,
             base: address("facilitator", base_url.trim_end_matches('/'))?,
@@ -83,7 +83,7 @@ impl HttpNode {
     pub fn new(
         url: &str,
         roots: Option<&[CertificateDer<'static>]>,
-    ) -> Result<HttpNode, CallerError> {
+    ) -> Result<HttpNode, HttpClientError> {
         Ok(HttpNode {
             http: client(roots)?,
             address: address("node", url)?,
@@ -93,7 +93,7 @@ impl HttpNode {
 
 #[async_trait]
 impl Facilitator for HttpFacilitator {
-    async fn ask(&self, operation: Operation, body: Bytes) -> Result<Said, Silence> {
+    async fn call(&self, operation: Operation, body: Bytes) -> Result<Response, CallError> {
         let (method, time) = match operation {
             Operation::Supported => (Method::GET, Duration::from_secs(5)),
             Operation::Verify => (Method::POST, Duration::from_secs(10)),
@@ -117,14 +117,14 @@ impl Facilitator for HttpFacilitator {
         if method == Method::POST {
             request = request.header(CONTENT_TYPE, "application/json").body(body);
         }
-        let answer = request.send().await.map_err(silence)?;
+        let answer = request.send().await.map_err(call_error)?;
         read(answer).await
     }
 }
 
 #[async_trait]
 impl Node for HttpNode {
-    async fn call(&self, request: &Value) -> Result<Value, Silence> {
+    async fn call(&self, request: &Value) -> Result<Value, CallError> {
         let request = self
             .http
             .post(self.address.clone())
@@ -132,17 +132,17 @@ impl Node for HttpNode {
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json")
             .body(request.to_string());
-        let said = read(request.send().await.map_err(silence)?).await?;
-        serde_json::from_slice(&said.body)
-            .map_err(|_| Silence(format!("status {} without JSON", said.status)))
+        let response = read(request.send().await.map_err(call_error)?).await?;
+        serde_json::from_slice(&response.body)
+            .map_err(|_| CallError(format!("status {} without JSON", response.status)))
     }
 }
 
-fn address(whose: &'static str, text: &str) -> Result<Url, CallerError> {
-    text.parse().map_err(|_| CallerError::Address(whose))
+fn address(whose: &'static str, text: &str) -> Result<Url, HttpClientError> {
+    text.parse().map_err(|_| HttpClientError::Address(whose))
 }
 
-fn client(roots: Option<&[CertificateDer<'static>]>) -> Result<Client, CallerError> {
+fn client(roots: Option<&[CertificateDer<'static>]>) -> Result<Client, HttpClientError> {
     let mut store = RootCertStore::empty();
     match roots {
         None => store.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
@@ -150,14 +150,14 @@ fn client(roots: Option<&[CertificateDer<'static>]>) -> Result<Client, CallerErr
             for root in own {
                 store
                     .add(root.clone())
-                    .map_err(|error| CallerError::Tls(error.into()))?;
+                    .map_err(|error| HttpClientError::Tls(error.into()))?;
             }
         }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| CallerError::Tls(error.into()))?
+        .map_err(|error| HttpClientError::Tls(error.into()))?
         .with_root_certificates(store)
         .with_no_client_auth();
     // The body can move money, so redirects to a host other than the configured one are not followed.
@@ -187,27 +187,27 @@ fn client(roots: Option<&[CertificateDer<'static>]>) -> Result<Client, CallerErr
         .pool_max_idle_per_host(8)
         .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")))
         .build()
-        .map_err(|error| CallerError::Tls(error.into()))
+        .map_err(|error| HttpClientError::Tls(error.into()))
 }
 
-async fn read(mut answer: reqwest::Response) -> Result<Said, Silence> {
+async fn read(mut answer: reqwest::Response) -> Result<Response, CallError> {
     let status = answer.status().as_u16();
     let mut body = BytesMut::new();
-    while let Some(chunk) = answer.chunk().await.map_err(silence)? {
+    while let Some(chunk) = answer.chunk().await.map_err(call_error)? {
         if body.len() + chunk.len() > ANSWER_BYTES_MAX {
             let text = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
-            return Err(Silence(text));
+            return Err(CallError(text));
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(Said {
+    Ok(Response {
         status,
         body: body.freeze(),
     })
 }
 
 /// Converts an error without its URL, which may contain the key of a node.
-fn silence(error: reqwest::Error) -> Silence {
+fn call_error(error: reqwest::Error) -> CallError {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
@@ -216,5 +216,5 @@ fn silence(error: reqwest::Error) -> Silence {
         text.push_str(&next.to_string());
         cause = next.source();
     }
-    Silence(text)
+    CallError(text)
 }

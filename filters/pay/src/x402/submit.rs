@@ -11,54 +11,64 @@ use tollgate_store::{
 };
 
 use super::answer::{Settled, Verified, settled, verified};
+use super::chain_lookup::OnChainStatus;
 use super::check::check;
 use super::counters::X402Event;
-use super::decide::{Act, decide};
-use super::desk::{Broken, Inner, Told, asker, broken, part};
-use super::facilitator::{Operation, question};
-use super::flight::Mark;
-use super::judge::{OnChain, Outcome};
-use super::look::Sight;
+use super::decide::{Decision, decide};
+use super::facilitator::{Operation, request_body};
 use super::payment::Payment;
+use super::payment_outcome::{ChainEvidence, PaymentOutcome};
+use super::processor::{Inner, PurchaseOutcome, StoreFailure, buyer_state, part, store_failure};
+use super::reconcile::Cause;
 use super::rows::{self, GRACE, MINUTE};
-use super::unclear::Cause;
+use super::single_flight::FlightKey;
 
 /// The result of claiming a request's idempotency keys: all claims, or the outcome that answers the request.
 enum Claimed {
     All(Vec<Claim>),
-    Told(Told),
+    PurchaseOutcome(PurchaseOutcome),
 }
 
 impl Inner {
     /// Carries a presented payment through verification, submission and confirmation. A single flight per payment.
-    pub(super) async fn bring(
+    pub(super) async fn process(
         self: Arc<Self>,
-        mark: Mark,
+        flight_key: FlightKey,
         key: AuthorizationKey,
         payment: Payment,
-        names: Vec<Arc<str>>,
-    ) -> Told {
-        let claims = match self.claim(mark, &names).await {
+        idempotency_keys: Vec<Arc<str>>,
+    ) -> PurchaseOutcome {
+        let claims = match self.claim(flight_key, &idempotency_keys).await {
             Ok(Claimed::All(claims)) => claims,
-            Ok(Claimed::Told(told)) => return told,
-            Err(error) => return broken(&error),
+            Ok(Claimed::PurchaseOutcome(outcome)) => return outcome,
+            Err(error) => return store_failure(&error),
         };
-        let told = self.decide(mark, key, &payment, claims).await;
-        told.unwrap_or_else(|error| broken(&error))
+        let outcome = self.decide(flight_key, key, &payment, claims).await;
+        outcome.unwrap_or_else(|error| store_failure(&error))
     }
 
-    async fn claim(&self, mark: Mark, names: &[Arc<str>]) -> Result<Claimed, Broken> {
-        let mut claims = Vec::with_capacity(names.len());
-        for name in names {
-            let once = &self.parts.once;
+    async fn claim(
+        &self,
+        flight_key: FlightKey,
+        idempotency_keys: &[Arc<str>],
+    ) -> Result<Claimed, StoreFailure> {
+        let mut claims = Vec::with_capacity(idempotency_keys.len());
+        for name in idempotency_keys {
+            let once = &self.deps.idempotency_keys;
             match once
-                .claim(mark.account, Endpoint::X402, name, mark.digest)
+                .claim(flight_key.account, Endpoint::X402, name, flight_key.digest)
                 .await?
             {
                 ClaimOutcome::Claimed(claim) => claims.push(claim),
-                ClaimOutcome::Answered(answer) => return Ok(Claimed::Told(Told::Done(answer))),
-                ClaimOutcome::InProgress => return Ok(Claimed::Told(Told::UnderWay)),
-                ClaimOutcome::OtherRequest => return Ok(Claimed::Told(Told::OtherRequest)),
+                ClaimOutcome::Answered(answer) => {
+                    return Ok(Claimed::PurchaseOutcome(PurchaseOutcome::Done(answer)));
+                }
+                ClaimOutcome::InProgress => {
+                    return Ok(Claimed::PurchaseOutcome(PurchaseOutcome::InProgress));
+                }
+                ClaimOutcome::OtherRequest => {
+                    return Ok(Claimed::PurchaseOutcome(PurchaseOutcome::OtherRequest));
+                }
             }
         }
         Ok(Claimed::All(claims))
@@ -66,76 +76,83 @@ impl Inner {
 
     async fn decide(
         &self,
-        mark: Mark,
+        flight_key: FlightKey,
         key: AuthorizationKey,
         payment: &Payment,
         claims: Vec<Claim>,
-    ) -> Result<Told, Broken> {
-        let (standing, row) = self.read(mark.account, &key).await?;
-        let known = row.as_ref().map(|row| rows::known(row, mark));
-        match (decide(asker(&standing), Some(known)), row) {
-            (Act::AlreadyActive, _) => Ok(self.already_active(&standing)),
-            (Act::UsedByAnother, _) => Ok(Told::UsedByAnother),
-            (Act::Refuse, Some(row))
-                if row.state == AuthorizationState::Refused && row.digest == mark.digest =>
+    ) -> Result<PurchaseOutcome, StoreFailure> {
+        let (plan_state, row) = self.read(flight_key.account, &key).await?;
+        let known = row
+            .as_ref()
+            .map(|row| rows::stored_payment(row, flight_key));
+        match (decide(buyer_state(&plan_state), Some(known)), row) {
+            (Decision::AlreadyActive, _) => Ok(self.already_active(&plan_state)),
+            (Decision::UsedByAnother, _) => Ok(PurchaseOutcome::UsedByAnother),
+            (Decision::Refuse, Some(row))
+                if row.state == AuthorizationState::Refused && row.digest == flight_key.digest =>
             {
                 // Refused before our submission. Another holder may have submitted it since: the chain is read again.
-                let terms = &self.parts.terms;
+                let terms = &self.deps.terms;
                 let by_payer = payment.is_by_payer(terms);
                 let why = row.note.as_deref().unwrap_or("invalid_payload").to_owned();
-                let body = (question(payment, terms), by_payer);
-                self.act_on_verify(row, body, Verified::Refused(why), claims)
+                let body = (request_body(payment, terms), by_payer);
+                self.apply_verification(row, body, Verified::Refused(why), claims)
                     .await
             }
-            (Act::Refuse, row) => {
+            (Decision::Refuse, row) => {
                 let is_proven = row.as_ref().is_none_or(|row| has_moved_nothing(row.state));
                 let note = row.and_then(|row| row.note);
-                Ok(Told::Refused {
+                Ok(PurchaseOutcome::Refused {
                     why: note.as_deref().unwrap_or("invalid_payload").to_owned(),
                     failure: None,
                     is_proven,
                 })
             }
-            (Act::Replay, Some(row)) => {
-                let subscription = standing.subscription.as_ref();
+            (Decision::Replay, Some(row)) => {
+                let subscription = plan_state.subscription.as_ref();
                 let Some(subscription) = subscription else {
                     // Both are written in one unit of work.
-                    tracing::error!(account = %mark.account, "a settled payment without a subscription");
-                    return Ok(Told::Broken);
+                    tracing::error!(account = %flight_key.account, "a settled payment without a subscription");
+                    return Ok(PurchaseOutcome::StoreUnavailable);
                 };
                 let answer = self.answer(subscription, row.receipt.as_deref(), true);
                 for claim in claims {
                     self.write(claim.answer_part(&answer)).await?;
                 }
-                Ok(Told::Done(answer))
+                Ok(PurchaseOutcome::Done(answer))
             }
-            (Act::Join | Act::Reconcile, Some(row)) => {
+            (Decision::Join | Decision::Reconcile, Some(row)) => {
                 // Reconciled a moment ago: another lookup would show nothing new.
                 let since = self.now() - row.updated_at;
-                match row.looks > 0 && (0..rows::SECOND).contains(&since) {
-                    true => Ok(self.not_final(&row)),
-                    false => self.find_out(row, Cause::Presented, claims).await,
+                match row.attempts > 0 && (0..rows::SECOND).contains(&since) {
+                    true => Ok(self.open_outcome(&row)),
+                    false => self.reconcile(row, Cause::Presented, claims).await,
                 }
             }
-            (Act::Recheck, Some(row)) => self.recheck(row, payment, claims).await,
-            (Act::Pay, row) => self.pay(mark, key, payment, row, claims).await,
-            (Act::Wait, _) => Ok(self.wait_for(&standing)),
+            (Decision::Recheck, Some(row)) => self.recheck(row, payment, claims).await,
+            (Decision::Pay, row) => self.pay(flight_key, key, payment, row, claims).await,
+            (Decision::Wait, _) => Ok(self.outcome_while_open(&plan_state)),
             // An offer does not answer a payment.
-            (Act::Offer | Act::Replay | Act::Join | Act::Reconcile | Act::Recheck, _) => {
-                Ok(Told::Processing)
-            }
+            (
+                Decision::Offer
+                | Decision::Replay
+                | Decision::Join
+                | Decision::Reconcile
+                | Decision::Recheck,
+                _,
+            ) => Ok(PurchaseOutcome::Processing),
         }
     }
 
     async fn pay(
         &self,
-        mark: Mark,
+        flight_key: FlightKey,
         key: AuthorizationKey,
         payment: &Payment,
         row: Option<AuthorizationRow>,
         claims: Vec<Claim>,
-    ) -> Result<Told, Broken> {
-        let terms = &self.parts.terms;
+    ) -> Result<PurchaseOutcome, StoreFailure> {
+        let terms = &self.deps.terms;
         let now = self.now();
         let secs = u64::try_from(now / rows::SECOND).unwrap_or(0);
         if let Err(doubt) = check(payment, terms, secs) {
@@ -143,36 +160,39 @@ impl Inner {
             return Ok(refused(&doubt.to_string()));
         }
         let by_payer = payment.is_by_payer(terms);
-        if !by_payer && let Err(wait) = self.patience.take(mark.account, self.parts.clock.elapsed())
+        if !by_payer
+            && let Err(wait) = self
+                .signature_limit
+                .take(flight_key.account, self.deps.clock.elapsed())
         {
-            return Ok(Told::TooMany(wait));
+            return Ok(PurchaseOutcome::TooManyUnverified(wait));
         }
         let row = match row {
             Some(row) => row,
-            None => self.see(mark, key, payment, now).await?,
+            None => self.record_seen(flight_key, key, payment, now).await?,
         };
-        let body = question(payment, terms);
-        let Ok(said) = self.facilitator(Operation::Verify, body.clone()).await else {
-            return Ok(Told::Unavailable);
+        let body = request_body(payment, terms);
+        let Ok(response) = self.call_facilitator(Operation::Verify, body.clone()).await else {
+            return Ok(PurchaseOutcome::Unavailable);
         };
-        let verified = verified(said.status, &said.body);
-        self.act_on_verify(row, (body, by_payer), verified, claims)
+        let verified = verified(response.status, &response.body);
+        self.apply_verification(row, (body, by_payer), verified, claims)
             .await
     }
 
-    async fn act_on_verify(
+    async fn apply_verification(
         &self,
         row: AuthorizationRow,
         (body, by_payer): (Bytes, bool),
         verified: Verified,
         claims: Vec<Claim>,
-    ) -> Result<Told, Broken> {
+    ) -> Result<PurchaseOutcome, StoreFailure> {
         match self.confirm_refusal(&row, verified, by_payer).await {
-            Verified::Good => self.send(row, body, claims).await,
+            Verified::Good => self.submit(row, body, claims).await,
             Verified::Refused(why) => {
                 // It may have been refused before, and was looked up again.
                 if row.state != AuthorizationState::Refused {
-                    self.refuse(row, &why).await?;
+                    self.record_refused(row, &why).await?;
                 }
                 Ok(refused(&why))
             }
@@ -181,20 +201,20 @@ impl Inner {
             Verified::NonceSpent if !by_payer => {
                 tracing::warn!(account = %row.account, payment = %rows::reference(&row.key),
                     "a payment that was sent by somebody else is brought without a signature that says whose it is");
-                Ok(Told::Unavailable)
+                Ok(PurchaseOutcome::Unavailable)
             }
             Verified::NonceSpent => {
                 let sent = self
-                    .note_sent(row, &body, AuthorizationState::Unknown)
+                    .record_submission(row, &body, AuthorizationState::Unknown)
                     .await?;
                 match sent {
-                    Ok(row) => self.find_out(row, Cause::Presented, claims).await,
-                    Err(told) => Ok(told),
+                    Ok(row) => self.reconcile(row, Cause::Presented, claims).await,
+                    Err(outcome) => Ok(outcome),
                 }
             }
             Verified::Fault(why) => {
                 tracing::warn!(%why, "the facilitator could not say whether a payment is good");
-                Ok(Told::Unavailable)
+                Ok(PurchaseOutcome::Unavailable)
             }
         }
     }
@@ -214,13 +234,15 @@ impl Inner {
             return Verified::Refused(why);
         }
         match self.read_chain(row, None).await {
-            OnChain::NoNode
-            | OnChain::Read {
-                sight: Sight::Unspent { .. },
+            ChainEvidence::NoNode
+            | ChainEvidence::Read {
+                status: OnChainStatus::Unspent { .. },
                 ..
             } => Verified::Refused(why),
-            OnChain::Unreadable => Verified::Fault(format!("{why}, and the chain cannot be read")),
-            OnChain::Read { .. } => Verified::NonceSpent,
+            ChainEvidence::Unreadable => {
+                Verified::Fault(format!("{why}, and the chain cannot be read"))
+            }
+            ChainEvidence::Read { .. } => Verified::NonceSpent,
         }
     }
 
@@ -231,25 +253,25 @@ impl Inner {
         row: AuthorizationRow,
         payment: &Payment,
         claims: Vec<Claim>,
-    ) -> Result<Told, Broken> {
+    ) -> Result<PurchaseOutcome, StoreFailure> {
         if let Some(outcome) = self.read_chain(&row, None).await.outcome() {
-            return self.finish(row, outcome, claims).await;
+            return self.record_outcome(row, outcome, claims).await;
         }
-        let body = match self.open(&row) {
+        let body = match self.unseal(&row) {
             Some(sent) => sent.body,
-            None => question(payment, &self.parts.terms),
+            None => request_body(payment, &self.deps.terms),
         };
-        self.send(row, body, claims).await
+        self.submit(row, body, claims).await
     }
 
     /// Stores a payment that has passed the local checks.
-    async fn see(
+    async fn record_seen(
         &self,
-        mark: Mark,
+        flight_key: FlightKey,
         key: AuthorizationKey,
         payment: &Payment,
         now: i64,
-    ) -> Result<AuthorizationRow, Broken> {
+    ) -> Result<AuthorizationRow, StoreFailure> {
         let ends = payment
             .authorization
             .valid_before
@@ -257,10 +279,10 @@ impl Inner {
             .unwrap_or(u64::MAX);
         let row = AuthorizationRow {
             key,
-            account: mark.account,
+            account: flight_key.account,
             state: AuthorizationState::Seen,
             version: 0,
-            digest: mark.digest,
+            digest: flight_key.digest,
             sealed: None,
             valid_before: i64::try_from(ends)
                 .unwrap_or(i64::MAX)
@@ -268,8 +290,8 @@ impl Inner {
             transaction: None,
             receipt: None,
             note: None,
-            looks: 0,
-            look_at: None,
+            attempts: 0,
+            next_attempt_at: None,
             created_at: now,
             updated_at: now,
         };
@@ -279,57 +301,57 @@ impl Inner {
     }
 
     /// Submits a payment. Where the facilitator gives no usable answer, the identical call is repeated once at once.
-    async fn send(
+    async fn submit(
         &self,
         row: AuthorizationRow,
         body: Bytes,
         claims: Vec<Claim>,
-    ) -> Result<Told, Broken> {
+    ) -> Result<PurchaseOutcome, StoreFailure> {
         let row = match self
-            .note_sent(row, &body, AuthorizationState::Settling)
+            .record_submission(row, &body, AuthorizationState::Settling)
             .await?
         {
             Ok(row) => row,
-            Err(told) => return Ok(told),
+            Err(outcome) => return Ok(outcome),
         };
         match self.submit_and_confirm(&row, body.clone(), true).await {
-            Outcome::Open {
+            PaymentOutcome::Open {
                 transaction,
                 why,
                 may_resubmit: true,
             } => {
-                let row = self.note_unclear(row, transaction, &why).await?;
+                let row = self.record_unknown(row, transaction, &why).await?;
                 let outcome = self.submit_and_confirm(&row, body, false).await;
-                self.finish(row, outcome, claims).await
+                self.record_outcome(row, outcome, claims).await
             }
-            outcome => self.finish(row, outcome, claims).await,
+            outcome => self.record_outcome(row, outcome, claims).await,
         }
     }
 
     /// Stores the outcome of a payment and returns the outcome for its buyer.
-    pub(super) async fn finish(
+    pub(super) async fn record_outcome(
         &self,
         row: AuthorizationRow,
-        outcome: Outcome,
+        outcome: PaymentOutcome,
         claims: Vec<Claim>,
-    ) -> Result<Told, Broken> {
+    ) -> Result<PurchaseOutcome, StoreFailure> {
         match outcome {
-            Outcome::Paid {
+            PaymentOutcome::Paid {
                 transaction,
                 is_proven,
             } => {
-                self.settle_books(row, (transaction, is_proven), claims)
+                self.record_settlement(row, (transaction, is_proven), claims)
                     .await
             }
-            Outcome::Void(why) => self.bury(row, why).await,
-            Outcome::VoidAtLatest { why, reported } => {
+            PaymentOutcome::Void(why) => self.mark_void(row, why).await,
+            PaymentOutcome::VoidAtLatest { why, reported } => {
                 match reported.or(row.transaction.map(TxHash)) {
-                    None => self.bury(row, why).await,
-                    Some(reported) => self.bury_when_final(row, reported, why).await,
+                    None => self.mark_void(row, why).await,
+                    Some(reported) => self.mark_void_when_final(row, reported, why).await,
                 }
             }
-            Outcome::Refused(why) => self.note_refused_after_submit(row, why).await,
-            Outcome::Open {
+            PaymentOutcome::Refused(why) => self.record_refused_after_submit(row, why).await,
+            PaymentOutcome::Open {
                 transaction, why, ..
             } => self.leave_open(row, transaction, &why).await,
         }
@@ -341,39 +363,50 @@ impl Inner {
         row: AuthorizationRow,
         transaction: Option<TxHash>,
         why: &str,
-    ) -> Result<Told, Broken> {
-        let row = self.note_unclear(row, transaction, why).await?;
+    ) -> Result<PurchaseOutcome, StoreFailure> {
+        let row = self.record_unknown(row, transaction, why).await?;
         if self.now() > row.valid_before + GRACE {
-            self.call_for_help(&row);
+            self.alert_stuck(&row);
         }
-        Ok(self.not_final(&row))
+        Ok(self.open_outcome(&row))
     }
 
     /// Calls `/settle`, for the first time or again.
-    pub(super) async fn settle(&self, row: &AuthorizationRow, body: Bytes, first: bool) -> Settled {
+    pub(super) async fn call_settle(
+        &self,
+        row: &AuthorizationRow,
+        body: Bytes,
+        first: bool,
+    ) -> Settled {
         let payer = Address(row.key.payer);
-        match self.facilitator(Operation::Settle, body).await {
-            Ok(said) => settled(said.status, &said.body, &row.key.network, payer, first),
-            Err(silence) => Settled::Unclear {
+        match self.call_facilitator(Operation::Settle, body).await {
+            Ok(response) => settled(
+                response.status,
+                &response.body,
+                &row.key.network,
+                payer,
+                first,
+            ),
+            Err(error) => Settled::Unclear {
                 transaction: None,
-                why: silence.to_string(),
+                why: error.to_string(),
             },
         }
     }
 
     /// Records a submission before it is made (write ahead); returns the outcome for the buyer where another payment came first.
-    async fn note_sent(
+    async fn record_submission(
         &self,
         row: AuthorizationRow,
         body: &[u8],
         state: AuthorizationState,
-    ) -> Result<Result<AuthorizationRow, Told>, Broken> {
-        let standing = self.parts.plans.state(row.account).await?;
-        let asker = asker(&standing);
-        match decide(asker, Some(None)) {
-            Act::Pay => {}
-            Act::AlreadyActive => return Ok(Err(self.already_active(&standing))),
-            _ => return Ok(Err(self.wait_for(&standing))),
+    ) -> Result<Result<AuthorizationRow, PurchaseOutcome>, StoreFailure> {
+        let plan_state = self.deps.plans.state(row.account).await?;
+        let buyer = buyer_state(&plan_state);
+        match decide(buyer, Some(None)) {
+            Decision::Pay => {}
+            Decision::AlreadyActive => return Ok(Err(self.already_active(&plan_state))),
+            _ => return Ok(Err(self.outcome_while_open(&plan_state))),
         }
         // One that is stored as submitted is looked at whatever else there is: it adds no row.
         let is_new = state == AuthorizationState::Settling
@@ -381,7 +414,7 @@ impl Inner {
         if is_new && let Some(wait) = self.refused_wait(row.account).await? {
             tracing::warn!(account = %row.account, payment = %rows::reference(&row.key),
                 "rejected payment before submission: too many of the account were refused after submission; see `tollgate payment list`");
-            return Ok(Err(Told::TooManyRefused(wait)));
+            return Ok(Err(PurchaseOutcome::TooManyRefused(wait)));
         }
         let now = self.now();
         let name = rows::reference(&row.key);
@@ -391,30 +424,32 @@ impl Inner {
             version: row.version + 1,
             sealed: Some(sealed.into()),
             // After a crash of this process the next one reconciles at once; while it runs, the submitting task knows the state.
-            look_at: Some(now + 2 * MINUTE),
+            next_attempt_at: Some(now + 2 * MINUTE),
             updated_at: now,
             ..row
         };
         let send = AuthorizationPart::Send {
             row: row.clone(),
-            subscription: standing.subscription.as_ref().map(|row| row.version),
+            subscription: plan_state.subscription.as_ref().map(|row| row.version),
         };
         match self.write(part(send)).await {
             Ok(()) => Ok(Ok(row)),
-            Err(CommitError::Refused(Refusal::AuthorizationOpen)) => Ok(Err(Told::Processing)),
+            Err(CommitError::Refused(Refusal::AuthorizationOpen)) => {
+                Ok(Err(PurchaseOutcome::Processing))
+            }
             Err(error) => Err(error.into()),
         }
     }
 
     /// Records that a payment is refused. No money moved.
-    async fn refuse(&self, row: AuthorizationRow, why: &str) -> Result<(), Broken> {
+    async fn record_refused(&self, row: AuthorizationRow, why: &str) -> Result<(), StoreFailure> {
         self.counters.inc(X402Event::Refused);
         let row = AuthorizationRow {
             state: AuthorizationState::Refused,
             version: row.version + 1,
             sealed: None,
             note: Some(Arc::from(why)),
-            look_at: None,
+            next_attempt_at: None,
             updated_at: self.now(),
             ..row
         };
@@ -424,18 +459,18 @@ impl Inner {
 
     /// Records that the facilitator refused a payment after submission, where no node confirms that. The submitted body is kept: the
     /// payment is checked again when it is presented again.
-    async fn note_refused_after_submit(
+    async fn record_refused_after_submit(
         &self,
         row: AuthorizationRow,
         why: String,
-    ) -> Result<Told, Broken> {
+    ) -> Result<PurchaseOutcome, StoreFailure> {
         self.counters.inc(X402Event::Unconfirmed);
         let row = AuthorizationRow {
             state: AuthorizationState::RefusedAfterSubmit,
             version: row.version + 1,
             note: Some(Arc::from(&*why)),
-            looks: 0,
-            look_at: None,
+            attempts: 0,
+            next_attempt_at: None,
             updated_at: self.now(),
             ..row
         };
@@ -443,7 +478,7 @@ impl Inner {
             "payment refused after submission, not confirmed: `payments.x402.rpc_url` is missing; see `tollgate payment list`");
         let failure = rows::failure(&row.key, &why);
         self.write(part(AuthorizationPart::Change(row))).await?;
-        Ok(Told::Refused {
+        Ok(PurchaseOutcome::Refused {
             why,
             failure: Some(failure),
             is_proven: false,
@@ -451,27 +486,27 @@ impl Inner {
     }
 
     /// Records that the outcome of a payment is not known yet.
-    pub(super) async fn note_unclear(
+    pub(super) async fn record_unknown(
         &self,
         row: AuthorizationRow,
         transaction: Option<TxHash>,
         why: &str,
-    ) -> Result<AuthorizationRow, Broken> {
+    ) -> Result<AuthorizationRow, StoreFailure> {
         let now = self.now();
         let mut row = AuthorizationRow {
             state: AuthorizationState::Unknown,
             version: row.version + 1,
             transaction: transaction.map(|hash| hash.0).or(row.transaction),
             note: Some(Arc::from(why)),
-            looks: row.looks + 1,
+            attempts: row.attempts + 1,
             updated_at: now,
             ..row
         };
-        row.look_at = Some(rows::next_look(&row, now));
-        if row.looks == 1 {
+        row.next_attempt_at = Some(rows::next_attempt_at(&row, now));
+        if row.attempts == 1 {
             self.counters.inc(X402Event::Unclear);
         }
-        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), looks = row.looks, %why,
+        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), attempts = row.attempts, %why,
             "payment outcome not known yet");
         self.write(part(AuthorizationPart::Change(row.clone())))
             .await?;
@@ -481,7 +516,7 @@ impl Inner {
     pub(super) async fn write(&self, part: Part) -> Result<(), CommitError> {
         // A started operation is never rejected by admission control: money may have moved.
         let unit = UnitOfWork::of(part, Admission::Always);
-        commit(&*self.parts.store, unit).await.map(|_| ())
+        commit(&*self.deps.store, unit).await.map(|_| ())
     }
 }
 
@@ -492,8 +527,8 @@ fn has_moved_nothing(state: AuthorizationState) -> bool {
     matches!(state, Seen | Refused | Dead)
 }
 
-fn refused(why: &str) -> Told {
-    Told::Refused {
+fn refused(why: &str) -> PurchaseOutcome {
+    PurchaseOutcome::Refused {
         why: why.to_owned(),
         failure: None,
         is_proven: true,

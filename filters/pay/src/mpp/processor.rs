@@ -23,16 +23,19 @@ use tollgate_store::{Endpoint, MandateRow, Part, Route, SubscriptionRow};
 use super::binding::Secrets;
 use super::challenge::{Challenge, Intent, Subscription, digest};
 use super::credential::{Credential, Expected};
+use super::problems::{
+    self, ChallengeReason, in_progress, invalid, outcome_unknown, refused, store_unavailable,
+    unavailable,
+};
 use super::receipt::Receipt;
-use super::told::{self, Why, invalid, refused, unavailable, unclear, under_way, unwritten};
 use crate::problem::Problem;
-use crate::request::Asked;
+use crate::request::ValidatedRequest;
 
 /// Lifetime of a challenge, in seconds.
-const EXPIRES: i64 = 30 * 60;
+const CHALLENGE_SECS: i64 = 30 * 60;
 
 /// How long a request waits for the account's lock.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Settings of challenges.
 #[derive(Clone, Debug)]
@@ -50,13 +53,13 @@ pub struct Settings {
 }
 
 /// Dependencies of the processor.
-pub struct Parts {
+pub struct MppDeps {
     /// Subscriptions of accounts.
     pub plans: Plans,
     /// Mandates for monthly charges.
     pub mandates: Mandates,
     /// Idempotency keys.
-    pub once: IdempotencyKeys,
+    pub idempotency_keys: IdempotencyKeys,
     /// The product.
     pub product: Product,
     /// Settings of challenges.
@@ -71,20 +74,20 @@ pub struct Parts {
 
 /// The MPP processor. Cheap to clone.
 #[derive(Clone)]
-pub struct Desk {
+pub struct Processor {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    parts: Parts,
+    deps: MppDeps,
     /// One lock per account: of two concurrent requests with the same credential the second finds the purchase of the first.
     locks: KeyedLock<AccountId>,
 }
 
 /// A purchase request.
-pub(crate) struct Ask {
+pub(crate) struct PurchaseRequest {
     pub(crate) account: AccountId,
-    pub(crate) asked: Asked,
+    pub(crate) validated: ValidatedRequest,
     pub(crate) payment: Option<PaymentCredential>,
     /// The unparsed body.
     pub(crate) body: Bytes,
@@ -99,233 +102,247 @@ struct Claims {
 }
 
 /// The state of a request's idempotency key.
-enum Named {
-    Mine(Claim),
+enum KeyState {
+    Claimed(Claim),
     Replayed(Answer),
 }
 
 /// The outcome of a purchase request.
-pub(crate) struct Sold {
+pub(crate) struct PurchaseAnswer {
     pub(crate) answer: Answer,
     /// Whether the answer is replayed.
     pub(crate) replayed: bool,
 }
 
-impl Desk {
+impl Processor {
     /// A processor with these dependencies.
-    pub fn new(parts: Parts) -> Desk {
-        Desk {
+    pub fn new(deps: MppDeps) -> Processor {
+        Processor {
             inner: Arc::new(Inner {
-                parts,
+                deps,
                 locks: KeyedLock::default(),
             }),
         }
     }
 
     /// Answers a request. The purchase is carried out even if the client disconnects.
-    pub(crate) async fn sell(&self, ask: Ask) -> Result<Sold, Problem> {
+    pub(crate) async fn purchase(
+        &self,
+        request: PurchaseRequest,
+    ) -> Result<PurchaseAnswer, Problem> {
         let this = self.clone();
-        let runtime = &self.inner.parts.runtime;
-        let sold = runtime.spawn(async move { this.sell_alone(ask).await });
-        sold.await.unwrap_or_else(|_| Err(unavailable()))
+        let runtime = &self.inner.deps.runtime;
+        let answer = runtime.spawn(async move { this.purchase_locked(request).await });
+        answer.await.unwrap_or_else(|_| Err(unavailable()))
     }
 
-    async fn sell_alone(&self, ask: Ask) -> Result<Sold, Problem> {
-        let alone = tokio::time::timeout(PATIENCE, self.alone(ask.account));
+    async fn purchase_locked(&self, request: PurchaseRequest) -> Result<PurchaseAnswer, Problem> {
+        let alone = tokio::time::timeout(LOCK_TIMEOUT, self.lock_account(request.account));
         let Ok(_alone) = alone.await else {
-            return Err(under_way());
+            return Err(in_progress());
         };
-        let named = match &ask.asked.key {
+        let named = match &request.validated.key {
             None => None,
-            Some(key) => match self.named(&ask, key).await? {
-                Named::Mine(claim) => Some(claim),
-                Named::Replayed(answer) => {
-                    return Ok(Sold {
+            Some(key) => match self.claim_key(&request, key).await? {
+                KeyState::Claimed(claim) => Some(claim),
+                KeyState::Replayed(answer) => {
+                    return Ok(PurchaseAnswer {
                         answer,
                         replayed: true,
                     });
                 }
             },
         };
-        if let Some(active) = self.standing(ask.account).await?.active() {
-            return self.already_active(ask.account, active).await;
+        if let Some(active) = self.plan_state(request.account).await?.active() {
+            return self.already_active(request.account, active).await;
         }
-        let Some(payment) = &ask.payment else {
-            return self.challenge(&ask, told::OFFER).await;
+        let Some(payment) = &request.payment else {
+            return self.challenge(&request, problems::OFFER).await;
         };
-        let credential = match self.read(&ask, payment) {
+        let credential = match self.read(&request, payment) {
             Ok(credential) => credential,
             Err(error) if error.code == ErrorCode::MethodUnsupported => {
-                return Err(told::other_method(error.detail));
+                return Err(problems::other_method(error.detail));
             }
             Err(error) => {
                 return self
-                    .challenge(&ask, refused(error.code, error.detail))
+                    .challenge(&request, refused(error.code, error.detail))
                     .await;
             }
         };
-        self.verify(&ask, &credential, named).await
+        self.verify(&request, &credential, named).await
     }
 
     /// Verifies the payment of a credential at the provider.
     async fn verify(
         &self,
-        ask: &Ask,
+        request: &PurchaseRequest,
         credential: &Credential,
         named: Option<Claim>,
-    ) -> Result<Sold, Problem> {
+    ) -> Result<PurchaseAnswer, Problem> {
         const USED: &str = "The challenge was used before. Use the one of this answer.";
         const UNKNOWN: &str = "Nothing is known of the purchase that the challenge names.";
-        let parts = &self.inner.parts;
+        let deps = &self.inner.deps;
         let Ok(mandate) = credential.purchase.parse() else {
-            return self.challenge(ask, invalid(UNKNOWN)).await;
+            return self.challenge(request, invalid(UNKNOWN)).await;
         };
         let id = URL_SAFE_NO_PAD.encode(credential.id);
-        let begun = parts
-            .once
-            .claim(ask.account, Endpoint::Challenge, &id, [0; 32]);
+        let begun = deps
+            .idempotency_keys
+            .claim(request.account, Endpoint::Challenge, &id, [0; 32]);
         let used = match begun.await {
             Ok(ClaimOutcome::Claimed(claim)) => claim,
             Ok(_) => {
-                return self.challenge(ask, invalid(USED)).await;
+                return self.challenge(request, invalid(USED)).await;
             }
-            Err(error) => return Err(unwritten(&error)),
+            Err(error) => return Err(store_unavailable(&error)),
         };
         let claims = Arc::new(Claims { named, used });
-        let verified = parts
+        let verified = deps
             .mandates
-            .verify_with(mandate, Some(self.beside(&claims)));
+            .verify_with(mandate, Some(self.attached_parts(&claims)));
         match verified.await {
-            Ok(Verified::Paid(_, row)) if row.account != ask.account => {
-                tracing::error!(mandate = %row.id, account = %ask.account, "a challenge was made for a mandate of another account");
-                self.use_up(&claims).await;
-                self.challenge(ask, told::NOT_THEIRS).await
+            Ok(Verified::Paid(_, row)) if row.account != request.account => {
+                tracing::error!(mandate = %row.id, account = %request.account, "a challenge was made for a mandate of another account");
+                self.consume(&claims).await;
+                self.challenge(request, problems::OTHER_ACCOUNT).await
             }
             Ok(Verified::Paid(subscription, row)) => {
-                let answer = self.bought(&subscription, &row);
+                let answer = self.new_answer(&subscription, &row);
                 // Stored with the payment already, unless the payment was recorded before this request.
-                self.keep(claims.kept(&answer)).await;
-                Ok(Sold {
+                self.store_answers(claims.parts(&answer)).await;
+                Ok(PurchaseAnswer {
                     answer,
                     replayed: false,
                 })
             }
             Ok(Verified::Waiting(_)) => {
                 drop(claims);
-                self.challenge(ask, told::NOT_AGREED).await
+                self.challenge(request, problems::NOT_APPROVED).await
             }
             Ok(Verified::Unpaid(row)) if is_past_due(&row) => {
                 drop(claims);
-                self.challenge(ask, told::NOT_COLLECTED).await
+                self.challenge(request, problems::NOT_COLLECTED).await
             }
             Ok(Verified::Unpaid(_)) => {
                 drop(claims);
-                self.challenge(ask, told::NOT_PAID).await
+                self.challenge(request, problems::NOT_PAID).await
             }
             Ok(Verified::Over(row)) => {
-                tracing::warn!(mandate = %row.id, account = %ask.account, state = ?row.state, "a payment that was shown is none");
-                self.use_up(&claims).await;
-                self.challenge(ask, told::NOT_KEPT).await
+                tracing::warn!(mandate = %row.id, account = %request.account, state = ?row.state, "a payment that was shown is none");
+                self.consume(&claims).await;
+                self.challenge(request, problems::ENDED).await
             }
             Err(VerifyError::Unknown(_)) => {
                 drop(claims);
-                self.challenge(ask, invalid(UNKNOWN)).await
+                self.challenge(request, invalid(UNKNOWN)).await
             }
             Err(error) => {
                 tracing::warn!(%mandate, %error, "a payment could not be looked at");
-                Err(unclear())
+                Err(outcome_unknown())
             }
         }
     }
 
     /// The parts that are written in one unit of work with a payment.
-    fn beside(&self, claims: &Arc<Claims>) -> AttachParts {
+    fn attached_parts(&self, claims: &Arc<Claims>) -> AttachParts {
         let (this, claims) = (self.clone(), Arc::clone(claims));
         Arc::new(move |subscription: &SubscriptionRow, row: &MandateRow| {
-            claims.kept(&this.bought(subscription, row))
+            claims.parts(&this.new_answer(subscription, row))
         })
     }
 
     /// Reads a payment credential.
     fn read(
         &self,
-        ask: &Ask,
+        request: &PurchaseRequest,
         payment: &PaymentCredential,
     ) -> Result<Credential, super::CredentialError> {
-        let parts = &self.inner.parts;
+        let deps = &self.inner.deps;
         let expected = Expected {
-            secrets: &parts.settings.secrets,
-            owner: &ask.account.to_string(),
-            now: parts.clock.unix_micros().div_euclid(1_000_000),
+            secrets: &deps.settings.secrets,
+            owner: &request.account.to_string(),
+            now: deps.clock.unix_micros().div_euclid(1_000_000),
             field: payment.field,
-            body: &ask.body,
+            body: &request.body,
         };
         Credential::read(&payment.text, &expected)
     }
 
     /// A 402, with a challenge for the account's open mandate; no challenge while a transfer of the account may be moving.
-    async fn challenge(&self, ask: &Ask, why: Why) -> Result<Sold, Problem> {
-        let parts = &self.inner.parts;
-        let opened = parts
+    async fn challenge(
+        &self,
+        request: &PurchaseRequest,
+        reason: ChallengeReason,
+    ) -> Result<PurchaseAnswer, Problem> {
+        let deps = &self.inner.deps;
+        let opened = deps
             .mandates
-            .open(ask.account, parts.settings.urls.clone());
-        let (row, why) = match opened.await {
-            Ok(row) => (row, why),
+            .open(request.account, deps.settings.urls.clone());
+        let (row, reason) = match opened.await {
+            Ok(row) => (row, reason),
             // The owner has approved: the same challenge is repeated while the payment is awaited.
-            Err(OpenError::Processing(row)) if why.state == PaymentState::Processing => (*row, why),
+            Err(OpenError::Processing(row)) if reason.state == PaymentState::Processing => {
+                (*row, reason)
+            }
             Err(OpenError::Processing(row)) => {
-                let code = why.code;
+                let code = reason.code;
                 (
                     *row,
-                    Why {
+                    ChallengeReason {
                         code,
-                        ..told::NOT_PAID
+                        ..problems::NOT_PAID
                     },
                 )
             }
-            Err(OpenError::Transfer) => return Err(told::elsewhere()),
+            Err(OpenError::Transfer) => return Err(problems::transfer_in_progress()),
             Err(OpenError::AlreadyActive(active)) => {
-                return self.already_active(ask.account, &active).await;
+                return self.already_active(request.account, &active).await;
             }
             Err(error) => {
-                tracing::warn!(account = %ask.account, %error, "no mandate could be offered");
+                tracing::warn!(account = %request.account, %error, "no mandate could be offered");
                 return Err(unavailable());
             }
         };
-        Err(self.problem(ask, &row, why))
+        Err(self.problem(request, &row, reason))
     }
 
-    fn problem(&self, ask: &Ask, row: &MandateRow, why: Why) -> Problem {
-        let parts = &self.inner.parts;
+    fn problem(
+        &self,
+        request: &PurchaseRequest,
+        row: &MandateRow,
+        reason: ChallengeReason,
+    ) -> Problem {
+        let deps = &self.inner.deps;
         let (Some(id), Some(url)) = (&row.provider_ref, &row.approve_url) else {
             return unavailable();
         };
-        let now = parts.clock.unix_micros();
+        let now = deps.clock.unix_micros();
         let subscription = Subscription {
             id: id.to_string(),
             plan: row.plan_id.to_string(),
             approval_url: url.to_string(),
         };
-        let nonce = URL_SAFE_NO_PAD.encode(parts.entropy.bytes::<12>());
-        let body = parts.settings.digest.then(|| digest(&ask.body));
-        let mut problem = Problem::new(why.code, why.detail, why.state, why.action)
+        let nonce = URL_SAFE_NO_PAD.encode(deps.entropy.bytes::<12>());
+        let body = deps.settings.digest.then(|| digest(&request.body));
+        let mut problem = Problem::new(reason.code, reason.detail, reason.state, reason.action)
             .approval_url(&subscription.approval_url);
-        for intent in &ask.intents {
+        for intent in &request.intents {
             let challenge = Challenge {
                 intent: *intent,
-                realm: &parts.settings.realm,
+                realm: &deps.settings.realm,
                 amount: row.price.cents().unsigned_abs(),
                 currency: "USD",
                 subscription: &subscription,
-                expires: &rfc3339(now + EXPIRES * 1_000_000),
-                description: &format!("{}, monthly", parts.product.name),
+                expires: &rfc3339(now + CHALLENGE_SECS * 1_000_000),
+                description: &format!("{}, monthly", deps.product.name),
                 owner: &row.account.to_string(),
                 purchase: &row.id.to_string(),
                 nonce: &nonce,
                 digest: body.as_deref(),
-                own_field: parts.settings.own_field,
+                own_field: deps.settings.own_field,
             };
-            let Ok(value) = HeaderValue::try_from(challenge.header(&parts.settings.secrets)) else {
+            let Ok(value) = HeaderValue::try_from(challenge.header(&deps.settings.secrets)) else {
                 return unavailable();
             };
             problem = problem.header(header::WWW_AUTHENTICATE, value);
@@ -334,7 +351,7 @@ impl Desk {
             return unavailable();
         };
         problem = problem.header(header::LINK, link);
-        match why.retry_after {
+        match reason.retry_after {
             Some(wait) => problem.retry_after(wait),
             None => problem,
         }
@@ -345,24 +362,24 @@ impl Desk {
         &self,
         account: AccountId,
         active: &SubscriptionRow,
-    ) -> Result<Sold, Problem> {
+    ) -> Result<PurchaseAnswer, Problem> {
         let mandate = match active.route {
-            Route::PayPal => self.inner.parts.mandates.of(account).await,
+            Route::PayPal => self.inner.deps.mandates.of(account).await,
             _ => Ok(None),
         };
         let mandate = mandate.map_err(|error| {
             tracing::warn!(%account, %error, "a mandate could not be read");
-            unclear()
+            outcome_unknown()
         })?;
         let own = mandate.filter(|row| row.provider_ref.as_deref() == Some(&*active.reference));
-        Ok(Sold {
+        Ok(PurchaseAnswer {
             answer: self.answer(active, own.as_ref(), true),
             replayed: false,
         })
     }
 
     /// The answer to an account that has the plan by this mandate, since now.
-    fn bought(&self, subscription: &SubscriptionRow, row: &MandateRow) -> Answer {
+    fn new_answer(&self, subscription: &SubscriptionRow, row: &MandateRow) -> Answer {
         self.answer(subscription, Some(row), false)
     }
 
@@ -372,11 +389,11 @@ impl Desk {
         row: Option<&MandateRow>,
         already_active: bool,
     ) -> Answer {
-        let parts = &self.inner.parts;
-        let now = parts.clock.unix_micros();
+        let deps = &self.inner.deps;
+        let now = deps.clock.unix_micros();
         let body = CommerceSubscription::active(
-            parts.product.clone(),
-            Wire::new(parts.plans.plan(), subscription, now),
+            deps.product.clone(),
+            Wire::new(deps.plans.plan(), subscription, now),
             already_active,
         );
         let mut fields = vec![
@@ -396,45 +413,45 @@ impl Desk {
         }
     }
 
-    async fn standing(&self, account: AccountId) -> Result<PlanState, Problem> {
-        let standing = self.inner.parts.plans.state(account).await;
-        standing.map_err(|error| {
+    async fn plan_state(&self, account: AccountId) -> Result<PlanState, Problem> {
+        let plan_state = self.inner.deps.plans.state(account).await;
+        plan_state.map_err(|error| {
             tracing::error!(%account, %error, "what an account has could not be read");
-            unclear()
+            outcome_unknown()
         })
     }
 
-    async fn named(&self, ask: &Ask, key: &str) -> Result<Named, Problem> {
-        let once = &self.inner.parts.once;
-        let begun = once.claim(ask.account, Endpoint::Mpp, key, ask.asked.hash);
+    async fn claim_key(&self, request: &PurchaseRequest, key: &str) -> Result<KeyState, Problem> {
+        let once = &self.inner.deps.idempotency_keys;
+        let begun = once.claim(request.account, Endpoint::Mpp, key, request.validated.hash);
         match begun.await {
-            Ok(ClaimOutcome::Claimed(claim)) => Ok(Named::Mine(claim)),
-            Ok(ClaimOutcome::Answered(answer)) => Ok(Named::Replayed(answer)),
-            Ok(ClaimOutcome::InProgress) => Err(under_way()),
-            Ok(ClaimOutcome::OtherRequest) => Err(told::other_request()),
-            Err(error) => Err(unwritten(&error)),
+            Ok(ClaimOutcome::Claimed(claim)) => Ok(KeyState::Claimed(claim)),
+            Ok(ClaimOutcome::Answered(answer)) => Ok(KeyState::Replayed(answer)),
+            Ok(ClaimOutcome::InProgress) => Err(in_progress()),
+            Ok(ClaimOutcome::OtherRequest) => Err(problems::other_request()),
+            Err(error) => Err(store_unavailable(&error)),
         }
     }
 
-    async fn use_up(&self, claims: &Claims) {
-        self.keep(vec![claims.used.consume_part()]).await;
+    async fn consume(&self, claims: &Claims) {
+        self.store_answers(vec![claims.used.consume_part()]).await;
     }
 
-    async fn keep(&self, parts: Vec<Part>) {
-        if let Err(error) = self.inner.parts.once.store_answers(parts).await {
+    async fn store_answers(&self, parts: Vec<Part>) {
+        if let Err(error) = self.inner.deps.idempotency_keys.store_answers(parts).await {
             tracing::warn!(%error, "the answer to a purchase was not kept; the plan itself is");
         }
     }
 
     /// Takes the account's lock.
-    async fn alone(&self, account: AccountId) -> OwnedMutexGuard<()> {
+    async fn lock_account(&self, account: AccountId) -> OwnedMutexGuard<()> {
         self.inner.locks.acquire(account).await
     }
 }
 
 impl Claims {
     /// The parts that store the answer under the request's idempotency key and consume the challenge.
-    fn kept(&self, answer: &Answer) -> Vec<Part> {
+    fn parts(&self, answer: &Answer) -> Vec<Part> {
         let named = self.named.as_ref().map(|claim| claim.answer_part(answer));
         named
             .into_iter()
@@ -453,8 +470,8 @@ fn receipt(row: &MandateRow) -> Option<String> {
     Some(receipt.header())
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for Processor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").finish_non_exhaustive()
+        f.debug_struct("Processor").finish_non_exhaustive()
     }
 }

@@ -6,11 +6,11 @@
 use tollgate_evm::TxHash;
 
 use super::answer::Settled;
-use super::look::Sight;
+use super::chain_lookup::OnChainStatus;
 
 /// The state of a payment on the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnChain {
+pub enum ChainEvidence {
     /// No node is configured.
     NoNode,
     /// The node is unavailable, or its answers are inconsistent.
@@ -18,40 +18,42 @@ pub enum OnChain {
     /// A chain lookup.
     Read {
         /// Its result.
-        sight: Sight,
+        status: OnChainStatus,
         /// Whether the authorization has expired on the chain.
-        is_over: bool,
+        is_expired: bool,
     },
 }
 
-impl OnChain {
+impl ChainEvidence {
     /// The outcome that the chain alone proves.
-    pub fn outcome(self) -> Option<Outcome> {
-        let OnChain::Read { sight, is_over } = self else {
+    pub fn outcome(self) -> Option<PaymentOutcome> {
+        let ChainEvidence::Read { status, is_expired } = self else {
             return None;
         };
-        match sight {
-            Sight::Paid(transaction) => Some(Outcome::Paid {
+        match status {
+            OnChainStatus::Paid(transaction) => Some(PaymentOutcome::Paid {
                 transaction,
                 is_proven: true,
             }),
-            Sight::Canceled => Some(Outcome::VoidAtLatest {
+            OnChainStatus::Canceled => Some(PaymentOutcome::VoidAtLatest {
                 why: "the wallet has made it void",
                 reported: None,
             }),
-            Sight::Elsewhere => Some(Outcome::VoidAtLatest {
+            OnChainStatus::OtherTransfer => Some(PaymentOutcome::VoidAtLatest {
                 why: "its number was used for another transfer",
                 reported: None,
             }),
-            Sight::Unspent { .. } if is_over => Some(Outcome::Void("it was not sent in its time")),
-            Sight::Unspent { .. } | Sight::Spent => None,
+            OnChainStatus::Unspent { .. } if is_expired => {
+                Some(PaymentOutcome::Void("it was not sent in its time"))
+            }
+            OnChainStatus::Unspent { .. } | OnChainStatus::Spent => None,
         }
     }
 }
 
 /// The outcome of a payment, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PaymentOutcome {
     /// It was paid.
     Paid {
         /// In this transaction.
@@ -82,10 +84,10 @@ pub enum Outcome {
 }
 
 /// The outcome by an answer of the facilitator and the chain lookup that followed it.
-pub fn judge(answer: &Settled, chain: OnChain) -> Outcome {
+pub fn decide_outcome(answer: &Settled, chain: ChainEvidence) -> PaymentOutcome {
     match (chain.outcome(), answer) {
-        (Some(Outcome::VoidAtLatest { why, .. }), Settled::Done { transaction, .. }) => {
-            return Outcome::VoidAtLatest {
+        (Some(PaymentOutcome::VoidAtLatest { why, .. }), Settled::Done { transaction, .. }) => {
+            return PaymentOutcome::VoidAtLatest {
                 why,
                 reported: Some(*transaction),
             };
@@ -93,24 +95,28 @@ pub fn judge(answer: &Settled, chain: OnChain) -> Outcome {
         (Some(outcome), _) => return outcome,
         (None, _) => {}
     }
-    let open = |transaction, why: &str, may_resubmit| Outcome::Open {
+    let open = |transaction, why: &str, may_resubmit| PaymentOutcome::Open {
         transaction,
         why: why.to_owned(),
         may_resubmit,
     };
     let is_used = matches!(
         chain,
-        OnChain::Read {
-            sight: Sight::Spent,
+        ChainEvidence::Read {
+            status: OnChainStatus::Spent,
             ..
         }
     );
     match answer {
-        Settled::Done { transaction, .. } if chain == OnChain::NoNode => Outcome::Paid {
-            transaction: *transaction,
-            is_proven: false,
-        },
-        Settled::Refused(why) if chain == OnChain::NoNode => Outcome::Refused(why.clone()),
+        Settled::Done { transaction, .. } if chain == ChainEvidence::NoNode => {
+            PaymentOutcome::Paid {
+                transaction: *transaction,
+                is_proven: false,
+            }
+        }
+        Settled::Refused(why) if chain == ChainEvidence::NoNode => {
+            PaymentOutcome::Refused(why.clone())
+        }
         Settled::Done { transaction, .. } => {
             let why = "the facilitator reports a settlement that the chain does not show";
             open(Some(*transaction), why, false)
@@ -151,29 +157,30 @@ mod tests {
         }
     }
 
-    fn read(sight: Sight, is_over: bool) -> OnChain {
-        OnChain::Read { sight, is_over }
+    fn read(status: OnChainStatus, is_expired: bool) -> ChainEvidence {
+        ChainEvidence::Read { status, is_expired }
     }
 
-    const UNSPENT: Sight = Sight::Unspent { until: 1 };
+    const UNSPENT: OnChainStatus = OnChainStatus::Unspent { until: 1 };
 
     /// Every pair of facilitator answer and chain state, with its outcome.
     #[test]
     fn every_answer_and_every_state_of_the_chain_have_one_outcome() {
-        let paid = |transaction, is_proven| Outcome::Paid {
+        let paid = |transaction, is_proven| PaymentOutcome::Paid {
             transaction,
             is_proven,
         };
-        let open = |transaction, why: &str, may_resubmit| Outcome::Open {
+        let open = |transaction, why: &str, may_resubmit| PaymentOutcome::Open {
             transaction,
             why: why.to_owned(),
             may_resubmit,
         };
         let proven = paid(PROVEN, true);
-        let void_at = |why, reported| Outcome::VoidAtLatest { why, reported };
+        let void_at = |why, reported| PaymentOutcome::VoidAtLatest { why, reported };
         let void = |reported| void_at("the wallet has made it void", reported);
-        let elsewhere = |reported| void_at("its number was used for another transfer", reported);
-        let late = Outcome::Void("it was not sent in its time");
+        let other_transfer =
+            |reported| void_at("its number was used for another transfer", reported);
+        let late = PaymentOutcome::Void("it was not sent in its time");
         let reported = open(
             Some(REPORTED),
             "the facilitator reports a settlement that the chain does not show",
@@ -184,41 +191,41 @@ mod tests {
         let used = "the authorization was used, and its transfer was not found";
         for (chain, when_done, when_refused, when_unclear) in [
             (
-                OnChain::NoNode,
+                ChainEvidence::NoNode,
                 paid(REPORTED, false),
-                Outcome::Refused("insufficient_funds".to_owned()),
+                PaymentOutcome::Refused("insufficient_funds".to_owned()),
                 lost.clone(),
             ),
             (
-                OnChain::Unreadable,
+                ChainEvidence::Unreadable,
                 reported.clone(),
                 doubted.clone(),
                 lost.clone(),
             ),
             (read(UNSPENT, false), reported.clone(), doubted, lost),
             (
-                read(Sight::Spent, false),
+                read(OnChainStatus::Spent, false),
                 reported,
                 open(None, used, false),
                 open(None, used, false),
             ),
             (
-                read(Sight::Paid(PROVEN), false),
+                read(OnChainStatus::Paid(PROVEN), false),
                 proven.clone(),
                 proven.clone(),
                 proven,
             ),
             (
-                read(Sight::Canceled, false),
+                read(OnChainStatus::Canceled, false),
                 void(Some(REPORTED)),
                 void(None),
                 void(None),
             ),
             (
-                read(Sight::Elsewhere, false),
-                elsewhere(Some(REPORTED)),
-                elsewhere(None),
-                elsewhere(None),
+                read(OnChainStatus::OtherTransfer, false),
+                other_transfer(Some(REPORTED)),
+                other_transfer(None),
+                other_transfer(None),
             ),
             (read(UNSPENT, true), late.clone(), late.clone(), late),
         ] {
@@ -227,7 +234,11 @@ mod tests {
                 (refused(), when_refused),
                 (unclear(), when_unclear),
             ] {
-                assert_eq!(judge(&answer, chain), outcome, "{answer:?} {chain:?}");
+                assert_eq!(
+                    decide_outcome(&answer, chain),
+                    outcome,
+                    "{answer:?} {chain:?}"
+                );
             }
         }
     }
@@ -236,32 +247,32 @@ mod tests {
         prop_oneof![Just(done()), Just(refused()), Just(unclear())]
     }
 
-    fn any_chain() -> impl Strategy<Value = OnChain> {
-        let sight = prop::sample::select(vec![
-            Sight::Paid(PROVEN),
-            Sight::Canceled,
-            Sight::Elsewhere,
-            Sight::Spent,
+    fn any_chain() -> impl Strategy<Value = ChainEvidence> {
+        let status = prop::sample::select(vec![
+            OnChainStatus::Paid(PROVEN),
+            OnChainStatus::Canceled,
+            OnChainStatus::OtherTransfer,
+            OnChainStatus::Spent,
             UNSPENT,
         ]);
         prop_oneof![
-            Just(OnChain::Unreadable),
-            (sight, any::<bool>()).prop_map(|(sight, is_over)| read(sight, is_over)),
+            Just(ChainEvidence::Unreadable),
+            (status, any::<bool>()).prop_map(|(status, is_expired)| read(status, is_expired)),
         ]
     }
 
     proptest! {
         #[test]
         fn with_a_node_only_the_chain_ends_a_payment(answer in any_answer(), other in any_answer(), chain in any_chain()) {
-            let outcome = judge(&answer, chain);
+            let outcome = decide_outcome(&answer, chain);
             match chain.outcome() {
-                Some(Outcome::VoidAtLatest { .. }) => prop_assert!(matches!(outcome, Outcome::VoidAtLatest { .. }), "{outcome:?}"),
+                Some(PaymentOutcome::VoidAtLatest { .. }) => prop_assert!(matches!(outcome, PaymentOutcome::VoidAtLatest { .. }), "{outcome:?}"),
                 Some(proven) => prop_assert_eq!(&outcome, &proven),
-                None => prop_assert!(matches!(outcome, Outcome::Open { .. }), "{outcome:?}"),
+                None => prop_assert!(matches!(outcome, PaymentOutcome::Open { .. }), "{outcome:?}"),
             }
             // The final outcome is independent of the facilitator's answer.
-            let ends = |outcome: &Outcome| !matches!(outcome, Outcome::Open { .. });
-            prop_assert_eq!(ends(&outcome), ends(&judge(&other, chain)));
+            let ends = |outcome: &PaymentOutcome| !matches!(outcome, PaymentOutcome::Open { .. });
+            prop_assert_eq!(ends(&outcome), ends(&decide_outcome(&other, chain)));
         }
     }
 }

@@ -20,11 +20,11 @@ const ACCOUNTS: usize = 4_096;
 
 /// The theoretical arrival time of each account: when its burst is full again.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct UnverifiedSignatureLimit {
     full_at: Mutex<HashMap<AccountId, Duration>>,
 }
 
-impl Patience {
+impl UnverifiedSignatureLimit {
     /// Admits one at `now` (a monotonic clock), or returns the time until the next one is admitted.
     pub(crate) fn take(&self, account: AccountId, now: Duration) -> Result<(), Duration> {
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,21 +48,21 @@ mod tests {
 
     #[test]
     fn five_at_once_and_then_three_a_minute() {
-        let patience = Patience::default();
+        let signature_limit = UnverifiedSignatureLimit::default();
         let account = AccountId::from_bytes([1; 16]);
         let now = Duration::from_secs(1_000);
         for _ in 0..BURST {
-            assert_eq!(patience.take(account, now), Ok(()));
+            assert_eq!(signature_limit.take(account, now), Ok(()));
         }
-        assert_eq!(patience.take(account, now), Err(EACH));
+        assert_eq!(signature_limit.take(account, now), Err(EACH));
         assert_eq!(
-            patience.take(AccountId::from_bytes([2; 16]), now),
+            signature_limit.take(AccountId::from_bytes([2; 16]), now),
             Ok(()),
             "another account has its own"
         );
         let half = now + EACH / 2;
-        assert_eq!(patience.take(account, half), Err(EACH / 2));
-        assert_eq!(patience.take(account, now + EACH), Ok(()));
-        assert_eq!(patience.take(account, now + EACH), Err(EACH));
+        assert_eq!(signature_limit.take(account, half), Err(EACH / 2));
+        assert_eq!(signature_limit.take(account, now + EACH), Ok(()));
+        assert_eq!(signature_limit.take(account, now + EACH), Err(EACH));
     }
 }

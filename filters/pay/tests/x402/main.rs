@@ -1,0 +1,600 @@
+//! Signed transfers through crashes, lost messages, clock jumps and chain reorganizations.
+
+mod facilitator_answers;
+mod random;
+mod testbed;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tollgate_evm::{Address, Authorization, Nonce};
+use tollgate_pay::x402::{Operation, Payment, PurchaseOutcome};
+use tollgate_store::AuthorizationState;
+use tollgate_testing::Wallet;
+use tollgate_testing::facilitator::{Effect, Fault, Operation as Call, merchant};
+use tollgate_testing::wallet::encoded;
+
+use testbed::{ACCOUNT, Crash, OTHER_ACCOUNT, TestBed};
+
+/// The body of an answer that grants the plan.
+fn granted(outcome: Option<PurchaseOutcome>) -> Value {
+    match outcome {
+        Some(PurchaseOutcome::Done(answer)) => {
+            assert_eq!(answer.status, 200);
+            serde_json::from_slice(&answer.body).expect("JSON")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_processing(outcome: Option<PurchaseOutcome>) {
+    assert_eq!(outcome, Some(PurchaseOutcome::Processing));
+}
+
+/// Invariant of every scenario: the books balance, the merchant was paid once, and the buyer has the plan for it.
+fn paid_once(bed: &TestBed) {
+    assert_eq!(bed.transfers(), 1, "one transfer");
+    assert_eq!(bed.payments(ACCOUNT), 1, "one paid period");
+    assert_eq!(bed.days_left(ACCOUNT), Some(30));
+    assert!(!bed.has_open());
+    bed.check_books();
+}
+
+#[test]
+fn a_process_killed_at_any_point_sells_once_to_the_buyer_who_asks_again() {
+    for crash in [
+        Crash::Before(Operation::Verify),
+        Crash::After(Operation::Verify),
+        Crash::Before(Operation::Settle),
+        Crash::After(Operation::Settle),
+    ] {
+        for recovers in [true, false] {
+            let mut bed = TestBed::new();
+            let payment = bed.payment(&Wallet::new(1), 1);
+            bed.crash(crash);
+            assert_eq!(bed.present(ACCOUNT, &payment), None, "{crash:?}: it dies");
+            let sent = matches!(crash, Crash::Before(call) | Crash::After(call) if call == Operation::Settle);
+            let state = match sent {
+                true => AuthorizationState::Settling,
+                false => AuthorizationState::Seen,
+            };
+            assert_eq!(bed.state(&payment), Some(state), "{crash:?}");
+            if sent {
+                is_processing(bed.ask(ACCOUNT));
+            }
+            if recovers {
+                bed.recover();
+            }
+            let answer = granted(bed.present(ACCOUNT, &payment));
+            assert_eq!(answer["success"], true, "{crash:?}");
+            assert_eq!(answer["already_active"], recovers && sent, "{crash:?}");
+            paid_once(&bed);
+        }
+    }
+}
+
+#[test]
+fn a_process_killed_after_the_transfer_gives_the_plan_to_a_buyer_who_never_asks_again() {
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.crash(Crash::After(Operation::Settle));
+    assert_eq!(bed.present(ACCOUNT, &payment), None);
+    bed.recover();
+    paid_once(&bed);
+    // Or later, when it is due.
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.crash(Crash::After(Operation::Settle));
+    assert_eq!(bed.present(ACCOUNT, &payment), None);
+    bed.advance(180);
+    assert_eq!(bed.reconcile_due(), Some(1));
+    paid_once(&bed);
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_any_more_is_given_again() {
+    let mut bed = TestBed::with_wait(Duration::from_millis(50));
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::Hold));
+    // The buyer is asked to retry, and the transfer continues.
+    is_processing(bed.present(ACCOUNT, &payment));
+    let gate = bed.facilitator.gate();
+    bed.until(|_| gate.arrived() == 1);
+    is_processing(bed.ask(ACCOUNT));
+    gate.open();
+    let outcome = loop {
+        match bed.present(ACCOUNT, &payment) {
+            Some(PurchaseOutcome::Processing) => {}
+            outcome => break outcome,
+        }
+    };
+    granted(outcome);
+    assert_eq!(bed.facilitator.calls(Call::Settle), 1);
+    paid_once(&bed);
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.present_and_disconnect(ACCOUNT, &payment);
+    granted(bed.present(ACCOUNT, &payment));
+    assert_eq!(bed.facilitator.calls(Call::Settle), 1);
+    paid_once(&bed);
+}
+
+#[test]
+fn a_payment_that_was_never_sent_is_over_when_the_chain_has_passed_its_end() {
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall).times(1_000));
+    is_processing(bed.present(ACCOUNT, &payment));
+    for _ in 0..4 {
+        bed.advance(60);
+        bed.reconcile_due();
+        is_processing(bed.ask(ACCOUNT));
+    }
+    // Expired, and within the grace period of two minutes.
+    bed.advance(120);
+    bed.reconcile_due();
+    is_processing(bed.present(ACCOUNT, &payment));
+    bed.advance(120);
+    let over = bed.present(ACCOUNT, &payment);
+    assert!(
+        matches!(
+            over,
+            Some(PurchaseOutcome::Refused {
+                failure: Some(_),
+                ..
+            })
+        ),
+        "{over:?}"
+    );
+    assert_eq!(bed.state(&payment), Some(AuthorizationState::Dead));
+    assert_eq!(
+        bed.ask(ACCOUNT),
+        Some(PurchaseOutcome::Offer),
+        "and another may be made"
+    );
+    bed.facilitator.no_faults();
+    let next = bed.payment(&Wallet::new(1), 2);
+    granted(bed.present(ACCOUNT, &next));
+    paid_once(&bed);
+}
+
+#[test]
+fn our_clock_alone_never_ends_a_payment() {
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::Pending(200)));
+    is_processing(bed.present(ACCOUNT, &payment));
+    // An hour ahead: expired by our clock, not by the chain's.
+    bed.jump(3_600);
+    bed.reconcile_due();
+    is_processing(bed.present(ACCOUNT, &payment));
+    is_processing(bed.ask(ACCOUNT));
+    assert_eq!(bed.facilitator.mine(true), 1);
+    bed.jump(3_700);
+    granted(bed.present(ACCOUNT, &payment));
+    assert_eq!((bed.transfers(), bed.payments(ACCOUNT)), (1, 1));
+}
+
+#[test]
+fn a_payment_that_was_made_void_is_over_at_once() {
+    let mut bed = TestBed::new();
+    let wallet = Wallet::new(1);
+    let payment = bed.payment(&wallet, 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall));
+    bed.facilitator
+        .fault(Fault::once(Call::Rpc, Effect::LoseCall));
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall));
+    is_processing(bed.present(ACCOUNT, &payment));
+    bed.facilitator.cancel(wallet.address(), Nonce([1; 32]));
+    bed.advance(30);
+    assert_eq!(bed.reconcile_due(), Some(1));
+    assert_eq!(bed.state(&payment), Some(AuthorizationState::Dead));
+    assert_eq!(bed.ask(ACCOUNT), Some(PurchaseOutcome::Offer));
+    assert_eq!((bed.transfers(), bed.payments(ACCOUNT)), (0, 0));
+}
+
+#[test]
+fn without_proof_a_payment_stays_unclear_for_as_long_as_it_takes() {
+    let mut bed = TestBed::without_node();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseAnswer));
+    is_processing(bed.present(ACCOUNT, &payment));
+    for _ in 0..50 {
+        bed.advance(3_600);
+        bed.reconcile_due();
+        is_processing(bed.ask(ACCOUNT));
+    }
+    assert_eq!(bed.state(&payment), Some(AuthorizationState::Unknown));
+    assert_eq!((bed.transfers(), bed.payments(ACCOUNT)), (1, 0));
+    // The facilitator remembers at last.
+    bed.facilitator.remember();
+    bed.advance(5);
+    granted(bed.present(ACCOUNT, &payment));
+    paid_once(&bed);
+}
+
+#[test]
+fn a_node_of_another_chain_proves_nothing() {
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall).times(1_000));
+    is_processing(bed.present(ACCOUNT, &payment));
+    // A node that answers like one of the right chain, and is of another chain.
+    bed.facilitator.be_of_chain(84_532);
+    bed.advance(900);
+    bed.reconcile_due();
+    assert_eq!(bed.state(&payment), Some(AuthorizationState::Unknown));
+    is_processing(bed.ask(ACCOUNT));
+    // A node whose answers cannot be parsed.
+    bed.facilitator.be_of_chain(8_453);
+    bed.facilitator
+        .fault(Fault::once(Call::Rpc, Effect::Nonsense).times(2));
+    bed.advance(3_600);
+    bed.reconcile_due();
+    assert_eq!(bed.state(&payment), Some(AuthorizationState::Unknown));
+    bed.advance(3_600);
+    bed.reconcile_due();
+    assert_eq!(bed.state(&payment), Some(AuthorizationState::Dead));
+}
+
+#[test]
+fn one_transfer_pays_for_one_number_however_many_share_its_transaction() {
+    let mut bed = TestBed::new();
+    let wallet = Wallet::new(1);
+    // Authorizations that the wallet signs for us, nonce by nonce; and a transaction that it submitted itself: one transfer to us, and the
+    // other nonces used without payment.
+    let payments: Vec<_> = (1..=4).map(|nonce| bed.payment(&wallet, nonce)).collect();
+    let transfer = |nonce: u8, to: Address, value: u64| Authorization {
+        from: wallet.address(),
+        to,
+        value: value.into(),
+        valid_after: 0.into(),
+        valid_before: (bed.now() + 300).into(),
+        nonce: Nonce([nonce; 32]),
+    };
+    let own = wallet.address();
+    assert!(bed.facilitator.submit_together(&[
+        transfer(1, own, 0),
+        transfer(2, merchant(), 199_000_000),
+        transfer(3, own, 0),
+        transfer(4, own, 0),
+    ]));
+    for (payment, account) in [(0, OTHER_ACCOUNT), (2, OTHER_ACCOUNT), (3, OTHER_ACCOUNT)] {
+        let outcome = bed.present(account, &payments[payment]);
+        assert!(
+            matches!(outcome, Some(PurchaseOutcome::Refused { .. })),
+            "{outcome:?}"
+        );
+        assert_eq!(
+            bed.state(&payments[payment]),
+            Some(AuthorizationState::Dead)
+        );
+    }
+    assert_eq!(bed.days_left(OTHER_ACCOUNT), None);
+    granted(bed.present(ACCOUNT, &payments[1]));
+    assert_eq!((bed.payments(ACCOUNT), bed.payments(OTHER_ACCOUNT)), (1, 0));
+    bed.check_books();
+}
+
+#[test]
+fn a_node_that_comes_late_finds_a_payment_of_long_ago() {
+    let mut bed = TestBed::without_node();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseAnswer));
+    is_processing(bed.present(ACCOUNT, &payment));
+    bed.advance(20 * 86_400);
+    bed.reconcile_due();
+    is_processing(bed.ask(ACCOUNT));
+    // It also searches only few blocks in one call.
+    bed.facilitator.look_through(300);
+    bed.set_node(true);
+    bed.restart();
+    bed.recover();
+    paid_once(&bed);
+}
+
+#[test]
+fn a_payment_that_was_never_on_the_chain_as_it_was_called_settled_gives_nothing() {
+    for canceled in [true, false] {
+        let mut bed = TestBed::new();
+        let wallet = Wallet::new(1);
+        let payment = bed.payment(&wallet, 1);
+        bed.facilitator
+            .fault(Fault::once(Call::Settle, Effect::Phantom));
+        is_processing(bed.present(ACCOUNT, &payment));
+        assert_eq!(bed.payments(ACCOUNT), 0);
+        match canceled {
+            true => bed.facilitator.cancel(wallet.address(), Nonce([1; 32])),
+            false => assert!(bed.facilitator.submit(&Authorization {
+                from: wallet.address(),
+                to: wallet.address(),
+                value: 1.into(),
+                valid_after: 0.into(),
+                valid_before: (bed.now() + 300).into(),
+                nonce: Nonce([1; 32]),
+            })),
+        }
+        // The facilitator says otherwise: it is over when a second lookup agrees.
+        for state in [AuthorizationState::Unknown, AuthorizationState::Dead] {
+            bed.advance(301);
+            assert_eq!(bed.reconcile_due(), Some(1));
+            assert_eq!(bed.state(&payment), Some(state), "canceled: {canceled}");
+        }
+        assert_eq!(bed.days_left(ACCOUNT), None, "canceled: {canceled}");
+        assert_eq!(bed.payments(ACCOUNT), 0);
+        assert_eq!(bed.ask(ACCOUNT), Some(PurchaseOutcome::Offer));
+        bed.check_books();
+    }
+}
+
+#[test]
+fn who_did_not_sign_a_payment_gets_nothing_for_what_the_chain_shows_of_it() {
+    let mut bed = TestBed::new();
+    let wallet = Wallet::new(1);
+    let payment = bed.payment(&wallet, 1);
+    // A wallet has paid the merchant without this gateway, which is public on the chain, and another account claims the payment.
+    assert!(bed.facilitator.submit(&Authorization {
+        from: wallet.address(),
+        to: merchant(),
+        value: 199_000_000.into(),
+        valid_after: 0.into(),
+        valid_before: (bed.now() + 300).into(),
+        nonce: Nonce([1; 32]),
+    }));
+    let mut forged = payment.whole().clone();
+    let stranger = bed.payment(&Wallet::new(2), 1);
+    forged["payload"]["signature"] = stranger.whole()["payload"]["signature"].clone();
+    let forged = Payment::read(encoded(&forged).as_bytes()).expect("a payment");
+    // The published facilitator checks the nonce before the signature.
+    bed.facilitator.fault(Fault::once(
+        Call::Verify,
+        Effect::Refuse("invalid_exact_evm_nonce_already_used".to_owned(), 200),
+    ));
+    assert_eq!(
+        bed.present(OTHER_ACCOUNT, &forged),
+        Some(PurchaseOutcome::Unavailable)
+    );
+    assert_eq!(bed.state(&forged), Some(AuthorizationState::Seen));
+    assert_eq!(
+        bed.ask(OTHER_ACCOUNT),
+        Some(PurchaseOutcome::Offer),
+        "nothing is open"
+    );
+    assert_eq!(bed.payments(OTHER_ACCOUNT), 0);
+}
+
+#[test]
+fn an_end_that_was_ordered_lets_a_transfer_under_way_come_into_the_books() {
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseAnswer));
+    bed.present_and_disconnect(ACCOUNT, &payment);
+    bed.drain_and_restart();
+    let state = bed.state(&payment);
+    assert!(
+        !matches!(
+            state,
+            None | Some(AuthorizationState::Seen | AuthorizationState::Settling)
+        ),
+        "{state:?}"
+    );
+    granted(bed.present(ACCOUNT, &payment));
+    paid_once(&bed);
+}
+
+#[test]
+fn a_payment_over_which_the_facilitator_stumbles_closes_the_desk_for_a_moment_only() {
+    let mut bed = TestBed::new();
+    bed.run();
+    bed.until(|processor| processor.is_available());
+    bed.facilitator
+        .fault(Fault::once(Call::Verify, Effect::Status(500)));
+    let payment = bed.payment(&Wallet::new(1), 1);
+    assert_eq!(
+        bed.present(ACCOUNT, &payment),
+        Some(PurchaseOutcome::Unavailable)
+    );
+    bed.until(|processor| processor.is_available());
+    assert_eq!(bed.facilitator.calls(Call::Supported), 2);
+}
+
+#[test]
+fn who_brings_a_payment_into_a_look_is_told_what_stands_then() {
+    // Reconciliation finds that it is over, and another protocol has activated the plan meanwhile: no offer.
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall).times(2));
+    is_processing(bed.present(ACCOUNT, &payment));
+    bed.advance(600);
+    let outcome = bed.present_during_reconciliation(ACCOUNT, &payment, "one", |bed| {
+        // After its expiry it is not submitted, whatever the facilitator does.
+        bed.charged_by_paypal(ACCOUNT, 31);
+    });
+    assert_eq!(bed.state(&payment), Some(AuthorizationState::Dead));
+    assert_eq!(granted(Some(outcome))["already_active"], true);
+    // Reconciliation finds that it has paid: the answer is stored under the idempotency key of the waiting request.
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseCall).times(2));
+    is_processing(bed.present(ACCOUNT, &payment));
+    bed.advance(60);
+    let outcome = bed.present_during_reconciliation(ACCOUNT, &payment, "one", |_| {});
+    granted(Some(outcome));
+    let other = bed.payment(&Wallet::new(1), 2);
+    assert_eq!(
+        bed.present_with_key(ACCOUNT, &other, "one"),
+        PurchaseOutcome::OtherRequest,
+        "the name stands for the first payment"
+    );
+    paid_once(&bed);
+}
+
+#[test]
+fn a_plan_near_its_end_is_renewed_behind_what_is_paid_and_not_before() {
+    let mut bed = TestBed::new();
+    let wallet = Wallet::new(1);
+    let first = bed.payment(&wallet, 1);
+    granted(bed.present(ACCOUNT, &first));
+    bed.advance(22 * 86_400);
+    let early = bed.payment(&wallet, 2);
+    assert_eq!(
+        granted(bed.present(ACCOUNT, &early))["already_active"],
+        true
+    );
+    assert_eq!(bed.transfers(), 1, "it stays unspent");
+    bed.advance(2 * 86_400);
+    assert_eq!(
+        bed.ask(ACCOUNT),
+        Some(PurchaseOutcome::Offer),
+        "its end is near"
+    );
+    let next = bed.payment(&wallet, 3);
+    assert_eq!(
+        granted(bed.present(ACCOUNT, &next))["already_active"],
+        false
+    );
+    assert_eq!(bed.days_left(ACCOUNT), Some(36), "behind what was paid");
+    assert_eq!((bed.transfers(), bed.payments(ACCOUNT)), (2, 2));
+    assert_eq!(granted(bed.ask(ACCOUNT))["already_active"], true);
+    bed.check_books();
+}
+
+#[test]
+fn a_plan_that_paypal_renews_is_not_sold_beside() {
+    let mut bed = TestBed::new();
+    bed.charged_by_paypal(ACCOUNT, 3);
+    let payment = bed.payment(&Wallet::new(1), 1);
+    assert_eq!(granted(bed.ask(ACCOUNT))["already_active"], true);
+    assert_eq!(
+        granted(bed.present(ACCOUNT, &payment))["already_active"],
+        true
+    );
+    assert_eq!(bed.transfers(), 0, "it stays unspent");
+}
+
+#[test]
+fn money_that_has_moved_adds_its_days_to_what_came_meanwhile() {
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::Pending(200)));
+    is_processing(bed.present(ACCOUNT, &payment));
+    // A charge by PayPal arrives while the transfer is pending.
+    bed.charged_by_paypal(ACCOUNT, 31);
+    is_processing(bed.ask(ACCOUNT));
+    assert_eq!(bed.facilitator.mine(true), 1);
+    bed.advance(5);
+    granted(bed.present(ACCOUNT, &payment));
+    assert_eq!(bed.days_left(ACCOUNT), Some(61));
+    assert_eq!((bed.transfers(), bed.payments(ACCOUNT)), (1, 1));
+    bed.check_books();
+}
+
+#[test]
+fn a_payment_is_one_accounts_whatever_another_brings() {
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.crash(Crash::After(Operation::Settle));
+    assert_eq!(bed.present(ACCOUNT, &payment), None);
+    assert_eq!(
+        bed.present(OTHER_ACCOUNT, &payment),
+        Some(PurchaseOutcome::UsedByAnother)
+    );
+    assert_eq!(bed.ask(OTHER_ACCOUNT), Some(PurchaseOutcome::Offer));
+    granted(bed.present(ACCOUNT, &payment));
+    assert_eq!(
+        bed.present(OTHER_ACCOUNT, &payment),
+        Some(PurchaseOutcome::UsedByAnother)
+    );
+    assert_eq!(bed.payments(OTHER_ACCOUNT), 0);
+    paid_once(&bed);
+}
+
+#[test]
+fn a_settled_payment_is_looked_at_once_more_when_its_block_is_old() {
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    granted(bed.present(ACCOUNT, &payment));
+    assert_eq!(bed.reconcile_due(), Some(0), "not yet");
+    bed.advance(301);
+    assert_eq!(bed.reconcile_due(), Some(1));
+    bed.advance(3_600);
+    assert_eq!(bed.reconcile_due(), Some(0), "once");
+    paid_once(&bed);
+}
+
+#[test]
+fn a_transfer_whose_block_did_not_stay_is_sent_again_while_it_can_be() {
+    let mut bed = TestBed::new();
+    // Signed for long enough to be submitted again.
+    let offer = testbed::offer();
+    let mut signed = Wallet::new(1).payment(&offer, [1; 32], bed.now());
+    let longer = Authorization {
+        from: Wallet::new(1).address(),
+        to: tollgate_testing::facilitator::merchant(),
+        value: 199_000_000.into(),
+        valid_after: 0.into(),
+        valid_before: (bed.now() + 890).into(),
+        nonce: Nonce([1; 32]),
+    };
+    signed["payload"] = Wallet::new(1).signed(&offer, &longer)["payload"].clone();
+    let text = tollgate_testing::wallet::encoded(&signed);
+    let payment = Payment::read(text.as_bytes()).expect("a payment");
+    granted(bed.present(ACCOUNT, &payment));
+    assert!(bed.facilitator.undo());
+    bed.advance(301);
+    assert_eq!(bed.reconcile_due(), Some(1));
+    bed.advance(61);
+    assert_eq!(bed.reconcile_due(), Some(1));
+    paid_once(&bed);
+}
+
+#[test]
+fn what_a_transfer_gave_is_taken_back_when_it_can_never_be_in_a_block_again() {
+    for canceled in [true, false] {
+        let mut bed = TestBed::new();
+        let wallet = Wallet::new(1);
+        let payment = bed.payment(&wallet, 1);
+        granted(bed.present(ACCOUNT, &payment));
+        assert!(bed.facilitator.undo());
+        if canceled {
+            bed.facilitator.cancel(wallet.address(), Nonce([1; 32]));
+        }
+        bed.facilitator
+            .fault(Fault::once(Call::Settle, Effect::LoseCall).times(1_000));
+        bed.advance(500);
+        assert_eq!(bed.reconcile_due(), Some(1));
+        assert_eq!(bed.state(&payment), Some(AuthorizationState::Dead));
+        assert_eq!(bed.days_left(ACCOUNT), None, "canceled: {canceled}");
+        assert_eq!((bed.transfers(), bed.payments(ACCOUNT)), (0, 0));
+        assert_eq!(bed.ask(ACCOUNT), Some(PurchaseOutcome::Offer));
+        bed.check_books();
+    }
+}
+
+#[test]
+fn what_moves_money_is_not_readable_in_the_store() {
+    let mut bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    let signature = payment.whole()["payload"]["signature"]
+        .as_str()
+        .expect("a signature")
+        .to_owned();
+    bed.crash(Crash::Before(Operation::Settle));
+    assert_eq!(bed.present(ACCOUNT, &payment), None);
+    let disk = bed.on_disk();
+    let digits = signature.trim_start_matches("0x").as_bytes();
+    assert!(!disk.windows(digits.len()).any(|part| part == digits));
+    granted(bed.present(ACCOUNT, &payment));
+}
