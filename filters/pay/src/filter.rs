@@ -21,7 +21,7 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// `Retry-After` while nothing can be paid.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// State that all payment routes share.
+/// The payment protocols of a plan, shared by all payment routes.
 pub struct PaymentProtocols {
     /// The plan's name in addresses: `svc-pro`.
     plan: Arc<str>,
@@ -132,7 +132,7 @@ impl Filter for Pay {
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         if !self.is_for_plan(&exchange.request.path) {
             let message = format!(
-                "There is no such plan. The one plan on sale is `{}`.",
+                "The path names an unknown plan. The only plan is `{}`.",
                 self.protocols.plan
             );
             return Step::now(Outcome::refuse(ApiError::new(ErrorCode::NotFound, message)));
@@ -148,7 +148,10 @@ impl Filter for Pay {
             return Step::later(mpp::answer(processor, exchange, validated));
         }
         if let (PaymentProtocol::X402, Some(endpoint)) = (self.protocol, &self.protocols.x402) {
-            let Some(account) = exchange.get::<Principal>().map(|known| known.account) else {
+            let Some(account) = exchange
+                .get::<Principal>()
+                .map(|principal| principal.account)
+            else {
                 return Step::failed(no_principal());
             };
             return Step::later(
@@ -157,10 +160,10 @@ impl Filter for Pay {
         }
         let message = match self.protocol {
             PaymentProtocol::X402 => {
-                "The plan cannot be bought with x402 at the moment. Nothing was charged; try again later, or choose another protocol of paying."
+                "The plan cannot be bought with x402 at the moment. Nothing was charged. Retry later, or use another payment method."
             }
             PaymentProtocol::Mpp => {
-                "The plan cannot be bought with MPP at the moment. Nothing was charged; try again later, or choose another protocol of paying."
+                "The plan cannot be bought with MPP at the moment. Nothing was charged. Retry later, or use another payment method."
             }
         };
         let problem = Problem::new(
@@ -181,9 +184,12 @@ impl Filter for Pay {
 fn no_principal() -> FilterError {
     let answer = ApiError::new(
         ErrorCode::InternalError,
-        "The service is not set up properly.",
+        "The gateway is misconfigured: this route does not authenticate the account. Report the request id to the operator.",
     );
-    FilterError::new(answer, "`pay` stands before `auth`")
+    FilterError::new(
+        answer,
+        "the exchange has no principal; put `auth` before `pay`",
+    )
 }
 
 #[cfg(test)]
@@ -191,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_is_a_way_of_paying_by_the_end_of_its_path() {
+    fn the_end_of_a_path_names_the_payment_protocol() {
         let protocols = PaymentProtocols::new(Arc::from("svc-pro"), None, None);
         for (path, protocol) in [
             (
@@ -205,8 +211,8 @@ mod tests {
             ("/commerce/subscriptions/{plan}", None),
             ("/commerce/subscriptions/{plan}/ax402", None),
         ] {
-            let made = Pay::new(&protocols, path).ok().map(|pay| pay.protocol);
-            assert_eq!(made, protocol, "{path}");
+            let built = Pay::new(&protocols, path).ok().map(|pay| pay.protocol);
+            assert_eq!(built, protocol, "{path}");
         }
     }
 }

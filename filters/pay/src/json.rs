@@ -1,3 +1,3 @@
-//! JSON with one possible reading.
+//! JSON without duplicate members, which has only one possible reading.
 
 pub(crate) use tollgate_filter::Unambiguous;

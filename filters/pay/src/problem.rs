@@ -114,7 +114,7 @@ impl Problem {
 
     fn body(&self) -> Bytes {
         let error = &self.error;
-        let (kind, title) = named(error.code);
+        let (kind, title) = kind_and_title(error.code);
         let body = Body {
             kind,
             title,
@@ -136,7 +136,7 @@ impl Problem {
 
 /// The `type` of a problem and its title, which never varies. A code that the scheme does not define gets `about:blank` and the title of
 /// its status (RFC 9457 section 4.2.1).
-fn named(code: ErrorCode) -> (Cow<'static, str>, &'static str) {
+fn kind_and_title(code: ErrorCode) -> (Cow<'static, str>, &'static str) {
     let title = match code {
         ErrorCode::PaymentRequired => "Payment Required",
         ErrorCode::MalformedCredential => "Malformed Credential",
@@ -166,10 +166,10 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_the_envelope_as_well() {
+    fn a_problem_is_also_the_error_envelope() {
         let problem = Problem::new(
             ErrorCode::PaymentActionRequired,
-            "The owner has not agreed yet.",
+            "The owner has not approved yet.",
             PaymentState::ApprovalPending,
             RetryAction::ApproveThenRetry,
         )
@@ -180,12 +180,12 @@ mod tests {
                 "type": "https://paymentauth.org/problems/payment-action-required",
                 "title": "Payment Action Required",
                 "status": 402,
-                "detail": "The owner has not agreed yet.",
+                "detail": "The owner has not approved yet.",
                 "payment_state": "approval_pending",
                 "retry_action": "approve_then_retry",
                 "approval_url": "https://paypal.example/approve",
                 "error": {
-                    "message": "The owner has not agreed yet.",
+                    "message": "The owner has not approved yet.",
                     "type": "payment_required_error",
                     "param": null,
                     "code": "payment-action-required",
@@ -205,9 +205,9 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_written_with_hyphens_is_a_kind_of_the_scheme() {
+    fn codes_with_hyphens_are_problem_types_of_the_scheme() {
         for code in CODES {
-            let (kind, title) = named(*code);
+            let (kind, title) = kind_and_title(*code);
             let by_scheme = code.word().contains('-');
             assert_eq!(kind.starts_with(BASE), by_scheme, "{code:?}");
             assert!(!title.is_empty());

@@ -1,4 +1,4 @@
-//! The purchase request: its body and idempotency key, without its payment.
+//! Validation of a purchase request: its body and idempotency key, without its payment.
 
 use std::sync::Arc;
 
@@ -52,13 +52,13 @@ fn body(text: &[u8], product: &str) -> Result<Option<String>, ApiError> {
     let Ok(Unambiguous(body)) = serde_json::from_slice(text) else {
         return Err(ApiError::new(
             ErrorCode::InvalidJson,
-            "The body is not JSON in which every member stands once. It may be left out.",
+            "The body is not JSON without duplicate members. It may be empty.",
         ));
     };
     let Value::Object(members) = body else {
         return Err(ApiError::new(
             ErrorCode::InvalidType,
-            "The body is a JSON object, or left out.",
+            "The body must be a JSON object, or empty.",
         ));
     };
     let mut key = None;
@@ -66,27 +66,27 @@ fn body(text: &[u8], product: &str) -> Result<Option<String>, ApiError> {
         match (&*name, value) {
             ("product_id", Value::String(id)) if id == product => {}
             ("product_id", Value::String(_)) => {
-                let message = format!("The one product on sale is `{product}`.");
+                let message = format!("The only product is `{product}`.");
                 return Err(ApiError::new(ErrorCode::OutOfRange, message).param(name));
             }
             ("idempotency_key", Value::String(text)) => {
                 if !(1..=CHARS_MAX).contains(&text.chars().count()) {
                     return Err(ApiError::new(
                         ErrorCode::OutOfRange,
-                        "`idempotency_key` has 1 to 255 characters.",
+                        "`idempotency_key` must have 1 to 255 characters.",
                     )
                     .param(name));
                 }
                 key = Some(text);
             }
             ("product_id" | "idempotency_key", _) => {
-                let message = format!("`{name}` is a string.");
+                let message = format!("`{name}` must be a string.");
                 return Err(ApiError::new(ErrorCode::InvalidType, message).param(name));
             }
             _ => {
                 return Err(ApiError::new(
                     ErrorCode::UnknownField,
-                    "The body has no other members than `product_id` and `idempotency_key`. A payment is sent in header fields.",
+                    "The body accepts only `product_id` and `idempotency_key`. Send a payment in header fields.",
                 )
                 .param(name.chars().take(64).collect::<String>()));
             }
@@ -97,23 +97,23 @@ fn body(text: &[u8], product: &str) -> Result<Option<String>, ApiError> {
 
 /// The idempotency key in its field: a structured string, or bare. Both spellings are one key.
 fn field(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
-    let wrong = || {
+    let invalid = || {
         ApiError::new(
             ErrorCode::InvalidHeader,
-            "Idempotency-Key must stand once, with 1 to 255 visible ASCII characters; a UUID is best.",
+            "Send one Idempotency-Key of 1 to 255 visible ASCII characters; a UUID is best.",
         )
         .param("Idempotency-Key")
     };
     let mut values = headers.get_all(FIELD).iter();
     let value = match (values.next(), values.next()) {
         (None, _) => return Ok(None),
-        (Some(value), None) => value.to_str().map_err(|_| wrong())?,
-        (Some(_), Some(_)) => return Err(wrong()),
+        (Some(value), None) => value.to_str().map_err(|_| invalid())?,
+        (Some(_), Some(_)) => return Err(invalid()),
     };
     let text = structured(value).unwrap_or_else(|| value.to_owned());
-    let sound = (1..=CHARS_MAX).contains(&text.len())
+    let is_valid = (1..=CHARS_MAX).contains(&text.len())
         && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-    sound.then_some(Some(text)).ok_or_else(wrong)
+    is_valid.then_some(Some(text)).ok_or_else(invalid)
 }
 
 /// The content of a string of structured fields (RFC 9651 section 3.3.3), when the value is one.
@@ -137,7 +137,6 @@ fn structured(value: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-
     use bytes::Bytes;
     use http::{HeaderValue, Method};
     use proptest::prelude::*;
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_may_have_a_name_in_its_body_or_in_a_field_of_its_head() {
+    fn an_idempotency_key_is_read_from_the_body_or_its_header() {
         let named = |name: &str| Ok(Some(name.to_owned()));
         let none = || Ok(None);
         let long = "\u{e9}".repeat(256);
@@ -225,7 +224,7 @@ mod tests {
     fn another_body_is_another_request() {
         let hash = |body: &str| {
             let validated = read(&request(body.as_bytes(), &["k"]), PRODUCT);
-            validated.expect("sound").hash
+            validated.expect("valid").hash
         };
         assert_eq!(hash(""), hash(""));
         assert_ne!(hash(""), hash("{}"));
@@ -233,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_sent_is_read_without_a_panic(body in prop::collection::vec(any::<u8>(), 0..200), field in "[ -~]{0,300}") {
+        fn any_input_is_read_without_a_panic(body in prop::collection::vec(any::<u8>(), 0..200), field in "[ -~]{0,300}") {
             let _ = read(&request(&body, &[&field]), PRODUCT);
         }
     }

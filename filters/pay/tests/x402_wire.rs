@@ -54,7 +54,7 @@ fn a_payment_of_a_stock_buyer_is_read_and_found_good() {
 
 #[test]
 fn what_is_no_payment_is_refused() {
-    use PaymentError::{Encoding, Json, Member, OtherWay, TooLarge, Version};
+    use PaymentError::{Encoding, Json, Member, OtherMethod, TooLarge, Version};
     let nonce_twice = changed(|text| text.replace("\"nonce\":", "\"nonce\":\"0x\",\"nonce\":"));
     let url_safe = STANDARD
         .encode([0xfb, 0xff, 0xbf])
@@ -105,23 +105,23 @@ fn what_is_no_payment_is_refused() {
         ),
         (
             &*member("/payload/permit2Authorization", json!({"nonce": "1"})),
-            OtherWay("permit2Authorization"),
+            OtherMethod("permit2Authorization"),
         ),
         (
             &*member("/payload/permit2Authorization", Value::Null),
-            OtherWay("permit2Authorization"),
+            OtherMethod("permit2Authorization"),
         ),
         (
             &*member("/payload/delegationManager", json!("0x00")),
-            OtherWay("delegationManager"),
+            OtherMethod("delegationManager"),
         ),
         (
             &*member("/payload/permissionContext", json!("0x00")),
-            OtherWay("permissionContext"),
+            OtherMethod("permissionContext"),
         ),
         (
             &*member("/payload/delegator", json!("0x00")),
-            OtherWay("delegator"),
+            OtherMethod("delegator"),
         ),
     ] {
         let read = Payment::read(header.as_bytes());

@@ -35,8 +35,8 @@ pub fn accepted_intents(headers: &HeaderMap) -> Vec<Intent> {
         .into_iter()
         .filter_map(|intent| {
             let (weight, exact) = weight(&entries, intent)?;
-            let known = intent == Intent::Charge || exact;
-            (known && weight > 0).then_some((weight, intent))
+            let is_offered = intent == Intent::Charge || exact;
+            (is_offered && weight > 0).then_some((weight, intent))
         })
         .collect();
     // At equal weight the widely supported intent comes first.
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_intent_is_for_those_who_name_it() {
+    fn the_subscription_intent_is_offered_only_where_it_is_named() {
         use Intent::{Charge, Subscription};
         for (fields, intents) in [
             (&[][..], &[Charge][..]),
@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_sent_there_is_something_to_offer(field in "[ -~]{0,200}") {
+        fn any_field_leaves_an_intent_to_offer(field in "[ -~]{0,200}") {
             prop_assert!(!read(&[&field]).is_empty());
         }
     }

@@ -36,7 +36,7 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// The bound parameters of a challenge exactly as they stand on the wire, absent ones empty.
+/// The bound parameters of a challenge exactly as on the wire, absent ones empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Binding<'a> {
     /// The realm.
@@ -92,7 +92,8 @@ impl Binding<'_> {
     }
 
     fn mac(&self, secret: &[u8]) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key of any length is a key");
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
         for (at, slot) in self.slots().enumerate() {
             if at > 0 {
                 mac.update(b"|");

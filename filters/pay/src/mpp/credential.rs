@@ -73,7 +73,7 @@ impl Credential {
             .map_err(|_| malformed("The credential is not base64url without padding."))?;
         let Ok(Unambiguous(Value::Object(whole))) = serde_json::from_slice(&json) else {
             return Err(malformed(
-                "The credential is not a JSON object in which every member stands once.",
+                "The credential is not a JSON object without duplicate members.",
             ));
         };
         let (Some(challenge), Some(payload)) =
@@ -82,64 +82,68 @@ impl Credential {
             return Err(malformed("The credential lacks `challenge` or `payload`."));
         };
         let Some(returned) = ReturnedChallenge::read(challenge) else {
-            return Err(malformed("A parameter of the challenge is not a text."));
+            return Err(malformed("A parameter of the challenge is not a string."));
         };
         let binding = &returned.binding;
         if binding.method != METHOD || Intent::of(binding.intent).is_none() {
             return Err(CredentialError {
                 code: ErrorCode::MethodUnsupported,
-                detail: "Only the method `paypal` with the intent `charge` is taken here.",
+                detail: "Only the method `paypal` with the intent `charge` or `subscription` is supported.",
             });
         }
         if !binding.holds(returned.id, expected.secrets) {
-            return Err(invalid("The challenge was not made here, or was changed."));
+            return Err(invalid(
+                "The challenge was not issued here, or was modified.",
+            ));
         }
         // The challenge defines the field of its credential, not the fields that are present.
-        let belongs = match binding.header {
+        let required = match binding.header {
             "" => PaymentField::Authorization,
             _ => PaymentField::PaymentAuthorization,
         };
-        if belongs != expected.field {
-            return Err(invalid(match belongs {
+        if required != expected.field {
+            return Err(invalid(match required {
                 PaymentField::Authorization => {
-                    "The credential of this challenge belongs in `Authorization`."
+                    "Send the credential of this challenge in `Authorization`."
                 }
                 PaymentField::PaymentAuthorization => {
-                    "The credential of this challenge belongs in `Payment-Authorization`."
+                    "Send the credential of this challenge in `Payment-Authorization`."
                 }
             }));
         }
         if !binding.digest.is_empty() && binding.digest != digest(expected.body) {
-            return Err(invalid("The challenge was made for another body."));
+            return Err(invalid(
+                "The challenge was issued for a request with another body.",
+            ));
         }
         // The binding holds, so a value that cannot be read from here on was not issued here.
-        let strange = invalid("The challenge was not made here, or was changed.");
+        let not_issued = invalid("The challenge was not issued here, or was modified.");
         let expires = binding.expires.parse::<jiff::Timestamp>();
-        let expires = expires.map_err(|_| strange)?.as_second();
+        let expires = expires.map_err(|_| not_issued)?.as_second();
         if expires <= expected.now {
             return Err(CredentialError {
                 code: ErrorCode::PaymentExpired,
-                detail: "The challenge has ended. Use the one of this answer.",
+                detail: "The challenge has expired. Answer the challenge of this response.",
             });
         }
         let (Some(owner), Some(purchase)) = returned.opaque() else {
-            return Err(strange);
+            return Err(not_issued);
         };
         if owner != expected.owner {
-            return Err(invalid("The challenge was made for another account."));
+            return Err(invalid("The challenge was issued for another account."));
         }
         let subscription = payload.get("subscriptionId").and_then(Value::as_str);
-        let asked = returned.subscription();
+        let issued = returned.subscription();
         match (payload.get("type").and_then(Value::as_str), subscription) {
-            (Some("subscription"), Some(id)) if asked.as_deref() == Some(id) => Ok(Credential {
-                id: returned.id_bytes().ok_or(strange)?,
+            (Some("subscription"), Some(id)) if issued.as_deref() == Some(id) => Ok(Credential {
+                id: returned.id_bytes().ok_or(not_issued)?,
                 expires,
                 purchase,
                 subscription: id.to_owned(),
             }),
             _ => Err(CredentialError {
                 code: ErrorCode::InvalidPayload,
-                detail: "`payload` is {\"type\":\"subscription\",\"subscriptionId\":...} with the id of the challenge.",
+                detail: "`payload` must be {\"type\":\"subscription\",\"subscriptionId\":...} with the subscription id of the challenge.",
             }),
         }
     }

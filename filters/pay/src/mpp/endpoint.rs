@@ -1,4 +1,4 @@
-//! HTTP for the MPP processor: a request becomes a purchase request, its outcome a response.
+//! The MPP endpoint: translates HTTP to purchase requests, and their answers to HTTP.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -25,9 +25,9 @@ pub(crate) async fn answer(
     let Some(principal) = exchange.get::<Principal>() else {
         let answer = ApiError::new(
             ErrorCode::InternalError,
-            "The gateway could not tell who is asking. Tell the operator the request id.",
+            "The gateway is misconfigured: this route does not authenticate the account. Report the request id to the operator.",
         );
-        let cause = "no principal stands on the exchange; put `auth` before `pay`";
+        let cause = "the exchange has no principal; put `auth` before `pay`";
         return Err(FilterError::new(answer, cause));
     };
     let request = PurchaseRequest {
@@ -53,12 +53,12 @@ pub(crate) async fn answer(
 fn reply(answer: &Answer) -> Reply {
     let mut headers = HeaderMap::with_capacity(8);
     for (name, value) in &answer.fields {
-        let name = HeaderName::try_from(&**name).expect("the names are ours");
-        let value = HeaderValue::try_from(&**value).expect("the values are ours");
+        let name = HeaderName::try_from(&**name).expect("stored header names are valid");
+        let value = HeaderValue::try_from(&**value).expect("stored header values are valid");
         headers.append(name, value);
     }
     Reply {
-        status: StatusCode::from_u16(answer.status).expect("what is kept has a status"),
+        status: StatusCode::from_u16(answer.status).expect("a stored answer has a valid status"),
         headers,
         body: ReplyBody::Whole(Bytes::copy_from_slice(&answer.body)),
     }

@@ -1,4 +1,4 @@
-//! Problems and challenge reasons of the MPP route, for buyers without the plan.
+//! Problem responses of the MPP endpoint, and the reasons for which a challenge is issued.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ const SOON: Duration = Duration::from_secs(5);
 const LATER: Duration = Duration::from_secs(10);
 
 /// `Retry-After` while another request of the account is in progress.
-const A_MOMENT: Duration = Duration::from_secs(1);
+const CONTENDED: Duration = Duration::from_secs(1);
 
-/// Why a challenge is sent.
+/// Why a challenge is issued.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChallengeReason {
     pub(super) code: ErrorCode,
@@ -30,7 +30,7 @@ pub(super) struct ChallengeReason {
 /// No credential was sent yet.
 pub(super) const OFFER: ChallengeReason = ChallengeReason {
     code: ErrorCode::PaymentRequired,
-    detail: "The plan is paid each month with PayPal. Have the owner of the account open the approval URL and agree; then send the request again with the credential of this challenge.",
+    detail: "The plan is charged monthly through PayPal. Have the account owner approve the payment at the approval URL, then repeat the request with a credential that answers this challenge.",
     state: PaymentState::Required,
     action: RetryAction::ApproveThenRetry,
     retry_after: None,
@@ -39,7 +39,7 @@ pub(super) const OFFER: ChallengeReason = ChallengeReason {
 /// The owner has not approved.
 pub(super) const NOT_APPROVED: ChallengeReason = ChallengeReason {
     code: ErrorCode::PaymentActionRequired,
-    detail: "The owner of the account has not agreed yet, or PayPal has not told us. Nothing was charged. Have them open the approval URL, and send the request again.",
+    detail: "The account owner has not approved the payment yet, or PayPal has not reported the approval. Nothing was charged. Have the owner approve it at the approval URL, then repeat the request.",
     state: PaymentState::ApprovalPending,
     action: RetryAction::ApproveThenRetry,
     retry_after: Some(SOON),
@@ -48,7 +48,7 @@ pub(super) const NOT_APPROVED: ChallengeReason = ChallengeReason {
 /// The owner has approved, and the payment has not arrived.
 pub(super) const NOT_PAID: ChallengeReason = ChallengeReason {
     code: ErrorCode::PaymentActionRequired,
-    detail: "The owner of the account has agreed, and PayPal has not confirmed the first payment yet. Nobody has to agree again: send the request again until it is there.",
+    detail: "The account owner has approved the payment, and PayPal has not confirmed the first charge yet. No further approval is needed: repeat the request until it is confirmed.",
     state: PaymentState::Processing,
     action: RetryAction::RetrySame,
     retry_after: Some(SOON),
@@ -57,7 +57,7 @@ pub(super) const NOT_PAID: ChallengeReason = ChallengeReason {
 /// The owner has approved, and PayPal could not collect the payment.
 pub(super) const NOT_COLLECTED: ChallengeReason = ChallengeReason {
     code: ErrorCode::PaymentActionRequired,
-    detail: "The owner of the account has agreed, and PayPal could not collect the first payment. Nothing was charged. PayPal may try again; the challenge of this answer is a new one, with another approval URL.",
+    detail: "The account owner has approved the payment, and PayPal could not collect the first charge. Nothing was charged. PayPal may retry; this response has a new challenge with another approval URL.",
     state: PaymentState::Failed,
     action: RetryAction::PayAgain,
     retry_after: None,
@@ -66,7 +66,7 @@ pub(super) const NOT_COLLECTED: ChallengeReason = ChallengeReason {
 /// The payment of the credential has failed or ended.
 pub(super) const ENDED: ChallengeReason = ChallengeReason {
     code: ErrorCode::VerificationFailed,
-    detail: "Nothing was kept of this payment: it was ended, or is not what was offered. The challenge of this answer is a new one, with another approval URL.",
+    detail: "The payment was cancelled or does not match the offer, and any charge is refunded. This response has a new challenge with another approval URL.",
     state: PaymentState::Failed,
     action: RetryAction::PayAgain,
     retry_after: None,
@@ -97,7 +97,7 @@ pub(super) fn other_method(detail: &'static str) -> Problem {
 /// A payment of another account, which the binding should have prevented.
 pub(super) const OTHER_ACCOUNT: ChallengeReason = ChallengeReason {
     code: ErrorCode::VerificationFailed,
-    detail: "The payment belongs to another account. Write to support.",
+    detail: "The payment belongs to another account. Contact support.",
     state: PaymentState::Refused,
     action: RetryAction::ContactSupport,
     retry_after: None,
@@ -107,7 +107,7 @@ pub(super) const OTHER_ACCOUNT: ChallengeReason = ChallengeReason {
 pub(super) fn other_request() -> Problem {
     Problem::new(
         ErrorCode::IdempotencyConflict,
-        "This idempotency key was sent with another body. Use a new key for another request.",
+        "This idempotency key was used with another body. Use a new key for another request.",
         PaymentState::Refused,
         RetryAction::Pay,
     )
@@ -117,7 +117,7 @@ pub(super) fn other_request() -> Problem {
 pub(super) fn unavailable() -> Problem {
     Problem::new(
         ErrorCode::PaymentRouteUnavailable,
-        "The plan cannot be bought in this way at the moment. Nothing was charged; try again later, or choose another way of paying.",
+        "The plan cannot be bought with MPP at the moment. Nothing was charged. Retry later, or use another payment method.",
         PaymentState::Unavailable,
         RetryAction::RetrySame,
     )
@@ -128,7 +128,7 @@ pub(super) fn unavailable() -> Problem {
 pub(super) fn outcome_unknown() -> Problem {
     Problem::new(
         ErrorCode::PaymentRouteUnavailable,
-        "What has become of the payment cannot be found out at the moment. Nothing is lost: send the same request again. Do not pay in another way meanwhile.",
+        "The outcome of the payment cannot be determined at the moment. No payment is lost: repeat the same request. Do not pay by another method meanwhile.",
         PaymentState::Processing,
         RetryAction::RetrySame,
     )
@@ -139,7 +139,7 @@ pub(super) fn outcome_unknown() -> Problem {
 pub(super) fn transfer_in_progress() -> Problem {
     Problem::new(
         ErrorCode::PaymentRouteUnavailable,
-        "A payment by another way is under way for this account. Send the request again when it is clear; paying now could pay twice.",
+        "A payment by another method is in progress for this account. Repeat the request until its outcome is known; paying now could charge twice.",
         PaymentState::Processing,
         RetryAction::RetrySame,
     )
@@ -150,21 +150,21 @@ pub(super) fn transfer_in_progress() -> Problem {
 pub(super) fn in_progress() -> Problem {
     Problem::new(
         ErrorCode::InProgress,
-        "Another request of this account is being answered. Send this one again in a second.",
+        "Another request of this account is in progress. Repeat this one in a second.",
         PaymentState::Processing,
         RetryAction::RetrySame,
     )
-    .retry_after(A_MOMENT)
+    .retry_after(CONTENDED)
 }
 
-/// The store failed to write what must be durable before the purchase starts.
+/// The store could not write the claim, which must be durable before the purchase starts.
 pub(super) fn store_unavailable(error: &ClaimError) -> Problem {
-    tracing::warn!(%error, "a purchase could not be begun");
+    tracing::warn!(%error, "claiming idempotency key failed");
     Problem::new(
         ErrorCode::StoreUnavailable,
-        "The service cannot write at the moment. Nothing was charged; try again in a second.",
+        "The service cannot write to its store at the moment. Nothing was charged. Retry in a second.",
         PaymentState::Unavailable,
         RetryAction::RetrySame,
     )
-    .retry_after(A_MOMENT)
+    .retry_after(CONTENDED)
 }

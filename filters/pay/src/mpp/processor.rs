@@ -91,14 +91,14 @@ pub(crate) struct PurchaseRequest {
     pub(crate) payment: Option<PaymentCredential>,
     /// The unparsed body.
     pub(crate) body: Bytes,
-    /// The intents that challenges are wanted for, by descending preference.
+    /// The intents to issue challenges for, by descending preference.
     pub(crate) intents: Vec<Intent>,
 }
 
 /// The idempotency keys that a request has claimed: its own, if it has one, and that of the challenge it answers.
 struct Claims {
-    named: Option<Claim>,
-    used: Claim,
+    key: Option<Claim>,
+    challenge: Claim,
 }
 
 /// The state of a request's idempotency key.
@@ -107,7 +107,7 @@ enum KeyState {
     Replayed(Answer),
 }
 
-/// The outcome of a purchase request.
+/// The answer to a purchase request.
 pub(crate) struct PurchaseAnswer {
     pub(crate) answer: Answer,
     /// Whether the answer is replayed.
@@ -137,11 +137,11 @@ impl Processor {
     }
 
     async fn purchase_locked(&self, request: PurchaseRequest) -> Result<PurchaseAnswer, Problem> {
-        let alone = tokio::time::timeout(LOCK_TIMEOUT, self.lock_account(request.account));
-        let Ok(_alone) = alone.await else {
+        let lock = tokio::time::timeout(LOCK_TIMEOUT, self.lock_account(request.account));
+        let Ok(_guard) = lock.await else {
             return Err(in_progress());
         };
-        let named = match &request.validated.key {
+        let key = match &request.validated.key {
             None => None,
             Some(key) => match self.claim_key(&request, key).await? {
                 KeyState::Claimed(claim) => Some(claim),
@@ -170,7 +170,7 @@ impl Processor {
                     .await;
             }
         };
-        self.verify(&request, &credential, named).await
+        self.verify(&request, &credential, key).await
     }
 
     /// Verifies the payment of a credential at the provider.
@@ -178,32 +178,33 @@ impl Processor {
         &self,
         request: &PurchaseRequest,
         credential: &Credential,
-        named: Option<Claim>,
+        key: Option<Claim>,
     ) -> Result<PurchaseAnswer, Problem> {
-        const USED: &str = "The challenge was used before. Use the one of this answer.";
-        const UNKNOWN: &str = "Nothing is known of the purchase that the challenge names.";
+        const USED: &str =
+            "The challenge was answered before. Answer the challenge of this response.";
+        const UNKNOWN: &str = "The purchase that the challenge names does not exist. Answer the challenge of this response.";
         let deps = &self.inner.deps;
         let Ok(mandate) = credential.purchase.parse() else {
             return self.challenge(request, invalid(UNKNOWN)).await;
         };
         let id = URL_SAFE_NO_PAD.encode(credential.id);
-        let begun = deps
-            .idempotency_keys
-            .claim(request.account, Endpoint::Challenge, &id, [0; 32]);
-        let used = match begun.await {
+        let claimed =
+            deps.idempotency_keys
+                .claim(request.account, Endpoint::Challenge, &id, [0; 32]);
+        let challenge = match claimed.await {
             Ok(ClaimOutcome::Claimed(claim)) => claim,
             Ok(_) => {
                 return self.challenge(request, invalid(USED)).await;
             }
             Err(error) => return Err(store_unavailable(&error)),
         };
-        let claims = Arc::new(Claims { named, used });
+        let claims = Arc::new(Claims { key, challenge });
         let verified = deps
             .mandates
             .verify_with(mandate, Some(self.attached_parts(&claims)));
         match verified.await {
             Ok(Verified::Paid(_, row)) if row.account != request.account => {
-                tracing::error!(mandate = %row.id, account = %request.account, "a challenge was made for a mandate of another account");
+                tracing::error!(mandate = %row.id, account = %request.account, "rejected payment credential: the challenge names a mandate of another account");
                 self.consume(&claims).await;
                 self.challenge(request, problems::OTHER_ACCOUNT).await
             }
@@ -229,7 +230,7 @@ impl Processor {
                 self.challenge(request, problems::NOT_PAID).await
             }
             Ok(Verified::Over(row)) => {
-                tracing::warn!(mandate = %row.id, account = %request.account, state = ?row.state, "a payment that was shown is none");
+                tracing::warn!(mandate = %row.id, account = %request.account, state = ?row.state, "rejected payment credential: the mandate has ended");
                 self.consume(&claims).await;
                 self.challenge(request, problems::ENDED).await
             }
@@ -238,7 +239,7 @@ impl Processor {
                 self.challenge(request, invalid(UNKNOWN)).await
             }
             Err(error) => {
-                tracing::warn!(%mandate, %error, "a payment could not be looked at");
+                tracing::warn!(%mandate, %error, "verifying mandate failed");
                 Err(outcome_unknown())
             }
         }
@@ -252,7 +253,7 @@ impl Processor {
         })
     }
 
-    /// Reads a payment credential.
+    /// Parses and verifies a payment credential.
     fn read(
         &self,
         request: &PurchaseRequest,
@@ -300,7 +301,7 @@ impl Processor {
                 return self.already_active(request.account, &active).await;
             }
             Err(error) => {
-                tracing::warn!(account = %request.account, %error, "no mandate could be offered");
+                tracing::warn!(account = %request.account, %error, "opening mandate failed");
                 return Err(unavailable());
             }
         };
@@ -368,7 +369,7 @@ impl Processor {
             _ => Ok(None),
         };
         let mandate = mandate.map_err(|error| {
-            tracing::warn!(%account, %error, "a mandate could not be read");
+            tracing::warn!(%account, %error, "reading mandate failed");
             outcome_unknown()
         })?;
         let own = mandate.filter(|row| row.provider_ref.as_deref() == Some(&*active.reference));
@@ -378,7 +379,7 @@ impl Processor {
         })
     }
 
-    /// The answer to an account that has the plan by this mandate, since now.
+    /// The answer to an account for which this mandate has just activated the plan.
     fn new_answer(&self, subscription: &SubscriptionRow, row: &MandateRow) -> Answer {
         self.answer(subscription, Some(row), false)
     }
@@ -416,15 +417,15 @@ impl Processor {
     async fn plan_state(&self, account: AccountId) -> Result<PlanState, Problem> {
         let plan_state = self.inner.deps.plans.state(account).await;
         plan_state.map_err(|error| {
-            tracing::error!(%account, %error, "what an account has could not be read");
+            tracing::error!(%account, %error, "reading plan state failed");
             outcome_unknown()
         })
     }
 
     async fn claim_key(&self, request: &PurchaseRequest, key: &str) -> Result<KeyState, Problem> {
-        let once = &self.inner.deps.idempotency_keys;
-        let begun = once.claim(request.account, Endpoint::Mpp, key, request.validated.hash);
-        match begun.await {
+        let keys = &self.inner.deps.idempotency_keys;
+        let claimed = keys.claim(request.account, Endpoint::Mpp, key, request.validated.hash);
+        match claimed.await {
             Ok(ClaimOutcome::Claimed(claim)) => Ok(KeyState::Claimed(claim)),
             Ok(ClaimOutcome::Answered(answer)) => Ok(KeyState::Replayed(answer)),
             Ok(ClaimOutcome::InProgress) => Err(in_progress()),
@@ -434,12 +435,13 @@ impl Processor {
     }
 
     async fn consume(&self, claims: &Claims) {
-        self.store_answers(vec![claims.used.consume_part()]).await;
+        self.store_answers(vec![claims.challenge.consume_part()])
+            .await;
     }
 
     async fn store_answers(&self, parts: Vec<Part>) {
         if let Err(error) = self.inner.deps.idempotency_keys.store_answers(parts).await {
-            tracing::warn!(%error, "the answer to a purchase was not kept; the plan itself is");
+            tracing::warn!(%error, "storing purchase answer failed; the plan is active");
         }
     }
 
@@ -450,12 +452,12 @@ impl Processor {
 }
 
 impl Claims {
-    /// The parts that store the answer under the request's idempotency key and consume the challenge.
+    /// The parts that store the answer under the request's idempotency key and mark the challenge as used.
     fn parts(&self, answer: &Answer) -> Vec<Part> {
-        let named = self.named.as_ref().map(|claim| claim.answer_part(answer));
-        named
+        let stored = self.key.as_ref().map(|claim| claim.answer_part(answer));
+        stored
             .into_iter()
-            .chain([self.used.consume_part()])
+            .chain([self.challenge.consume_part()])
             .collect()
     }
 }

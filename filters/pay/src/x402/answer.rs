@@ -1,4 +1,4 @@
-//! The facilitator's answers, and what each proves about the payment.
+//! Parsing of the facilitator's answers, and what each proves about the payment.
 
 use serde_json::{Map, Value};
 use tollgate_evm::{Address, TxHash};
@@ -42,7 +42,7 @@ pub enum Settled {
 /// Parses the answer to `/verify`. The body says more than the status: refusals come with 200 and with 4xx.
 pub fn verified(status: u16, body: &[u8]) -> Verified {
     let Some(members) = object(body) else {
-        return Verified::Fault(format!("status {status} without an answer of the protocol"));
+        return Verified::Fault(format!("status {status} without a valid x402 answer"));
     };
     match members.get("isValid") {
         Some(Value::Bool(true)) if (200..300).contains(&status) => Verified::Good,
@@ -54,7 +54,7 @@ pub fn verified(status: u16, body: &[u8]) -> Verified {
                 Reason::Pending | Reason::Fault => Verified::Fault(why),
             }
         }
-        _ => Verified::Fault(format!("status {status} without an answer of the protocol")),
+        _ => Verified::Fault(format!("status {status} without a valid x402 answer")),
     }
 }
 
@@ -68,10 +68,7 @@ pub fn verified(status: u16, body: &[u8]) -> Verified {
 pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: bool) -> Settled {
     let unclear = |transaction, why| Settled::Unclear { transaction, why };
     let Some(members) = object(body) else {
-        return unclear(
-            None,
-            format!("status {status} without an answer of the protocol"),
-        );
+        return unclear(None, format!("status {status} without a valid x402 answer"));
     };
     let transaction = members
         .get("transaction")
@@ -79,18 +76,18 @@ pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: b
         .and_then(|text| text.parse::<TxHash>().ok());
     match members.get("success") {
         Some(Value::Bool(true)) => {
-            let said = members.get("payer").and_then(Value::as_str);
-            let told = said.and_then(|text| text.parse::<Address>().ok());
+            let named = members.get("payer").and_then(Value::as_str);
+            let paid_by = named.and_then(|text| text.parse::<Address>().ok());
             let same_network = members.get("network").and_then(Value::as_str) == Some(network);
-            let same_payer = said.is_none() || told == Some(payer);
+            let same_payer = named.is_none() || paid_by == Some(payer);
             match transaction {
                 Some(transaction) if same_network && same_payer => Settled::Done {
                     transaction,
-                    payer: told,
+                    payer: paid_by,
                 },
                 _ => unclear(
                     transaction,
-                    "the answer tells of another payment, or of no transaction".to_owned(),
+                    "the answer is about another payment, or names no transaction".to_owned(),
                 ),
             }
         }
@@ -103,7 +100,7 @@ pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: b
         }
         _ => unclear(
             transaction,
-            format!("status {status} without an answer of the protocol"),
+            format!("status {status} without a valid x402 answer"),
         ),
     }
 }
@@ -138,11 +135,7 @@ mod tests {
     fn an_answer_to_verify_is_read_by_its_body() {
         let refused = |why: &str| Verified::Refused(why.to_owned());
         let fault = |why: &str| Verified::Fault(why.to_owned());
-        let nothing = |status: u16| {
-            fault(&format!(
-                "status {status} without an answer of the protocol"
-            ))
-        };
+        let nothing = |status: u16| fault(&format!("status {status} without a valid x402 answer"));
         for (status, body, expected) in [
             (
                 200,

@@ -1,4 +1,4 @@
-//! Chain lookup: the proven state of one authorization.
+//! Chain lookup: the proven state of one authorization, read from a node by JSON-RPC.
 
 use tollgate_evm::{Address, Nonce, TxHash, chain_id};
 
@@ -55,7 +55,10 @@ pub async fn look_up(
     } = *lookup;
     let response = node.call(&chain::chain_id_call()).await?;
     if chain::read_chain_id(&response).is_none_or(|id| chain_id(&terms.network) != Some(id)) {
-        return Err(CallError(format!("the node is not of {}", terms.network)));
+        return Err(CallError(format!(
+            "the node serves another chain than {}",
+            terms.network
+        )));
     }
     if let Some(hint) = lookup.hint
         && proof(node, lookup, hint).await? == Some(Proof::Paid)
@@ -63,7 +66,7 @@ pub async fn look_up(
         return Ok(OnChainStatus::Paid(hint));
     }
     let head = chain::read_block(&node.call(&chain::latest_block_call()).await?);
-    let head = head.ok_or_else(|| invalid_answer("the last block"))?;
+    let head = head.ok_or_else(|| invalid_answer("the latest block"))?;
     let state = node
         .call(&chain::state_call(terms, from, nonce, head.number))
         .await?;
@@ -122,7 +125,7 @@ async fn find_use(
         }
     }
     Err(CallError(
-        "the node attempts at too few blocks at once".to_owned(),
+        "the node searches too few blocks in one call".to_owned(),
     ))
 }
 
@@ -157,7 +160,5 @@ async fn block(node: &dyn Node, number: u64) -> Result<Block, CallError> {
 }
 
 fn invalid_answer(what: &str) -> CallError {
-    CallError(format!(
-        "the node's answer about {what} cannot be understood"
-    ))
+    CallError(format!("the node's answer about {what} is invalid"))
 }

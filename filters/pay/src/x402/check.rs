@@ -10,10 +10,10 @@ use super::payment::Payment;
 const CLOCK_AHEAD_SECS: u64 = 30;
 
 /// The least remaining validity of an authorization: the facilitator's clock, and a block.
-const STANDS_SECS_MIN: u64 = 10;
+const VALIDITY_SECS_MIN: u64 = 10;
 
-/// How much longer than requested an authorization may be valid: a payment can stay unclear for that long.
-const STANDS_SECS_OVER: u64 = 600;
+/// How much longer than requested an authorization may be valid: a payment can stay open for that long.
+const VALIDITY_SECS_OVER: u64 = 600;
 
 /// Why a payment is refused before any remote call. The texts are those of the protocol where it defines one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,12 +57,12 @@ pub fn check(payment: &Payment, terms: &Terms, now: u64) -> Result<(), CheckErro
     if authorization.valid_after > Amount::from(now.saturating_add(CLOCK_AHEAD_SECS)) {
         return Err(CheckError::NotYet);
     }
-    if authorization.valid_before < Amount::from(now.saturating_add(STANDS_SECS_MIN)) {
+    if authorization.valid_before < Amount::from(now.saturating_add(VALIDITY_SECS_MIN)) {
         return Err(CheckError::TooLate);
     }
     let longest = now
         .saturating_add(terms.max_timeout_secs)
-        .saturating_add(STANDS_SECS_OVER);
+        .saturating_add(VALIDITY_SECS_OVER);
     if authorization.valid_before > Amount::from(longest) {
         return Err(CheckError::TooLong);
     }

@@ -1,5 +1,4 @@
-//! Submission, and confirmation of its answer by a chain lookup. With a node no answer of the facilitator is final before the chain was
-//! read.
+//! Confirmation of a submission by a chain lookup: with a node no answer of the facilitator is final before the chain was read.
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ const FIRST_POLL: Duration = Duration::from_millis(250);
 
 /// The longest time that a payment can have been used before it was presented here: the validity that authorizations are signed for, and an
 /// hour.
-const BEFORE: i64 = 75 * MINUTE;
+const USED_BEFORE: i64 = 75 * MINUTE;
 
 impl Inner {
     /// Submits a payment and waits for the facilitator's answer or proof on the chain, whichever is first; an answer is confirmed by a
@@ -110,7 +109,7 @@ impl Inner {
             nonce: Nonce(row.key.nonce),
             hint: hint.or(row.transaction.map(TxHash)),
             between: (
-                seconds(row.created_at.min(row.valid_before) - BEFORE),
+                seconds(row.created_at.min(row.valid_before) - USED_BEFORE),
                 seconds(row.valid_before),
             ),
         };

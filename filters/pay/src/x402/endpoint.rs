@@ -1,4 +1,4 @@
-//! HTTP for the x402 processor: a request becomes a purchase request, its outcome a response.
+//! The x402 endpoint: translates HTTP to purchase requests, and their outcomes to HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +27,10 @@ const RESPONSE: HeaderName = HeaderName::from_static("payment-response");
 const VERSION_1: HeaderName = HeaderName::from_static("x-payment");
 
 /// `Retry-After` while a payment's outcome is not known.
-const SOON: Duration = Duration::from_secs(3);
+const RETRY_SOON: Duration = Duration::from_secs(3);
 
 /// `Retry-After` while no payment can be taken.
-const LATER: Duration = Duration::from_secs(15);
+const RETRY_LATER: Duration = Duration::from_secs(15);
 
 /// The x402 endpoint: the processor, and what its offers say beside the terms.
 pub(crate) struct X402Endpoint {
@@ -109,10 +109,10 @@ impl X402Endpoint {
             PurchaseOutcome::Offer | PurchaseOutcome::Refused { .. } if !self.processor.is_available() => unavailable(),
             PurchaseOutcome::Offer => {
                 let detail = format!(
-                    "Pay exactly {} on the network that PAYMENT-REQUIRED names, for 30 days of the plan: have an x402 client (version 2) sign \
-                     the offer and send the same request again with PAYMENT-SIGNATURE. {}",
+                    "Pay exactly {} on the network that PAYMENT-REQUIRED names, for 30 days of the plan: sign the offer with an x402 client \
+                     (version 2) and repeat the same request with PAYMENT-SIGNATURE. {}",
                     self.price,
-                    self.cap()
+                    self.spending_cap()
                 );
                 let problem = Problem::new(
                     ErrorCode::PaymentRequired,
@@ -131,15 +131,15 @@ impl X402Endpoint {
                     None => State::Refused,
                     Some(_) => State::Failed,
                 };
-                let next = match is_proven {
-                    true => "Nothing was charged. Make a new payment as PAYMENT-REQUIRED says.",
+                let advice = match is_proven {
+                    true => "Nothing was charged. Make a new payment for the offer in PAYMENT-REQUIRED.",
                     false => {
                         "It, or another signature for its nonce, was submitted before, and this service cannot prove that nothing was \
-                         charged: look up the wallet's transfers before you make a new payment as PAYMENT-REQUIRED says. Sending the very same \
-                         request again is safe: it is checked again and charged at most once."
+                         charged: look up the wallet's transfers before you make a new payment for the offer in PAYMENT-REQUIRED. Repeating the \
+                         same request is safe: it is checked again and charged at most once."
                     }
                 };
-                let detail = format!("{} {next} {}", explained(&why), self.cap());
+                let detail = format!("{} {advice} {}", explained(&why), self.spending_cap());
                 let problem = Problem::new(code(&why), detail, state, Action::PayAgain);
                 let problem = match failure.map(HeaderValue::try_from) {
                     Some(Ok(value)) => problem.header(RESPONSE, value),
@@ -149,47 +149,47 @@ impl X402Endpoint {
             }
             PurchaseOutcome::UsedByAnother => Problem::new(
                 ErrorCode::PaymentAlreadyUsed,
-                "This payment was sent for another account first, and counts there. Do not pay again before you know whose it is.",
+                "Another account presented this payment first, and it counts for that account. Find out which account that is before you pay again.",
                 State::Refused,
                 Action::ContactSupport,
             ),
             PurchaseOutcome::OtherRequest => Problem::new(
                 ErrorCode::IdempotencyConflict,
-                "This idempotency key, or this `payment-identifier`, came with another payment before. Use a new one for a new payment.",
+                "This idempotency key, or this `payment-identifier`, was used with another payment. Use a new one for a new payment.",
                 State::Refused,
                 Action::None,
             ),
             PurchaseOutcome::InProgress => Problem::new(
                 ErrorCode::InProgress,
-                "A request with this idempotency key is still being worked on. Send the same request again in a moment.",
+                "A request with this idempotency key is in progress. Repeat the same request after `Retry-After`.",
                 State::Processing,
                 Action::RetrySame,
             )
-            .retry_after(SOON),
+            .retry_after(RETRY_SOON),
             PurchaseOutcome::Processing => Problem::new(
                 ErrorCode::PaymentRouteUnavailable,
-                "A payment of this account is not clear yet: the money may be moving. Do not pay again; send the very same request again in a \
-                 moment. If the money has moved, the plan comes by itself.",
+                "The outcome of a payment of this account is not known yet: the money may be moving. Do not pay again; repeat the same request \
+                 after `Retry-After`. If the money has moved, the plan is activated without a request.",
                 State::Processing,
                 Action::RetrySame,
             )
-            .retry_after(SOON),
+            .retry_after(RETRY_SOON),
             PurchaseOutcome::NotFinal { why, secs } => Problem::new(
                 ErrorCode::PaymentRouteUnavailable,
                 format!(
                     "The facilitator refused the last payment of this account after it was submitted ({why}). {} The transfer can still settle \
-                     for up to {secs} seconds, so no other payment is taken before then. Send the very same request again: it is checked again \
-                     and charged at most once. If the money has moved, the plan comes by itself.",
+                     for up to {secs} seconds, so no other payment is accepted before then. Repeat the same request: it is checked again and \
+                     charged at most once. If the money has moved, the plan is activated without a request.",
                     explained(&why)
                 ),
                 State::Processing,
                 Action::RetrySame,
             )
-            .retry_after(SOON),
+            .retry_after(RETRY_SOON),
             PurchaseOutcome::Unavailable => unavailable(),
             PurchaseOutcome::TooManyUnverified(wait) => Problem::new(
                 ErrorCode::RateLimitExceeded,
-                "Too many payments whose signatures do not give back their wallets. Wait, and check how the wallet signs.",
+                "Too many payments whose signatures do not recover to their wallets. Wait for `Retry-After`, and check how the wallet signs.",
                 State::Refused,
                 Action::RetrySame,
             )
@@ -197,18 +197,18 @@ impl X402Endpoint {
             PurchaseOutcome::TooManyRefused(wait) => Problem::new(
                 ErrorCode::RateLimitExceeded,
                 "Too many payments of this account were refused after they were submitted. This one was not submitted and nothing was \
-                 charged for it. Look up the wallet's transfers, and ask the operator to close the payments that were refused.",
+                 charged for it. Look up the wallet's transfers, and ask the operator to close the refused payments.",
                 State::Refused,
                 Action::RetrySame,
             )
             .retry_after(wait),
             PurchaseOutcome::StoreUnavailable => Problem::new(
                 ErrorCode::StoreUnavailable,
-                "The service cannot write its books at the moment. Do not pay again; send the very same request again in a moment.",
+                "The service cannot read or write its store at the moment. Do not pay again; repeat the same request after `Retry-After`.",
                 State::Processing,
                 Action::RetrySame,
             )
-            .retry_after(SOON),
+            .retry_after(RETRY_SOON),
         };
         problem.outcome(exchange, JSON)
     }
@@ -226,7 +226,7 @@ impl X402Endpoint {
     }
 
     /// Advice for the operators of paying programs.
-    fn cap(&self) -> String {
+    fn spending_cap(&self) -> String {
         format!(
             "Stock x402 clients refuse to sign for more than 1 USD until their spending cap is raised: set it to {} for this payment.",
             self.price
@@ -247,7 +247,7 @@ fn payment(headers: &HeaderMap) -> Result<Read, ApiError> {
     let value = match (values.next(), values.next()) {
         (None, _) if headers.contains_key(VERSION_1) => {
             return Ok(Read::Refused(
-                "invalid_x402_version: this service speaks version 2, with PAYMENT-SIGNATURE in the place of X-PAYMENT",
+                "invalid_x402_version: this service supports version 2, with PAYMENT-SIGNATURE in place of X-PAYMENT",
             ));
         }
         (None, _) => return Ok(Read::Nothing),
@@ -255,7 +255,7 @@ fn payment(headers: &HeaderMap) -> Result<Read, ApiError> {
         (Some(_), Some(_)) => {
             return Err(ApiError::new(
                 ErrorCode::InvalidHeader,
-                "PAYMENT-SIGNATURE stands twice. Send one payment.",
+                "PAYMENT-SIGNATURE is duplicated. Send one payment.",
             )
             .param("PAYMENT-SIGNATURE"));
         }
@@ -303,12 +303,12 @@ fn done(answer: Answer) -> Outcome {
 fn unavailable() -> Problem {
     Problem::new(
         ErrorCode::PaymentRouteUnavailable,
-        "The plan cannot be bought with x402 at the moment: the facilitator that settles payments does not answer. Nothing was charged. A \
-         payment that was sent along stays good until it ends: send the same request again, or choose another way of paying.",
+        "The plan cannot be bought with x402 at the moment: the facilitator is unavailable. Nothing was charged. A payment in this request \
+         stays valid until its expiry: repeat the same request, or use another payment method.",
         PaymentState::Unavailable,
         RetryAction::RetrySame,
     )
-    .retry_after(LATER)
+    .retry_after(RETRY_LATER)
 }
 
 /// The error code of a reason.
@@ -322,7 +322,7 @@ fn code(why: &str) -> ErrorCode {
     }
 }
 
-/// A reason as text for people.
+/// The text for people of a reason.
 fn explained(why: &str) -> String {
     let plain = match why {
         "insufficient_funds" | "invalid_exact_evm_insufficient_balance" => {
@@ -333,22 +333,22 @@ fn explained(why: &str) -> String {
         }
         "invalid_payload" => "PAYMENT-SIGNATURE cannot be read as an x402 payment of version 2.",
         why if why.starts_with("invalid_x402_version") => {
-            "This service speaks x402 version 2: send PAYMENT-SIGNATURE."
+            "This service supports x402 version 2: send PAYMENT-SIGNATURE."
         }
         why if why.ends_with("valid_before") => {
-            "The payment has ended, or ends within seconds; check the clock of the machine that signs."
+            "The payment has expired, or expires within seconds; check the clock of the signing machine."
         }
         why if why.ends_with("valid_before_too_far") => {
-            "The payment stands for much longer than the offer asks for."
+            "The payment is valid for much longer than the offer requests."
         }
         why if why.ends_with("valid_after") => {
-            "The payment is not good yet; check the clock of the machine that signs."
+            "The payment is not valid yet; check the clock of the signing machine."
         }
-        why if why.ends_with("signature") => {
-            "The signature is not one of the wallet that is to pay."
+        why if why.ends_with("signature") => "The signature is not by the paying wallet.",
+        why if why.ends_with("_kyt") => {
+            "The facilitator does not accept payments from this wallet."
         }
-        why if why.ends_with("_kyt") => "The facilitator does not take payments from this wallet.",
-        why => return format!("The payment was not taken ({why})."),
+        why => return format!("The payment was not accepted ({why})."),
     };
     plain.to_owned()
 }

@@ -32,19 +32,21 @@ pub enum Resolution {
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
     /// No payment of this reference is open.
-    #[error("no open payment is called `{0}`; `tollgate payment list` shows them")]
+    #[error("no open payment has the reference `{0}`; `tollgate payment list` shows them")]
     Unknown(String),
     /// Any holder of the authorization could still submit it to the chain.
-    #[error("the chain takes it for {0} seconds more, so nobody can know yet that it never moves")]
+    #[error(
+        "the chain accepts it for {0} seconds more, so it is not proved yet that it never moves money; retry then"
+    )]
     Early(i64),
     /// One transaction pays for one payment.
     #[error(
-        "transaction {0} has paid for another payment; look up the transfer of this one. Where that transaction has a transfer of its own for \
-         this payment (the wallet and the number of this one), say so with `--shared-transaction`"
+        "transaction {0} has paid for another payment; look up the transfer of this one. Where that transaction has a separate transfer for \
+         this payment (its wallet and its nonce), state it with `--shared-transaction`"
     )]
     TransactionUsed(TxHash),
     /// The gateway has updated the payment meanwhile.
-    #[error("it has changed just now; look again with `tollgate payment list`")]
+    #[error("the gateway has updated it meanwhile; check it with `tollgate payment list`")]
     Moved,
     /// The store could not be read.
     #[error("could not read the payments")]
@@ -52,8 +54,8 @@ pub enum CloseError {
     /// The store could not be written.
     #[error("could not write the payment")]
     Write(#[source] CommitError),
-    /// The plan could not be given.
-    #[error("could not give the plan for it")]
+    /// The plan could not be activated.
+    #[error("could not activate the plan for it")]
     Plan(#[source] PlanError),
 }
 
@@ -88,8 +90,8 @@ pub async fn close(
     let note = match resolution {
         Resolution::Paid {
             is_shared: true, ..
-        } => "closed by a person: the transaction has a transfer of its own for it",
-        _ => "closed by a person",
+        } => "closed by an operator: the transaction has a separate transfer for it",
+        _ => "closed by an operator",
     };
     let closed = AuthorizationRow {
         version: row.version + 1,
@@ -99,7 +101,7 @@ pub async fn close(
         updated_at: now,
         ..row
     };
-    tracing::warn!(account = %closed.account, payment, ?resolution, "a payment is closed by a person");
+    tracing::warn!(account = %closed.account, payment, ?resolution, "closing payment by operator's finding");
     match resolution {
         Resolution::NotMoved => {
             let left = closed.valid_before + GRACE - now;
@@ -138,8 +140,8 @@ pub async fn close(
                 row: closed,
                 is_proven: is_shared,
             };
-            let beside = |_: &_| vec![part(settle.clone())];
-            match plans.pay(paid, beside).await {
+            let attached = |_: &_| vec![part(settle.clone())];
+            match plans.pay(paid, attached).await {
                 Ok(PayOutcome::New(_)) => Ok(()),
                 // Activated before, and the payment not marked as settled: it is now.
                 Ok(PayOutcome::Repeated(_) | PayOutcome::Duplicate(_)) => {
@@ -155,7 +157,7 @@ pub async fn close(
     }
 }
 
-/// Whether the outcome of a payment in this state is open to an operator's word.
+/// Whether an operator may close a payment in this state.
 fn is_unproved(state: AuthorizationState) -> bool {
     use AuthorizationState::{RefusedAfterSubmit, Settling, Unknown};
     matches!(state, Settling | Unknown | RefusedAfterSubmit)

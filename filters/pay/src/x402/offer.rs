@@ -27,7 +27,7 @@ pub struct Terms {
     pub amount: Amount,
     /// The payee.
     pub pay_to: WrittenAddress,
-    /// Seconds for which an authorization is signed, and so the longest time for which a payment can stay unclear.
+    /// Seconds for which an authorization is signed, and so the longest time for which a payment can stay open.
     pub max_timeout_secs: u64,
 }
 

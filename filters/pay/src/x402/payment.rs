@@ -15,7 +15,7 @@ pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 
 /// Members of the scheme's other transfer methods (`permit2`, `erc7710`). The facilitator gets the payment as the buyer sent it, and might
 /// use these instead of the members that were checked here; so not even an empty one is allowed.
-const OTHER_WAYS: &[&str] = &[
+const OTHER_METHODS: &[&str] = &[
     "permit2Authorization",
     "delegationManager",
     "permissionContext",
@@ -47,7 +47,7 @@ pub enum PaymentError {
     #[error("the payment is not base64 (standard alphabet, with padding)")]
     Encoding,
     /// Not a JSON object, or one with a duplicate member.
-    #[error("the payment is not a JSON object in which every member stands once")]
+    #[error("the payment is not a JSON object without duplicate members")]
     Json,
     /// Another version of the protocol.
     #[error("the payment is not of x402 version 2")]
@@ -56,8 +56,8 @@ pub enum PaymentError {
     #[error("`{0}` of the payment is missing or malformed")]
     Member(&'static str),
     /// It can be read as a transfer method other than the one that was offered and is checked here.
-    #[error("`payload.{0}` belongs to another kind of transfer than the one that was offered")]
-    OtherWay(&'static str),
+    #[error("`payload.{0}` belongs to a transfer method that was not offered")]
+    OtherMethod(&'static str),
 }
 
 impl Payment {
@@ -78,8 +78,11 @@ impl Payment {
         }
         let accepted = object(members, "accepted")?.clone();
         let payload = object(members, "payload")?;
-        if let Some(other) = OTHER_WAYS.iter().find(|name| payload.contains_key(**name)) {
-            return Err(PaymentError::OtherWay(other));
+        if let Some(other) = OTHER_METHODS
+            .iter()
+            .find(|name| payload.contains_key(**name))
+        {
+            return Err(PaymentError::OtherMethod(other));
         }
         let signature = text(payload, "signature", "payload.signature")?;
         let signature =

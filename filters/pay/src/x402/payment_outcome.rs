@@ -1,4 +1,4 @@
-//! The outcome of a payment: the answer of the facilitator against the state of the chain. Pure.
+//! The outcome of a payment, decided from the facilitator's answer and the state of the chain, without I/O.
 //!
 //! With a node the chain alone decides: an answer of the facilitator that it does not confirm leaves the outcome open, whatever the answer
 //! was. Without a node the facilitator is trusted.
@@ -36,15 +36,15 @@ impl ChainEvidence {
                 is_proven: true,
             }),
             OnChainStatus::Canceled => Some(PaymentOutcome::VoidAtLatest {
-                why: "the wallet has made it void",
+                why: "the wallet cancelled the authorization",
                 reported: None,
             }),
             OnChainStatus::OtherTransfer => Some(PaymentOutcome::VoidAtLatest {
-                why: "its number was used for another transfer",
+                why: "its nonce was used for another transfer",
                 reported: None,
             }),
             OnChainStatus::Unspent { .. } if is_expired => {
-                Some(PaymentOutcome::Void("it was not sent in its time"))
+                Some(PaymentOutcome::Void("it expired without being submitted"))
             }
             OnChainStatus::Unspent { .. } | OnChainStatus::Spent => None,
         }
@@ -61,13 +61,13 @@ pub enum PaymentOutcome {
         /// Whether the chain proves the transfer of this authorization in it. Otherwise the facilitator reports it, and there is no node.
         is_proven: bool,
     },
-    /// It has moved nothing and never will: the chain proves it, and has passed its end.
+    /// It has moved nothing and never will: the chain proves it, and has passed its expiry.
     Void(&'static str),
-    /// The same by a block that can still be replaced by one that has the transfer.
+    /// The same, as of a block that can still be replaced by one that has the transfer.
     VoidAtLatest {
         /// Why.
         why: &'static str,
-        /// The transaction in which the facilitator says that it has paid: then one lookup does not end it.
+        /// The transaction that the facilitator has reported for it: then one lookup is not final.
         reported: Option<TxHash>,
     },
     /// The facilitator refused it after it was submitted, and there is no node to confirm that.
@@ -177,10 +177,10 @@ mod tests {
         };
         let proven = paid(PROVEN, true);
         let void_at = |why, reported| PaymentOutcome::VoidAtLatest { why, reported };
-        let void = |reported| void_at("the wallet has made it void", reported);
+        let void = |reported| void_at("the wallet cancelled the authorization", reported);
         let other_transfer =
-            |reported| void_at("its number was used for another transfer", reported);
-        let late = PaymentOutcome::Void("it was not sent in its time");
+            |reported| void_at("its nonce was used for another transfer", reported);
+        let late = PaymentOutcome::Void("it expired without being submitted");
         let reported = open(
             Some(REPORTED),
             "the facilitator reports a settlement that the chain does not show",

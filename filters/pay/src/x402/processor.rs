@@ -1,4 +1,5 @@
-//! The x402 processor: takes each payment once, whatever a network, a facilitator or a crash does to it.
+//! The x402 processor: settles each payment at most once through lost messages, wrong facilitator answers and crashes, by single flight,
+//! a write ahead of each submission, and reconciliation against the chain.
 //!
 //! Invariants after every call, and after a crash at any write:
 //!
@@ -45,13 +46,13 @@ pub const WAIT: Duration = Duration::from_secs(25);
 pub const CONFIRM: Duration = Duration::from_secs(6);
 
 /// Interval of the facilitator's health check: twice within the time for which a good result counts.
-const HEALTH: Duration = Duration::from_secs(12);
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(12);
 
 /// Interval at which the processor reads the due payments from the store.
-const EVERY: Duration = Duration::from_secs(1);
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Payments reconciled concurrently.
-const AT_ONCE: usize = 8;
+const CONCURRENT_MAX: usize = 8;
 
 /// How many payments of an account may be refused after submission within [`REFUSED_WINDOW`] where there is no node: each stays for the
 /// operator, and any of them may have moved money.
@@ -60,10 +61,10 @@ const REFUSED_MAX: usize = 8;
 /// See [`REFUSED_MAX`].
 const REFUSED_WINDOW: i64 = 24 * 60 * rows::MINUTE;
 
-/// How long after its end a payment that was refused after submission is kept for the operator.
-const REFUSED_KEPT: i64 = 30 * 24 * 60 * rows::MINUTE;
+/// How long after its expiry a payment that was refused after submission is kept for the operator.
+const REFUSED_RETENTION: i64 = 30 * 24 * 60 * rows::MINUTE;
 
-/// How often payments that nothing is expected of any more are forgotten, in passes of the desk.
+/// Passes of reconciliation between two deletions of expired payments.
 const DELETE_EVERY: u32 = 600;
 
 /// Dependencies of the processor.
@@ -77,7 +78,7 @@ pub struct X402Deps {
     /// The service that submits transfers to the chain.
     pub facilitator: Arc<dyn Facilitator>,
     /// A node of the chain: with one, the chain decides a payment's outcome; without one, the facilitator is trusted, and a payment whose
-    /// outcome it does not report stays unclear.
+    /// outcome it does not report stays open.
     pub node: Option<Arc<dyn Node>>,
     /// The price, the token and the payee.
     pub terms: Terms,
@@ -105,7 +106,7 @@ pub(super) struct Inner {
     pub(super) sealer: Sealer,
     pub(super) signature_limit: UnverifiedSignatureLimit,
     pub(super) counters: Counters<X402Event>,
-    /// Notified when a failed facilitator call of a buyer has closed the processor: the health check runs at once.
+    /// Notified when a failed facilitator call of a buyer has suspended offers: the health check runs at once.
     check_now: Notify,
     single_flight: SingleFlight<PurchaseOutcome>,
 }
@@ -154,7 +155,7 @@ pub enum PurchaseOutcome {
     Processing,
     /// The facilitator is unavailable; no money has moved.
     Unavailable,
-    /// Too many unverified signatures.
+    /// Too many signatures that could not be verified locally.
     TooManyUnverified(Duration),
     /// Too many payments of the account were refused after submission, and no node confirms that. This one was not submitted.
     TooManyRefused(Duration),
@@ -162,17 +163,17 @@ pub enum PurchaseOutcome {
     StoreUnavailable,
 }
 
-/// Why an attempt failed at the store.
+/// A read or write of the store that failed during an attempt.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StoreFailure {
     #[error("could not read a payment")]
     Read(#[from] ReadError),
     #[error("could not write a payment")]
     Write(#[from] CommitError),
-    #[error("could not read or write what the account has")]
+    #[error("could not read or write the plan state of the account")]
     Plan(#[from] PlanError),
-    #[error("could not look up the name of a request")]
-    Once(#[from] tollgate_purchase::idempotency::ClaimError),
+    #[error("could not claim an idempotency key")]
+    IdempotencyKey(#[from] tollgate_purchase::idempotency::ClaimError),
 }
 
 impl Processor {
@@ -262,12 +263,12 @@ impl Processor {
         if outcome == PurchaseOutcome::UsedByAnother {
             self.inner.counters.inc(X402Event::Taken);
             tracing::warn!(account = %request.account, payer = %payment.authorization.from,
-                "a payment was brought by another account than the one that brought it first");
+                "rejected payment: another account presented it first");
         }
         outcome
     }
 
-    /// Runs until it is dropped: health checks of the facilitator, and reconciliation of unclear payments. Payments left open by an earlier
+    /// Runs until it is dropped: health checks of the facilitator, and reconciliation of open payments. Payments left open by an earlier
     /// run come first.
     pub async fn run(&self) {
         tokio::join!(self.run_health_checks(), self.run_reconciliation());
@@ -277,11 +278,11 @@ impl Processor {
         loop {
             self.inner.check_health().await;
             let pause = tokio::time::sleep(match self.inner.health.is_healthy() {
-                true => HEALTH,
-                false => HEALTH / 6,
+                true => HEALTH_CHECK_INTERVAL,
+                false => HEALTH_CHECK_INTERVAL / 6,
             });
-            // One buyer's payment can cause an error at the facilitator. That closes the processor for all accounts, but only until the
-            // next health check.
+            // One buyer's payment can cause an error at the facilitator. That suspends offers for all accounts, but only until the next
+            // health check.
             tokio::select! {
                 () = self.inner.check_now.notified() => {}
                 () = pause => {}
@@ -298,26 +299,26 @@ impl Processor {
                 self.delete_expired().await;
             }
             passes = passes.wrapping_add(1);
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(RECONCILE_INTERVAL).await;
         }
     }
 
-    /// Looks at everything that an earlier run left open, a few at a time. What falls due meanwhile is looked at in between.
+    /// Reconciles all payments that an earlier run left open, a few at a time. Payments that fall due meanwhile are reconciled in between.
     pub async fn recover(&self) {
         let has_node = self.inner.deps.node.is_some();
         let (mut last, mut payments) = (None::<AuthorizationRow>, 0);
         loop {
-            let Some(_turn) = self.inner.deps.runtime.background() else {
+            let Some(_background) = self.inner.deps.runtime.background() else {
                 return;
             };
             let after = last.take();
             let open = reading(&self.inner.deps.store, move |store| {
-                store.authorizations_open(after.as_ref(), AT_ONCE)
+                store.authorizations_open(after.as_ref(), CONCURRENT_MAX)
             });
             let mut rows = match open.await {
                 Ok(rows) => rows,
                 Err(error) => {
-                    tracing::error!(%error, "could not read which payments are unclear");
+                    tracing::error!(%error, "reading open payments failed");
                     return;
                 }
             };
@@ -325,7 +326,7 @@ impl Processor {
             if last.is_none() {
                 break;
             }
-            // Without a node there is nothing to look up one by that was refused.
+            // Without a node a refused payment cannot be looked up.
             rows.retain(|row| has_node || row.state != AuthorizationState::RefusedAfterSubmit);
             if rows.is_empty() {
                 continue;
@@ -343,23 +344,23 @@ impl Processor {
 
     /// Reconciles all due payments once and returns their number.
     pub async fn reconcile_due(&self) -> usize {
-        let Some(_turn) = self.inner.deps.runtime.background() else {
+        let Some(_background) = self.inner.deps.runtime.background() else {
             return 0;
         };
         let now = self.inner.now();
         let due = reading(&self.inner.deps.store, move |store| {
-            store.authorizations_due(now, AT_ONCE)
+            store.authorizations_due(now, CONCURRENT_MAX)
         });
         match due.await {
             Ok(rows) => self.reconcile_all(rows).await,
             Err(error) => {
-                tracing::error!(%error, "could not read which payments are due");
+                tracing::error!(%error, "reading due payments failed");
                 0
             }
         }
     }
 
-    /// Forgets payments that nothing is expected of any more.
+    /// Deletes payments that were never submitted and have expired, and refused ones at the end of their retention.
     pub async fn delete_expired(&self) {
         self.inner.delete_expired().await;
     }
@@ -455,7 +456,7 @@ impl Inner {
     pub(super) fn already_active(&self, plan_state: &PlanState) -> PurchaseOutcome {
         match plan_state.active() {
             Some(row) => PurchaseOutcome::Done(self.answer(row, None, true)),
-            // It was closed between the two reads.
+            // The subscription ended between the two reads.
             None => PurchaseOutcome::Offer,
         }
     }
@@ -488,13 +489,13 @@ impl Inner {
         if let Ok(response) = response {
             let good = supports(&response, network);
             if !good && self.health.last_result() != Some(false) {
-                tracing::warn!(status = response.status, %network, "the facilitator does not settle what is offered; nothing is");
+                tracing::warn!(status = response.status, %network, "suspending offers: the facilitator does not support the scheme on this network");
             }
             self.health.record(good);
         }
     }
 
-    /// Calls the facilitator. A failed call closes the processor until a health check succeeds, which runs at once.
+    /// Calls the facilitator. A failed call suspends offers until a health check succeeds, which runs at once.
     pub(super) async fn call_facilitator(
         &self,
         operation: Operation,
@@ -505,7 +506,7 @@ impl Inner {
             Err(error) => {
                 // Health checks run every few seconds: an outage is logged once.
                 if operation != Operation::Supported || self.health.last_result() != Some(false) {
-                    tracing::warn!(operation = operation.word(), %error, "the facilitator did not answer");
+                    tracing::warn!(operation = operation.word(), %error, "facilitator call failed");
                 }
             }
             Ok(response) if response.status >= 500 && operation == Operation::Verify => {}
@@ -518,8 +519,8 @@ impl Inner {
         response
     }
 
-    /// How long an account has to wait until another payment of it may be submitted, if too many were refused afterwards. That is all that
-    /// bounds the rows that a buyer leaves behind: no row goes before its time, since it may be the proof of a transfer.
+    /// How long an account has to wait until another payment of it may be submitted, if too many were refused afterwards. This limit alone
+    /// bounds the rows of an account: no row is deleted before the end of its retention, since it may be the proof of a transfer.
     pub(super) async fn refused_wait(
         &self,
         account: AccountId,
@@ -539,13 +540,13 @@ impl Inner {
     }
 
     async fn delete_expired(&self) {
-        let forget = part(AuthorizationPart::Forget {
+        let deletion = part(AuthorizationPart::Forget {
             before: self.now() - 60 * rows::MINUTE,
-            refused_before: self.now() - REFUSED_KEPT,
+            refused_before: self.now() - REFUSED_RETENTION,
             limit: 10_000,
         });
-        if let Err(error) = self.write(forget).await {
-            tracing::warn!(%error, "could not forget payments that are over");
+        if let Err(error) = self.write(deletion).await {
+            tracing::warn!(%error, "deleting expired payments failed");
         }
     }
 }
@@ -568,7 +569,7 @@ pub(super) fn buyer_state(plan_state: &PlanState) -> BuyerState {
 
 pub(super) fn store_failure(error: &StoreFailure) -> PurchaseOutcome {
     let cause = std::error::Error::source(error).map(ToString::to_string);
-    tracing::error!(%error, cause, "an attempt to pay came to nothing");
+    tracing::error!(%error, cause, "payment attempt failed");
     PurchaseOutcome::StoreUnavailable
 }
 

@@ -1,4 +1,5 @@
-//! Reconciliation of payments of unknown outcome: looked up on the chain, submitted again, and closed with proof only.
+//! Reconciliation of payments of unknown outcome: each is looked up on the chain, submitted again where that is safe, and closed only by
+//! proof.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::payment_outcome::{ChainEvidence, PaymentOutcome, decide_outcome};
 use super::processor::{Inner, PurchaseOutcome, StoreFailure, part, store_failure};
 use super::rows::{self, FINAL, MINUTE};
 
-/// Attempts to write a payment that has moved money, before the next reconciliation retries it.
+/// Attempts to record a settled payment, before the next reconciliation retries it.
 const WRITE_ATTEMPTS_MAX: u32 = 6;
 
 /// The stored body of a facilitator call, and the terms that the payment is judged by.
@@ -44,10 +45,10 @@ fn may_submit(row: &AuthorizationRow, chain: ChainEvidence, cause: Cause) -> boo
 
 impl Inner {
     /// Reconciles a due payment.
-    pub(super) async fn reconcile_row(self: Arc<Self>, seen: AuthorizationRow) -> PurchaseOutcome {
-        let looked = async {
-            let key = seen.key.clone();
-            let (plan_state, row) = self.read(seen.account, &key).await?;
+    pub(super) async fn reconcile_row(self: Arc<Self>, due: AuthorizationRow) -> PurchaseOutcome {
+        let reconciled = async {
+            let key = due.key.clone();
+            let (plan_state, row) = self.read(due.account, &key).await?;
             match row {
                 Some(row) if rows::state(row.state).is_open() => {
                     self.reconcile(row, Cause::Scheduled, Vec::new()).await
@@ -71,7 +72,9 @@ impl Inner {
                 _ => Ok(PurchaseOutcome::Processing),
             }
         };
-        looked.await.unwrap_or_else(|error| store_failure(&error))
+        reconciled
+            .await
+            .unwrap_or_else(|error| store_failure(&error))
     }
 
     /// Reconciles a payment: the chain is read first, and if it does not decide, an identical call is submitted again. A facilitator that
@@ -187,7 +190,7 @@ impl Inner {
                 }
                 // Activated before, and the payment not marked as settled: it is now.
                 Ok(PayOutcome::Repeated(subscription) | PayOutcome::Duplicate(subscription)) => {
-                    tracing::error!(payment = %rows::reference(&row.key), "a payment that was not noted as settled had given the plan");
+                    tracing::error!(payment = %rows::reference(&row.key), "recorded settlement of a payment that had activated the plan before");
                     self.write(settle).await?;
                     return Ok(PurchaseOutcome::Done(self.answer(
                         &subscription,
@@ -205,11 +208,11 @@ impl Inner {
                 Err(error @ PlanError::AttachedPart(_)) => return Err(error.into()),
                 Err(error) if attempt >= WRITE_ATTEMPTS_MAX => {
                     tracing::error!(account = %row.account, payment = %rows::reference(&row.key), %transaction, %error,
-                        "a payment has moved money and could not be noted; it is looked at again");
+                        "recording settlement failed, left to reconciliation");
                     return Err(error.into());
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a payment that has moved money could not be noted; again");
+                    tracing::warn!(%error, "recording settlement failed, retrying");
                     tokio::time::sleep(wait).await;
                     wait *= 2;
                 }
@@ -234,7 +237,7 @@ impl Inner {
             updated_at: self.now(),
             ..row
         };
-        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), why, "a payment is over, and has moved nothing");
+        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), why, "payment is void: no money has moved");
         let failure = rows::failure(&row.key, "authorization_over");
         self.write(part(AuthorizationPart::Change(row))).await?;
         Ok(PurchaseOutcome::Refused {
@@ -245,8 +248,8 @@ impl Inner {
     }
 
     /// Ends a payment that the facilitator has reported as settled and that the chain shows to be void, once two lookups have shown that,
-    /// [`FINAL`] apart: the first block may be replaced by one that has the transfer. A lookup between them that shows anything else begins
-    /// anew.
+    /// [`FINAL`] apart: the first block may be replaced by one that has the transfer. A lookup between them that shows anything else restarts
+    /// the interval.
     pub(super) async fn mark_void_when_final(
         &self,
         row: AuthorizationRow,
@@ -268,7 +271,7 @@ impl Inner {
         }
     }
 
-    /// The second look at a payment that was settled: is it still in a block?
+    /// The second lookup of a settled payment, once its block is final: the transfer may have been reorganized out.
     async fn check_finality(&self, row: AuthorizationRow) -> Result<(), StoreFailure> {
         let now = self.now();
         let mut next = AuthorizationRow {
@@ -297,12 +300,12 @@ impl Inner {
             Some(OnChainStatus::Spent) => {
                 self.counters.inc(X402Event::Stuck);
                 tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
-                    "a payment that the facilitator called settled is not found on the chain; look at it, and at the facilitator");
+                    "settled payment not found on the chain: check its transaction, and the facilitator");
                 next.next_attempt_at = Some(rows::next_attempt_at(&next, now + FINAL));
             }
             Some(_) => {
                 tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
-                    "settled payment is in no block any more, submitting it again");
+                    "settled payment was reorganized out of the chain, submitting it again");
                 if let Some(sent) = self.unseal(&row) {
                     self.call_settle(&row, sent.body, false).await;
                 }
@@ -318,33 +321,35 @@ impl Inner {
         self.counters.inc(X402Event::Vanished);
         let name = rows::reference(&row.key);
         tracing::error!(account = %row.account, payment = %name, why,
-            "a settled payment is not on the chain and never will be: what it gave is taken back");
+            "revoking settled payment: it is not on the chain and can no longer be included");
         row.state = AuthorizationState::Dead;
         row.note = Some(Arc::from(why));
         (row.next_attempt_at, row.sealed) = (None, None);
         let change = part(AuthorizationPart::Change(row));
-        let taken = self
+        let reversed = self
             .deps
             .plans
             .reverse_payment(Route::X402, &name, vec![change.clone()])
             .await?;
-        match taken {
+        match reversed {
             Reversal::Nothing => Ok(self.write(change).await?),
             _ => Ok(()),
         }
     }
 
+    /// Logs that an operator has to resolve a payment, and counts it.
     pub(super) fn alert_stuck(&self, row: &AuthorizationRow) {
         self.counters.inc(X402Event::Stuck);
         let (payment, note) = (rows::reference(&row.key), row.note.as_deref());
         match self.deps.node {
             None => tracing::error!(account = %row.account, payment, note,
-                "a payment is over and the facilitator cannot say what became of it; set `payments.x402.rpc_url`, and the chain is asked, or look it up and use `tollgate payment close`"),
+                "payment outcome unknown after expiry: set `payments.x402.rpc_url` to look it up on the chain, or look it up and use `tollgate payment close`"),
             Some(_) => tracing::error!(account = %row.account, payment, note,
-                "a payment is over, and neither the facilitator nor the chain says what became of it; look it up and use `tollgate payment close`"),
+                "payment outcome unknown after expiry: neither the facilitator nor the chain shows it; look it up and use `tollgate payment close`"),
         }
     }
 
+    /// The facilitator call that was stored with a payment, decrypted.
     pub(super) fn unseal(&self, row: &AuthorizationRow) -> Option<StoredCall> {
         let name = rows::reference(&row.key);
         let body = self

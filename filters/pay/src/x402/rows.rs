@@ -18,7 +18,7 @@ use super::single_flight::FlightKey;
 pub(crate) const SECOND: i64 = 1_000_000;
 pub(crate) const MINUTE: i64 = 60 * SECOND;
 
-/// How long after its expiry a payment of unknown outcome becomes a matter for an operator.
+/// How long after its expiry a payment of unknown outcome is reported to the operator.
 pub(crate) const GRACE: i64 = 2 * MINUTE;
 
 /// How long after its settlement a payment is looked up once more: by then its block is final.
@@ -59,9 +59,9 @@ pub(crate) fn reference(key: &AuthorizationKey) -> String {
     )
 }
 
-/// The payment of a name ([`reference`]).
-pub(crate) fn read_reference(name: &str) -> Option<AuthorizationKey> {
-    let mut parts = name.rsplitn(4, '/');
+/// Parses a [`reference`].
+pub(crate) fn read_reference(text: &str) -> Option<AuthorizationKey> {
+    let mut parts = text.rsplitn(4, '/');
     let nonce: Nonce = parts.next()?.parse().ok()?;
     let payer: Address = parts.next()?.parse().ok()?;
     let asset: Address = parts.next()?.parse().ok()?;
@@ -71,10 +71,10 @@ pub(crate) fn read_reference(name: &str) -> Option<AuthorizationKey> {
         payer: payer.0,
         nonce: nonce.0,
     };
-    (reference(&key) == name).then_some(key)
+    (reference(&key) == text).then_some(key)
 }
 
-/// What is known of a stored payment to whoever brings it.
+/// A stored payment as seen by the request that presents it.
 pub(crate) fn stored_payment(row: &AuthorizationRow, flight_key: FlightKey) -> StoredPayment {
     StoredPayment {
         state: state(row.state),
@@ -112,19 +112,19 @@ pub(crate) fn is_void_at_latest(row: &AuthorizationRow) -> bool {
     row.note.as_deref() == Some(VOID_AT_LATEST)
 }
 
-/// When a payment that is unclear is looked at again: soon as long as it can still move money, and for ever at last; one that looks void
-/// when that block is one that stays.
+/// When an open payment is reconciled again: exponential backoff, capped at 30 seconds while it can still move money and at an hour
+/// afterwards, without end; one that looks void, when that block is final.
 pub(crate) fn next_attempt_at(row: &AuthorizationRow, now: i64) -> i64 {
     if is_void_at_latest(row) {
         return now + FINAL;
     }
-    let most = match now > row.valid_before + GRACE {
+    let longest = match now > row.valid_before + GRACE {
         true => 60 * MINUTE,
         false => 30 * SECOND,
     };
     now + (2 * SECOND)
         .saturating_mul(1 << row.attempts.min(20))
-        .min(most)
+        .min(longest)
 }
 
 /// The receipt for a buyer (`PAYMENT-RESPONSE`).

@@ -1,5 +1,7 @@
-//! Encryption of payments at rest. A payment has to survive the process, so that an identical call can settle it; its holder can submit the
-//! transfer, so it is not stored in clear.
+//! Encryption of payments at rest (AEAD with a synthetic IV).
+//!
+//! A payment has to survive the process, so that an identical call can settle it; its holder can submit the transfer, so it is not stored
+//! in clear.
 
 use std::fmt;
 
@@ -8,7 +10,7 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// Bytes of a text's MAC.
+/// Bytes of a text's synthetic IV: its MAC.
 const SIV_BYTES: usize = 32;
 
 /// Seals the body of a facilitator call (ChaCha20-Poly1305, RFC 8439).

@@ -13,10 +13,10 @@ use tollgate_money::AccountId;
 const BURST: u32 = 5;
 
 /// The emission interval.
-const EACH: Duration = Duration::from_secs(20);
+const EMISSION_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The most accounts that are tracked; above it those with a full burst are evicted.
-const ACCOUNTS: usize = 4_096;
+const ACCOUNTS_MAX: usize = 4_096;
 
 /// The theoretical arrival time of each account: when its burst is full again.
 #[derive(Debug, Default)]
@@ -28,12 +28,12 @@ impl UnverifiedSignatureLimit {
     /// Admits one at `now` (a monotonic clock), or returns the time until the next one is admitted.
     pub(crate) fn take(&self, account: AccountId, now: Duration) -> Result<(), Duration> {
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if full_at.len() >= ACCOUNTS {
+        if full_at.len() >= ACCOUNTS_MAX {
             full_at.retain(|_, at| *at > now);
         }
         let at = full_at.entry(account).or_insert(now);
-        let next = (*at).max(now) + EACH;
-        let over = next.saturating_sub(now + EACH * BURST);
+        let next = (*at).max(now) + EMISSION_INTERVAL;
+        let over = next.saturating_sub(now + EMISSION_INTERVAL * BURST);
         if !over.is_zero() {
             return Err(over);
         }
@@ -54,15 +54,24 @@ mod tests {
         for _ in 0..BURST {
             assert_eq!(signature_limit.take(account, now), Ok(()));
         }
-        assert_eq!(signature_limit.take(account, now), Err(EACH));
+        assert_eq!(signature_limit.take(account, now), Err(EMISSION_INTERVAL));
         assert_eq!(
             signature_limit.take(AccountId::from_bytes([2; 16]), now),
             Ok(()),
             "another account has its own"
         );
-        let half = now + EACH / 2;
-        assert_eq!(signature_limit.take(account, half), Err(EACH / 2));
-        assert_eq!(signature_limit.take(account, now + EACH), Ok(()));
-        assert_eq!(signature_limit.take(account, now + EACH), Err(EACH));
+        let half = now + EMISSION_INTERVAL / 2;
+        assert_eq!(
+            signature_limit.take(account, half),
+            Err(EMISSION_INTERVAL / 2)
+        );
+        assert_eq!(
+            signature_limit.take(account, now + EMISSION_INTERVAL),
+            Ok(())
+        );
+        assert_eq!(
+            signature_limit.take(account, now + EMISSION_INTERVAL),
+            Err(EMISSION_INTERVAL)
+        );
     }
 }

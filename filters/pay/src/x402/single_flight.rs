@@ -141,23 +141,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_brings_the_same_payment_hears_the_same_and_others_wait() {
+    async fn the_same_payment_joins_the_attempt_and_another_one_waits() {
         let single_flight: SingleFlight<u32> =
             SingleFlight::new(PurchaseTasks::new(Handle::current()));
-        let (open, opened) = tokio::sync::oneshot::channel::<()>();
+        let (release, released) = tokio::sync::oneshot::channel::<()>();
         let Joined::Started(first) = single_flight.join(&key(), flight_key(1), || async move {
-            opened.await.expect("it is opened");
+            released.await.expect("the test releases it");
             7
         }) else {
-            panic!("nobody is at it");
+            panic!("no attempt is in progress");
         };
         let Joined::Same(second) = single_flight.join(&key(), flight_key(1), || async { 8 }) else {
-            panic!("it is the same");
+            panic!("the attempt is the same");
         };
         let Joined::Other(third) = single_flight.join(&key(), flight_key(2), || async { 9 }) else {
-            panic!("it is another account's");
+            panic!("the attempt is another account's");
         };
-        open.send(()).expect("somebody waits");
+        release.send(()).expect("the attempt waits");
         assert_eq!(finished(first).await, Some(7));
         assert_eq!(finished(second).await, Some(7));
         assert_eq!(finished(third).await, Some(7));
@@ -165,13 +165,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_attempt_that_panics_is_over() {
+    async fn an_attempt_that_panics_is_removed() {
         let single_flight: SingleFlight<u32> =
             SingleFlight::new(PurchaseTasks::new(Handle::current()));
         let Joined::Started(completion) =
             single_flight.join(&key(), flight_key(1), || async { panic!("a bug") })
         else {
-            panic!("nobody is at it");
+            panic!("no attempt is in progress");
         };
         assert_eq!(finished(completion).await, None);
         assert!(!single_flight.has(&key()));

@@ -26,7 +26,7 @@ use super::single_flight::FlightKey;
 /// The result of claiming a request's idempotency keys: all claims, or the outcome that answers the request.
 enum Claimed {
     All(Vec<Claim>),
-    PurchaseOutcome(PurchaseOutcome),
+    Outcome(PurchaseOutcome),
 }
 
 impl Inner {
@@ -40,7 +40,7 @@ impl Inner {
     ) -> PurchaseOutcome {
         let claims = match self.claim(flight_key, &idempotency_keys).await {
             Ok(Claimed::All(claims)) => claims,
-            Ok(Claimed::PurchaseOutcome(outcome)) => return outcome,
+            Ok(Claimed::Outcome(outcome)) => return outcome,
             Err(error) => return store_failure(&error),
         };
         let outcome = self.decide(flight_key, key, &payment, claims).await;
@@ -53,21 +53,21 @@ impl Inner {
         idempotency_keys: &[Arc<str>],
     ) -> Result<Claimed, StoreFailure> {
         let mut claims = Vec::with_capacity(idempotency_keys.len());
-        for name in idempotency_keys {
-            let once = &self.deps.idempotency_keys;
-            match once
-                .claim(flight_key.account, Endpoint::X402, name, flight_key.digest)
+        for key in idempotency_keys {
+            let store = &self.deps.idempotency_keys;
+            match store
+                .claim(flight_key.account, Endpoint::X402, key, flight_key.digest)
                 .await?
             {
                 ClaimOutcome::Claimed(claim) => claims.push(claim),
                 ClaimOutcome::Answered(answer) => {
-                    return Ok(Claimed::PurchaseOutcome(PurchaseOutcome::Done(answer)));
+                    return Ok(Claimed::Outcome(PurchaseOutcome::Done(answer)));
                 }
                 ClaimOutcome::InProgress => {
-                    return Ok(Claimed::PurchaseOutcome(PurchaseOutcome::InProgress));
+                    return Ok(Claimed::Outcome(PurchaseOutcome::InProgress));
                 }
                 ClaimOutcome::OtherRequest => {
-                    return Ok(Claimed::PurchaseOutcome(PurchaseOutcome::OtherRequest));
+                    return Ok(Claimed::Outcome(PurchaseOutcome::OtherRequest));
                 }
             }
         }
@@ -112,7 +112,7 @@ impl Inner {
                 let subscription = plan_state.subscription.as_ref();
                 let Some(subscription) = subscription else {
                     // Both are written in one unit of work.
-                    tracing::error!(account = %flight_key.account, "a settled payment without a subscription");
+                    tracing::error!(account = %flight_key.account, "settled payment has no subscription");
                     return Ok(PurchaseOutcome::StoreUnavailable);
                 };
                 let answer = self.answer(subscription, row.receipt.as_deref(), true);
@@ -200,7 +200,7 @@ impl Inner {
             // are public on the chain.
             Verified::NonceSpent if !by_payer => {
                 tracing::warn!(account = %row.account, payment = %rows::reference(&row.key),
-                    "a payment that was sent by somebody else is brought without a signature that says whose it is");
+                    "rejected payment: its nonce is used, and its signature is not the payer's");
                 Ok(PurchaseOutcome::Unavailable)
             }
             Verified::NonceSpent => {
@@ -213,7 +213,7 @@ impl Inner {
                 }
             }
             Verified::Fault(why) => {
-                tracing::warn!(%why, "the facilitator could not say whether a payment is good");
+                tracing::warn!(%why, "payment verification failed");
                 Ok(PurchaseOutcome::Unavailable)
             }
         }
@@ -394,7 +394,7 @@ impl Inner {
         }
     }
 
-    /// Records a submission before it is made (write ahead); returns the outcome for the buyer where another payment came first.
+    /// Records a submission before it is made (write ahead); returns the outcome for the buyer where another payment precedes it.
     async fn record_submission(
         &self,
         row: AuthorizationRow,
@@ -408,7 +408,7 @@ impl Inner {
             Decision::AlreadyActive => return Ok(Err(self.already_active(&plan_state))),
             _ => return Ok(Err(self.outcome_while_open(&plan_state))),
         }
-        // One that is stored as submitted is looked at whatever else there is: it adds no row.
+        // A payment that is stored as submitted adds no row, so the limit does not apply.
         let is_new = state == AuthorizationState::Settling
             && row.state != AuthorizationState::RefusedAfterSubmit;
         if is_new && let Some(wait) = self.refused_wait(row.account).await? {
@@ -428,11 +428,11 @@ impl Inner {
             updated_at: now,
             ..row
         };
-        let send = AuthorizationPart::Send {
+        let submission = AuthorizationPart::Send {
             row: row.clone(),
             subscription: plan_state.subscription.as_ref().map(|row| row.version),
         };
-        match self.write(part(send)).await {
+        match self.write(part(submission)).await {
             Ok(()) => Ok(Ok(row)),
             Err(CommitError::Refused(Refusal::AuthorizationOpen)) => {
                 Ok(Err(PurchaseOutcome::Processing))
@@ -453,7 +453,7 @@ impl Inner {
             updated_at: self.now(),
             ..row
         };
-        tracing::info!(account = %row.account, payment = %rows::reference(&row.key), %why, "a payment was refused");
+        tracing::info!(account = %row.account, payment = %rows::reference(&row.key), %why, "payment refused before submission");
         Ok(self.write(part(AuthorizationPart::Change(row))).await?)
     }
 
@@ -520,8 +520,8 @@ impl Inner {
     }
 }
 
-/// Whether a payment in this state was never submitted here, or is proved to have moved nothing. What is true of the stored payment is true
-/// of every other signature for its nonce: the chain takes one of them.
+/// Whether a payment in this state was never submitted here, or is proved to have moved nothing. This holds for every other signature of
+/// its nonce as well: the chain accepts one of them.
 fn has_moved_nothing(state: AuthorizationState) -> bool {
     use AuthorizationState::{Dead, Refused, Seen};
     matches!(state, Seen | Refused | Dead)

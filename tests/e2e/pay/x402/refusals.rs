@@ -234,7 +234,7 @@ async fn without_a_node_a_transfer_that_was_submitted_and_refused_says_so_in_bot
         shows_offer(&failed, "insufficient_funds");
         let detail = failed.json()["detail"].to_string();
         assert!(!detail.contains("Nothing was charged"), "{detail}");
-        assert!(detail.contains("very same request again"), "{detail}");
+        assert!(detail.contains("same request is safe"), "{detail}");
         let told = decoded(failed.header("payment-response").expect("what was tried"));
         assert_eq!(told["success"], false);
         assert_eq!(told["transaction"], "");
