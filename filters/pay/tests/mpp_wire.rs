@@ -42,7 +42,7 @@ fn read(token: &str) -> Result<Credential, CredentialError> {
 }
 
 #[test]
-fn ids_are_those_of_other_programs() {
+fn challenge_ids_match_other_implementations() {
     for (request, expires, digest, opaque, header, id) in [
         (
             MINIMAL,
@@ -197,7 +197,7 @@ fn a_credential_is_read_and_believed() {
 }
 
 #[test]
-fn what_is_wrong_with_a_credential_is_told_in_the_order_of_the_scheme() {
+fn credential_errors_are_reported_in_the_order_of_the_scheme() {
     use ErrorCode::{
         InvalidChallenge, InvalidPayload, MalformedCredential, MethodUnsupported, PaymentExpired,
     };

@@ -1,23 +1,20 @@
 //! A purchase requested twice under one idempotency key is made once.
 
-use std::path::Path;
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use tempfile::TempDir;
-use tollgate_money::AccountId;
 use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys, digest};
-use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
-    Admission, Endpoint, IdempotencyPart, Part, RootSecret, Store, UnitOfWork, commit, flush,
+    Admission, Endpoint, IdempotencyPart, Part, Store, UnitOfWork, commit, flush,
 };
 
-const ME: AccountId = AccountId::from_bytes([1; 16]);
-const DAY: i64 = 86_400_000_000;
+use support::process::{ACCOUNT, DAY, Disk, OTHER_ACCOUNT, START};
 
 /// A store and a clock.
 struct TestBed {
-    folder: TempDir,
+    disk: Disk,
     store: Arc<dyn Store>,
     keys: IdempotencyKeys,
     now: Arc<AtomicI64>,
@@ -25,25 +22,20 @@ struct TestBed {
 
 impl TestBed {
     fn new() -> TestBed {
-        let folder = tempfile::tempdir().expect("a folder");
-        let now = Arc::new(AtomicI64::new(1_800_000_000_000_000));
-        let store = open(folder.path());
-        TestBed {
-            keys: keys(&store, &now),
-            folder,
-            store,
-            now,
-        }
+        TestBed::open(Disk::new(), Arc::new(AtomicI64::new(START)))
     }
 
-    /// Restarts the process with its claims still open. Only the folder stays.
+    /// Restarts the process with its claims still open. Only the disk remains.
     fn restart(self) -> TestBed {
         self.store.close();
-        let TestBed { folder, now, .. } = self;
-        let store = open(folder.path());
+        TestBed::open(self.disk, self.now)
+    }
+
+    fn open(disk: Disk, now: Arc<AtomicI64>) -> TestBed {
+        let store = disk.open_store(1);
         TestBed {
             keys: keys(&store, &now),
-            folder,
+            disk,
             store,
             now,
         }
@@ -51,7 +43,7 @@ impl TestBed {
 
     async fn outcome(&self, key: &str, request: &str) -> ClaimOutcome {
         let hash = digest(&[request.as_bytes()]);
-        let begun = self.keys.claim(ME, Endpoint::Mpp, key, hash).await;
+        let begun = self.keys.claim(ACCOUNT, Endpoint::Mpp, key, hash).await;
         begun.expect("the store works")
     }
 
@@ -71,14 +63,6 @@ impl TestBed {
     async fn settle(&self) {
         flush(&*self.store).await.expect("the store works");
     }
-}
-
-fn open(folder: &Path) -> Arc<dyn Store> {
-    let options = Options {
-        durability: Durability::Process,
-        ..Options::new(1, RootSecret([7; 32]))
-    };
-    sqlite::open(&folder.join("t.db"), options).expect("the store opens")
 }
 
 fn keys(store: &Arc<dyn Store>, now: &Arc<AtomicI64>) -> IdempotencyKeys {
@@ -170,13 +154,13 @@ async fn keys_are_separate_by_account_and_endpoint() {
     let bed = TestBed::new();
     let _mine = bed.claim("k", "a").await;
     for (account, endpoint) in [
-        (AccountId::from_bytes([2; 16]), Endpoint::Mpp),
-        (ME, Endpoint::X402),
-        (ME, Endpoint::Checkout),
-        (ME, Endpoint::UcpCreate),
-        (ME, Endpoint::UcpUpdate),
-        (ME, Endpoint::UcpComplete),
-        (ME, Endpoint::UcpCancel),
+        (OTHER_ACCOUNT, Endpoint::Mpp),
+        (ACCOUNT, Endpoint::X402),
+        (ACCOUNT, Endpoint::Checkout),
+        (ACCOUNT, Endpoint::UcpCreate),
+        (ACCOUNT, Endpoint::UcpUpdate),
+        (ACCOUNT, Endpoint::UcpComplete),
+        (ACCOUNT, Endpoint::UcpCancel),
     ] {
         let begun = bed.keys.claim(account, endpoint, "k", [0; 32]).await;
         assert!(
@@ -195,7 +179,7 @@ async fn answers_of_payments_are_kept_for_ninety_days_and_of_checkouts_for_two()
         (Endpoint::UcpComplete, 2),
     ] {
         let bed = TestBed::new();
-        let begin = || bed.keys.claim(ME, endpoint, "k", [0; 32]);
+        let begin = || bed.keys.claim(ACCOUNT, endpoint, "k", [0; 32]);
         let Ok(ClaimOutcome::Claimed(claim)) = begin().await else {
             panic!("the name is free")
         };
@@ -224,7 +208,7 @@ async fn of_twenty_concurrent_requests_one_gets_the_claim() {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let keys = bed.keys.clone();
-        tasks.spawn(async move { keys.claim(ME, Endpoint::Mpp, "k", [0; 32]).await });
+        tasks.spawn(async move { keys.claim(ACCOUNT, Endpoint::Mpp, "k", [0; 32]).await });
     }
     // Every claim is held until all tasks have finished.
     let begun = tasks.join_all().await;

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_written_as_nodes_read_them() {
+    fn calls_are_encoded_as_nodes_expect() {
         let call = state_call(&terms(), from(), NONCE, 256);
         assert_eq!(call["params"][1], "0x100");
         assert_eq!(
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_chain_is_read_whole_or_not_at_all() {
+    fn a_block_is_read_completely_or_not_at_all() {
         let block =
             |number: &str, time: &str| json!({"result": {"number": number, "timestamp": time}});
         let head = Block {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_yes_no_or_not_told() {
+    fn a_nonce_is_used_unused_or_the_answer_is_invalid() {
         let word = |last: &str| json!({"result": format!("0x{}{last}", "0".repeat(62))});
         for (answer, state) in [
             (word("00"), Some(false)),
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_tell_whether_a_nonce_was_used_or_cancelled() {
+    fn logs_show_whether_a_nonce_was_used_or_cancelled() {
         let read = |logs: Value| read_logs(&json!({"result": logs}), &terms(), from(), NONCE);
         let canceled = json!([CANCELED, topic(FROM), NONCE.to_string()]);
         let hash = transaction().parse().expect("32 bytes");

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_a_payment_has_16_to_128_plain_characters() {
+    fn a_payment_identifier_has_16_to_128_characters() {
         for (id, good) in [
             ("pay_0123456789-a", true),
             ("pay_0123456789-", false),

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receipt_is_written_as_stock_buyers_read_it() {
+    fn a_receipt_is_encoded_as_stock_clients_read_it() {
         let payer: Address = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
             .parse()
             .expect("an address");

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payment_opens_under_its_own_name_in_its_own_store_alone() {
+    fn a_payment_opens_only_under_its_own_reference_in_its_own_store() {
         let sealer = Sealer::new(&[7; 32]);
         let sealed = sealer.seal(b"one", &[1; 32], b"a payment");
         assert!(!sealed.windows(9).any(|part| part == b"a payment"));

@@ -1,12 +1,14 @@
-//! The plan, sold for an answered challenge: every row of the scheme's tables, against a provider in memory.
+//! The MPP route: challenges, credentials and receipts by the tables of the scheme, against an in-memory payment provider.
 
-mod provider;
+#[path = "../../../common/purchase/tests/support/mod.rs"]
+mod support;
 mod testbed;
 
 use proptest::prelude::*;
-use provider::{DAY, Fault};
 use serde_json::{Value, json};
-use testbed::{Buy, CREDITS, OTHER_ACCOUNT, Response, TestBed};
+use support::process::{CREDITS, DAY, OTHER_ACCOUNT};
+use support::recurring_provider::{Fault, Funding};
+use testbed::{Buy, Response, TestBed};
 use tollgate_purchase::mandates::Status;
 
 const SECOND: i64 = 1_000_000;
@@ -22,6 +24,21 @@ fn with(credential: String) -> Buy {
         credential: Some(credential),
         ..Buy::default()
     }
+}
+
+/// The owner approves, and the first charge is pending.
+fn agree(bed: &TestBed, offer: &Response) {
+    let id = offer.subscription();
+    bed.provider
+        .change(&id, |made| made.funding = Funding::Slow);
+    bed.provider.approve(id);
+}
+
+/// The faults of the coming calls: this one at call `at`.
+fn crash_at(fault: Fault, at: usize) -> Vec<Fault> {
+    let mut faults = vec![Fault::None; at];
+    faults.push(fault);
+    faults
 }
 
 /// A 402 as the scheme defines it: a problem and an envelope, a challenge, neither cacheable nor with a receipt.
@@ -64,7 +81,7 @@ fn check_granted(response: &Response, already: bool) {
 }
 
 #[test]
-fn the_first_request_is_told_where_to_agree_in_three_places() {
+fn the_first_402_has_the_approval_url_in_three_places() {
     let bed = TestBed::new();
     let response = first(&bed);
     check_problem(
@@ -83,15 +100,15 @@ fn the_first_request_is_told_where_to_agree_in_three_places() {
     }
     assert_eq!(challenge.get("header"), None);
     assert_eq!(challenge.get("digest"), None);
-    assert_eq!(bed.world.made(), 1);
+    assert_eq!(bed.provider.all().len(), 1);
 }
 
 #[test]
-fn whoever_pays_has_the_plan_and_the_same_receipt_whenever_they_ask() {
+fn a_paid_buyer_has_the_plan_and_the_same_receipt_on_every_request() {
     let bed = TestBed::new();
     let offer = first(&bed);
     bed.advance(90 * SECOND);
-    bed.world.pay(&offer.subscription());
+    bed.provider.approve(offer.subscription());
     let bought = bed.buy(with(offer.credential()));
     check_granted(&bought, false);
     let receipt = bought.receipt();
@@ -100,7 +117,7 @@ fn whoever_pays_has_the_plan_and_the_same_receipt_whenever_they_ask() {
     assert_eq!(receipt["reference"], json!(offer.subscription()));
     assert_eq!(receipt["subscriptionId"], json!(offer.subscription()));
     assert!(receipt["externalId"].is_string() && receipt["timestamp"].is_string());
-    assert_eq!(bed.available(), CREDITS);
+    assert_eq!(bed.process().available(), CREDITS);
 
     bed.advance(DAY);
     for again in [with(offer.credential()), Buy::default()] {
@@ -108,12 +125,12 @@ fn whoever_pays_has_the_plan_and_the_same_receipt_whenever_they_ask() {
         check_granted(&again, true);
         assert_eq!(again.receipt(), receipt, "the stored one");
     }
-    assert_eq!((bed.world.takings(), bed.payments()), (1, 1));
-    bed.check_books();
+    assert_eq!((bed.provider.kept().len(), bed.payments()), (1, 1));
+    bed.process().check_books();
 }
 
 #[test]
-fn many_questions_are_one_subscription_at_the_provider() {
+fn repeated_requests_create_one_subscription_at_the_provider() {
     let bed = TestBed::new();
     let offer = first(&bed);
     for _ in 0..5 {
@@ -122,11 +139,11 @@ fn many_questions_are_one_subscription_at_the_provider() {
         assert_eq!(again.word("/approval_url"), offer.word("/approval_url"));
         assert_ne!(again.challenge()["id"], offer.challenge()["id"]);
     }
-    assert_eq!(bed.world.made(), 1);
+    assert_eq!(bed.provider.all().len(), 1);
 }
 
 #[test]
-fn until_the_owner_has_agreed_and_paid_the_same_credential_waits() {
+fn a_credential_is_pending_until_the_owner_has_approved_and_paid() {
     let bed = TestBed::new();
     let offer = first(&bed);
     for _ in 0..3 {
@@ -140,7 +157,7 @@ fn until_the_owner_has_agreed_and_paid_the_same_credential_waits() {
         assert_eq!(waits.header("retry-after"), Some("5"));
         assert_eq!(waits.word("/approval_url"), offer.word("/approval_url"));
     }
-    bed.world.agree(&offer.subscription());
+    agree(&bed, &offer);
     for _ in 0..2 {
         let unpaid = bed.buy(with(offer.credential()));
         check_problem(
@@ -154,18 +171,18 @@ fn until_the_owner_has_agreed_and_paid_the_same_credential_waits() {
     let asked_anew = bed.buy(Buy::default());
     check_problem(&asked_anew, "payment-required", "processing", "retry_same");
     assert_eq!(asked_anew.subscription(), offer.subscription());
-    bed.world.charge(&offer.subscription());
+    bed.provider.resolve(offer.subscription(), true);
     check_granted(&bed.buy(with(offer.credential())), false);
-    assert_eq!(bed.world.made(), 1);
+    assert_eq!(bed.provider.all().len(), 1);
 }
 
 #[test]
-fn a_payment_that_was_ended_leads_to_a_new_one() {
+fn a_cancelled_payment_is_followed_by_a_new_challenge() {
     for status in [Status::Cancelled, Status::Expired, Status::Suspended] {
         let bed = TestBed::new();
         let offer = first(&bed);
-        bed.world
-            .change(&offer.subscription(), |kept| kept.status = status);
+        bed.provider
+            .change(offer.subscription(), |made| made.status = status);
         let over = bed.buy(with(offer.credential()));
         check_problem(&over, "verification-failed", "failed", "pay_again");
         assert_ne!(over.subscription(), offer.subscription(), "{status:?}");
@@ -173,42 +190,42 @@ fn a_payment_that_was_ended_leads_to_a_new_one() {
         let again = bed.buy(with(offer.credential()));
         check_problem(&again, "invalid-challenge", "refused", "pay");
         assert_eq!(again.subscription(), over.subscription());
-        bed.world.pay(&over.subscription());
+        bed.provider.approve(over.subscription());
         check_granted(&bed.buy(with(over.credential())), false);
     }
 }
 
 #[test]
-fn other_terms_than_those_that_were_agreed_are_refused_and_given_back() {
+fn a_charge_on_other_terms_is_refused_and_refunded() {
     let bed = TestBed::new();
     let offer = first(&bed);
-    bed.world.pay(&offer.subscription());
-    bed.world
-        .change(&offer.subscription(), |kept| kept.is_changed = true);
+    bed.provider.approve(offer.subscription());
+    bed.provider
+        .change(offer.subscription(), |made| made.is_changed = true);
     let refused = bed.buy(with(offer.credential()));
     check_problem(&refused, "verification-failed", "failed", "pay_again");
-    bed.sweep();
-    assert_eq!(bed.world.takings(), 0, "the money went back");
-    assert_eq!(bed.world.running(), 0);
+    bed.reconcile_due();
+    assert_eq!(bed.provider.kept().len(), 0, "the money went back");
+    assert_eq!(bed.provider.charging(), 0);
     assert_eq!(bed.payments(), 0);
 }
 
 #[test]
-fn while_the_provider_cannot_be_asked_nothing_is_consumed_and_nothing_guessed() {
+fn while_the_provider_is_unavailable_no_challenge_is_consumed_and_no_outcome_guessed() {
     let bed = TestBed::new();
-    bed.world.fault(Fault::Down, 0);
+    bed.provider.faults([Fault::Unavailable; 40]);
     let down = bed.buy(Buy::default());
     check_unavailable(&down, "unavailable");
-    bed.world.fault(Fault::None, 0);
+    bed.provider.faults([]);
     let offer = first(&bed);
-    bed.world.pay(&offer.subscription());
-    bed.world.fault(Fault::Down, 0);
+    bed.provider.approve(offer.subscription());
+    bed.provider.faults([Fault::Unavailable; 40]);
     for _ in 0..3 {
         check_unavailable(&bed.buy(with(offer.credential())), "processing");
     }
-    bed.world.fault(Fault::None, 0);
+    bed.provider.faults([]);
     check_granted(&bed.buy(with(offer.credential())), false);
-    assert_eq!(bed.world.made(), 1);
+    assert_eq!(bed.provider.all().len(), 1);
 }
 
 fn check_unavailable(response: &Response, state: &str) {
@@ -223,7 +240,7 @@ fn check_unavailable(response: &Response, state: &str) {
 }
 
 #[test]
-fn a_credential_that_is_none_gets_a_challenge_and_never_a_failure() {
+fn an_invalid_credential_gets_a_challenge_and_never_a_server_error() {
     let bed = TestBed::new();
     let offer = first(&bed);
     let change = |pointer: &str, value: Value| changed(&offer.credential(), pointer, value);
@@ -262,7 +279,7 @@ fn a_credential_that_is_none_gets_a_challenge_and_never_a_failure() {
     bed.advance(30 * 60 * SECOND);
     let late = bed.buy(with(offer.credential()));
     check_problem(&late, "payment-expired", "refused", "pay");
-    bed.world.pay(&late.subscription());
+    bed.provider.approve(late.subscription());
     check_granted(&bed.buy(with(late.credential())), false);
 }
 
@@ -277,10 +294,10 @@ fn changed(credential: &str, pointer: &str, value: Value) -> String {
 }
 
 #[test]
-fn of_twenty_equal_requests_one_buys_and_the_others_are_told() {
+fn of_twenty_equal_requests_one_buys_and_the_others_are_already_active() {
     let bed = TestBed::new();
     let offer = first(&bed);
-    bed.world.pay(&offer.subscription());
+    bed.provider.approve(offer.subscription());
     let all = bed.buy_at_once(20, &with(offer.credential()));
     let bought = |response: &&Response| response.body["already_active"] == false;
     assert!(all.iter().all(|response| response.status == 200));
@@ -289,8 +306,8 @@ fn of_twenty_equal_requests_one_buys_and_the_others_are_told() {
         all.iter()
             .all(|response| response.receipt() == all[0].receipt())
     );
-    assert_eq!((bed.world.takings(), bed.payments()), (1, 1));
-    assert_eq!(bed.available(), CREDITS);
+    assert_eq!((bed.provider.kept().len(), bed.payments()), (1, 1));
+    assert_eq!(bed.process().available(), CREDITS);
 }
 
 #[test]
@@ -298,11 +315,11 @@ fn twenty_first_requests_at_once_are_one_subscription() {
     let bed = TestBed::new();
     let all = bed.buy_at_once(20, &Buy::default());
     assert!(all.iter().all(|response| response.status == 402));
-    assert_eq!(bed.world.made(), 1);
+    assert_eq!(bed.provider.all().len(), 1);
 }
 
 #[test]
-fn a_request_with_a_name_is_answered_once_and_told_again() {
+fn a_request_with_an_idempotency_key_is_answered_once_and_replayed() {
     let bed = TestBed::new();
     let named = |credential: Option<String>, body| Buy {
         credential,
@@ -313,7 +330,7 @@ fn a_request_with_a_name_is_answered_once_and_told_again() {
     // An answer without a purchase is not stored.
     let offer = bed.buy(named(None, BODY));
     check_problem(&offer, "payment-required", "required", "approve_then_retry");
-    bed.world.pay(&offer.subscription());
+    bed.provider.approve(offer.subscription());
     let bought = bed.buy(named(Some(offer.credential()), BODY));
     check_granted(&bought, false);
     for credential in [Some(offer.credential()), None] {
@@ -350,11 +367,11 @@ fn a_request_with_a_name_is_answered_once_and_told_again() {
 }
 
 #[test]
-fn what_is_kept_under_a_name_is_kept_with_the_payment() {
+fn a_stored_answer_is_written_with_the_payment() {
     let mut bed = TestBed::new();
     const BODY: &str = r#"{"idempotency_key":"k"}"#;
     let offer = first(&bed);
-    bed.world.pay(&offer.subscription());
+    bed.provider.approve(offer.subscription());
     let buy = Buy {
         body: BODY,
         ..with(offer.credential())
@@ -369,7 +386,7 @@ fn what_is_kept_under_a_name_is_kept_with_the_payment() {
 }
 
 #[test]
-fn a_body_that_is_not_ours_is_refused_before_anything_is_done() {
+fn an_invalid_body_is_refused_before_any_provider_call() {
     let bed = TestBed::new();
     for body in [r#"{"x":1}"#, "[]", "{", r#"{"product_id":"other"}"#] {
         let refused = bed.buy(Buy {
@@ -380,16 +397,16 @@ fn a_body_that_is_not_ours_is_refused_before_anything_is_done() {
         assert_eq!(refused.word("/error/type"), "invalid_request_error");
         assert_eq!(refused.header("www-authenticate"), None);
     }
-    assert_eq!(bed.world.made(), 0);
+    assert_eq!(bed.provider.all().len(), 0);
 }
 
 #[test]
-fn what_was_seen_by_the_desk_first_is_told_with_its_receipt() {
+fn a_payment_that_reconciliation_found_first_is_answered_with_its_receipt() {
     let bed = TestBed::new();
     let offer = first(&bed);
-    bed.world.pay(&offer.subscription());
+    bed.provider.approve(offer.subscription());
     bed.advance(600 * SECOND);
-    bed.sweep();
+    bed.reconcile_due();
     assert_eq!(bed.payments(), 1, "without the buyer's doing");
     let told = bed.buy(with(offer.credential()));
     check_granted(&told, true);
@@ -397,12 +414,12 @@ fn what_was_seen_by_the_desk_first_is_told_with_its_receipt() {
 }
 
 #[test]
-fn a_new_secret_does_not_void_what_is_under_way() {
+fn secret_rotation_does_not_void_outstanding_challenges() {
     const NEW: &[u8] = b"another-secret-of-the-same-length-32";
     let old = b"tollgate-test-secret-0123456789abcdef";
     let mut bed = TestBed::new();
     let offer = first(&bed);
-    bed.world.pay(&offer.subscription());
+    bed.provider.approve(offer.subscription());
     bed.restart_with(NEW, None);
     let refused = bed.buy(with(offer.credential()));
     check_problem(&refused, "invalid-challenge", "refused", "pay");
@@ -411,7 +428,7 @@ fn a_new_secret_does_not_void_what_is_under_way() {
 }
 
 #[test]
-fn a_challenge_in_a_field_of_its_own_is_answered_there() {
+fn a_challenge_for_payment_authorization_is_answered_in_that_field() {
     let mut bed = TestBed::new();
     let before = first(&bed);
     bed.own_field = true;
@@ -419,10 +436,10 @@ fn a_challenge_in_a_field_of_its_own_is_answered_there() {
     let offer = first(&bed);
     assert_eq!(offer.challenge()["header"], "Payment-Authorization");
     assert_eq!(offer.subscription(), before.subscription());
-    bed.world.agree(&offer.subscription());
+    agree(&bed, &offer);
     let elsewhere = bed.buy(with(offer.credential()));
     check_problem(&elsewhere, "invalid-challenge", "refused", "pay");
-    bed.world.charge(&offer.subscription());
+    bed.provider.resolve(offer.subscription(), true);
     let there = Buy {
         own_field: true,
         ..with(offer.credential())
@@ -446,14 +463,14 @@ fn a_digest_binds_a_challenge_to_its_body() {
         offer.challenge()["digest"],
         "sha-256=:gOEeFzfLYGqL+Mkt2yjilTA5KAqdLyvQ8O6gx3nszVs=:"
     );
-    bed.world.pay(&offer.subscription());
+    bed.provider.approve(offer.subscription());
     let other = bed.buy(asked(Some(offer.credential()), "{}"));
     check_problem(&other, "invalid-challenge", "refused", "pay");
     check_granted(&bed.buy(asked(Some(offer.credential()), BODY)), false);
 }
 
 #[test]
-fn a_monthly_charge_is_offered_to_those_who_name_it() {
+fn the_subscription_intent_is_offered_to_clients_that_name_it() {
     let bed = TestBed::new();
     let both = bed.buy(Buy {
         accept: Some("paypal/subscription, paypal/charge;q=0.5"),
@@ -465,7 +482,7 @@ fn a_monthly_charge_is_offered_to_those_who_name_it() {
         .map(|one| one["intent"].clone())
         .collect();
     assert_eq!(intents, ["subscription", "charge"]);
-    bed.world.pay(&both.subscription());
+    bed.provider.approve(both.subscription());
     let bought = bed.buy(with(both.credential()));
     check_granted(&bought, false);
     assert_eq!(
@@ -475,10 +492,10 @@ fn a_monthly_charge_is_offered_to_those_who_name_it() {
 }
 
 #[test]
-fn while_a_transfer_may_be_moving_nobody_is_shown_how_to_pay() {
+fn no_challenge_is_issued_while_a_transfer_may_be_moving() {
     let bed = TestBed::new();
     let offer = first(&bed);
-    bed.transfer_may_move(true);
+    bed.submit_transfer();
     for asks in [
         Buy::default(),
         with(offer.credential()),
@@ -487,26 +504,26 @@ fn while_a_transfer_may_be_moving_nobody_is_shown_how_to_pay() {
         check_unavailable(&bed.buy(asks), "processing");
     }
     // The owner's payment is not applied until the transfer's outcome is known: one of the two would be refunded.
-    bed.world.pay(&offer.subscription());
+    bed.provider.approve(offer.subscription());
     check_unavailable(&bed.buy(with(offer.credential())), "processing");
-    bed.transfer_may_move(false);
+    bed.void_transfer();
     check_granted(&bed.buy(with(offer.credential())), false);
 
     let bed = TestBed::new();
-    bed.transfer_may_move(true);
+    bed.submit_transfer();
     check_unavailable(&bed.buy(Buy::default()), "processing");
-    assert_eq!(bed.world.made(), 0, "the provider was not asked");
-    bed.transfer_may_move(false);
+    assert_eq!(bed.provider.all().len(), 0, "the provider was not asked");
+    bed.void_transfer();
     assert_eq!(first(&bed).status, 402);
 }
 
 #[test]
-fn a_plan_that_a_transfer_has_paid_for_is_told_and_a_mandate_beside_it_is_given_back() {
+fn a_plan_paid_by_a_transfer_is_already_active_and_a_mandate_beside_it_is_refunded() {
     let bed = TestBed::new();
     let offer = first(&bed);
     bed.transfer();
     // The owner approves the old offer all the same.
-    bed.world.pay(&offer.subscription());
+    bed.provider.approve(offer.subscription());
     for asks in [Buy::default(), with(offer.credential())] {
         let told = bed.buy(asks);
         assert_eq!(told.status, 200, "{:?}", told.body);
@@ -519,68 +536,71 @@ fn a_plan_that_a_transfer_has_paid_for_is_told_and_a_mandate_beside_it_is_given_
         );
     }
     bed.advance(600 * SECOND);
-    bed.sweep();
-    assert_eq!(bed.world.takings(), 0, "the money went back");
-    assert_eq!(bed.world.running(), 0, "and nothing more is charged");
+    bed.reconcile_due();
+    assert_eq!(bed.provider.kept().len(), 0, "the money went back");
+    assert_eq!(bed.provider.charging(), 0, "and nothing more is charged");
     assert_eq!(bed.payments(), 1);
-    bed.check_books();
+    bed.process().check_books();
 }
 
 /// The process is killed at every call of a purchase in turn, before and after the call is carried out. The buyer follows the answers, and
 /// has the plan once, for one payment of one subscription.
 #[test]
-fn whenever_the_process_dies_the_buyers_repeat_gets_the_plan() {
-    for fault in [Fault::DeathBefore, Fault::DeathAfter] {
+fn after_a_crash_at_any_call_the_repeated_request_gets_the_plan() {
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
         for at in 0..3 {
             let mut bed = TestBed::new();
             let what = format!("{fault:?} at call {at}");
-            bed.world.fault(fault, at);
+            bed.provider.faults(crash_at(fault, at));
             // Between the first request and the challenge.
             let offer = loop {
-                if let Some(response) = bed.buy_until_death(Buy::default()) {
+                if let Some(response) = bed.buy_until_crash(Buy::default()) {
                     break response;
                 }
             };
             assert_eq!(offer.status, 402, "{what}: {:?}", offer.body);
-            bed.world.pay(&offer.subscription());
+            bed.provider.approve(offer.subscription());
             bed.restart();
             // Between the payment and the answer.
-            bed.world.fault(fault, at);
+            bed.provider.faults(crash_at(fault, at));
             let buy = Buy {
                 body: r#"{"idempotency_key":"k"}"#,
                 ..with(offer.credential())
             };
             let bought = loop {
-                if let Some(response) = bed.buy_until_death(buy.clone()) {
+                if let Some(response) = bed.buy_until_crash(buy.clone()) {
                     break response;
                 }
             };
-            bed.world.fault(Fault::None, 0);
+            bed.provider.faults([]);
             assert_eq!(bought.status, 200, "{what}: {:?}", bought.body);
             bed.restart();
             check_granted(&bed.buy(Buy::default()), true);
-            assert_eq!(bed.world.made(), 1, "{what}");
-            assert_eq!((bed.world.takings(), bed.payments()), (1, 1), "{what}");
-            assert_eq!(bed.available(), CREDITS, "{what}");
-            bed.check_books();
+            assert_eq!(bed.provider.all().len(), 1, "{what}");
+            assert_eq!(
+                (bed.provider.kept().len(), bed.payments()),
+                (1, 1),
+                "{what}"
+            );
+            assert_eq!(bed.process().available(), CREDITS, "{what}");
+            bed.process().check_books();
         }
     }
 }
 
 #[test]
-fn a_plan_that_has_ended_is_bought_anew() {
+fn a_plan_that_has_ended_is_bought_again() {
     let bed = TestBed::new();
     let offer = first(&bed);
-    bed.world.pay(&offer.subscription());
+    bed.provider.approve(offer.subscription());
     check_granted(&bed.buy(with(offer.credential())), false);
-    bed.world.change(&offer.subscription(), |kept| {
-        kept.status = Status::Cancelled
-    });
+    bed.provider
+        .change(offer.subscription(), |made| made.status = Status::Cancelled);
     bed.advance(40 * DAY);
-    bed.sweep();
+    bed.reconcile_due();
     let anew = first(&bed);
     assert_ne!(anew.subscription(), offer.subscription());
-    bed.world.pay(&anew.subscription());
+    bed.provider.approve(anew.subscription());
     check_granted(&bed.buy(with(anew.credential())), false);
     assert_eq!(bed.payments(), 2);
 }
@@ -589,7 +609,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn whatever_is_sent_is_never_our_failure(credential in "[ -~]{0,120}", json in "[{}\\[\\]\":,a-z0-9]{0,60}") {
+    fn no_credential_causes_a_server_error(credential in "[ -~]{0,120}", json in "[{}\\[\\]\":,a-z0-9]{0,60}") {
         use base64::Engine as _;
         let bed = BED.with(std::rc::Rc::clone);
         for credential in [credential, base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(json)] {

@@ -1,62 +1,45 @@
-//! A service that sells the plan, whose process can crash and be restarted.
+//! Test bed of the MPP route: the filter over a process that can crash and be restarted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::runtime::Runtime;
 use tollgate_filter::{
-    CacheSharing, ClientAddress, Clock, CredentialKind, Entropy, Exchange, Filter, ManualClock,
-    ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol, ReplyBody, Request,
-    Scope, Scopes,
+    CacheSharing, ClientAddress, Clock, CredentialKind, Entropy, Exchange, Filter,
+    ManualClock, ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol,
+    ReplyBody, Request, Scope, Scopes,
 };
-use tollgate_ledger::Ledger;
-use tollgate_ledger::audit::audit;
-use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, OperationId};
 use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings};
 use tollgate_pay::{Pay, PaymentProtocols};
-use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::mandates::{MandateDeps, Mandates, Urls};
-use tollgate_purchase::plan::{self, PRICE, Paid, Period, Plan, Plans};
 use tollgate_purchase::wire::Product;
-use tollgate_store::sqlite::{self, Durability, Options};
-use tollgate_store::{
-    Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState,
-    CacheScope, NewAccount, Part, RootSecret, Route, Store, UnitOfWork, commit,
+use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState};
+
+use crate::support::process::{
+    ACCOUNT, Disk, Now, OTHER_ACCOUNT, Process, signed_transfer, transfer,
 };
-
-use crate::provider::{PLAN, World};
-
-pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
-pub(crate) const OTHER_ACCOUNT: AccountId = AccountId::from_bytes([2; 16]);
-
-/// The credits that a payment grants.
-pub(crate) const CREDITS: i64 = 5_000_000;
+use crate::support::recurring_provider::{FakeProvider, PLAN};
 
 const SECRET: &[u8] = b"tollgate-test-secret-0123456789abcdef";
 
-/// One run of the process.
 struct Running {
-    runtime: Runtime,
-    store: Arc<dyn Store>,
-    ledger: Ledger,
-    plans: Plans,
+    process: Process,
     mandates: Mandates,
     pay: Arc<Pay>,
-    gateway_time: ManualClock,
+    clock: ManualClock,
 }
 
+/// The filter, the provider, and what survives a crash.
 pub(crate) struct TestBed {
-    pub(crate) world: World,
-    folder: TempDir,
+    pub(crate) provider: FakeProvider,
+    disk: Disk,
     running: Option<Running>,
-    random: Arc<AtomicU64>,
     secrets: Secrets,
     pub(crate) digest: bool,
     pub(crate) own_field: bool,
@@ -73,7 +56,7 @@ pub(crate) struct Buy {
     pub(crate) key: Option<&'static str>,
 }
 
-/// A response, as a buyer sees it.
+/// A response as its client receives it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -84,26 +67,16 @@ pub(crate) struct Response {
 impl TestBed {
     pub(crate) fn new() -> TestBed {
         let mut bed = TestBed {
-            world: World::new(),
-            folder: tempfile::tempdir().expect("a folder"),
+            provider: FakeProvider::new(),
+            disk: Disk::new(),
             running: None,
-            random: Arc::default(),
             secrets: Secrets::new(SECRET, None).expect("long enough"),
             digest: false,
             own_field: false,
         };
         bed.start();
         for id in [ACCOUNT, OTHER_ACCOUNT] {
-            let account = Part::CreateAccount(Box::new(NewAccount {
-                id,
-                class: Arc::from("free"),
-                cache_scope: CacheScope::Shared,
-                credit_limit: Micros::ZERO,
-                created_at: 1,
-            }));
-            let running = bed.running();
-            let made = commit(&*running.store, UnitOfWork::of(account, Admission::Normal));
-            running.runtime.block_on(made).expect("an account");
+            bed.process().create_account(id);
         }
         bed
     }
@@ -112,66 +85,37 @@ impl TestBed {
         self.running.as_ref().expect("it runs")
     }
 
+    pub(crate) fn process(&self) -> &Process {
+        &self.running().process
+    }
+
     fn start(&mut self) {
-        let now = self.world.now();
-        let options = Options {
-            durability: Durability::Process,
-            ..Options::new(now, RootSecret([7; 32]))
+        let now = || -> Now {
+            let provider = self.provider.clone();
+            Box::new(move || provider.now())
         };
-        let path = self.folder.path().join("t.db");
-        let store = sqlite::open(&path, options).expect("the store opens");
-        let (ledger, _) = Ledger::start(store.clone(), now).expect("the books open");
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let clock = || {
-            let now = self.world.now.clone();
-            move || now.load(Relaxed)
-        };
-        let draw = || {
-            let random = self.random.clone();
-            move |out: &mut [u8]| {
-                let number = random.fetch_add(1, Relaxed).to_be_bytes();
-                let at = out.len() - number.len();
-                out[at..].copy_from_slice(&number);
-            }
-        };
-        let plans = Plans::new(plan::PlanDeps {
-            store: store.clone(),
-            ledger: ledger.clone(),
-            plan: Plan {
-                product: Arc::from("svc-pro-monthly"),
-                slug: Arc::from("svc-pro"),
-                name: Arc::from("Pro"),
-                class: Arc::from("pro"),
-                monthly_credits: Micros::new(CREDITS),
-                renewal_days: 7,
-                device_slots: None,
-                computer_use_tasks: None,
-                features: Arc::default(),
-            },
-            now: Box::new(clock()),
-            draw: Box::new(draw()),
-        });
+        let process = self.disk.start(now());
+        let plans = &process.plans;
         let mandates = Mandates::new(MandateDeps {
-            store: store.clone(),
+            store: process.store.clone(),
             plans: plans.clone(),
-            recurring: Arc::new(self.world.clone()),
+            recurring: Arc::new(self.provider.clone()),
             plan_id: Some(String::from(PLAN)),
             environment: String::from("test"),
-            now: Box::new(clock()),
-            draw: Box::new(draw()),
-            runtime: PurchaseTasks::new(runtime.handle().clone()),
+            now: now(),
+            draw: self.disk.draw(),
+            runtime: process.tasks.clone(),
         });
-        let (manual, gateway_time) = Clock::manual(now.unsigned_abs());
-        let base = "https://api.svc.example";
+        let (clock, manual) = Clock::manual(self.provider.now().unsigned_abs());
         let processor = Processor::new(MppDeps {
-            product: Product::new(plans.plan(), base, "https://svc.example"),
+            product: Product::new(
+                plans.plan(),
+                "https://api.svc.example",
+                "https://svc.example",
+            ),
             plans: plans.clone(),
             mandates: mandates.clone(),
-            idempotency_keys: IdempotencyKeys::new(store.clone(), Box::new(clock())),
+            idempotency_keys: IdempotencyKeys::new(process.store.clone(), now()),
             settings: Settings {
                 secrets: self.secrets.clone(),
                 realm: String::from("api.svc.example"),
@@ -182,35 +126,23 @@ impl TestBed {
                     cancel_url: String::from("https://svc.example/not/{mandate}"),
                 },
             },
-            clock: manual,
+            clock,
             entropy: Entropy::system(),
-            runtime: PurchaseTasks::new(runtime.handle().clone()),
+            runtime: process.tasks.clone(),
         });
-        let desks = PaymentProtocols::new(Arc::from("svc-pro"), Some(processor), None);
-        let pay = Pay::new(&desks, "/commerce/subscriptions/{plan}/mpp").expect("a route");
+        let protocols = PaymentProtocols::new(Arc::from("svc-pro"), Some(processor), None);
+        let pay = Pay::new(&protocols, "/commerce/subscriptions/{plan}/mpp").expect("a route");
         self.running = Some(Running {
-            runtime,
-            store,
-            ledger,
-            plans,
+            process,
             mandates,
             pay: Arc::new(pay),
-            gateway_time,
+            clock: manual,
         });
     }
 
-    /// The process is killed, and another one starts.
+    /// Kills the process, and starts another one.
     pub(crate) fn restart(&mut self) {
-        let running = self.running.take().expect("it runs");
-        running.runtime.shutdown_background();
-        running.store.close();
-        drop((
-            running.plans,
-            running.pay,
-            running.mandates,
-            running.ledger,
-            running.store,
-        ));
+        self.running.take().expect("it runs").process.kill();
         self.start();
     }
 
@@ -222,128 +154,74 @@ impl TestBed {
 
     /// Advances all clocks.
     pub(crate) fn advance(&self, micros: i64) {
-        self.world.advance(micros);
-        let time = std::time::Duration::from_micros(micros.unsigned_abs());
-        self.running().gateway_time.advance(time);
+        self.provider.advance(micros);
+        let time = Duration::from_micros(micros.unsigned_abs());
+        self.running().clock.advance(time);
     }
 
     /// Reconciles due mandates, as the background loop does.
-    pub(crate) fn sweep(&self) {
-        let running = self.running();
-        running
-            .runtime
-            .block_on(async { while running.mandates.reconcile_due().await > 0 {} });
+    pub(crate) fn reconcile_due(&self) {
+        let mandates = &self.running().mandates;
+        let reconciled = async { while mandates.reconcile_due().await > 0 {} };
+        self.process().runtime.block_on(reconciled);
     }
 
     pub(crate) fn buy(&self, buy: Buy) -> Response {
-        let running = self.running();
-        running.runtime.block_on(ask(running.pay.clone(), buy))
+        let pay = self.running().pay.clone();
+        self.process().runtime.block_on(send(pay, buy))
     }
 
     /// The same request from several clients at once.
     pub(crate) fn buy_at_once(&self, times: usize, buy: &Buy) -> Vec<Response> {
         let running = self.running();
-        running.runtime.block_on(async {
+        self.process().runtime.block_on(async {
             let mut tasks = tokio::task::JoinSet::new();
             for _ in 0..times {
-                tasks.spawn(ask(running.pay.clone(), buy.clone()));
+                tasks.spawn(send(running.pay.clone(), buy.clone()));
             }
             tasks.join_all().await
         })
     }
 
-    /// A request whose client disconnects at the first call to the provider, and during which the process crashes where a fault is set.
-    pub(crate) fn buy_until_death(&mut self, buy: Buy) -> Option<Response> {
-        let running = self.running();
-        let died = self.world.died.clone();
-        let response = running.runtime.block_on(async {
-            tokio::select! {
-                response = ask(running.pay.clone(), buy) => Some(response),
-                () = died.notified() => None,
-            }
-        });
+    /// The response to a request; `None` when the process crashed during it, and was restarted.
+    pub(crate) fn buy_until_crash(&mut self, buy: Buy) -> Option<Response> {
+        let crashed = self.provider.crashed();
+        let request = send(self.running().pay.clone(), buy);
+        let response = self.process().run_until_crash(&crashed, request);
         if response.is_none() {
-            self.world.fault(crate::provider::Fault::None, 0);
             self.restart();
         }
         response
     }
 
-    pub(crate) fn available(&self) -> i64 {
-        let available = self.running().ledger.available(ACCOUNT);
-        available.map_or(0, Micros::get)
-    }
-
     /// The number of the account's stored payments.
     pub(crate) fn payments(&self) -> usize {
-        let payments = self.running().store.payments_of(ACCOUNT, 100);
+        let payments = self.process().store.payments_of(ACCOUNT, 100);
         payments.expect("a read").len()
     }
 
-    fn write(&self, part: Part) {
-        let running = self.running();
-        let unit = UnitOfWork::of(part, Admission::Normal);
-        let written = running.runtime.block_on(commit(&*running.store, unit));
-        written.expect("it is taken");
+    /// Submits a signed transfer of the account with an unknown outcome.
+    pub(crate) fn submit_transfer(&self) {
+        let row = signed_transfer(AuthorizationState::Unknown, i64::MAX);
+        self.process().authorization(AuthorizationPart::Begin(row));
     }
 
-    /// A signed transfer of the account is submitted with an unknown outcome; or it is proved dead.
-    pub(crate) fn transfer_may_move(&self, may: bool) {
-        let row = |state, version| AuthorizationRow {
-            key: AuthorizationKey {
-                network: Arc::from("eip155:84532"),
-                asset: [1; 20],
-                payer: [2; 20],
-                nonce: [3; 32],
-            },
-            account: ACCOUNT,
-            state,
-            version,
-            digest: [4; 32],
-            sealed: None,
-            valid_before: i64::MAX,
-            transaction: None,
-            receipt: None,
-            note: None,
-            attempts: 0,
-            next_attempt_at: None,
-            created_at: 1,
-            updated_at: 1,
+    /// That transfer is proved never to have moved money.
+    pub(crate) fn void_transfer(&self) {
+        let row = AuthorizationRow {
+            version: 1,
+            ..signed_transfer(AuthorizationState::Dead, i64::MAX)
         };
-        let part = match may {
-            true => AuthorizationPart::Begin(row(AuthorizationState::Unknown, 0)),
-            false => AuthorizationPart::Change(row(AuthorizationState::Dead, 1)),
-        };
-        self.write(Part::Authorization(Box::new(part)));
+        self.process().authorization(AuthorizationPart::Change(row));
     }
 
     /// The plan is paid for by a transfer.
     pub(crate) fn transfer(&self) {
-        let running = self.running();
-        let paid = Paid {
-            account: ACCOUNT,
-            route: Route::X402,
-            payment: Arc::from("eip155:84532/a/b/c"),
-            reference: Arc::from("0xabc"),
-            amount: PRICE,
-            period: Period::Days(30),
-            renews: false,
-            receipt: None,
-            at: self.world.now(),
-        };
-        let paid = running
-            .runtime
-            .block_on(running.plans.pay(paid, |_| Vec::new()));
-        paid.expect("it is noted");
-    }
-
-    pub(crate) fn check_books(&self) {
-        let report = audit(&*self.running().store).expect("it can be read");
-        assert!(report.violations.is_empty(), "{:?}", report.violations);
+        self.process().pay(transfer("0xabc", self.provider.now()));
     }
 }
 
-async fn ask(pay: Arc<Pay>, buy: Buy) -> Response {
+async fn send(pay: Arc<Pay>, buy: Buy) -> Response {
     let mut headers = HeaderMap::new();
     for (name, value) in [("accept-payment", buy.accept), ("idempotency-key", buy.key)] {
         if let Some(value) = value {

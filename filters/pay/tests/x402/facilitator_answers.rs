@@ -6,7 +6,8 @@ use tollgate_store::AuthorizationState;
 use tollgate_testing::Wallet;
 use tollgate_testing::facilitator::{Effect, Fault, Operation as Call};
 
-use crate::testbed::{ACCOUNT, OTHER_ACCOUNT, TestBed};
+use crate::support::process::{ACCOUNT, OTHER_ACCOUNT};
+use crate::testbed::TestBed;
 use crate::{granted, is_processing, paid_once};
 
 const WHY: &str = "insufficient_funds";
@@ -57,7 +58,7 @@ impl Node {
 /// Every answer with every state of the node: the plan is activated when the chain shows the transfer and not before, no offer is shown
 /// meanwhile, and at the end there is one transfer and one period.
 #[test]
-fn whatever_the_facilitator_answers_the_plan_is_given_when_the_chain_shows_the_transfer() {
+fn for_every_facilitator_answer_the_plan_is_granted_when_the_chain_shows_the_transfer() {
     let why = || WHY.to_owned();
     // Whether the transfer is on the chain when the facilitator has answered.
     for (effect, settles) in [
@@ -125,7 +126,7 @@ fn whatever_the_facilitator_answers_the_plan_is_given_when_the_chain_shows_the_t
 }
 
 #[test]
-fn a_refused_payment_holds_its_account_until_the_chain_takes_it_no_more() {
+fn a_refused_payment_blocks_its_account_until_it_has_expired_on_the_chain() {
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
     bed.facilitator
@@ -164,7 +165,7 @@ fn a_refused_payment_that_is_presented_again_is_submitted_again() {
 }
 
 #[test]
-fn a_refusal_of_verify_is_none_when_the_authorization_is_used_and_not_final_while_the_chain_cannot_be_read()
+fn a_refusal_of_verify_does_not_count_for_a_used_nonce_and_is_not_final_while_the_chain_is_unreadable()
  {
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
@@ -186,17 +187,7 @@ fn a_refusal_of_verify_is_none_when_the_authorization_is_used_and_not_final_whil
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
     bed.facilitator.fault(refuse());
-    let outcome = bed.present(ACCOUNT, &payment);
-    assert!(
-        matches!(
-            outcome,
-            Some(PurchaseOutcome::Refused {
-                is_proven: true,
-                ..
-            })
-        ),
-        "{outcome:?}"
-    );
+    is_refused(bed.present(ACCOUNT, &payment), true);
     assert_eq!(bed.ask(ACCOUNT), Some(PurchaseOutcome::Offer));
     // It settles all the same, submitted by the facilitator that was only asked to verify it: presented again it is the purchase.
     assert!(bed.facilitator.submit(&bed.transfer(&Wallet::new(1), 1)));
@@ -242,17 +233,7 @@ fn without_a_node_a_refused_payment_is_not_submitted_again_beside_another_one() 
     let first = bed.payment(&Wallet::new(1), 1);
     bed.facilitator
         .fault(refused_after(|why| Effect::Refuse(why, 200)));
-    let outcome = bed.present(ACCOUNT, &first);
-    assert!(
-        matches!(
-            outcome,
-            Some(PurchaseOutcome::Refused {
-                is_proven: false,
-                ..
-            })
-        ),
-        "{outcome:?}"
-    );
+    is_refused(bed.present(ACCOUNT, &first), false);
     let second = bed.payment(&Wallet::new(1), 2);
     bed.facilitator
         .fault(Fault::once(Call::Settle, Effect::Pending(200)).times(2));
@@ -271,22 +252,12 @@ fn without_a_node_a_refused_payment_is_not_submitted_again_beside_another_one() 
 }
 
 #[test]
-fn a_node_that_comes_late_finds_a_refused_payment_that_was_settled() {
+fn a_node_configured_later_finds_a_refused_payment_that_was_settled() {
     let mut bed = TestBed::without_node();
     let first = bed.payment(&Wallet::new(1), 1);
     bed.facilitator
         .fault(refused_after(Effect::SettleThenRefuse));
-    let outcome = bed.present(ACCOUNT, &first);
-    assert!(
-        matches!(
-            outcome,
-            Some(PurchaseOutcome::Refused {
-                is_proven: false,
-                ..
-            })
-        ),
-        "{outcome:?}"
-    );
+    is_refused(bed.present(ACCOUNT, &first), false);
     // The effect of a false refusal without a node: the second payment is a second transfer.
     let second = bed.payment(&Wallet::new(1), 2);
     granted(bed.present(ACCOUNT, &second));
@@ -294,17 +265,7 @@ fn a_node_that_comes_late_finds_a_refused_payment_that_was_settled() {
     let theirs = bed.payment(&Wallet::new(3), 1);
     bed.facilitator
         .fault(refused_after(|why| Effect::Refuse(why, 200)));
-    let outcome = bed.present(OTHER_ACCOUNT, &theirs);
-    assert!(
-        matches!(
-            outcome,
-            Some(PurchaseOutcome::Refused {
-                is_proven: false,
-                ..
-            })
-        ),
-        "{outcome:?}"
-    );
+    is_refused(bed.present(OTHER_ACCOUNT, &theirs), false);
     bed.set_node(true);
     bed.restart();
     bed.recover();
@@ -326,7 +287,7 @@ fn a_node_that_comes_late_finds_a_refused_payment_that_was_settled() {
 }
 
 #[test]
-fn without_a_node_a_transaction_that_has_paid_for_another_payment_gives_nothing() {
+fn without_a_node_a_transaction_that_has_paid_for_another_payment_grants_nothing() {
     let mut bed = TestBed::without_node();
     let theirs = bed.payment(&Wallet::new(2), 1);
     granted(bed.present(OTHER_ACCOUNT, &theirs));
@@ -358,8 +319,8 @@ fn two_transfers_in_one_transaction_are_two_purchases() {
 
 /// Nine payments of which eight were submitted and refused: the rows that a buyer leaves behind have a bound and an end.
 #[test]
-fn without_a_node_so_many_payments_of_an_account_are_refused_in_a_day_and_each_is_kept_for_a_month()
-{
+fn without_a_node_eight_payments_of_an_account_may_be_refused_in_a_day_and_each_is_kept_for_a_month()
+ {
     let mut bed = TestBed::without_node();
     let wallet = Wallet::new(1);
     let mut refused = Vec::new();
@@ -370,7 +331,7 @@ fn without_a_node_so_many_payments_of_an_account_are_refused_in_a_day_and_each_i
     for nonce in 1..=8 {
         let payment = bed.payment(&wallet, nonce);
         refuse(&bed);
-        is_not_proven(&bed.present(ACCOUNT, &payment));
+        is_refused(bed.present(ACCOUNT, &payment), false);
         refused.push(payment);
         bed.advance(1);
     }
@@ -384,7 +345,7 @@ fn without_a_node_so_many_payments_of_an_account_are_refused_in_a_day_and_each_i
     assert_eq!(bed.state(&next), Some(AuthorizationState::Seen));
     // One of the eight adds nothing, and is looked at as before. Another account has its own eight.
     refuse(&bed);
-    is_not_proven(&bed.present(ACCOUNT, &refused[0]));
+    is_refused(bed.present(ACCOUNT, &refused[0]), false);
     let theirs = bed.payment(&Wallet::new(2), 1);
     granted(bed.present(OTHER_ACCOUNT, &theirs));
     bed.advance(wait.as_secs() + 1);
@@ -407,14 +368,14 @@ fn without_a_node_so_many_payments_of_an_account_are_refused_in_a_day_and_each_i
 }
 
 #[test]
-fn what_an_earlier_run_left_is_looked_up_a_few_at_a_time() {
+fn payments_left_open_by_an_earlier_run_are_looked_up_a_few_at_a_time() {
     let mut bed = TestBed::without_node();
     for (account, wallet) in [(ACCOUNT, 1), (OTHER_ACCOUNT, 2)] {
         for nonce in 1..=8 {
             let payment = bed.payment(&Wallet::new(wallet), nonce);
             bed.facilitator
                 .fault(refused_after(|why| Effect::Refuse(why, 200)));
-            is_not_proven(&bed.present(account, &payment));
+            is_refused(bed.present(account, &payment), false);
         }
     }
     bed.set_node(true);
@@ -426,7 +387,7 @@ fn what_an_earlier_run_left_is_looked_up_a_few_at_a_time() {
 
 /// Another signature for the nonce of a payment: what is said about the money is what is known of that payment.
 #[test]
-fn another_signature_for_a_nonce_that_was_submitted_is_not_told_that_nothing_was_charged() {
+fn another_signature_for_a_submitted_nonce_gets_no_statement_that_nothing_was_charged() {
     let wallet = Wallet::new(1);
     let twin_after = |bed: &mut TestBed, secs| {
         bed.advance(secs);
@@ -438,48 +399,32 @@ fn another_signature_for_a_nonce_that_was_submitted_is_not_told_that_nothing_was
     let payment = bed.payment(&wallet, 1);
     bed.facilitator
         .fault(refused_after(Effect::SettleThenRefuse));
-    is_not_proven(&bed.present(ACCOUNT, &payment));
-    is_not_proven(&twin_after(&mut bed, 5));
+    is_refused(bed.present(ACCOUNT, &payment), false);
+    is_refused(twin_after(&mut bed, 5), false);
     // Settled, and what it paid for is over.
     let mut bed = TestBed::new();
     let payment = bed.payment(&wallet, 1);
     granted(bed.present(ACCOUNT, &payment));
-    is_not_proven(&twin_after(&mut bed, 31 * 86_400));
+    is_refused(twin_after(&mut bed, 31 * 86_400), false);
     // Refused before it was submitted: there is nothing to look up.
     let mut bed = TestBed::new();
     let payment = bed.payment(&wallet, 1);
     let refuse = Effect::Refuse(WHY.to_owned(), 200);
     bed.facilitator.fault(Fault::once(Call::Verify, refuse));
     bed.present(ACCOUNT, &payment);
-    let outcome = twin_after(&mut bed, 5);
-    assert!(
-        matches!(
-            outcome,
-            Some(PurchaseOutcome::Refused {
-                is_proven: true,
-                ..
-            })
-        ),
-        "{outcome:?}"
-    );
+    is_refused(twin_after(&mut bed, 5), true);
 }
 
-fn is_not_proven(outcome: &Option<PurchaseOutcome>) {
-    assert!(
-        matches!(
-            outcome,
-            Some(PurchaseOutcome::Refused {
-                is_proven: false,
-                ..
-            })
-        ),
-        "{outcome:?}"
-    );
+fn is_refused(outcome: Option<PurchaseOutcome>, proven: bool) {
+    match outcome {
+        Some(PurchaseOutcome::Refused { is_proven, .. }) => assert_eq!(is_proven, proven),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A payment that the facilitator reports as settled while the latest block has something else for its number.
 #[test]
-fn a_reported_success_that_looks_void_is_over_when_a_later_lookup_agrees() {
+fn a_reported_success_that_looks_void_is_dead_when_a_later_lookup_agrees() {
     for stays in [true, false] {
         let mut bed = TestBed::new();
         let wallet = Wallet::new(1);

@@ -2,6 +2,8 @@
 
 mod facilitator_answers;
 mod random;
+#[path = "../../../common/purchase/tests/support/mod.rs"]
+mod support;
 mod testbed;
 
 use std::time::Duration;
@@ -14,7 +16,8 @@ use tollgate_testing::Wallet;
 use tollgate_testing::facilitator::{Effect, Fault, Operation as Call, merchant};
 use tollgate_testing::wallet::encoded;
 
-use testbed::{ACCOUNT, Crash, OTHER_ACCOUNT, TestBed};
+use support::process::{ACCOUNT, OTHER_ACCOUNT};
+use testbed::{Crash, TestBed};
 
 /// The body of an answer that grants the plan.
 fn granted(outcome: Option<PurchaseOutcome>) -> Value {
@@ -41,7 +44,7 @@ fn paid_once(bed: &TestBed) {
 }
 
 #[test]
-fn a_process_killed_at_any_point_sells_once_to_the_buyer_who_asks_again() {
+fn a_purchase_repeated_after_a_crash_at_any_point_is_one_purchase() {
     for crash in [
         Crash::Before(Operation::Verify),
         Crash::After(Operation::Verify),
@@ -74,7 +77,7 @@ fn a_process_killed_at_any_point_sells_once_to_the_buyer_who_asks_again() {
 }
 
 #[test]
-fn a_process_killed_after_the_transfer_gives_the_plan_to_a_buyer_who_never_asks_again() {
+fn a_crash_after_the_transfer_grants_the_plan_without_another_request() {
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
     bed.crash(Crash::After(Operation::Settle));
@@ -92,7 +95,7 @@ fn a_process_killed_after_the_transfer_gives_the_plan_to_a_buyer_who_never_asks_
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_any_more_is_given_again() {
+fn an_attempt_outlives_its_request_and_its_answer_is_returned_later() {
     let mut bed = TestBed::with_wait(Duration::from_millis(50));
     let payment = bed.payment(&Wallet::new(1), 1);
     bed.facilitator
@@ -114,14 +117,14 @@ fn an_answer_that_nobody_waits_for_any_more_is_given_again() {
     paid_once(&bed);
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
-    bed.present_and_disconnect(ACCOUNT, &payment);
+    bed.present_and_disconnect(&payment);
     granted(bed.present(ACCOUNT, &payment));
     assert_eq!(bed.facilitator.calls(Call::Settle), 1);
     paid_once(&bed);
 }
 
 #[test]
-fn a_payment_that_was_never_sent_is_over_when_the_chain_has_passed_its_end() {
+fn a_payment_that_was_never_submitted_is_dead_when_it_has_expired_on_the_chain() {
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
     bed.facilitator
@@ -161,7 +164,7 @@ fn a_payment_that_was_never_sent_is_over_when_the_chain_has_passed_its_end() {
 }
 
 #[test]
-fn our_clock_alone_never_ends_a_payment() {
+fn the_gateways_clock_alone_never_ends_a_payment() {
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
     bed.facilitator
@@ -179,7 +182,7 @@ fn our_clock_alone_never_ends_a_payment() {
 }
 
 #[test]
-fn a_payment_that_was_made_void_is_over_at_once() {
+fn a_cancelled_authorization_is_dead_at_once() {
     let mut bed = TestBed::new();
     let wallet = Wallet::new(1);
     let payment = bed.payment(&wallet, 1);
@@ -199,7 +202,7 @@ fn a_payment_that_was_made_void_is_over_at_once() {
 }
 
 #[test]
-fn without_proof_a_payment_stays_unclear_for_as_long_as_it_takes() {
+fn without_proof_a_payment_stays_open() {
     let mut bed = TestBed::without_node();
     let payment = bed.payment(&Wallet::new(1), 1);
     bed.facilitator
@@ -245,7 +248,7 @@ fn a_node_of_another_chain_proves_nothing() {
 }
 
 #[test]
-fn one_transfer_pays_for_one_number_however_many_share_its_transaction() {
+fn a_transfer_pays_for_one_nonce_of_its_transaction() {
     let mut bed = TestBed::new();
     let wallet = Wallet::new(1);
     // Authorizations that the wallet signs for us, nonce by nonce; and a transaction that it submitted itself: one transfer to us, and the
@@ -284,7 +287,7 @@ fn one_transfer_pays_for_one_number_however_many_share_its_transaction() {
 }
 
 #[test]
-fn a_node_that_comes_late_finds_a_payment_of_long_ago() {
+fn a_node_configured_later_finds_an_old_payment() {
     let mut bed = TestBed::without_node();
     let payment = bed.payment(&Wallet::new(1), 1);
     bed.facilitator
@@ -302,7 +305,7 @@ fn a_node_that_comes_late_finds_a_payment_of_long_ago() {
 }
 
 #[test]
-fn a_payment_that_was_never_on_the_chain_as_it_was_called_settled_gives_nothing() {
+fn a_reported_settlement_that_the_chain_never_shows_grants_nothing() {
     for canceled in [true, false] {
         let mut bed = TestBed::new();
         let wallet = Wallet::new(1);
@@ -336,7 +339,7 @@ fn a_payment_that_was_never_on_the_chain_as_it_was_called_settled_gives_nothing(
 }
 
 #[test]
-fn who_did_not_sign_a_payment_gets_nothing_for_what_the_chain_shows_of_it() {
+fn a_transfer_on_the_chain_grants_nothing_for_a_forged_signature() {
     let mut bed = TestBed::new();
     let wallet = Wallet::new(1);
     let payment = bed.payment(&wallet, 1);
@@ -372,12 +375,12 @@ fn who_did_not_sign_a_payment_gets_nothing_for_what_the_chain_shows_of_it() {
 }
 
 #[test]
-fn an_end_that_was_ordered_lets_a_transfer_under_way_come_into_the_books() {
+fn a_graceful_shutdown_records_a_transfer_in_progress() {
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
     bed.facilitator
         .fault(Fault::once(Call::Settle, Effect::LoseAnswer));
-    bed.present_and_disconnect(ACCOUNT, &payment);
+    bed.present_and_disconnect(&payment);
     bed.drain_and_restart();
     let state = bed.state(&payment);
     assert!(
@@ -392,7 +395,7 @@ fn an_end_that_was_ordered_lets_a_transfer_under_way_come_into_the_books() {
 }
 
 #[test]
-fn a_payment_over_which_the_facilitator_stumbles_closes_the_desk_for_a_moment_only() {
+fn an_error_on_one_payment_suspends_offers_until_the_next_health_check() {
     let mut bed = TestBed::new();
     bed.run();
     bed.until(|processor| processor.is_available());
@@ -408,7 +411,7 @@ fn a_payment_over_which_the_facilitator_stumbles_closes_the_desk_for_a_moment_on
 }
 
 #[test]
-fn who_brings_a_payment_into_a_look_is_told_what_stands_then() {
+fn a_payment_presented_during_its_reconciliation_gets_the_reconciled_outcome() {
     // Reconciliation finds that it is over, and another protocol has activated the plan meanwhile: no offer.
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
@@ -416,7 +419,7 @@ fn who_brings_a_payment_into_a_look_is_told_what_stands_then() {
         .fault(Fault::once(Call::Settle, Effect::LoseCall).times(2));
     is_processing(bed.present(ACCOUNT, &payment));
     bed.advance(600);
-    let outcome = bed.present_during_reconciliation(ACCOUNT, &payment, "one", |bed| {
+    let outcome = bed.present_during_reconciliation(&payment, "one", |bed| {
         // After its expiry it is not submitted, whatever the facilitator does.
         bed.charged_by_paypal(ACCOUNT, 31);
     });
@@ -429,11 +432,11 @@ fn who_brings_a_payment_into_a_look_is_told_what_stands_then() {
         .fault(Fault::once(Call::Settle, Effect::LoseCall).times(2));
     is_processing(bed.present(ACCOUNT, &payment));
     bed.advance(60);
-    let outcome = bed.present_during_reconciliation(ACCOUNT, &payment, "one", |_| {});
+    let outcome = bed.present_during_reconciliation(&payment, "one", |_| {});
     granted(Some(outcome));
     let other = bed.payment(&Wallet::new(1), 2);
     assert_eq!(
-        bed.present_with_key(ACCOUNT, &other, "one"),
+        bed.present_with_key(&other, "one"),
         PurchaseOutcome::OtherRequest,
         "the name stands for the first payment"
     );
@@ -441,7 +444,7 @@ fn who_brings_a_payment_into_a_look_is_told_what_stands_then() {
 }
 
 #[test]
-fn a_plan_near_its_end_is_renewed_behind_what_is_paid_and_not_before() {
+fn a_plan_near_its_end_is_extended_from_the_end_of_the_paid_time() {
     let mut bed = TestBed::new();
     let wallet = Wallet::new(1);
     let first = bed.payment(&wallet, 1);
@@ -471,7 +474,7 @@ fn a_plan_near_its_end_is_renewed_behind_what_is_paid_and_not_before() {
 }
 
 #[test]
-fn a_plan_that_paypal_renews_is_not_sold_beside() {
+fn a_plan_that_paypal_renews_is_not_sold_by_transfer() {
     let mut bed = TestBed::new();
     bed.charged_by_paypal(ACCOUNT, 3);
     let payment = bed.payment(&Wallet::new(1), 1);
@@ -484,7 +487,7 @@ fn a_plan_that_paypal_renews_is_not_sold_beside() {
 }
 
 #[test]
-fn money_that_has_moved_adds_its_days_to_what_came_meanwhile() {
+fn a_settled_transfer_adds_its_days_to_a_charge_that_came_meanwhile() {
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
     bed.facilitator
@@ -502,7 +505,7 @@ fn money_that_has_moved_adds_its_days_to_what_came_meanwhile() {
 }
 
 #[test]
-fn a_payment_is_one_accounts_whatever_another_brings() {
+fn a_payment_counts_for_the_account_that_presented_it_first() {
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
     bed.crash(Crash::After(Operation::Settle));
@@ -522,7 +525,7 @@ fn a_payment_is_one_accounts_whatever_another_brings() {
 }
 
 #[test]
-fn a_settled_payment_is_looked_at_once_more_when_its_block_is_old() {
+fn a_settled_payment_is_looked_up_again_when_its_block_is_final() {
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
     granted(bed.present(ACCOUNT, &payment));
@@ -535,7 +538,7 @@ fn a_settled_payment_is_looked_at_once_more_when_its_block_is_old() {
 }
 
 #[test]
-fn a_transfer_whose_block_did_not_stay_is_sent_again_while_it_can_be() {
+fn a_transfer_that_was_reorganized_out_is_submitted_again_while_it_is_valid() {
     let mut bed = TestBed::new();
     // Signed for long enough to be submitted again.
     let offer = testbed::offer();
@@ -561,7 +564,7 @@ fn a_transfer_whose_block_did_not_stay_is_sent_again_while_it_can_be() {
 }
 
 #[test]
-fn what_a_transfer_gave_is_taken_back_when_it_can_never_be_in_a_block_again() {
+fn a_grant_is_revoked_when_its_transfer_can_no_longer_be_included() {
     for canceled in [true, false] {
         let mut bed = TestBed::new();
         let wallet = Wallet::new(1);
@@ -584,7 +587,7 @@ fn what_a_transfer_gave_is_taken_back_when_it_can_never_be_in_a_block_again() {
 }
 
 #[test]
-fn what_moves_money_is_not_readable_in_the_store() {
+fn stored_payments_are_encrypted() {
     let mut bed = TestBed::new();
     let payment = bed.payment(&Wallet::new(1), 1);
     let signature = payment.whole()["payload"]["signature"]

@@ -5,7 +5,8 @@ use tollgate_pay::x402::{Operation, Payment, PurchaseOutcome};
 use tollgate_testing::Wallet;
 use tollgate_testing::facilitator::{Effect, Fault, Operation as Call};
 
-use crate::testbed::{ACCOUNT, Crash, OTHER_ACCOUNT, TestBed};
+use crate::support::process::{ACCOUNT, OTHER_ACCOUNT};
+use crate::testbed::{Crash, TestBed};
 
 /// The next event.
 #[derive(Clone, Debug)]
@@ -138,7 +139,7 @@ fn act(bed: &mut TestBed, buyer: &mut Buyer, step: &Step) {
         }
         Step::Leave => {
             if let Some(payment) = buyer.sign(bed) {
-                bed.present_and_disconnect(ACCOUNT, &payment);
+                bed.present_and_disconnect(&payment);
             }
         }
         Step::Fault(call, effect, times) => {

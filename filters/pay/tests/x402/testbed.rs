@@ -1,7 +1,10 @@
-//! A processor whose process can crash at any call and be restarted, with a facilitator and a chain that have their own clocks.
+//! Test bed of the x402 processor: its process can crash at any call and be restarted; the facilitator and the chain have a clock of their
+//! own.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,35 +12,25 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tollgate_evm::{Authorization, Nonce};
 use tollgate_filter::{Clock, ManualClock};
-use tollgate_ledger::Ledger;
-use tollgate_ledger::audit::audit;
-use tollgate_money::{AccountId, Micros, Usd};
+use tollgate_money::{AccountId, Usd};
 use tollgate_pay::x402::{
     CallError, Facilitator, Node, Operation, Payment, Processor, PurchaseOutcome, PurchaseRequest,
     Response, Terms, X402Deps,
 };
-use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::IdempotencyKeys;
-use tollgate_purchase::plan::{self, Paid, Period, Plan, Plans};
+use tollgate_purchase::plan::{Paid, Period};
 use tollgate_purchase::wire::Product;
-use tollgate_store::sqlite::{self, Durability, Options};
-use tollgate_store::{
-    Admission, AuthorizationState, CacheScope, NewAccount, Part, PaymentStatus, RootSecret, Route,
-    Store, UnitOfWork, commit,
-};
+use tollgate_store::{AuthorizationKey, AuthorizationState, PaymentStatus, Route};
 use tollgate_testing::facilitator::{
     Effect, Fault, MERCHANT, NETWORK, Operation as Call, merchant,
 };
 use tollgate_testing::wallet::encoded;
-use tollgate_testing::{Facilitator as FakeFacilitator, TempDir, Wallet};
+use tollgate_testing::{Facilitator as FakeFacilitator, Wallet};
 
-pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
-pub(crate) const OTHER_ACCOUNT: AccountId = AccountId::from_bytes([2; 16]);
-
-/// The second at which every test starts.
-const START: u64 = 1_800_000_000;
+use crate::support::process::{ACCOUNT, DAY, Disk, Now, OTHER_ACCOUNT, Process, START};
 
 /// When the process crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +51,7 @@ struct Wire {
 impl Wire {
     async fn crash_at(&self, now: Crash) {
         let due = {
-            let mut crash = self.crash.lock().expect("nobody panics while holding it");
+            let mut crash = self.crash.lock().expect("no code panics while holding it");
             crash.take_if(|crash| *crash == now).is_some()
         };
         if due {
@@ -73,12 +66,12 @@ impl Facilitator for Wire {
     async fn call(&self, operation: Operation, body: Bytes) -> Result<Response, CallError> {
         self.crash_at(Crash::Before(operation)).await;
         let path = format!("/{}", operation.word());
-        let said = self.facilitator.call(&path, &body).await;
+        let answer = self.facilitator.call(&path, &body).await;
         self.crash_at(Crash::After(operation)).await;
-        let said = said.ok_or_else(|| CallError("cut".to_owned()))?;
+        let answer = answer.ok_or_else(|| CallError("cut".to_owned()))?;
         Ok(Response {
-            status: said.status,
-            body: said.body,
+            status: answer.status,
+            body: answer.body,
         })
     }
 }
@@ -86,38 +79,29 @@ impl Facilitator for Wire {
 #[async_trait]
 impl Node for Wire {
     async fn call(&self, request: &Value) -> Result<Value, CallError> {
-        let said = self
+        let answer = self
             .facilitator
             .call("/rpc", request.to_string().as_bytes())
             .await;
-        let said = said.ok_or_else(|| CallError("cut".to_owned()))?;
-        serde_json::from_slice(&said.body).map_err(|_| CallError("no JSON".to_owned()))
+        let answer = answer.ok_or_else(|| CallError("cut".to_owned()))?;
+        serde_json::from_slice(&answer.body).map_err(|_| CallError("no JSON".to_owned()))
     }
 }
 
-/// One run of the process.
-struct Running {
-    runtime: Runtime,
-    store: Arc<dyn Store>,
-    plans: Plans,
-    processor: Processor,
-    tasks: PurchaseTasks,
-}
-
+/// The processor, the facilitator with its chain, and what survives a crash.
 pub(crate) struct TestBed {
     pub(crate) facilitator: Arc<FakeFacilitator>,
-    /// The world's time, which is the chain's; and ours, which may be wrong.
-    world: ManualClock,
+    /// The chain's time, and the gateway's, which may be wrong.
+    chain_time: ManualClock,
     chain_clock: Clock,
     gateway_time: ManualClock,
     clock: Clock,
     node: bool,
     wait: Duration,
-    folder: TempDir,
+    disk: Disk,
     crash: Arc<Mutex<Option<Crash>>>,
     crashed: Arc<Notify>,
-    random: Arc<AtomicU64>,
-    running: Option<Running>,
+    running: Option<(Process, Processor)>,
     /// The runtime of the unused socket: calls bypass it.
     _outside: Runtime,
 }
@@ -138,8 +122,8 @@ impl TestBed {
     }
 
     fn with(node: bool, wait: Duration) -> TestBed {
-        let (chain_clock, world) = Clock::manual(START * 1_000_000);
-        let (clock, gateway_time) = Clock::manual(START * 1_000_000);
+        let (chain_clock, chain_time) = Clock::manual(START.unsigned_abs());
+        let (clock, gateway_time) = Clock::manual(START.unsigned_abs());
         let outside = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -147,122 +131,74 @@ impl TestBed {
         let facilitator = outside.block_on(FakeFacilitator::start_at(chain_clock.clone()));
         let mut bed = TestBed {
             facilitator: Arc::new(facilitator),
-            world,
+            chain_time,
             chain_clock,
             gateway_time,
             clock,
             node,
             wait,
-            folder: tollgate_testing::tempdir().expect("a folder"),
+            disk: Disk::new(),
             crash: Arc::default(),
             crashed: Arc::default(),
-            random: Arc::default(),
             running: None,
             _outside: outside,
         };
         bed.start();
         for id in [ACCOUNT, OTHER_ACCOUNT] {
-            let account = Part::CreateAccount(Box::new(NewAccount {
-                id,
-                class: Arc::from("free"),
-                cache_scope: CacheScope::Shared,
-                credit_limit: Micros::ZERO,
-                created_at: 1,
-            }));
-            let running = bed.running();
-            let made = commit(&*running.store, UnitOfWork::of(account, Admission::Normal));
-            running.runtime.block_on(made).expect("an account");
+            bed.process().create_account(id);
         }
         bed
     }
 
-    fn running(&self) -> &Running {
-        self.running.as_ref().expect("it runs")
+    fn process(&self) -> &Process {
+        &self.running.as_ref().expect("it runs").0
+    }
+
+    fn processor(&self) -> &Processor {
+        &self.running.as_ref().expect("it runs").1
     }
 
     fn start(&mut self) {
-        let now = self.clock.unix_micros();
-        let options = Options {
-            durability: Durability::Process,
-            ..Options::new(now, RootSecret([7; 32]))
-        };
-        let path = self.folder.path().join("t.db");
-        let store = sqlite::open(&path, options).expect("the store opens");
-        let (ledger, _) = Ledger::start(store.clone(), now).expect("the books open");
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let now = || {
+        let now = || -> Now {
             let clock = self.clock.clone();
-            move || clock.unix_micros()
+            Box::new(move || clock.unix_micros())
         };
-        let random = self.random.clone();
-        let plans = Plans::new(plan::PlanDeps {
-            store: store.clone(),
-            ledger,
-            plan: Plan {
-                product: Arc::from("svc-pro-monthly"),
-                slug: Arc::from("svc-pro"),
-                name: Arc::from("Pro"),
-                class: Arc::from("pro"),
-                monthly_credits: Micros::new(5_000_000),
-                renewal_days: 7,
-                device_slots: None,
-                computer_use_tasks: None,
-                features: Arc::default(),
-            },
-            now: Box::new(now()),
-            draw: Box::new(move |out| {
-                let number = random.fetch_add(1, Relaxed).to_be_bytes();
-                let at = out.len() - number.len();
-                out[at..].copy_from_slice(&number);
-            }),
-        });
+        let process = self.disk.start(now());
         let wire = || Wire {
             facilitator: self.facilitator.clone(),
             crash: self.crash.clone(),
             crashed: self.crashed.clone(),
         };
-        let tasks = PurchaseTasks::new(runtime.handle().clone());
+        let plan = process.plans.plan();
         let processor = Processor::new(X402Deps {
-            store: store.clone(),
-            plans: plans.clone(),
-            idempotency_keys: IdempotencyKeys::new(store.clone(), Box::new(now())),
+            store: process.store.clone(),
+            plans: process.plans.clone(),
+            idempotency_keys: IdempotencyKeys::new(process.store.clone(), now()),
             facilitator: Arc::new(wire()),
             node: self.node.then(|| Arc::new(wire()) as Arc<dyn Node>),
             terms: terms(),
-            product: Product::new(plans.plan(), "https://api.example", "https://example"),
+            product: Product::new(plan, "https://api.example", "https://example"),
             clock: self.clock.clone(),
             wait: self.wait,
             confirm: Duration::ZERO,
-            runtime: tasks.clone(),
+            runtime: process.tasks.clone(),
         });
-        self.running = Some(Running {
-            runtime,
-            store,
-            plans,
-            processor,
-            tasks,
-        });
+        self.running = Some((process, processor));
     }
 
-    /// The process is killed, and another one starts.
+    /// Kills the process, and starts another one.
     pub(crate) fn restart(&mut self) {
-        *self.crash.lock().expect("nobody panics while holding it") = None;
-        let running = self.running.take().expect("it runs");
-        running.runtime.shutdown_background();
-        running.store.close();
-        drop((running.processor, running.plans, running.store));
+        *self.crash.lock().expect("no code panics while holding it") = None;
+        let (process, _) = self.running.take().expect("it runs");
+        process.kill();
         self.start();
     }
 
     /// The process shuts down gracefully once its work in progress is done, and another one starts.
     pub(crate) fn drain_and_restart(&mut self) {
-        let running = self.running();
-        running.tasks.close();
-        running.runtime.block_on(running.tasks.wait());
+        let process = self.process();
+        process.tasks.close();
+        process.runtime.block_on(process.tasks.wait());
         self.restart();
     }
 
@@ -271,113 +207,120 @@ impl TestBed {
         self.node = node;
     }
 
-    /// The processor's background loop runs, as in production, until the process ends.
+    fn block_on<T>(&self, operation: impl Future<Output = T>) -> T {
+        self.process().runtime.block_on(operation)
+    }
+
+    /// Runs an operation of the processor in a task of its own.
+    fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &self,
+        operation: impl FnOnce(Processor) -> F,
+    ) -> JoinHandle<T> {
+        let operation = operation(self.processor().clone());
+        self.process().runtime.spawn(operation)
+    }
+
+    /// Runs an operation of the processor; `None` when the process crashed in it, and was restarted.
+    fn run_until_crash<T, F: Future<Output = T>>(
+        &mut self,
+        operation: impl FnOnce(Processor) -> F,
+    ) -> Option<T> {
+        let operation = operation(self.processor().clone());
+        let done = self.process().run_until_crash(&self.crashed, operation);
+        if done.is_none() {
+            self.restart();
+        }
+        done
+    }
+
+    /// Starts the background loop of the processor, which runs until the process ends.
     pub(crate) fn run(&self) {
-        let running = self.running();
-        let processor = running.processor.clone();
-        running.runtime.spawn(async move { processor.run().await });
+        self.spawn(|processor| async move { processor.run().await });
     }
 
     /// Waits for a condition; a test whose condition never holds is stopped.
-    pub(crate) fn until(&self, is_so: impl Fn(&Processor) -> bool) {
-        let running = self.running();
-        running.runtime.block_on(async {
-            let mut often = tokio::time::interval(Duration::from_millis(1));
+    pub(crate) fn until(&self, holds: impl Fn(&Processor) -> bool) {
+        self.block_on(async {
+            let mut interval = tokio::time::interval(Duration::from_millis(1));
             let waited = async {
-                while !is_so(&running.processor) {
-                    often.tick().await;
+                while !holds(self.processor()) {
+                    interval.tick().await;
                 }
             };
             let waited = tokio::time::timeout(Duration::from_secs(8), waited);
-            waited.await.expect("it comes soon");
+            waited.await.expect("the condition holds soon");
         });
     }
 
-    /// A payment is presented under this idempotency key during its reconciliation; meanwhile something happens.
+    /// Presents a payment under an idempotency key during its reconciliation; meanwhile something happens.
     pub(crate) fn present_during_reconciliation(
         &mut self,
-        account: AccountId,
         payment: &Payment,
-        name: &str,
+        key: &str,
         meanwhile: impl FnOnce(&TestBed),
     ) -> PurchaseOutcome {
         let gate = self.facilitator.gate();
         self.facilitator.fault(Fault::once(Call::Rpc, Effect::Hold));
-        let running = self.running();
-        let processor = running.processor.clone();
-        let turn = running
-            .runtime
-            .spawn(async move { processor.reconcile_due().await });
-        running.runtime.block_on(gate.reached_by(1));
-        let processor = running.processor.clone();
-        let request = PurchaseRequest {
-            account,
-            payment: Some(payment.clone()),
-            idempotency_keys: vec![Arc::from(name)],
-        };
-        let mut asking = Box::pin(async move { processor.purchase(request).await });
-        {
-            let _guard = running.runtime.enter();
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            assert!(asking.as_mut().poll(&mut context).is_pending());
-        }
+        let reconciliation = self.spawn(|processor| async move { processor.reconcile_due().await });
+        self.block_on(gate.reached_by(1));
+        let request = request(ACCOUNT, Some(payment), Some(key));
+        let mut presented = Box::pin(self.processor().purchase(request));
+        assert!(self.poll_once(presented.as_mut()).is_pending());
         meanwhile(self);
         gate.open();
-        let outcome = running.runtime.block_on(asking);
-        let looked = running.runtime.block_on(turn).expect("it ends");
-        assert_eq!(looked, 1, "the processor had looked first");
+        let outcome = self.block_on(presented);
+        let reconciled = self.block_on(reconciliation).expect("it ends");
+        assert_eq!(reconciled, 1, "the reconciliation came first");
         outcome
     }
 
-    /// The next process starts as in production: it reconciles open payments first.
-    pub(crate) fn recover(&self) {
-        let running = self.running();
-        running.runtime.block_on(running.processor.recover());
+    fn poll_once<T>(&self, operation: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        let _guard = self.process().runtime.enter();
+        operation.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// The next one begins, and the node answers nothing of it before so many calls have come: how many have.
+    /// Reconciles all payments that the earlier process left open, as the start of the background loop does.
+    pub(crate) fn recover(&self) {
+        self.block_on(self.processor().recover());
+    }
+
+    /// The same, against a node that answers nothing before `calls` calls are held; returns how many are held then.
     pub(crate) fn recover_against_a_held_node(&self, calls: usize) -> u64 {
         let gate = self.facilitator.gate();
         let before = self.facilitator.calls(Call::Rpc);
         let hold = Fault::once(Call::Rpc, Effect::Hold);
         self.facilitator.fault(hold.times(1_000));
-        let running = self.running();
-        let processor = running.processor.clone();
-        let recovery = running
-            .runtime
-            .spawn(async move { processor.recover().await });
-        running.runtime.block_on(async {
+        let recovery = self.spawn(|processor| async move { processor.recover().await });
+        self.block_on(async {
             gate.reached_by(calls).await;
-            // What is under way beside those gets its turns.
+            // Calls beyond those would be made now.
             for _ in 0..1_000 {
                 tokio::task::yield_now().await;
             }
         });
         let held = self.facilitator.calls(Call::Rpc) - before;
         gate.open();
-        let recovered = running.runtime.block_on(recovery);
-        recovered.expect("it ends");
+        self.block_on(recovery).expect("it ends");
         held
     }
 
-    /// What is over is forgotten, as the processor does by itself.
+    /// Deletes expired payments, as the background loop does.
     pub(crate) fn delete_expired(&self) {
-        let running = self.running();
-        running.runtime.block_on(running.processor.delete_expired());
+        self.block_on(self.processor().delete_expired());
     }
 
-    /// The process dies the next time that this happens.
+    /// The process crashes the next time that it is here.
     pub(crate) fn crash(&self, crash: Crash) {
-        *self.crash.lock().expect("nobody panics while holding it") = Some(crash);
+        *self.crash.lock().expect("no code panics while holding it") = Some(crash);
     }
 
     /// Advances all clocks.
     pub(crate) fn advance(&self, secs: u64) {
-        self.world.advance(Duration::from_secs(secs));
+        self.chain_time.advance(Duration::from_secs(secs));
         self.gateway_time.advance(Duration::from_secs(secs));
     }
 
-    /// Sets our clock off the world's by so many seconds.
+    /// Sets the gateway's clock off the chain's by so many seconds.
     pub(crate) fn jump(&self, off: i64) {
         let right = self.chain_clock.unix_micros();
         self.gateway_time
@@ -407,8 +350,9 @@ impl TestBed {
         }
     }
 
+    /// A request without a payment.
     pub(crate) fn ask(&mut self, account: AccountId) -> Option<PurchaseOutcome> {
-        self.request(account, None)
+        self.purchase(request(account, None, None))
     }
 
     pub(crate) fn present(
@@ -416,83 +360,30 @@ impl TestBed {
         account: AccountId,
         payment: &Payment,
     ) -> Option<PurchaseOutcome> {
-        self.request(account, Some(payment.clone()))
+        self.purchase(request(account, Some(payment), None))
     }
 
-    /// The outcome of a request; `None` when the process crashes during it, which is then restarted.
-    pub(crate) fn request(
-        &mut self,
-        account: AccountId,
-        payment: Option<Payment>,
-    ) -> Option<PurchaseOutcome> {
-        let running = self.running();
-        let (processor, crashed) = (running.processor.clone(), self.crashed.clone());
-        let request = PurchaseRequest {
-            account,
-            payment,
-            idempotency_keys: Vec::new(),
-        };
-        let outcome = running.runtime.block_on(async {
-            tokio::select! {
-                outcome = processor.purchase(request) => Some(outcome),
-                () = crashed.notified() => None,
-            }
-        });
-        if outcome.is_none() {
-            self.restart();
-        }
-        outcome
+    fn purchase(&mut self, request: PurchaseRequest) -> Option<PurchaseOutcome> {
+        self.run_until_crash(|processor| async move { processor.purchase(request).await })
     }
 
-    /// The outcome of a request with an idempotency key.
-    pub(crate) fn present_with_key(
-        &self,
-        account: AccountId,
-        payment: &Payment,
-        name: &str,
-    ) -> PurchaseOutcome {
-        let running = self.running();
-        running
-            .runtime
-            .block_on(running.processor.purchase(PurchaseRequest {
-                account,
-                payment: Some(payment.clone()),
-                idempotency_keys: vec![Arc::from(name)],
-            }))
+    /// Presents a payment under an idempotency key.
+    pub(crate) fn present_with_key(&self, payment: &Payment, key: &str) -> PurchaseOutcome {
+        let request = request(ACCOUNT, Some(payment), Some(key));
+        self.block_on(self.processor().purchase(request))
     }
 
-    /// The same, and the client disconnects before the answer.
-    pub(crate) fn present_and_disconnect(&self, account: AccountId, payment: &Payment) {
-        let running = self.running();
-        let request = PurchaseRequest {
-            account,
-            payment: Some(payment.clone()),
-            idempotency_keys: Vec::new(),
-        };
-        let processor = running.processor.clone();
-        let _guard = running.runtime.enter();
+    /// Presents a payment, and disconnects before the answer.
+    pub(crate) fn present_and_disconnect(&self, payment: &Payment) {
+        let request = request(ACCOUNT, Some(payment), None);
         // Polled once, which starts the detached attempt.
-        let mut asking = Box::pin(async move { processor.purchase(request).await });
-        let waker = std::task::Waker::noop();
-        let _ = asking
-            .as_mut()
-            .poll(&mut std::task::Context::from_waker(waker));
+        let presented = pin!(self.processor().purchase(request));
+        let _ = self.poll_once(presented);
     }
 
-    /// The processor reconciles due payments, as its loop does.
+    /// Reconciles due payments, as the background loop does.
     pub(crate) fn reconcile_due(&mut self) -> Option<usize> {
-        let running = self.running();
-        let (processor, crashed) = (running.processor.clone(), self.crashed.clone());
-        let looked = running.runtime.block_on(async {
-            tokio::select! {
-                looked = processor.reconcile_due() => Some(looked),
-                () = crashed.notified() => None,
-            }
-        });
-        if looked.is_none() {
-            self.restart();
-        }
-        looked
+        self.run_until_crash(|processor| async move { processor.reconcile_due().await })
     }
 
     /// PayPal has charged an account.
@@ -504,21 +395,17 @@ impl TestBed {
             payment: Arc::from("SALE-1"),
             reference: Arc::from("I-1"),
             amount: Usd::from_cents(19_900),
-            period: Period::Until(now + days * 86_400_000_000),
+            period: Period::Until(now + days * DAY),
             renews: true,
             receipt: None,
             at: now,
         };
-        let running = self.running();
-        let outcome = running
-            .runtime
-            .block_on(running.plans.pay(paid, |_| Vec::new()));
-        outcome.expect("it is noted");
+        self.process().pay(paid);
     }
 
     /// The number of an account's payments in the books that were not revoked.
     pub(crate) fn payments(&self, account: AccountId) -> usize {
-        let rows = self.running().store.payments_of(account, 100);
+        let rows = self.process().store.payments_of(account, 100);
         let rows = rows.expect("a read");
         let ours = rows.iter().filter(|row| row.route == Route::X402);
         ours.filter(|row| row.status == PaymentStatus::Paid).count()
@@ -530,41 +417,37 @@ impl TestBed {
 
     /// Days until the end of the paid time; `None` for an account without the plan.
     pub(crate) fn days_left(&self, account: AccountId) -> Option<i64> {
-        let row = self
-            .running()
-            .store
-            .subscription(account)
-            .expect("a read")?;
+        let row = self.process().store.subscription(account);
+        let row = row.expect("a read")?;
         let now = self.clock.unix_micros();
         row.is_active(now)
-            .then(|| (row.period_end - now + 43_200_000_000) / 86_400_000_000)
+            .then(|| (row.period_end - now + DAY / 2) / DAY)
     }
 
     /// The stored state of a payment.
     pub(crate) fn state(&self, payment: &Payment) -> Option<AuthorizationState> {
-        let key = tollgate_store::AuthorizationKey {
+        let key = AuthorizationKey {
             network: Arc::from(NETWORK),
             asset: terms().asset.address().0,
             payer: payment.authorization.from.0,
             nonce: payment.authorization.nonce.0,
         };
-        let row = self.running().store.authorization(&key).expect("a read");
+        let row = self.process().store.authorization(&key).expect("a read");
         row.map(|row| row.state)
     }
 
     pub(crate) fn has_open(&self) -> bool {
-        let open = self.running().store.authorizations_open(None, 1);
+        let open = self.process().store.authorizations_open(None, 1);
         !open.expect("a read").is_empty()
     }
 
     pub(crate) fn check_books(&self) {
-        let report = audit(&*self.running().store).expect("it can be read");
-        assert!(report.violations.is_empty(), "{:?}", report.violations);
+        self.process().check_books();
     }
 
     /// All bytes of the store's files.
     pub(crate) fn on_disk(&self) -> Vec<u8> {
-        let entries = std::fs::read_dir(self.folder.path()).expect("the folder");
+        let entries = std::fs::read_dir(self.disk.path()).expect("the folder");
         let files = entries.map(|entry| entry.expect("an entry").path());
         files
             .flat_map(|file| std::fs::read(file).expect("a file"))
@@ -574,10 +457,17 @@ impl TestBed {
 
 impl Drop for TestBed {
     fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.runtime.shutdown_background();
-            running.store.close();
+        if let Some((process, _)) = self.running.take() {
+            process.kill();
         }
+    }
+}
+
+fn request(account: AccountId, payment: Option<&Payment>, key: Option<&str>) -> PurchaseRequest {
+    PurchaseRequest {
+        account,
+        payment: payment.cloned(),
+        idempotency_keys: key.into_iter().map(Arc::from).collect(),
     }
 }
 

@@ -6,7 +6,7 @@ use tollgate_purchase::mandates::Urls;
 use tollgate_store::{CheckoutState, MandateRow, MandateState};
 
 use crate::FAULTS;
-use crate::provider::{Fault, Funding};
+use crate::support::recurring_provider::{Fault, Funding};
 use crate::testbed::{ACCOUNT, CHECKOUT_LIFETIME, TestBed};
 
 fn new() -> NewCheckout {
@@ -272,7 +272,7 @@ fn a_repeated_completion_request_is_recognized() {
     };
     assert!(!note(&mut bed, 1));
     bed.provider.approve(mandate.id);
-    bed.die();
+    bed.crash();
     bed.verify(mandate.id);
     assert_eq!(bed.status(id), Status::Completed);
     assert!(note(&mut bed, 1), "the same request came again");

@@ -3,7 +3,8 @@
 use tollgate_purchase::mandates::{ChargeStatus, MandateEvent, OpenError, Status, Verified};
 use tollgate_store::MandateState;
 
-use crate::provider::{DAY, Fault, Funding, MONTH};
+use crate::support::process::DAY;
+use crate::support::recurring_provider::{Fault, Funding, MONTH};
 use crate::testbed::{ACCOUNT, TestBed};
 
 #[test]

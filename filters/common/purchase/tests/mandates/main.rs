@@ -1,17 +1,17 @@
 //! Mandates against a provider that loses calls and answers, with a process crash at any call.
 
 mod checkouts;
-#[path = "../faults/mod.rs"]
-mod faults;
 mod late_charges;
-mod provider;
 mod random;
 mod reopen;
+#[path = "../support/mod.rs"]
+mod support;
 mod testbed;
 
 use std::sync::Arc;
 
-use provider::{DAY, Fault, Funding, MONTH};
+use support::process::DAY;
+use support::recurring_provider::{Fault, Funding, MONTH};
 use testbed::TestBed;
 use tollgate_money::Usd;
 use tollgate_purchase::mandates::{
@@ -26,8 +26,8 @@ const FAULTS: [Fault; 5] = [
     Fault::AnswerLost,
     Fault::CallLost,
     Fault::Unavailable,
-    Fault::DeathBefore,
-    Fault::DeathAfter,
+    Fault::CrashBefore,
+    Fault::CrashAfter,
 ];
 
 #[test]

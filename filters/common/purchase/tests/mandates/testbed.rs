@@ -1,56 +1,38 @@
-//! Test bed: processors over a store in a folder, which can crash and be reopened.
+//! Test bed of mandates and checkouts: their processors over a process that can crash and be restarted.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tempfile::TempDir;
-use tokio::runtime::Runtime;
-use tollgate_ledger::Ledger;
-use tollgate_ledger::audit::audit;
-use tollgate_money::{AccountId, MandateId, Micros};
-use tollgate_purchase::PurchaseTasks;
+use tollgate_money::MandateId;
 use tollgate_purchase::checkouts::{self, Checkouts};
 use tollgate_purchase::mandates::{
-    MandateDeps, MandateEvent, Mandates, OpenError, Urls, Verified, VerifyError,
+    MandateCounts, MandateDeps, Mandates, OpenError, Urls, Verified, VerifyError,
     request_cancellation,
 };
-use tollgate_purchase::plan::{
-    DAYS, PRICE, Paid, PayOutcome, Period, Plan, PlanDeps, PlanState, Plans,
-};
-use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_purchase::plan::{PayOutcome, PlanState};
 use tollgate_store::{
-    Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState,
-    CacheScope, MandateRow, NewAccount, Part, PaymentRow, PaymentStatus, RootSecret, Route, Store,
-    UnitOfWork, commit,
+    AuthorizationPart, AuthorizationRow, AuthorizationState, MandateRow, PaymentRow, PaymentStatus,
+    Route,
 };
 
-use crate::provider::{DAY, FakeProvider, PLAN};
-
-pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
-
-/// Credits granted by each payment.
-const CREDITS: i64 = 5_000_000;
+pub(crate) use crate::support::process::ACCOUNT;
+use crate::support::process::{CREDITS, DAY, Disk, Now, Process, signed_transfer, transfer};
+use crate::support::recurring_provider::{FakeProvider, PLAN};
 
 /// How long a checkout waits for its owner.
 pub(crate) const CHECKOUT_LIFETIME: i64 = DAY / 4;
 
-/// One run of the process.
 struct Running {
-    runtime: Runtime,
-    store: Arc<dyn Store>,
-    ledger: Ledger,
-    plans: Plans,
-    processor: Mandates,
+    process: Process,
+    mandates: Mandates,
     checkouts: Checkouts,
 }
 
-/// The processors and their surroundings.
+/// The processors, the provider, and what survives a crash.
 pub(crate) struct TestBed {
     pub(crate) provider: FakeProvider,
-    folder: TempDir,
+    disk: Disk,
     running: Option<Running>,
-    random: Arc<AtomicU64>,
     plan: Option<String>,
     environment: String,
 }
@@ -59,23 +41,13 @@ impl TestBed {
     pub(crate) fn new() -> TestBed {
         let mut bed = TestBed {
             provider: FakeProvider::new(),
-            folder: tempfile::tempdir().expect("a folder"),
+            disk: Disk::new(),
             running: None,
-            random: Arc::default(),
             plan: Some(String::from(PLAN)),
             environment: String::from("test"),
         };
         bed.start();
-        let account = Part::CreateAccount(Box::new(NewAccount {
-            id: ACCOUNT,
-            class: Arc::from("free"),
-            cache_scope: CacheScope::Shared,
-            credit_limit: Micros::ZERO,
-            created_at: 1,
-        }));
-        let running = bed.running();
-        let made = commit(&*running.store, UnitOfWork::of(account, Admission::Normal));
-        running.runtime.block_on(made).expect("an account");
+        bed.process().create_account(ACCOUNT);
         bed
     }
 
@@ -83,128 +55,84 @@ impl TestBed {
         self.running.as_ref().expect("it runs")
     }
 
+    fn process(&self) -> &Process {
+        &self.running().process
+    }
+
     fn start(&mut self) {
-        let now = self.provider.now();
-        let options = Options {
-            durability: Durability::Process,
-            ..Options::new(now, RootSecret([7; 32]))
-        };
-        let path = self.folder.path().join("t.db");
-        let store = sqlite::open(&path, options).expect("the store opens");
-        let (ledger, _) = Ledger::start(store.clone(), now).expect("the books open");
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let clock = || {
+        let now = || -> Now {
             let provider = self.provider.clone();
-            move || provider.gateway_clock()
+            Box::new(move || provider.gateway_clock())
         };
-        let draw = || {
-            let random = self.random.clone();
-            move |out: &mut [u8]| {
-                let number = random.fetch_add(1, Relaxed).to_be_bytes();
-                let at = out.len() - number.len();
-                out[at..].copy_from_slice(&number);
-            }
-        };
-        let plans = Plans::new(PlanDeps {
-            store: store.clone(),
-            ledger: ledger.clone(),
-            plan: Plan {
-                product: Arc::from("svc-pro-monthly"),
-                slug: Arc::from("svc-pro"),
-                name: Arc::from("Pro"),
-                class: Arc::from("pro"),
-                monthly_credits: Micros::new(CREDITS),
-                renewal_days: 7,
-                device_slots: None,
-                computer_use_tasks: None,
-                features: Arc::default(),
-            },
-            now: Box::new(clock()),
-            draw: Box::new(draw()),
-        });
-        let processor = Mandates::new(MandateDeps {
-            store: store.clone(),
-            plans: plans.clone(),
+        let process = self.disk.start(now());
+        let mandates = Mandates::new(MandateDeps {
+            store: process.store.clone(),
+            plans: process.plans.clone(),
             recurring: Arc::new(self.provider.clone()),
             plan_id: self.plan.clone(),
             environment: self.environment.clone(),
-            now: Box::new(clock()),
-            draw: Box::new(draw()),
-            runtime: PurchaseTasks::new(runtime.handle().clone()),
+            now: now(),
+            draw: self.disk.draw(),
+            runtime: process.tasks.clone(),
         });
         let checkouts = Checkouts::new(checkouts::CheckoutDeps {
-            store: store.clone(),
-            plans: plans.clone(),
-            mandates: Some(processor.clone()),
+            store: process.store.clone(),
+            plans: process.plans.clone(),
+            mandates: Some(mandates.clone()),
             lifetime: CHECKOUT_LIFETIME,
-            now: Box::new(clock()),
-            draw: Box::new(draw()),
+            now: now(),
+            draw: self.disk.draw(),
         });
         self.running = Some(Running {
+            process,
+            mandates,
             checkouts,
-            runtime,
-            store,
-            ledger,
-            plans,
-            processor,
         });
     }
 
     /// Runs an operation on mandates; `None` when the process crashed in it, and was restarted.
     pub(crate) fn run<T, F: Future<Output = T>>(
         &mut self,
-        act: impl FnOnce(Mandates) -> F,
+        operation: impl FnOnce(Mandates) -> F,
     ) -> Option<T> {
-        let processor = self.running().processor.clone();
-        self.alive(act(processor))
+        let mandates = self.running().mandates.clone();
+        self.run_until_crash(operation(mandates))
     }
 
     /// The same on checkouts.
     pub(crate) fn run_checkouts<T, F: Future<Output = T>>(
         &mut self,
-        act: impl FnOnce(Checkouts) -> F,
+        operation: impl FnOnce(Checkouts) -> F,
     ) -> Option<T> {
-        let processor = self.running().checkouts.clone();
-        self.alive(act(processor))
+        let checkouts = self.running().checkouts.clone();
+        self.run_until_crash(operation(checkouts))
     }
 
-    fn alive<T>(&mut self, act: impl Future<Output = T>) -> Option<T> {
-        let died = self.provider.died();
-        let done = self.running().runtime.block_on(async {
-            tokio::select! {
-                done = act => Some(done),
-                () = died.notified() => None,
-            }
-        });
+    fn run_until_crash<T>(&mut self, operation: impl Future<Output = T>) -> Option<T> {
+        let crashed = self.provider.crashed();
+        let done = self.process().run_until_crash(&crashed, operation);
         if done.is_none() {
-            self.die();
+            self.crash();
         }
         done
     }
 
     /// Crashes the process, and restarts it.
-    pub(crate) fn die(&mut self) {
-        let running = self.running.take().expect("it runs");
-        running.runtime.shutdown_background();
-        // Queued units of work are durable: each is written whole or not at all, and the crash happens at a provider call.
-        running.store.close();
+    pub(crate) fn crash(&mut self) {
+        self.running.take().expect("it runs").process.kill();
         self.start();
     }
 
     /// Removes the plan from the settings, and restarts the process.
     pub(crate) fn unplan(&mut self) {
         self.plan = None;
-        self.die();
+        self.crash();
     }
 
     /// Points the settings to another provider environment, and restarts the process.
     pub(crate) fn move_to(&mut self, environment: &str) {
         environment.clone_into(&mut self.environment);
-        self.die();
+        self.crash();
     }
 
     pub(crate) fn open(&mut self) -> Option<Result<MandateRow, OpenError>> {
@@ -212,7 +140,7 @@ impl TestBed {
             return_url: String::from("https://example.com/back/{mandate}"),
             cancel_url: String::from("https://example.com/left/{mandate}"),
         };
-        self.run(|processor| async move { processor.open(ACCOUNT, urls).await })
+        self.run(|mandates| async move { mandates.open(ACCOUNT, urls).await })
     }
 
     /// An open mandate.
@@ -221,7 +149,7 @@ impl TestBed {
     }
 
     pub(crate) fn verify(&mut self, id: MandateId) -> Option<Result<Verified, VerifyError>> {
-        self.run(|processor| async move { processor.verify(id).await })
+        self.run(|mandates| async move { mandates.verify(id).await })
     }
 
     /// A paid mandate.
@@ -233,124 +161,90 @@ impl TestBed {
         id
     }
 
-    /// A transfer on the other route.
+    /// A transfer over the other protocol.
     pub(crate) fn transfer(&mut self, name: &str) -> PayOutcome {
-        let paid = Paid {
-            account: ACCOUNT,
-            route: Route::X402,
-            payment: Arc::from(name),
-            reference: Arc::from(name),
-            amount: PRICE,
-            period: Period::Days(DAYS),
-            renews: false,
-            receipt: None,
-            at: self.provider.now(),
-        };
-        let running = self.running();
-        let done = running
-            .runtime
-            .block_on(running.plans.pay(paid, |_| Vec::new()));
-        done.expect("is noted")
+        self.process().pay(transfer(name, self.provider.now()))
     }
 
     /// A signed transfer of the account, pending and valid for that many microseconds.
     pub(crate) fn sign(&mut self, lifetime: i64) {
         let now = self.provider.now();
-        let row = AuthorizationRow {
-            key: AuthorizationKey {
-                network: Arc::from("eip155:8453"),
-                asset: [1; 20],
-                payer: [2; 20],
-                nonce: [3; 32],
-            },
-            account: ACCOUNT,
-            state: AuthorizationState::Settling,
-            version: 0,
-            digest: [0; 32],
-            sealed: None,
-            valid_before: now + lifetime,
-            transaction: None,
-            receipt: None,
-            note: None,
-            attempts: 0,
-            next_attempt_at: None,
+        let seen = AuthorizationRow {
             created_at: now,
             updated_at: now,
+            ..signed_transfer(AuthorizationState::Seen, now + lifetime)
         };
-        let begun = AuthorizationRow {
-            state: AuthorizationState::Seen,
-            ..row.clone()
+        let settling = AuthorizationRow {
+            state: AuthorizationState::Settling,
+            version: 1,
+            ..seen.clone()
         };
-        self.put(AuthorizationPart::Begin(begun));
-        let row = AuthorizationRow { version: 1, ..row };
-        self.put(AuthorizationPart::Send {
-            row,
+        self.process().authorization(AuthorizationPart::Begin(seen));
+        self.process().authorization(AuthorizationPart::Send {
+            row: settling,
             subscription: None,
         });
     }
 
     /// Settles or refuses the pending transfer.
     pub(crate) fn clear(&mut self, settles: bool) {
-        let open = self.running().store.authorization_open(ACCOUNT);
-        let mut row = open.expect("readable").expect("one is under way");
+        let open = self.process().store.authorization_open(ACCOUNT);
+        let mut row = open.expect("readable").expect("one is pending");
         row.version += 1;
         row.state = match settles {
             true => AuthorizationState::Settled,
             false => AuthorizationState::Refused,
         };
-        self.put(AuthorizationPart::Change(row));
-    }
-
-    fn put(&self, part: AuthorizationPart) {
-        let running = self.running();
-        let unit = UnitOfWork::of(Part::Authorization(Box::new(part)), Admission::Normal);
-        let done = commit(&*running.store, unit);
-        running.runtime.block_on(done).expect("is stored");
+        self.process().authorization(AuthorizationPart::Change(row));
     }
 
     /// An operator's cancellation, outside the processor.
     pub(crate) fn leave(&mut self) -> Option<MandateRow> {
         let (rows, now) = (self.rows(), self.provider.now());
-        let running = self.running();
-        let left = running
+        let process = self.process();
+        let left = process
             .runtime
-            .block_on(request_cancellation(&running.plans, rows, now));
+            .block_on(request_cancellation(&process.plans, rows, now));
         left.expect("is stored")
     }
 
     pub(crate) fn row(&self, id: MandateId) -> MandateRow {
-        let row = self.running().store.mandate(id).expect("readable");
+        let row = self.process().store.mandate(id).expect("readable");
         row.expect("a mandate")
     }
 
     pub(crate) fn rows(&self) -> Vec<MandateRow> {
-        let rows = self.running().store.mandates_of(ACCOUNT, 1_000);
+        let rows = self.process().store.mandates_of(ACCOUNT, 1_000);
         rows.expect("readable")
     }
 
     pub(crate) fn state(&self) -> PlanState {
-        let running = self.running();
-        let state = running.runtime.block_on(running.plans.state(ACCOUNT));
+        let process = self.process();
+        let state = process.runtime.block_on(process.plans.state(ACCOUNT));
         state.expect("readable")
     }
 
     pub(crate) fn payments(&self) -> Vec<PaymentRow> {
-        let payments = self.running().store.payments_of(ACCOUNT, 1_000);
+        let payments = self.process().store.payments_of(ACCOUNT, 1_000);
         payments.expect("readable")
     }
 
-    pub(crate) fn count(&self, event: MandateEvent) -> u64 {
-        self.running().processor.counters().get(event)
+    pub(crate) fn counts(&self) -> MandateCounts {
+        self.running().mandates.counters().counts()
+    }
+
+    fn reconcile_due(&mut self) {
+        self.run(|mandates| async move { while mandates.reconcile_due().await > 0 {} });
     }
 
     /// Reconciles while time passes, without faults.
     pub(crate) fn pass(&mut self, days: i64) {
         self.provider.faults([]);
         for _ in 0..days * 4 {
-            self.run(|processor| async move { while processor.reconcile_due().await > 0 {} });
+            self.reconcile_due();
             self.provider.advance(DAY / 4);
         }
-        self.run(|processor| async move { while processor.reconcile_due().await > 0 {} });
+        self.reconcile_due();
     }
 
     /// Invariant whenever nothing is pending: every charge that was kept bought a period, and every period was paid.
@@ -366,19 +260,17 @@ impl TestBed {
         bought.sort();
         assert_eq!(
             kept, bought,
-            "money that stayed equals periods that were given"
+            "money that was kept equals periods that were granted"
         );
-        let report = audit(&*self.running().store).expect("readable");
-        assert!(report.clean(), "the books balance: {report:?}");
+        self.process().check_books();
         let paid = payments
             .iter()
             .filter(|row| row.status == PaymentStatus::Paid)
             .count() as i64;
-        let available = self.running().ledger.available(ACCOUNT);
         assert_eq!(
-            available.expect("an account").get(),
+            self.process().available(),
             paid * CREDITS,
-            "each payment gave its credits once"
+            "each payment granted its credits once"
         );
     }
 }

@@ -1,13 +1,13 @@
 //! Purchases of credits against a provider that loses calls and answers, with a process crash at any call.
 
-#[path = "../faults/mod.rs"]
-mod faults;
 mod plan;
 mod provider;
+#[path = "../support/mod.rs"]
+mod support;
 mod testbed;
 
 use proptest::prelude::*;
-use provider::Fault;
+use support::faults::Fault;
 use testbed::{CREDITS, PRICE, TestBed};
 use tollgate_money::{TopUpId, Usd};
 use tollgate_purchase::{
@@ -99,8 +99,8 @@ fn any_fault_after_approval_still_credits_once() {
         Fault::AnswerLost,
         Fault::CallLost,
         Fault::Unavailable,
-        Fault::DeathBefore,
-        Fault::DeathAfter,
+        Fault::CrashBefore,
+        Fault::CrashAfter,
     ] {
         for at in 0..4 {
             let mut bed = TestBed::new();
@@ -255,7 +255,7 @@ fn a_notification_is_recorded_once_and_triggers_reconciliation() {
         );
     }
     // A crash before the reconciliation: the notification is stored.
-    bed.die();
+    bed.crash();
     bed.run(|processor| async move { processor.reconcile_due().await });
     assert_eq!(state(&bed, 1), TopUpState::Captured);
     let unrelated = Notification {
@@ -416,7 +416,7 @@ fn unfinished_purchases_of_one_account_are_bounded() {
 
 /// A random event.
 #[derive(Clone, Debug)]
-enum Act {
+enum Event {
     Begin(u8),
     Approve(u8),
     DeclineNext(u8),
@@ -429,25 +429,25 @@ enum Act {
     Release,
     Wait(i64),
     ForgetKeys,
-    Die,
+    Crash,
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn event() -> impl Strategy<Value = Event> {
     let one = 1..4u8;
     prop_oneof![
-        4 => one.clone().prop_map(Act::Begin),
-        4 => one.clone().prop_map(Act::Approve),
-        1 => one.clone().prop_map(Act::DeclineNext),
-        1 => one.clone().prop_map(Act::SlowNext),
-        4 => one.clone().prop_map(Act::Returned),
-        4 => Just(Act::Turn),
-        3 => (one.clone(), 0..6u8).prop_map(|(one, notice)| Act::Notice(one, notice)),
-        1 => (one, 1..2_000i64).prop_map(|(one, cents)| Act::GiveBack(one, cents)),
-        1 => (1..CREDITS).prop_map(Act::Hold),
-        1 => Just(Act::Release),
-        2 => (1..20_000i64).prop_map(Act::Wait),
-        1 => Just(Act::ForgetKeys),
-        1 => Just(Act::Die),
+        4 => one.clone().prop_map(Event::Begin),
+        4 => one.clone().prop_map(Event::Approve),
+        1 => one.clone().prop_map(Event::DeclineNext),
+        1 => one.clone().prop_map(Event::SlowNext),
+        4 => one.clone().prop_map(Event::Returned),
+        4 => Just(Event::Turn),
+        3 => (one.clone(), 0..6u8).prop_map(|(one, notice)| Event::Notice(one, notice)),
+        1 => (one, 1..2_000i64).prop_map(|(one, cents)| Event::GiveBack(one, cents)),
+        1 => (1..CREDITS).prop_map(Event::Hold),
+        1 => Just(Event::Release),
+        2 => (1..20_000i64).prop_map(Event::Wait),
+        1 => Just(Event::ForgetKeys),
+        1 => Just(Event::Crash),
     ]
 }
 
@@ -457,31 +457,31 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => Just(Fault::AnswerLost),
         1 => Just(Fault::CallLost),
         1 => Just(Fault::Unavailable),
-        1 => Just(Fault::DeathBefore),
-        1 => Just(Fault::DeathAfter),
+        1 => Just(Fault::CrashBefore),
+        1 => Just(Fault::CrashAfter),
     ]
 }
 
-fn play(bed: &mut TestBed, act: &Act) {
-    match *act {
-        Act::Begin(one) => {
+fn apply(bed: &mut TestBed, event: &Event) {
+    match *event {
+        Event::Begin(one) => {
             // A caller without an answer retries later.
             let _ = bed.begin(id(one));
         }
-        Act::Approve(one) => approve(bed, one),
-        Act::DeclineNext(one) => {
+        Event::Approve(one) => approve(bed, one),
+        Event::DeclineNext(one) => {
             bed.provider.change(&id(one).to_string(), |made| {
                 made.declines = made.capture.is_none();
             });
         }
-        Act::SlowNext(one) => bed
+        Event::SlowNext(one) => bed
             .provider
             .change(&id(one).to_string(), |made| made.slow = true),
-        Act::Returned(one) => reconcile(bed, one),
-        Act::Turn => {
+        Event::Returned(one) => reconcile(bed, one),
+        Event::Turn => {
             bed.run(|processor| async move { processor.reconcile_due().await });
         }
-        Act::Notice(one, notice) => {
+        Event::Notice(one, notice) => {
             let notice = Notification {
                 id: format!("WH-{notice}"),
                 kind: String::from("PAYMENT.CAPTURE.COMPLETED"),
@@ -489,22 +489,22 @@ fn play(bed: &mut TestBed, act: &Act) {
             };
             bed.run(|processor| async move { processor.record_notification(notice).await });
         }
-        Act::GiveBack(one, cents) => bed.provider.change(&id(one).to_string(), |made| {
+        Event::GiveBack(one, cents) => bed.provider.change(&id(one).to_string(), |made| {
             let done =
                 |capture: &tollgate_purchase::Capture| capture.status == CaptureStatus::Completed;
             if made.capture.as_ref().is_some_and(done) {
                 made.returned = made.returned.max(Usd::from_cents(cents));
             }
         }),
-        Act::Hold(micros) => bed.hold(micros.min(bed.available())),
-        Act::Release => bed.release(),
-        Act::Wait(secs) => bed.provider.advance(secs),
-        Act::ForgetKeys => {
+        Event::Hold(micros) => bed.hold(micros.min(bed.available())),
+        Event::Release => bed.release(),
+        Event::Wait(secs) => bed.provider.advance(secs),
+        Event::ForgetKeys => {
             // The provider keeps idempotency keys for six hours.
             bed.provider.advance(6 * 3_600);
             bed.provider.forget_keys();
         }
-        Act::Die => bed.die(),
+        Event::Crash => bed.crash(),
     }
 }
 
@@ -515,13 +515,13 @@ proptest! {
     /// ledger, to the last micro-credit, and no purchase is paid twice.
     #[test]
     fn what_is_taken_is_what_is_credited(
-        acts in prop::collection::vec(act(), 1..40),
+        events in prop::collection::vec(event(), 1..40),
         faults in prop::collection::vec(fault(), 0..40),
     ) {
         let mut bed = TestBed::new();
         bed.provider.faults(faults);
-        for act in &acts {
-            play(&mut bed, act);
+        for event in &events {
+            apply(&mut bed, event);
         }
         // Pending payments complete; then the faults stop.
         for number in 1..4 {

@@ -1,28 +1,20 @@
 //! The plan over a real store: what payments grant, under concurrency and repetition.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use proptest::prelude::*;
-use tempfile::TempDir;
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
-use tollgate_money::{AccountId, Micros};
-use tollgate_purchase::plan::{
-    DAYS, PRICE, Paid, PayOutcome, Period, Plan, PlanDeps, Plans, Renewal, Reversal,
-};
-use tollgate_store::sqlite::{self, Durability, Options};
+use tollgate_purchase::plan::{PRICE, Paid, PayOutcome, Period, Plans, Renewal, Reversal};
 use tollgate_store::{
-    Admission, CacheScope, NewAccount, Part, PaymentStatus, RootSecret, Route, Store,
-    SubscriptionRow, SubscriptionStatus, UnitOfWork, commit,
+    Admission, PaymentStatus, Route, Store, SubscriptionRow, SubscriptionStatus, UnitOfWork, commit,
 };
 
-const START: i64 = 1_800_000_000_000_000;
-const DAY: i64 = 86_400_000_000;
-const OWNER: AccountId = AccountId::from_bytes([1; 16]);
+use crate::support::process::{self, ACCOUNT, DAY, Disk, START, new_account};
 
 struct TestBed {
-    _folder: TempDir,
+    _disk: Disk,
     store: Arc<dyn Store>,
     ledger: Ledger,
     plans: Plans,
@@ -31,38 +23,15 @@ struct TestBed {
 
 impl TestBed {
     async fn new() -> TestBed {
-        let folder = tempfile::tempdir().expect("a folder");
-        let options = Options {
-            durability: Durability::Process,
-            ..Options::new(START, RootSecret([7; 32]))
-        };
-        let store = sqlite::open(&folder.path().join("store.db"), options).expect("a store");
-        let (ledger, _) = Ledger::start(store.clone(), START).expect("books");
-        let account = NewAccount {
-            id: OWNER,
-            class: Arc::from("free"),
-            cache_scope: CacheScope::Shared,
-            credit_limit: Micros::ZERO,
-            created_at: START,
-        };
-        let unit = UnitOfWork::of(Part::CreateAccount(Box::new(account)), Admission::Normal);
-        commit(&*store, unit).await.expect("an account");
+        let disk = Disk::new();
+        let store = disk.open_store(START);
         let now = Arc::new(AtomicI64::new(START));
-        let (clock, count) = (now.clone(), AtomicU64::new(0));
-        let plans = Plans::new(PlanDeps {
-            store: store.clone(),
-            ledger: ledger.clone(),
-            plan: plan(),
-            now: Box::new(move || clock.load(Relaxed)),
-            draw: Box::new(move |out| {
-                let number = count.fetch_add(1, Relaxed).to_be_bytes();
-                out.iter_mut()
-                    .zip(number.iter().cycle())
-                    .for_each(|(to, from)| *to = *from);
-            }),
-        });
+        let clock = now.clone();
+        let (ledger, plans) = disk.plans(&store, Box::new(move || clock.load(Relaxed)));
+        let unit = UnitOfWork::of(new_account(ACCOUNT), Admission::Normal);
+        commit(&*store, unit).await.expect("an account");
         TestBed {
-            _folder: folder,
+            _disk: disk,
             store,
             ledger,
             plans,
@@ -81,7 +50,7 @@ impl TestBed {
 
     fn row(&self) -> SubscriptionRow {
         self.store
-            .subscription(OWNER)
+            .subscription(ACCOUNT)
             .expect("a read")
             .expect("a subscription")
     }
@@ -89,49 +58,28 @@ impl TestBed {
     fn class_at(&self, at: i64) -> String {
         let account = self
             .store
-            .account(OWNER)
+            .account(ACCOUNT)
             .expect("a read")
             .expect("an account");
         account.class_at(at).to_string()
     }
 
     fn credits(&self) -> i64 {
-        self.ledger.available(OWNER).expect("an account").get()
-    }
-}
-
-fn plan() -> Plan {
-    Plan {
-        product: Arc::from("svc-pro-monthly"),
-        slug: Arc::from("svc-pro"),
-        name: Arc::from("Pro"),
-        class: Arc::from("pro"),
-        monthly_credits: Micros::new(5_000_000),
-        renewal_days: 7,
-        device_slots: None,
-        computer_use_tasks: None,
-        features: Arc::from([]),
+        self.ledger.available(ACCOUNT).expect("an account").get()
     }
 }
 
 fn transfer(name: &str) -> Paid {
     Paid {
-        account: OWNER,
-        route: Route::X402,
-        payment: Arc::from(name),
-        reference: Arc::from(name),
-        amount: PRICE,
-        period: Period::Days(DAYS),
-        renews: false,
         receipt: Some(Arc::from("proof")),
-        at: START,
+        ..process::transfer(name, START)
     }
 }
 
 /// A monthly charge under the mandate `leave`, made at `at`, that pays until a day after the next one.
 fn charge(leave: &str, name: &str, at: i64) -> Paid {
     Paid {
-        account: OWNER,
+        account: ACCOUNT,
         route: Route::PayPal,
         payment: Arc::from(name),
         reference: Arc::from(leave),
@@ -163,7 +111,7 @@ async fn a_transfer_gives_thirty_days_the_class_and_credits_once() {
     assert_eq!((bed.row(), bed.credits()), (row.clone(), 5_000_000));
 
     bed.at(START + 29 * DAY);
-    let state = bed.plans.state(OWNER).await.expect("a read");
+    let state = bed.plans.state(ACCOUNT).await.expect("a read");
     assert!(state.is_active() && state.may_renew());
     let PayOutcome::New(longer) = bed.pay(transfer("b")).await else {
         panic!("it is new");
@@ -174,7 +122,7 @@ async fn a_transfer_gives_thirty_days_the_class_and_credits_once() {
         START + 60 * DAY,
         "nothing of the first is lost"
     );
-    assert!(!bed.plans.state(OWNER).await.expect("a read").may_renew());
+    assert!(!bed.plans.state(ACCOUNT).await.expect("a read").may_renew());
 
     bed.at(START + 60 * DAY);
     assert_eq!(
@@ -193,7 +141,7 @@ async fn a_mandate_renews_ends_and_becomes_past_due() {
     let bed = TestBed::new().await;
     bed.pay(charge("I-1", "first", START)).await;
     assert_eq!(bed.row().period_end, START + 31 * DAY);
-    assert!(!bed.plans.state(OWNER).await.expect("a read").may_renew());
+    assert!(!bed.plans.state(ACCOUNT).await.expect("a read").may_renew());
     bed.at(START + 30 * DAY);
     bed.pay(charge("I-1", "second", START + 30 * DAY)).await;
     assert_eq!(
@@ -208,7 +156,7 @@ async fn a_mandate_renews_ends_and_becomes_past_due() {
         (Renewal::Ends, SubscriptionStatus::Active, false),
     ] {
         bed.plans
-            .set_renewal(OWNER, by, what, Vec::new())
+            .set_renewal(ACCOUNT, by, what, Vec::new())
             .await
             .expect("noted");
         let row = bed.row();
@@ -218,7 +166,7 @@ async fn a_mandate_renews_ends_and_becomes_past_due() {
     let version = bed.row().version;
     let other = (Route::PayPal, "I-2");
     bed.plans
-        .set_renewal(OWNER, other, Renewal::Runs, Vec::new())
+        .set_renewal(ACCOUNT, other, Renewal::Runs, Vec::new())
         .await
         .expect("nothing to do");
     assert_eq!(
@@ -397,7 +345,7 @@ proptest! {
             let bed = TestBed::new().await;
             let (mut now, mut paid, mut given) = (START, std::collections::HashSet::new(), 0i64);
             for step in steps {
-                let before = bed.store.subscription(OWNER).expect("a read");
+                let before = bed.store.subscription(ACCOUNT).expect("a read");
                 match step {
                     Step::Wait(days) => {
                         now += days * DAY + 1;
@@ -443,12 +391,12 @@ proptest! {
                     }
                     Step::End(leave) => {
                         let by = format!("I-{leave}");
-                        let row = bed.plans.set_renewal(OWNER, (Route::PayPal, &by), Renewal::Ends, Vec::new()).await.expect("noted");
+                        let row = bed.plans.set_renewal(ACCOUNT, (Route::PayPal, &by), Renewal::Ends, Vec::new()).await.expect("noted");
                         prop_assert_eq!(row.map(|row| row.period_end), before.map(|row| row.period_end));
                     }
                 }
                 prop_assert_eq!(bed.credits(), given * 5_000_000);
-                if let Some(row) = bed.store.subscription(OWNER).expect("a read") {
+                if let Some(row) = bed.store.subscription(ACCOUNT).expect("a read") {
                     prop_assert_eq!(bed.class_at(now) == "pro", row.is_active(now));
                 }
             }

@@ -12,8 +12,8 @@ use tollgate_purchase::{
     Orders,
 };
 
-pub(crate) use crate::faults::Fault;
-use crate::faults::Faults;
+use crate::support::faults::{Fault, Faults};
+use crate::support::process::START;
 
 /// An order at the provider.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct FakeProvider {
 impl FakeProvider {
     pub(crate) fn new() -> FakeProvider {
         let provider = FakeProvider::default();
-        provider.now.store(1_800_000_000_000_000, Relaxed);
+        provider.now.store(START, Relaxed);
         provider
     }
 
@@ -59,8 +59,8 @@ impl FakeProvider {
     }
 
     /// Signals each crash of the process.
-    pub(crate) fn died(&self) -> Arc<Notify> {
-        self.faults.died()
+    pub(crate) fn crashed(&self) -> Arc<Notify> {
+        self.faults.crashed()
     }
 
     pub(crate) fn faults(&self, faults: impl IntoIterator<Item = Fault>) {

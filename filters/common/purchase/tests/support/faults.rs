@@ -18,27 +18,27 @@ pub(crate) enum Fault {
     /// The provider is out of service.
     Unavailable,
     /// The process crashes before it is carried out.
-    DeathBefore,
+    CrashBefore,
     /// The process crashes after it was carried out.
-    DeathAfter,
+    CrashAfter,
 }
 
 /// The queued faults, one for each call; no fault when the queue is empty.
 #[derive(Clone, Default)]
 pub(crate) struct Faults {
-    to_come: Arc<Mutex<VecDeque<Fault>>>,
-    died: Arc<Notify>,
+    queue: Arc<Mutex<VecDeque<Fault>>>,
+    crashed: Arc<Notify>,
 }
 
 impl Faults {
     /// Replaces the queue.
     pub(crate) fn set(&self, faults: impl IntoIterator<Item = Fault>) {
-        *self.to_come() = faults.into_iter().collect();
+        *self.queue() = faults.into_iter().collect();
     }
 
     /// Signals each crash of the process.
-    pub(crate) fn died(&self) -> Arc<Notify> {
-        self.died.clone()
+    pub(crate) fn crashed(&self) -> Arc<Notify> {
+        self.crashed.clone()
     }
 
     /// One call with its fault; the error class and message on failure.
@@ -46,33 +46,31 @@ impl Faults {
         &self,
         act: impl FnOnce() -> Result<T, FailureKind>,
     ) -> Result<T, (FailureKind, String)> {
-        let fault = self.to_come().pop_front().unwrap_or(Fault::None);
+        let fault = self.queue().pop_front().unwrap_or(Fault::None);
         let failed = |kind| (kind, format!("{kind:?}, after {fault:?}"));
         match fault {
             Fault::Unavailable => return Err(failed(FailureKind::Unavailable)),
             Fault::CallLost => return Err(failed(FailureKind::OutcomeUnknown)),
-            Fault::DeathBefore => self.die().await,
+            Fault::CrashBefore => self.crash().await,
             _ => {}
         }
         let done = act();
         match fault {
             Fault::AnswerLost => Err(failed(FailureKind::OutcomeUnknown)),
-            Fault::DeathAfter => {
-                self.die().await;
+            Fault::CrashAfter => {
+                self.crash().await;
                 Err(failed(FailureKind::OutcomeUnknown))
             }
             _ => done.map_err(failed),
         }
     }
 
-    async fn die(&self) {
-        self.died.notify_one();
+    async fn crash(&self) {
+        self.crashed.notify_one();
         std::future::pending::<()>().await;
     }
 
-    fn to_come(&self) -> std::sync::MutexGuard<'_, VecDeque<Fault>> {
-        self.to_come
-            .lock()
-            .expect("no code panics while holding it")
+    fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<Fault>> {
+        self.queue.lock().expect("no code panics while holding it")
     }
 }

@@ -1,6 +1,7 @@
 //! In-memory payment provider with monthly charges: idempotent, with injected faults.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -14,11 +15,11 @@ use tollgate_purchase::mandates::{
 };
 use tollgate_purchase::plan::PRICE;
 
-pub(crate) use crate::faults::Fault;
-use crate::faults::Faults;
+pub(crate) use super::faults::Fault;
+use super::faults::Faults;
+use super::process::{DAY, START};
 
 pub(crate) const PLAN: &str = "P-MODEL";
-pub(crate) const DAY: i64 = 86_400 * 1_000_000;
 
 /// A billing month of this provider.
 pub(crate) const MONTH: i64 = 30 * DAY;
@@ -47,6 +48,8 @@ pub(crate) struct FakeSubscription {
     pub(crate) failed_at: Option<i64>,
     pub(crate) failures: u32,
     pub(crate) funding: Funding,
+    /// The buyer has changed the terms at the provider.
+    pub(crate) is_changed: bool,
     /// Reads that still show the status from before the approval.
     pub(crate) lag: u32,
     /// Reads of the list that lack the newest charge.
@@ -75,7 +78,7 @@ pub(crate) struct FakeProvider {
 impl FakeProvider {
     pub(crate) fn new() -> FakeProvider {
         let provider = FakeProvider::default();
-        provider.now.store(1_800_000_000_000_000, Relaxed);
+        provider.now.store(START, Relaxed);
         provider.with(|state| state.monthly = Some(PRICE));
         provider
     }
@@ -129,8 +132,8 @@ impl FakeProvider {
     }
 
     /// Signals each crash of the process.
-    pub(crate) fn died(&self) -> Arc<Notify> {
-        self.faults.died()
+    pub(crate) fn crashed(&self) -> Arc<Notify> {
+        self.faults.crashed()
     }
 
     pub(crate) fn faults(&self, faults: impl IntoIterator<Item = Fault>) {
@@ -151,31 +154,40 @@ impl FakeProvider {
         self.with(|state| state.subscriptions.values().cloned().collect())
     }
 
+    /// The number of subscriptions that continue to charge.
+    pub(crate) fn charging(&self) -> usize {
+        let all = self.all();
+        all.iter()
+            .filter(|made| made.status == Status::Active)
+            .count()
+    }
+
     /// The subscription of a mandate.
     pub(crate) fn of(&self, mandate: MandateId) -> Option<FakeSubscription> {
         let name = mandate.to_string();
         self.all().into_iter().find(|made| made.mandate == name)
     }
 
-    pub(crate) fn change(&self, mandate: MandateId, change: impl FnOnce(&mut FakeSubscription)) {
-        let name = mandate.to_string();
+    /// Changes the subscription with this id, or of this mandate.
+    pub(crate) fn change(&self, id: impl Display, change: impl FnOnce(&mut FakeSubscription)) {
+        let id = id.to_string();
         self.with(|state| {
-            let mut all = state.subscriptions.values_mut();
-            if let Some(made) = all.find(|made| made.mandate == name) {
+            let mut all = state.subscriptions.iter_mut();
+            if let Some((_, made)) = all.find(|(own, made)| **own == id || made.mandate == id) {
                 change(made);
             }
         });
     }
 
-    /// The buyer agrees; the first charge is made at once, as `funding` has it.
-    pub(crate) fn approve(&self, mandate: MandateId) {
+    /// The buyer approves; the first charge is made at once, as `funding` has it.
+    pub(crate) fn approve(&self, id: impl Display) {
         let now = self.now();
         let number = self.with(|state| {
             state.count += 1;
             state.count
         });
-        self.change(mandate, |made| {
-            // An approval page does not stay open for ever.
+        self.change(id, |made| {
+            // An approval page expires.
             if made.status == Status::Waiting && now - made.made_at < 30 * DAY {
                 made.status = Status::Active;
                 made.charge(now, number);
@@ -198,8 +210,8 @@ impl FakeProvider {
     }
 
     /// Completes or declines pending charges.
-    pub(crate) fn resolve(&self, mandate: MandateId, arrives: bool) {
-        self.change(mandate, |made| {
+    pub(crate) fn resolve(&self, id: impl Display, arrives: bool) {
+        self.change(id, |made| {
             for charge in &mut made.charges {
                 if charge.status == ChargeStatus::Pending {
                     charge.status = match arrives {
@@ -300,6 +312,7 @@ impl Recurring for FakeProvider {
                     failed_at: None,
                     failures: 0,
                     funding: Funding::Instant,
+                    is_changed: false,
                     lag: 0,
                     unlisted: 0,
                 };
@@ -325,7 +338,7 @@ impl Recurring for FakeProvider {
                 status: made.status,
                 plan_id: made.plan_id.clone(),
                 mandate: Some(made.mandate.clone()),
-                is_changed: false,
+                is_changed: made.is_changed,
                 next_charge: made.next_charge.filter(|_| made.status == Status::Active),
                 last_payment: made
                     .charges
