@@ -407,7 +407,7 @@ impl CheckoutSessions {
             account: request.principal.account,
             credential: Some(request.principal.credential),
             platform: request.agent.as_ref().map(|agent| agent.host.clone()),
-            request: change.request.clone(),
+            content: change.content.clone(),
         };
         let answer =
             |view: &View| self.session_answer(request, view, &change.notices, StatusCode::CREATED);
@@ -443,7 +443,7 @@ impl CheckoutSessions {
         let attached = |view: &View| answer_part(claim.as_ref(), &answer(view));
         let view = self
             .checkouts
-            .update(view, change.request.clone(), &attached)
+            .update(view, change.content.clone(), &attached)
             .await?;
         Ok(answer(&view))
     }

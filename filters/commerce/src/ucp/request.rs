@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tollgate_filter::{ApiError, ErrorCode, Unambiguous};
-use tollgate_purchase::checkouts::CheckoutRequest;
+use tollgate_purchase::checkouts::CheckoutContent;
 
 use super::wire::Notice;
 
@@ -17,7 +17,7 @@ const LINE_ITEMS_MAX: usize = 100;
 /// A validated request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckoutChange {
-    pub(crate) request: CheckoutRequest,
+    pub(crate) content: CheckoutContent,
     /// Adjustments that the response must report.
     pub(crate) notices: Vec<Notice>,
 }
@@ -62,7 +62,7 @@ pub(crate) fn service(body: &[u8], product: &str) -> Result<CheckoutChange, Inva
     };
     let notices = lines.notices()?;
     Ok(CheckoutChange {
-        request: CheckoutRequest {
+        content: CheckoutContent {
             has_plan: true,
             buyer: buyer(&mut members)?,
         },
@@ -91,7 +91,7 @@ pub(crate) fn protocol(body: &[u8], product: &str) -> Result<CheckoutChange, Inv
         notices.push(Notice::EligibilityNotAccepted);
     }
     Ok(CheckoutChange {
-        request: CheckoutRequest {
+        content: CheckoutContent {
             has_plan: lines.wanted > 0,
             buyer: buyer(&mut members)?,
         },
@@ -259,7 +259,7 @@ mod tests {
 
     fn parsed(change: Result<CheckoutChange, InvalidRequest>) -> Parsed {
         match change {
-            Ok(change) => Ok((change.request.has_plan, !change.notices.is_empty())),
+            Ok(change) => Ok((change.content.has_plan, !change.notices.is_empty())),
             Err(InvalidRequest::UnknownProduct { path }) => Err(path),
             Err(InvalidRequest::Error(error)) => Err(error.code.word().to_owned()),
         }

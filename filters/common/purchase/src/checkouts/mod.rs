@@ -13,4 +13,4 @@ mod session;
 pub use error::CheckoutError;
 pub(crate) use processor::completed;
 pub use processor::{AttachParts, CheckoutDeps, Checkouts, View, attach_nothing};
-pub use session::{CheckoutRequest, NewCheckout, NotModifiable, Status};
+pub use session::{CheckoutContent, NewCheckout, NotModifiable, Status};

@@ -11,7 +11,7 @@ use tollgate_store::{
 };
 
 use super::error::CheckoutError;
-use super::session::{self, CheckoutRequest, NewCheckout, OwnerDecision, Status};
+use super::session::{self, CheckoutContent, NewCheckout, OwnerDecision, Status};
 use crate::mandates::{Mandates, OpenError, Urls, Verified, is_past_due};
 use crate::plan::{PlanState, Plans};
 use crate::topups::Draw;
@@ -108,7 +108,7 @@ impl Checkouts {
         let state = deps.plans.state(new.account).await?;
         let active = state.active().cloned();
         let mut agreed = None;
-        if active.is_none() && new.request.has_plan {
+        if active.is_none() && new.content.has_plan {
             agreed = self.check_open(&state).await?;
         }
         let mut id = [0; 16];
@@ -267,8 +267,8 @@ impl Checkouts {
         .await
     }
 
-    /// Stores that the request of this name asks for completion, before anything is done for it. Returns whether the same request had asked
-    /// before.
+    /// Records a completion request by this name before it has any effect, so that a retry is recognised. Returns whether the same request
+    /// was recorded before.
     pub async fn note_completion_request(
         &self,
         view: View,
@@ -289,16 +289,16 @@ impl Checkouts {
     pub async fn update(
         &self,
         view: View,
-        request: CheckoutRequest,
+        content: CheckoutContent,
         attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
         let state = self.deps().plans.state(view.row.account).await?;
-        let begins = request.has_plan && view.status() == Status::Incomplete;
+        let begins = content.has_plan && view.status() == Status::Incomplete;
         if begins && !state.is_active() {
             self.check_open(&state).await?;
         }
         let change = |view: &View| {
-            let next = session::update(&view.row, request.clone(), view.now)?;
+            let next = session::update(&view.row, content.clone(), view.now)?;
             let decision = view
                 .active
                 .as_ref()

@@ -67,12 +67,12 @@ pub struct NewCheckout {
     /// The host of the platform's profile.
     pub platform: Option<Arc<str>>,
     /// The content that the platform sets.
-    pub request: CheckoutRequest,
+    pub content: CheckoutContent,
 }
 
 /// The content that a platform sets; always complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckoutRequest {
+pub struct CheckoutContent {
     /// Whether the plan is among the line items.
     pub has_plan: bool,
     /// Data about the buyer, as JSON.
@@ -103,7 +103,7 @@ pub(super) fn begin(
     active: Option<SubscriptionId>,
     (now, lifetime): (i64, i64),
 ) -> CheckoutRow {
-    let state = match (active, new.request.has_plan) {
+    let state = match (active, new.content.has_plan) {
         (Some(_), true) => CheckoutState::Completed,
         (None, true) => CheckoutState::Waiting,
         (_, false) => CheckoutState::Incomplete,
@@ -115,7 +115,7 @@ pub(super) fn begin(
         version: 0,
         credential: new.credential,
         platform: new.platform,
-        buyer: new.request.buyer,
+        buyer: new.content.buyer,
         mandate: None,
         asked: None,
         subscription: active.filter(|_| state == CheckoutState::Completed),
@@ -128,7 +128,7 @@ pub(super) fn begin(
 /// The checkout with new content from the platform.
 pub(super) fn update(
     row: &CheckoutRow,
-    request: CheckoutRequest,
+    content: CheckoutContent,
     now: i64,
 ) -> Result<CheckoutRow, NotModifiable> {
     let status = Status::of(row, now);
@@ -137,8 +137,8 @@ pub(super) fn update(
         return Err(NotModifiable(status));
     }
     let mut next = touched(row, now);
-    next.buyer = request.buyer;
-    next.state = match (request.has_plan, row.state) {
+    next.buyer = content.buyer;
+    next.state = match (content.has_plan, row.state) {
         (false, _) => CheckoutState::Incomplete,
         (true, CheckoutState::Incomplete) => CheckoutState::Waiting,
         (true, state) => state,
@@ -195,7 +195,7 @@ pub(super) fn link_mandate(row: &CheckoutRow, mandate: MandateId, now: i64) -> O
     Some(next)
 }
 
-/// The checkout with the request that asked for completion; `None` when it has it already.
+/// The checkout with this completion request; `None` when it is recorded already.
 pub(super) fn request_completion(
     row: &CheckoutRow,
     name: [u8; 32],
@@ -230,7 +230,7 @@ mod tests {
             account: AccountId::from_bytes([1; 16]),
             credential: None,
             platform: None,
-            request: CheckoutRequest {
+            content: CheckoutContent {
                 has_plan: true,
                 buyer: None,
             },
@@ -324,7 +324,7 @@ mod tests {
         ] {
             assert_eq!(cancel(&row(state), 1).is_ok(), may, "{state:?}");
             assert_eq!(
-                update(&row(state), CheckoutRequest::default(), 1).is_ok(),
+                update(&row(state), CheckoutContent::default(), 1).is_ok(),
                 may,
                 "{state:?}"
             );
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_checkout_of_an_account_with_the_plan_starts_completed() {
-        let request = |has_plan| CheckoutRequest {
+        let content = |has_plan| CheckoutContent {
             has_plan,
             buyer: None,
         };
@@ -349,15 +349,15 @@ mod tests {
                 account: AccountId::from_bytes([1; 16]),
                 credential: None,
                 platform: None,
-                request: request(has_plan),
+                content: content(has_plan),
             };
             let begun = begin(CheckoutId::from_bytes([2; 16]), new, active, (0, LASTS));
             assert_eq!(Status::of(&begun, 0), expected);
             assert_eq!(begun.subscription.is_some(), expected == Status::Completed);
         }
-        let filled = update(&row(CheckoutState::Incomplete), request(true), 1);
+        let filled = update(&row(CheckoutState::Incomplete), content(true), 1);
         assert_eq!(filled.map(|row| row.state), Ok(CheckoutState::Waiting));
-        let emptied = update(&row(CheckoutState::Waiting), request(false), 1);
+        let emptied = update(&row(CheckoutState::Waiting), content(false), 1);
         assert_eq!(emptied.map(|row| row.state), Ok(CheckoutState::Incomplete));
     }
 
@@ -370,15 +370,15 @@ mod tests {
             for (act, later) in acts {
                 now += later;
                 let before = Status::of(&row, now);
-                let request = |has_plan| CheckoutRequest { has_plan, buyer: None };
+                let content = |has_plan| CheckoutContent { has_plan, buyer: None };
                 let next = match act {
                     0 => apply_decision(&row, OwnerDecision::Active(SUBSCRIPTION), now),
                     1 => apply_decision(&row, OwnerDecision::Agreed, now),
                     2 => apply_decision(&row, OwnerDecision::Open, now),
                     3 => apply_decision(&row, OwnerDecision::Returned, now),
                     4 => cancel(&row, now).ok(),
-                    5 => update(&row, request(false), now).ok(),
-                    _ => update(&row, request(true), now).ok(),
+                    5 => update(&row, content(false), now).ok(),
+                    _ => update(&row, content(true), now).ok(),
                 };
                 if let Some(next) = next {
                     prop_assert!(!before.is_final(), "{before:?} was changed by {act}");

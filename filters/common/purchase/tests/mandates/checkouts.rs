@@ -1,7 +1,7 @@
 //! Checkouts under faults: the owner gets the plan once, and a final status stays.
 
 use tollgate_money::{AccountId, CheckoutId};
-use tollgate_purchase::checkouts::{CheckoutError, CheckoutRequest, NewCheckout, Status, View};
+use tollgate_purchase::checkouts::{CheckoutContent, CheckoutError, NewCheckout, Status, View};
 use tollgate_purchase::mandates::Urls;
 use tollgate_store::{CheckoutState, MandateRow, MandateState};
 
@@ -14,12 +14,12 @@ fn new() -> NewCheckout {
         account: ACCOUNT,
         credential: None,
         platform: None,
-        request: request(true),
+        content: content(true),
     }
 }
 
-fn request(has_plan: bool) -> CheckoutRequest {
-    CheckoutRequest {
+fn content(has_plan: bool) -> CheckoutContent {
+    CheckoutContent {
         has_plan,
         buyer: None,
     }
@@ -240,7 +240,7 @@ fn no_checkout_is_created_while_nothing_can_be_sold() {
     let begun = bed.begin();
     assert!(matches!(begun, Err(CheckoutError::Closed(_))), "{begun:?}");
     let empty = NewCheckout {
-        request: request(false),
+        content: content(false),
         ..new()
     };
     let begun =
@@ -249,7 +249,7 @@ fn no_checkout_is_created_while_nothing_can_be_sold() {
     assert_eq!(begun.row.state, CheckoutState::Incomplete);
     let filled = bed
         .run_checkouts(|processor| async move {
-            processor.update(begun, request(true), &|_| vec![]).await
+            processor.update(begun, content(true), &|_| vec![]).await
         })
         .expect("alive");
     assert!(
