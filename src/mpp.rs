@@ -1,4 +1,4 @@
-//! The plan as a resource paid by an answered challenge (MPP), built from the settings.
+//! The MPP processor, built from `[payments.mpp]`.
 
 use tollgate_filter::{Clock, Entropy};
 use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings as Challenges};

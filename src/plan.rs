@@ -1,4 +1,4 @@
-//! The plan, and where payments for it are recorded.
+//! The plan's subscriptions, checkouts and idempotency keys, built from the settings.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tollgate_store::Store;
 
 use crate::config::Settings;
 
-/// The processor at which every route records its payments.
+/// The subscriptions, in which every payment protocol records its payments.
 pub(crate) fn plans(
     settings: &Settings,
     (store, ledger): (&Arc<dyn Store>, &Ledger),

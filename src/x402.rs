@@ -1,4 +1,4 @@
-//! Signed transfers (x402), built from `[payments.x402]`.
+//! The x402 processor, built from `[payments.x402]`.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::config::Settings;
 /// Payments that are read from the store at idempotency_keys.
 const PAGE: usize = 500;
 
-/// The desk of the settings; nothing where nothing is sold in this way.
+/// The x402 processor; `None` where the settings have no `[payments.x402]`.
 pub(crate) fn processor(
     settings: &Settings,
     store: &Arc<dyn Store>,
@@ -71,14 +71,14 @@ fn log_unreconcilable(settings: &Settings, store: &Arc<dyn Store>) {
         let open = match store.authorizations_open(last.as_ref(), PAGE) {
             Ok(open) => open,
             Err(error) => {
-                tracing::error!(%error, "could not read which payments are open");
+                tracing::error!(%error, "reading open payments failed");
                 return;
             }
         };
         for row in &open {
             if network != Some(&*row.key.network) {
                 tracing::error!(account = %row.account, payment = payment_reference(row),
-                    "a payment is open, and `[payments.x402]` does not name its chain any more: bring the settings back, or look it up and close it with `tollgate payment close`");
+                    "open payment cannot be reconciled: `[payments.x402]` names another chain; restore the settings, or look it up and close it with `tollgate payment close`");
             }
         }
         last = open.into_iter().next_back();

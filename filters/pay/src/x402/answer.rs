@@ -31,7 +31,7 @@ pub enum Settled {
     /// The facilitator says that the transfer was not sent and will not be, for this reason.
     Refused(String),
     /// It is not known yet whether money has moved. Only an identical call is safe to repeat.
-    Unclear {
+    Unknown {
         /// The hash of a transaction that may be pending.
         transaction: Option<TxHash>,
         /// The facilitator's reason.
@@ -64,11 +64,11 @@ pub fn verified(status: u16, body: &[u8]) -> Verified {
 /// one. Only then is a refusal one: after a submission whose answer was lost, a wallet that has paid may lack the money to pay again, and its
 /// authorization is spent. After a refusal the same can be true only if that refusal was false, and then this one concludes no more than it
 /// did: with a node neither ends the payment before the chain was read, and without one the payment stays refused after submission, which
-/// is never taken as proof that nothing moved.
+/// is never accepted as proof that nothing moved.
 pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: bool) -> Settled {
-    let unclear = |transaction, why| Settled::Unclear { transaction, why };
+    let unknown = |transaction, why| Settled::Unknown { transaction, why };
     let Some(members) = object(body) else {
-        return unclear(None, format!("status {status} without a valid x402 answer"));
+        return unknown(None, format!("status {status} without a valid x402 answer"));
     };
     let transaction = members
         .get("transaction")
@@ -85,7 +85,7 @@ pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: b
                     transaction,
                     payer: paid_by,
                 },
-                _ => unclear(
+                _ => unknown(
                     transaction,
                     "the answer is about another payment, or names no transaction".to_owned(),
                 ),
@@ -95,10 +95,10 @@ pub fn settled(status: u16, body: &[u8], network: &str, payer: Address, first: b
             let why = text(&members, "errorReason");
             match reason(&why) {
                 Reason::Refused if first && transaction.is_none() => Settled::Refused(why),
-                _ => unclear(transaction, why),
+                _ => unknown(transaction, why),
             }
         }
-        _ => unclear(
+        _ => unknown(
             transaction,
             format!("status {status} without a valid x402 answer"),
         ),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn money_counts_as_moved_only_when_all_of_the_answer_says_so() {
+    fn a_settlement_counts_only_when_every_member_of_the_answer_confirms_it() {
         let payer: Address = PAYER.parse().expect("an address");
         let transaction: TxHash = hash().parse().expect("32 bytes");
         let done = Settled::Done {
@@ -209,7 +209,7 @@ mod tests {
             json!({"success": true, "transaction": "", "network": NETWORK, "payer": PAYER}),
             json!({"success": true}),
         ] {
-            is_unclear(200, &odd, true);
+            is_unknown(200, &odd, true);
         }
 
         fn check(status: u16, body: Value, first: bool, expected: &Settled) {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_one_only_before_anything_was_sent() {
+    fn a_refusal_counts_only_before_any_submission() {
         let payer: Address = PAYER.parse().expect("an address");
         let body = json!({"success": false, "errorReason": "insufficient_funds", "transaction": "", "network": NETWORK});
         let text = body.to_string();
@@ -228,7 +228,7 @@ mod tests {
             settled(402, text.as_bytes(), NETWORK, payer, true),
             Settled::Refused("insufficient_funds".to_owned())
         );
-        is_unclear(402, &body, false);
+        is_unknown(402, &body, false);
         for why in [
             "settlement_pending",
             "invalid_exact_evm_nonce_already_used",
@@ -237,26 +237,26 @@ mod tests {
             "unexpected_settle_error",
             "",
         ] {
-            is_unclear(
+            is_unknown(
                 500,
                 &json!({"success": false, "errorReason": why, "transaction": hash()}),
                 true,
             );
         }
         // A refusal that names a transaction contradicts itself.
-        is_unclear(
+        is_unknown(
             200,
             &json!({"success": false, "errorReason": "insufficient_funds", "transaction": hash()}),
             true,
         );
-        is_unclear(502, &json!("bad gateway"), true);
+        is_unknown(502, &json!("bad gateway"), true);
     }
 
-    fn is_unclear(status: u16, body: &Value, first: bool) {
+    fn is_unknown(status: u16, body: &Value, first: bool) {
         let payer: Address = PAYER.parse().expect("an address");
         let read = settled(status, body.to_string().as_bytes(), NETWORK, payer, first);
         assert!(
-            matches!(read, Settled::Unclear { .. }),
+            matches!(read, Settled::Unknown { .. }),
             "{status} {body}: {read:?}"
         );
     }

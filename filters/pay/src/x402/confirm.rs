@@ -71,7 +71,7 @@ impl Inner {
     async fn confirm(&self, row: &AuthorizationRow, answer: &Settled) -> ChainEvidence {
         let (hint, is_success) = match answer {
             Settled::Done { transaction, .. } => (Some(*transaction), true),
-            Settled::Unclear { transaction, .. } => (*transaction, false),
+            Settled::Unknown { transaction, .. } => (*transaction, false),
             Settled::Refused(_) => (None, false),
         };
         let first = self.read_chain(row, hint).await;

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_has_its_answer() {
+    fn every_request_has_one_decision() {
         let others = Some(Some(StoredPayment {
             state: State::Settled,
             same_owner: false,
@@ -175,7 +175,7 @@ mod tests {
             ),
             ("nothing paid, end is near", RENEWING, None, Decision::Offer),
             (
-                "nothing paid, earlier one unclear",
+                "nothing paid, outcome of an earlier one unknown",
                 OPEN,
                 None,
                 Decision::Wait,
@@ -194,7 +194,7 @@ mod tests {
                 Decision::Pay,
             ),
             (
-                "a new payment, earlier one unclear",
+                "a new payment, outcome of an earlier one unknown",
                 OPEN,
                 Some(None),
                 Decision::Wait,
@@ -213,7 +213,7 @@ mod tests {
                 Decision::Join,
             ),
             (
-                "again while it is unclear",
+                "again while its outcome is unknown",
                 OPEN,
                 own(State::Unknown),
                 Decision::Reconcile,
@@ -243,12 +243,12 @@ mod tests {
                 Decision::Recheck,
             ),
             (
-                "the same while another one is unclear",
+                "the same while another one is open",
                 OPEN,
                 own(State::RefusedAfterSubmit),
                 Decision::Wait,
             ),
-            ("somebody else's", NEW, others, Decision::UsedByAnother),
+            ("another account's", NEW, others, Decision::UsedByAnother),
             (
                 "another signature for a spent nonce",
                 NEW,

@@ -29,10 +29,10 @@ const VERSION_1: HeaderName = HeaderName::from_static("x-payment");
 /// `Retry-After` while a payment's outcome is not known.
 const RETRY_SOON: Duration = Duration::from_secs(3);
 
-/// `Retry-After` while no payment can be taken.
+/// `Retry-After` while no payment can be accepted.
 const RETRY_LATER: Duration = Duration::from_secs(15);
 
-/// The x402 endpoint: the processor, and what its offers say beside the terms.
+/// The x402 endpoint: the processor, and the content of its offers in addition to the terms.
 pub(crate) struct X402Endpoint {
     processor: Processor,
     url: String,

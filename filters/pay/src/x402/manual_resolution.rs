@@ -21,7 +21,7 @@ pub enum Resolution {
     Paid {
         /// The transaction.
         transaction: TxHash,
-        /// Whether it has a transfer for this payment beside that of another one.
+        /// Whether it has a separate transfer for this payment, in addition to that of another one.
         is_shared: bool,
     },
     /// Nothing has moved, and nothing can any more.

@@ -121,12 +121,12 @@ pub fn decide_outcome(answer: &Settled, chain: ChainEvidence) -> PaymentOutcome 
             let why = "the facilitator reports a settlement that the chain does not show";
             open(Some(*transaction), why, false)
         }
-        Settled::Refused(_) | Settled::Unclear { .. } if is_used => {
+        Settled::Refused(_) | Settled::Unknown { .. } if is_used => {
             let why = "the authorization was used, and its transfer was not found";
             open(None, why, false)
         }
         Settled::Refused(why) => open(None, why, false),
-        Settled::Unclear { transaction, why } => open(*transaction, why, true),
+        Settled::Unknown { transaction, why } => open(*transaction, why, true),
     }
 }
 
@@ -150,8 +150,8 @@ mod tests {
         Settled::Refused("insufficient_funds".to_owned())
     }
 
-    fn unclear() -> Settled {
-        Settled::Unclear {
+    fn unknown() -> Settled {
+        Settled::Unknown {
             transaction: None,
             why: "cut".to_owned(),
         }
@@ -189,7 +189,7 @@ mod tests {
         let doubted = open(None, "insufficient_funds", false);
         let lost = open(None, "cut", true);
         let used = "the authorization was used, and its transfer was not found";
-        for (chain, when_done, when_refused, when_unclear) in [
+        for (chain, when_done, when_refused, when_unknown) in [
             (
                 ChainEvidence::NoNode,
                 paid(REPORTED, false),
@@ -232,7 +232,7 @@ mod tests {
             for (answer, outcome) in [
                 (done(), when_done),
                 (refused(), when_refused),
-                (unclear(), when_unclear),
+                (unknown(), when_unknown),
             ] {
                 assert_eq!(
                     decide_outcome(&answer, chain),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn any_answer() -> impl Strategy<Value = Settled> {
-        prop_oneof![Just(done()), Just(refused()), Just(unclear())]
+        prop_oneof![Just(done()), Just(refused()), Just(unknown())]
     }
 
     fn any_chain() -> impl Strategy<Value = ChainEvidence> {

@@ -9,7 +9,7 @@ pub enum Reason {
     NonceSpent,
     /// The transfer is pending. An identical call is safe.
     Pending,
-    /// It would fail now. Before submission that is a refusal; after an unclear attempt the cause may be that the first one succeeded.
+    /// It would fail now. Before submission that is a refusal; after an attempt of unknown outcome the cause may be that the first one succeeded.
     SimulationFailed,
     /// The facilitator or the chain has a fault. Before submission no money has moved; after it the outcome is unknown.
     Fault,

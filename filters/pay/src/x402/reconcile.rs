@@ -85,7 +85,7 @@ impl Inner {
         cause: Cause,
         claims: Vec<Claim>,
     ) -> Result<PurchaseOutcome, StoreFailure> {
-        let last = Settled::Unclear {
+        let last = Settled::Unknown {
             transaction: row.transaction.map(TxHash),
             why: row.note.as_deref().unwrap_or_default().to_owned(),
         };
@@ -139,7 +139,7 @@ impl Inner {
     ) -> Result<PurchaseOutcome, StoreFailure> {
         if open.state == AuthorizationState::RefusedAfterSubmit {
             tracing::error!(account = %open.account, payment = %rows::reference(&open.key), %transaction,
-                "payment settled although the facilitator had refused it: the account may have paid twice, and is given both periods");
+                "payment settled although the facilitator had refused it: the account may have paid twice, and is granted both periods");
         }
         let receipt: Arc<str> = Arc::from(rows::receipt(&open.key, transaction));
         let now = self.now();

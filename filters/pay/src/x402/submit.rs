@@ -1,4 +1,4 @@
-//! Submission of a presented payment: from its stored state to the outcome.
+//! Submission of a presented payment: decision, verification, write ahead, `/settle` and the record of its outcome.
 
 use std::sync::Arc;
 
@@ -82,10 +82,10 @@ impl Inner {
         claims: Vec<Claim>,
     ) -> Result<PurchaseOutcome, StoreFailure> {
         let (plan_state, row) = self.read(flight_key.account, &key).await?;
-        let known = row
+        let stored = row
             .as_ref()
             .map(|row| rows::stored_payment(row, flight_key));
-        match (decide(buyer_state(&plan_state), Some(known)), row) {
+        match (decide(buyer_state(&plan_state), Some(stored)), row) {
             (Decision::AlreadyActive, _) => Ok(self.already_active(&plan_state)),
             (Decision::UsedByAnother, _) => Ok(PurchaseOutcome::UsedByAnother),
             (Decision::Refuse, Some(row))
@@ -155,9 +155,9 @@ impl Inner {
         let terms = &self.deps.terms;
         let now = self.now();
         let secs = u64::try_from(now / rows::SECOND).unwrap_or(0);
-        if let Err(doubt) = check(payment, terms, secs) {
+        if let Err(error) = check(payment, terms, secs) {
             self.counters.inc(X402Event::Refused);
-            return Ok(refused(&doubt.to_string()));
+            return Ok(refused(&error.to_string()));
         }
         let by_payer = payment.is_by_payer(terms);
         if !by_payer
@@ -387,7 +387,7 @@ impl Inner {
                 payer,
                 first,
             ),
-            Err(error) => Settled::Unclear {
+            Err(error) => Settled::Unknown {
                 transaction: None,
                 why: error.to_string(),
             },

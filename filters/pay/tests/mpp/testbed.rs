@@ -9,9 +9,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
 use tollgate_filter::{
-    CacheSharing, ClientAddress, Clock, CredentialKind, Entropy, Exchange, Filter,
-    ManualClock, ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol,
-    ReplyBody, Request, Scope, Scopes,
+    CacheSharing, ClientAddress, Clock, CredentialKind, Entropy, Exchange, Filter, ManualClock,
+    ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol, ReplyBody, Request,
+    Scope, Scopes,
 };
 use tollgate_money::{AccountId, CredentialId, OperationId};
 use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings};
