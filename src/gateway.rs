@@ -298,7 +298,7 @@ impl GatewayBuilder {
         door.open(&proxy, runtime.handle().clone());
         let (workers, liveness) = proxy.start(bound).map_err(StartError::Threads)?;
         let refreshed = providers.clone();
-        runtime.spawn(async move { refreshed.keep_fresh().await });
+        runtime.spawn(async move { refreshed.run_maintenance().await });
         let (cache, idempotency) = (house.cache.clone(), house.idempotency.clone());
         let (live, today) = (credentials.clone(), clock.clone());
         let chores: Vec<Chore> = vec![

@@ -42,10 +42,10 @@ pub use report::{Finding, Place, Report};
 pub use schema::schema;
 pub use secret::Secret;
 pub use settings::{
-    AccessLog, Admin, ClientAddressForm, ConnectionLimits, Cors, Crowd, Durability, Lifecycle,
-    Listener, LogFormat, LogLevel, Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget,
-    Route, Server, Service, Settings, Signin, SigninMail, SigninSms, Store, StoreUrl, Telemetry,
-    Upstream,
+    AccessLog, Admin, ClientAddressForm, Concurrency, ConnectionLimits, Cors, Durability,
+    Lifecycle, Listener, LogFormat, LogLevel, Probe, Provider, ProviderHealth, ProviderTimeouts,
+    RetryBudget, Route, Server, Service, Settings, Signin, SigninMail, SigninSms, Store, StoreUrl,
+    Telemetry, Upstream,
 };
 pub use url::{BaseUrl, PublicUrl, UrlError};
 pub use warnings::Warning;

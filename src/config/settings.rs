@@ -284,7 +284,7 @@ pub struct Provider {
     /// Its weight among a model's providers where the model does not set another; 0 for one that is called only when no other can serve.
     pub weight: u32,
     /// A concurrency limit on its calls.
-    pub crowd: Option<Crowd>,
+    pub concurrency: Option<Concurrency>,
     /// Retries at this provider within one request when no other candidate is left.
     pub retries: u32,
     /// Top-level members of a request that are not forwarded to it.
@@ -299,7 +299,7 @@ pub struct Provider {
 
 /// The concurrency limit of a provider, and the queue before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Crowd {
+pub struct Concurrency {
     /// Concurrent calls, from all workers.
     pub calls_max: usize,
     /// Maximum length of the queue.
@@ -346,7 +346,7 @@ impl std::fmt::Debug for Provider {
             .field("timeouts", &self.timeouts)
             .field("connections_idle_max", &self.connections_idle_max)
             .field("weight", &self.weight)
-            .field("crowd", &self.crowd)
+            .field("concurrency", &self.concurrency)
             .field("retries", &self.retries)
             .field("remove_members", &self.remove_members)
             .field("refuse_members", &self.refuse_members)

@@ -19,7 +19,7 @@ use tollgate_portal::{InProcessApi, InProcessFuture, InProcessRequest, InProcess
 
 use super::routes::Found;
 use super::{OpenExchange, Proxy, RouteObserver, caught, new_calls};
-use crate::upstream::{Caller, Turning};
+use crate::upstream::{Caller, TextViaChat};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -32,7 +32,7 @@ pub(crate) struct Door {
 struct Open {
     /// A weak reference: the proxy owns the pages, which own this entry point.
     proxy: Weak<Proxy>,
-    calls: Arc<Turning<Caller>>,
+    calls: Arc<TextViaChat<Caller>>,
     runtime: Handle,
 }
 
@@ -65,7 +65,7 @@ impl InProcessApi for Door {
 
 async fn serve(
     proxy: &Proxy,
-    calls: &Turning<Caller>,
+    calls: &TextViaChat<Caller>,
     call: InProcessRequest,
     told: oneshot::Sender<InProcessResponse>,
 ) {

@@ -51,7 +51,7 @@ use crate::config::{ConnectionLimits, RelayUpstream};
 use crate::liveness::Liveness;
 use crate::socket::CorkHandle;
 use crate::telemetry::Telemetry;
-use crate::upstream::{Caller, Providers, Relays, Turning};
+use crate::upstream::{Caller, Providers, Relays, TextViaChat};
 use crate::wake::Inbox;
 
 /// State shared by all workers.
@@ -279,7 +279,7 @@ enum HeadFault {
 }
 
 /// Creates the callers of one thread.
-fn new_calls(proxy: &Proxy) -> Turning<Caller> {
+fn new_calls(proxy: &Proxy) -> TextViaChat<Caller> {
     let relays = Relays::new(
         &proxy.relayed_to,
         proxy.clock.clone(),
@@ -293,13 +293,13 @@ fn new_calls(proxy: &Proxy) -> Turning<Caller> {
         proxy.telemetry.clone(),
         relays,
     );
-    Turning::new(caller, proxy.answer_limits)
+    TextViaChat::new(caller, proxy.answer_limits)
 }
 
 /// The state of one thread: its own connection pool to the providers.
 struct Worker {
     proxy: Arc<Proxy>,
-    calls: Turning<Caller>,
+    calls: TextViaChat<Caller>,
     inbox: Arc<Inbox>,
 }
 

@@ -1,4 +1,4 @@
-//! One attempt at one chosen provider: a connection, the request on it, the head of the answer.
+//! One attempt of a call at one provider: a connection, the request on it, the head of the answer.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -17,16 +17,16 @@ use tollgate_filter::Clock;
 use super::call::{Call, Link};
 use super::fault;
 use super::h1;
+use super::http_exchange::{read_error, send_request};
 use super::pool::Pool;
 use super::providers::{Provider, peer_address};
-use super::talk::{converse, read_error};
 use crate::wait::within;
 
 /// A stale pooled connection reports the provider's close within this time after a request was written to it.
-const STALE_SHOWS: Duration = Duration::from_secs(1);
+const STALE_DETECTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The request to a provider.
-pub(super) struct Ask {
+pub(super) struct ProviderRequest {
     /// The path below its base address.
     pub(super) path: &'static str,
     /// Whether the answer is to be an event stream.
@@ -36,7 +36,7 @@ pub(super) struct Ask {
     /// The client's address, for a provider that receives it.
     pub(super) client: Option<IpAddr>,
     /// Clock reading at the start of the attempt.
-    pub(super) began: Duration,
+    pub(super) started: Duration,
     /// Clock reading at which the whole call times out.
     pub(super) deadline: Duration,
 }
@@ -49,42 +49,43 @@ pub(super) struct Connections {
     clock: Clock,
 }
 
-/// Why an attempt failed, and whether the provider has seen the request.
-pub(super) struct Failed {
+/// Why an attempt failed, and whether the request was delivered.
+pub(super) struct AttemptError {
     pub(super) error: UpstreamError,
-    pub(super) seen: Seen,
+    pub(super) delivery: Delivery,
     /// The status of its answer, if it gave one.
     pub(super) status: Option<u16>,
     /// Its `Retry-After`.
-    pub(super) wait: Option<Duration>,
+    pub(super) retry_after: Option<Duration>,
 }
 
-/// Whether a provider has seen a request that failed.
+/// Whether a request that failed was delivered to the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// It may be processing it.
-    Perhaps,
-    /// It has not: there was no connection.
-    Never,
-    /// It has not: the connection was closed already, or the stream was refused (RFC 9113 section 8.7). A new connection may succeed.
+pub(super) enum Delivery {
+    /// The provider may be processing it.
+    Unknown,
+    /// It was not sent: there was no connection.
+    NotSent,
+    /// It was not processed: the connection was closed already, or the stream was refused (RFC 9113 section 8.7). A new connection may
+    /// succeed.
     Refused,
 }
 
-impl From<UpstreamError> for Failed {
-    fn from(error: UpstreamError) -> Failed {
-        Failed {
+impl From<UpstreamError> for AttemptError {
+    fn from(error: UpstreamError) -> AttemptError {
+        AttemptError {
             error,
-            seen: Seen::Perhaps,
+            delivery: Delivery::Unknown,
             status: None,
-            wait: None,
+            retry_after: None,
         }
     }
 }
 
 /// A failure to obtain a connection at all.
-fn unconnected(error: UpstreamError) -> Failed {
-    Failed {
-        seen: Seen::Never,
+fn connect_error(error: UpstreamError) -> AttemptError {
+    AttemptError {
+        delivery: Delivery::NotSent,
         ..error.into()
     }
 }
@@ -102,20 +103,20 @@ impl Connections {
     pub(super) async fn attempt(
         self: &Arc<Self>,
         provider: &Arc<Provider>,
-        ask: &Ask,
+        request: &ProviderRequest,
         calls: &mut u32,
-    ) -> Result<Call, Failed> {
+    ) -> Result<Call, AttemptError> {
         let mut fresh = false;
         loop {
             *calls += 1;
-            let mut failed = match self.ask(provider, ask, fresh).await {
+            let mut failed = match self.try_once(provider, request, fresh).await {
                 Ok(call) => return Ok(call),
                 Err(failed) => failed,
             };
-            if failed.seen == Seen::Refused {
-                if self.clock.elapsed().saturating_sub(ask.began) >= STALE_SHOWS {
+            if failed.delivery == Delivery::Refused {
+                if self.clock.elapsed().saturating_sub(request.started) >= STALE_DETECTED_WITHIN {
                     // A connection that breaks so late was not stale: the provider may be processing the request.
-                    failed.seen = Seen::Perhaps;
+                    failed.delivery = Delivery::Unknown;
                 } else if !fresh {
                     fresh = true;
                     continue;
@@ -126,35 +127,40 @@ impl Connections {
     }
 
     /// Calls once on one connection; a new one if `fresh`.
-    async fn ask(
+    async fn try_once(
         self: &Arc<Self>,
         provider: &Arc<Provider>,
-        ask: &Ask,
+        request: &ProviderRequest,
         fresh: bool,
-    ) -> Result<Call, Failed> {
+    ) -> Result<Call, AttemptError> {
         let timeouts = &provider.settings.timeouts;
         let peer = match within(timeouts.connect, pin!(provider.peer())).await {
             Ok(Ok(peer)) => peer,
-            Ok(Err(error)) => return Err(unconnected(fault::unreachable(error))),
+            Ok(Err(error)) => return Err(connect_error(fault::unreachable(error))),
             Err(_) => {
-                return Err(unconnected(fault::timeout(
+                return Err(connect_error(fault::timeout(
                     "the provider's address",
                     timeouts.connect,
                 )));
             }
         };
-        let first_byte = if ask.stream {
+        let first_byte = if request.stream {
             timeouts.first_byte
         } else {
             timeouts.first_byte_whole
         }
-        .min(ask.deadline.saturating_sub(ask.began));
+        .min(request.deadline.saturating_sub(request.started));
         let (mut link, reused) = if provider.needs_connector() {
-            Box::pin(self.link_pooled(&peer, timeouts.connect, fresh)).await?
+            Box::pin(self.connect_pooled(&peer, timeouts.connect, fresh)).await?
         } else {
-            self.link_plain(provider, &peer, ask.began, fresh).await?
+            self.connect_plain(provider, &peer, request.started, fresh)
+                .await?
         };
-        let answered = within(first_byte, pin!(converse(&mut link, provider, ask, reused))).await;
+        let answered = within(
+            first_byte,
+            pin!(send_request(&mut link, provider, request, reused)),
+        )
+        .await;
         let answer = match answered {
             Ok(Ok(answer)) => answer,
             Ok(Err(failed)) => return Err(failed),
@@ -167,14 +173,14 @@ impl Connections {
                 .map(|wait| wait.wait_from(self.clock.unix_micros()));
             let wait = wait.map(|wait| wait.min(provider.settings.health.retry_after_max));
             let key = provider.settings.api_key.as_ref();
-            return Err(Failed {
+            return Err(AttemptError {
                 status: Some(answer.status.as_u16()),
-                wait,
+                retry_after: wait,
                 ..fault::of_status(answer.status, wait, &body, key).into()
             });
         }
         if answer.is_encoded {
-            return Err(fault::invalid("the answer is compressed, which was not asked for").into());
+            return Err(fault::invalid("the answer is compressed, which was not requested").into());
         }
         Ok(Call {
             link,
@@ -182,23 +188,23 @@ impl Connections {
             connections: self.clone(),
             clock: self.clock.clone(),
             is_stream: answer.is_stream,
-            deadline: ask.deadline,
+            deadline: request.deadline,
             waiting_since: None,
-            read_at: ask.began,
+            read_at: request.started,
         })
     }
 
-    async fn link_plain(
+    async fn connect_plain(
         &self,
         provider: &Provider,
         peer: &HttpPeer,
         now: Duration,
         fresh: bool,
-    ) -> Result<(Link, bool), Failed> {
+    ) -> Result<(Link, bool), AttemptError> {
         let limit = provider.settings.timeouts.connect;
         let Some(address) = peer_address(peer) else {
-            return Err(unconnected(fault::unreachable(
-                "the provider has no internet address",
+            return Err(connect_error(fault::unreachable(
+                "the provider has no IP address",
             )));
         };
         let key = (provider.index, address);
@@ -207,23 +213,23 @@ impl Connections {
         }
         let socket = match Box::pin(within(limit, TcpStream::connect(address))).await {
             Ok(Ok(socket)) => socket,
-            Ok(Err(error)) => return Err(unconnected(fault::unreachable(error))),
-            Err(_) => return Err(unconnected(fault::timeout("a connection", limit))),
+            Ok(Err(error)) => return Err(connect_error(fault::unreachable(error))),
+            Err(_) => return Err(connect_error(fault::timeout("a connection", limit))),
         };
         // Head and body are joined before they are written; delaying the write gains nothing.
         let _ = socket.set_nodelay(true);
         Ok((Link::Plain(h1::Connection::new(socket), address), false))
     }
 
-    async fn link_pooled(
+    async fn connect_pooled(
         &self,
         peer: &Arc<HttpPeer>,
         limit: Duration,
         fresh: bool,
-    ) -> Result<(Link, bool), Failed> {
+    ) -> Result<(Link, bool), AttemptError> {
         let Some(connector) = &self.connector else {
-            return Err(unconnected(fault::unreachable(
-                "there is no connector for TLS",
+            return Err(connect_error(fault::unreachable(
+                "no connector for TLS or HTTP/2 was created",
             )));
         };
         let mut peer = peer.clone();
@@ -233,8 +239,8 @@ impl Connections {
         }
         match within(limit, connector.get_http_session(&*peer)).await {
             Ok(Ok((session, reused))) => Ok((Link::Pooled(Box::new(session), peer), reused)),
-            Ok(Err(error)) => Err(unconnected(fault::unreachable(error))),
-            Err(_) => Err(unconnected(fault::timeout("a connection", limit))),
+            Ok(Err(error)) => Err(connect_error(fault::unreachable(error))),
+            Err(_) => Err(connect_error(fault::timeout("a connection", limit))),
         }
     }
 }

@@ -10,7 +10,7 @@ use Ordering::Relaxed;
 use crate::config::RetryBudget;
 
 /// Thousandths of an attempt in one attempt.
-const ONE: i64 = 1000;
+const MILLIS_PER_ATTEMPT: i64 = 1000;
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// The bucket of one model. Shared by all workers.
@@ -19,63 +19,63 @@ pub(super) struct Budget {
     /// Thousandths of an attempt.
     level: AtomicI64,
     /// The last refill by time, in microseconds of the monotonic clock.
-    filled: AtomicU64,
-    full: i64,
+    refilled_at: AtomicU64,
+    capacity: i64,
     per_call: i64,
     per_sec: u64,
 }
 
 impl Budget {
     /// A full bucket.
-    pub(super) fn new(terms: RetryBudget) -> Budget {
-        let full = i64::from(terms.burst) * ONE;
+    pub(super) fn new(settings: RetryBudget) -> Budget {
+        let capacity = i64::from(settings.burst) * MILLIS_PER_ATTEMPT;
         Budget {
-            level: AtomicI64::new(full),
-            filled: AtomicU64::new(0),
-            full,
-            per_call: i64::from(terms.percent) * ONE / 100,
-            per_sec: u64::from(terms.per_sec),
+            level: AtomicI64::new(capacity),
+            refilled_at: AtomicU64::new(0),
+            capacity,
+            per_call: i64::from(settings.percent) * MILLIS_PER_ATTEMPT / 100,
+            per_sec: u64::from(settings.per_sec),
         }
     }
 
     /// Records a request.
-    pub(super) fn request(&self) {
-        if self.level.load(Relaxed) < self.full {
-            self.put(self.per_call);
+    pub(super) fn record_request(&self) {
+        if self.level.load(Relaxed) < self.capacity {
+            self.add(self.per_call);
         }
     }
 
     /// Takes a further attempt, if one is available.
     pub(super) fn take(&self, now: u64) -> bool {
-        self.fill(now);
+        self.refill(now);
         let taken = self.level.fetch_update(Relaxed, Relaxed, |level| {
-            (level >= ONE).then_some(level - ONE)
+            (level >= MILLIS_PER_ATTEMPT).then_some(level - MILLIS_PER_ATTEMPT)
         });
         taken.is_ok()
     }
 
-    fn put(&self, amount: i64) {
+    fn add(&self, amount: i64) {
         // The closure never returns `None`.
         let _ = self.level.fetch_update(Relaxed, Relaxed, |level| {
-            Some(level.saturating_add(amount).min(self.full))
+            Some(level.saturating_add(amount).min(self.capacity))
         });
     }
 
     /// The refill by time.
-    fn fill(&self, now: u64) {
-        let filled = self.filled.load(Relaxed);
-        let past = now.saturating_sub(filled);
+    fn refill(&self, now: u64) {
+        let refilled_at = self.refilled_at.load(Relaxed);
+        let past = now.saturating_sub(refilled_at);
         // More than a minute fills the bucket.
         let amount = past.min(60 * MICROS_PER_SECOND) * self.per_sec / (MICROS_PER_SECOND / 1000);
         if amount == 0 {
             return;
         }
-        let mine = self
-            .filled
-            .compare_exchange(filled, now, Relaxed, Relaxed)
+        let is_ours = self
+            .refilled_at
+            .compare_exchange(refilled_at, now, Relaxed, Relaxed)
             .is_ok();
-        if mine {
-            self.put(amount as i64);
+        if is_ours {
+            self.add(amount as i64);
         }
     }
 }
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    const TERMS: RetryBudget = RetryBudget {
+    const SETTINGS: RetryBudget = RetryBudget {
         percent: 20,
         per_sec: 2,
         burst: 10,
@@ -98,10 +98,10 @@ mod tests {
 
     #[test]
     fn further_attempts_come_from_the_burst_from_requests_and_from_time() {
-        let budget = Budget::new(TERMS);
+        let budget = Budget::new(SETTINGS);
         assert_eq!(taken(&budget, 100, 0), 10, "the burst");
         for _ in 0..25 {
-            budget.request();
+            budget.record_request();
         }
         assert_eq!(taken(&budget, 100, 0), 5, "a fifth of the requests");
         assert_eq!(
@@ -123,22 +123,22 @@ mod tests {
             per_sec: 0,
             burst: 1,
         });
-        budget.request();
+        budget.record_request();
         assert_eq!(taken(&budget, 5, 0), 1);
-        budget.request();
+        budget.record_request();
         assert_eq!(taken(&budget, 5, u64::MAX / 2), 0);
     }
 
     proptest! {
         /// No sequence of requests, attempts and time yields more than burst + share of the requests + rate by time.
         #[test]
-        fn never_more_than_the_terms_allow(steps in prop::collection::vec((any::<bool>(), 0u64..500_000), 1..400)) {
-            let budget = Budget::new(TERMS);
+        fn never_more_than_the_settings_allow(steps in prop::collection::vec((any::<bool>(), 0u64..500_000), 1..400)) {
+            let budget = Budget::new(SETTINGS);
             let (mut now, mut requests, mut taken) = (0u64, 0u64, 0u64);
             for (request, past) in steps {
                 now += past;
                 if request {
-                    budget.request();
+                    budget.record_request();
                     requests += 1;
                 } else if budget.take(now) {
                     taken += 1;

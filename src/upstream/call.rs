@@ -15,8 +15,8 @@ use tollgate_filter::Clock;
 use super::attempt::Connections;
 use super::fault;
 use super::h1;
+use super::http_exchange::{plain_error, pooled_error};
 use super::providers::Provider;
-use super::talk::{of_plain, of_pooled};
 use crate::wait::within;
 
 /// A connection that carries a call.
@@ -32,11 +32,11 @@ impl Link {
         match self {
             Link::Plain(connection, _) => {
                 let piece = connection.read().await;
-                piece.map_err(|error| of_plain(&error))
+                piece.map_err(|error| plain_error(&error))
             }
             Link::Pooled(session, _) => {
                 let piece = session.read_response_body().await;
-                piece.map_err(|error| of_pooled(&error))
+                piece.map_err(|error| pooled_error(&error))
             }
         }
     }

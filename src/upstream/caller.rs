@@ -1,4 +1,4 @@
-//! Provider selection for a call, and failover to another provider when the first fails before the first byte of an answer.
+//! Failover: selects a provider for a call, and another one when the first fails before the first byte of its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use bytes::Bytes;
 use tollgate_chain::{BodyLength, Opening, Upstream, UpstreamError};
 use tollgate_filter::{Clock, Entropy, Exchange, Forward, UpstreamFault};
 
-use super::attempt::{Ask, Connections, Failed, Seen};
+use super::attempt::{AttemptError, Connections, Delivery, ProviderRequest};
 use super::call::Call;
-use super::choice::Places;
+use super::candidate::{CallGuard, Candidates, CircuitUse, Selection, SelectionInput, Unavailable};
 use super::evidence::{Account, account_of};
+use super::failure_policy::{FailureAction, classify};
 use super::fault;
-use super::ground::{Verdict, verdict};
-use super::hedge::Ended;
-use super::offer::{Admission, Asking, Next, Offers, Ticket, Why};
+use super::hedge::AttemptOutcome;
+use super::load_balancing::CandidateSet;
 use super::providers::Providers;
 use super::relay::Relays;
-use super::served::Served;
+use super::tracked_call::TrackedCall;
 use crate::telemetry::Telemetry;
 
-/// Minimum of the exponential backoff with jitter before a retry at the same provider: twice as long each time, and half of it random.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Base of the exponential backoff with jitter before a retry at the same provider: doubled each time, and up to as much again at random.
+const BACKOFF_BASE: Duration = Duration::from_millis(50);
 
 /// Makes the calls of one worker.
 pub(crate) struct Caller {
@@ -34,34 +34,35 @@ pub(crate) struct Caller {
 }
 
 /// The state of a request across its attempts.
-pub(super) struct Trip {
+pub(super) struct CallState {
     account: Account,
     /// Clock reading at its start.
-    pub(super) began: Duration,
+    pub(super) started: Duration,
     /// Clock reading now, or a moment ago.
     pub(super) now: Duration,
-    pub(super) tried: Places,
+    /// The candidates that are not to be selected: called already, or without the operation.
+    pub(super) tried: CandidateSet,
     pub(super) attempts: u32,
     /// The last candidate, if it may be retried.
-    again: Option<Again>,
+    retry: Option<RetryTarget>,
     /// The error for the client if no candidate answers.
     error: Option<UpstreamError>,
 }
 
 /// A candidate that may be retried when no other is left.
 #[derive(Clone, Copy)]
-struct Again {
+struct RetryTarget {
     at: usize,
-    /// How many times it has been called.
-    asked: u32,
-    /// Whether to back off first; another of its addresses needs no pause.
-    pause: bool,
+    /// Retries there so far.
+    retries: u32,
+    /// Whether to back off first; another of its addresses needs no backoff.
+    backs_off: bool,
 }
 
-impl Trip {
+impl CallState {
     /// The request, for the selection of a candidate.
-    fn asking(&self) -> Asking {
-        Asking {
+    fn selection_input(&self) -> SelectionInput {
+        SelectionInput {
             account: self.account,
             now: self.now.as_micros() as u64,
         }
@@ -88,39 +89,39 @@ impl Caller {
     }
 
     /// The request to one of the providers for an exchange.
-    pub(super) fn ask(
+    pub(super) fn provider_request(
         &self,
         exchange: &Exchange,
-        ticket: &Ticket,
-        trip: &Trip,
-    ) -> Result<Ask, UpstreamError> {
+        guard: &CallGuard,
+        state: &CallState,
+    ) -> Result<ProviderRequest, UpstreamError> {
         let Some(forward) = exchange.get::<Forward>() else {
-            return Err(fault::invalid("nothing to forward"));
+            return Err(fault::invalid("the exchange has no request to forward"));
         };
-        let offer = &*ticket.offer;
-        Ok(Ask {
+        let candidate = &*guard.candidate;
+        Ok(ProviderRequest {
             path: forward.api.path(),
             stream: forward.stream,
-            body: forward.body.render(exchange, &offer.at),
+            body: forward.body.render(exchange, &candidate.target),
             client: exchange
                 .request
                 .client
                 .limited()
-                .filter(|_| offer.provider.settings.forward_client_address),
-            began: trip.now,
-            deadline: trip.began + offer.provider.settings.timeouts.total,
+                .filter(|_| candidate.provider.settings.forward_client_address),
+            started: state.now,
+            deadline: state.started + candidate.provider.settings.timeouts.total,
         })
     }
 
     /// Calls one provider once.
     pub(super) async fn attempt(
         &self,
-        ticket: &Ticket,
-        ask: &Ask,
+        guard: &CallGuard,
+        request: &ProviderRequest,
         calls: &mut u32,
-    ) -> Result<Call, Failed> {
-        let provider = &ticket.offer.provider;
-        let result = self.connections.attempt(provider, ask, calls).await;
+    ) -> Result<Call, AttemptError> {
+        let provider = &guard.candidate.provider;
+        let result = self.connections.attempt(provider, request, calls).await;
         let fault = result.as_ref().map(|_| ());
         self.telemetry.upstream_call(
             &provider.settings.name,
@@ -129,182 +130,198 @@ impl Caller {
         result
     }
 
-    pub(super) fn next(&self, offers: &Offers, trip: &Trip) -> Next {
-        offers.next(trip.tried, &trip.asking(), || {
+    pub(super) fn select(&self, candidates: &Candidates, state: &CallState) -> Selection {
+        candidates.select(state.tried, &state.selection_input(), || {
             u64::from_le_bytes(self.entropy.bytes())
         })
     }
 
-    /// Records that a call was answered.
-    fn answered(&self, call: Call, mut ticket: Ticket, body: Bytes) -> Served {
-        let news = ticket.answered(call.read_at.as_micros() as u64);
-        self.providers.tell(&ticket.offer, news);
-        Served { call, ticket, body }
+    /// Records that an answer has started; its guard tracks it to the end.
+    fn track(&self, call: Call, mut guard: CallGuard, body: Bytes) -> TrackedCall {
+        let change = guard.answer_started(call.read_at.as_micros() as u64);
+        self.providers.publish(&guard.candidate, change);
+        TrackedCall { call, guard, body }
     }
 
     /// Records a failure: what counts as failed, and the error for the client if no candidate answers.
     #[cold]
-    pub(super) fn note(
+    pub(super) fn record_failure(
         &self,
-        offers: &Offers,
-        trip: &mut Trip,
-        (at, mut ticket, body): (usize, Ticket, &[u8]),
-        failed: Failed,
-    ) -> Verdict {
-        let offer = &offers.list[at];
-        let verdict = verdict(&failed);
-        trip.now = self.clock.elapsed();
-        trip.tried |= 1 << at;
-        let now = trip.now.as_micros() as u64;
-        let news = ticket.failed(verdict.blame, body, now);
-        drop(ticket);
+        candidates: &Candidates,
+        state: &mut CallState,
+        (at, mut guard, body): (usize, CallGuard, &[u8]),
+        failed: AttemptError,
+    ) -> FailureAction {
+        let candidate = &candidates.list[at];
+        let action = classify(&failed);
+        state.now = self.clock.elapsed();
+        state.tried |= 1 << at;
+        let now = state.now.as_micros() as u64;
+        let change = guard.call_failed(action.scope, body, now);
+        drop(guard);
         let limited = failed.error.fault == UpstreamFault::RateLimited;
-        match failed.wait {
-            wait if limited => offer.limited(now, wait),
-            Some(wait) => offer.pause(trip.account, now, wait),
+        match failed.retry_after {
+            wait if limited => candidate.record_rate_limit(now, wait),
+            Some(wait) => candidate.record_retry_after(state.account, now, wait),
             None => {}
         }
-        self.providers.tell(offer, news);
+        self.providers.publish(candidate, change);
 
-        let asked = trip.again.filter(|last| last.at == at);
-        let asked = asked.map_or(0, |last| last.asked);
-        let retries = offer.provider.settings.retries;
+        let last = state.retry.filter(|last| last.at == at);
+        let retries = last.map_or(0, |last| last.retries);
+        let retries_max = candidate.provider.settings.retries;
         // A provider of several addresses may be reachable at the next one.
-        let addresses = offer.provider.addresses();
-        let elsewhere = failed.seen == Seen::Never && asked + 1 < addresses;
-        let again = verdict.again && failed.wait.is_none() && (elsewhere || asked < retries);
-        trip.again = again.then_some(Again {
+        let addresses = candidate.provider.addresses();
+        let next_address = failed.delivery == Delivery::NotSent && retries + 1 < addresses;
+        let retry =
+            action.retry && failed.retry_after.is_none() && (next_address || retries < retries_max);
+        state.retry = retry.then_some(RetryTarget {
             at,
-            asked,
-            pause: !elsewhere,
+            retries,
+            backs_off: !next_address,
         });
         // A rate limit names a time to retry, which no other failure does, and the soonest of several is reported; but an invalid request
         // is invalid at every provider.
-        let keep = trip.error.as_ref().is_some_and(|before| {
+        let keep = state.error.as_ref().is_some_and(|before| {
             let sooner = before.answer.retry_after <= failed.error.answer.retry_after;
-            before.fault == UpstreamFault::RateLimited && verdict.elsewhere && (!limited || sooner)
+            before.fault == UpstreamFault::RateLimited && action.failover && (!limited || sooner)
         });
         if !keep {
-            trip.error = Some(failed.error);
+            state.error = Some(failed.error);
         }
-        verdict
+        action
     }
 
     /// Whether another attempt may follow a failure.
     #[cold]
-    fn goes_on(&self, offers: &Offers, trip: &Trip, at: usize, verdict: Verdict) -> bool {
-        let offer = &offers.list[at];
-        let in_time = trip.now - trip.began < offer.provider.settings.timeouts.total;
-        let more = trip.again.is_some() || trip.tried.count_ones() < offers.list.len() as u32;
-        let now = trip.now.as_micros() as u64;
-        let goes_on = verdict.elsewhere
+    fn allows_another_attempt(
+        &self,
+        candidates: &Candidates,
+        state: &CallState,
+        at: usize,
+        action: FailureAction,
+    ) -> bool {
+        let candidate = &candidates.list[at];
+        let in_time = state.now - state.started < candidate.provider.settings.timeouts.total;
+        let more = state.retry.is_some() || state.tried.count_ones() < candidates.list.len() as u32;
+        let now = state.now.as_micros() as u64;
+        let allowed = action.failover
             && more
             && in_time
-            && trip.attempts < self.providers.terms.attempts_max
-            && offer.provider.counts.further(offers.budget.take(now));
-        if goes_on && let Some(error) = &trip.error {
-            let (provider, model) = (&*offer.provider.settings.name, &*offer.model);
+            && state.attempts < self.providers.settings.attempts_max
+            && candidate
+                .provider
+                .counts
+                .record_further_attempt(candidates.budget.take(now));
+        if allowed && let Some(error) = &state.error {
+            let (provider, model) = (&*candidate.provider.settings.name, &*candidate.model);
             let (fault, detail) = (error.fault.word(), &error.detail);
-            // A retry at the same provider answers, or fails with a log line of its own.
-            if trip.tried.count_ones() < offers.list.len() as u32 {
-                tracing::warn!(provider, model, fault, %detail, "model provider failed, asking another one");
+            // A retry at the same provider succeeds, or fails with a log line of its own.
+            if state.tried.count_ones() < candidates.list.len() as u32 {
+                tracing::warn!(provider, model, fault, %detail, "retrying request at another provider: attempt failed");
             } else {
-                tracing::debug!(provider, model, fault, %detail, "model provider failed, asking it again");
+                tracing::debug!(provider, model, fault, %detail, "retrying request at the same provider: attempt failed");
             }
         }
-        goes_on
+        allowed
     }
 
     /// Waits for a permit of a provider. `None` when none was available.
-    async fn wait(
+    async fn acquire_queued(
         &self,
-        offers: &Offers,
-        trip: &mut Trip,
+        candidates: &Candidates,
+        state: &mut CallState,
         at: usize,
-        admission: Admission,
-    ) -> Option<Ticket> {
-        let offer = &offers.list[at];
-        let room = &offer.provider.room;
-        let left = (trip.began + offer.provider.settings.timeouts.total).saturating_sub(trip.now);
-        let place = room.wait(room.wait_max().min(left)).await;
-        let waited = self.clock.elapsed().saturating_sub(trip.now);
-        trip.now += waited;
-        let Some(place) = place else {
-            trip.tried |= 1 << at;
+        circuit_use: CircuitUse,
+    ) -> Option<CallGuard> {
+        let candidate = &candidates.list[at];
+        let concurrency = &candidate.provider.concurrency;
+        let left =
+            (state.started + candidate.provider.settings.timeouts.total).saturating_sub(state.now);
+        let permit = concurrency
+            .acquire_queued(concurrency.queue_wait_max().min(left))
+            .await;
+        let waited = self.clock.elapsed().saturating_sub(state.now);
+        state.now += waited;
+        let Some(permit) = permit else {
+            state.tried |= 1 << at;
             let detail = format!(
-                "no call to `{}` ended in time",
-                offer.provider.settings.name
+                "no permit of `{}` became free in time",
+                candidate.provider.settings.name
             );
-            let error = fault::overloaded(detail, room.wait_max());
-            trip.error.get_or_insert(error);
+            let error = fault::overloaded(detail, concurrency.queue_wait_max());
+            state.error.get_or_insert(error);
             return None;
         };
-        room.waited(waited);
-        let request = trip.asking();
+        concurrency.record_wait(waited);
+        let input = state.selection_input();
         // Failures of other requests may have opened its circuit meanwhile.
-        if admission == Admission::ByCircuits && !offer.is_ready(request.account, request.now) {
+        if circuit_use == CircuitUse::All && !candidate.is_ready(input.account, input.now) {
             return None;
         }
-        Ticket::begin(offer, place, &request, admission)
+        CallGuard::start(candidate, permit, &input, circuit_use)
     }
 
     /// The error for the client when no candidate is left.
     #[cold]
-    fn give_up(&self, trip: Trip, why: Why) -> UpstreamError {
-        let now = trip.now.as_micros() as u64;
+    fn unavailable_error(&self, state: CallState, reason: Unavailable) -> UpstreamError {
+        let now = state.now.as_micros() as u64;
         let left = |until: u64| Duration::from_micros(until.saturating_sub(now));
-        if let Some(error) = trip.error {
+        if let Some(error) = state.error {
             return error;
         }
-        match why {
-            Why::Tried => fault::unreachable("the model has no provider"),
-            Why::Full(wait) => fault::overloaded("no provider has room for another call", wait),
-            Why::Open(until) => fault::overloaded(
-                "no provider works: the circuits of all are open",
+        match reason {
+            Unavailable::AllTried => fault::unreachable("the model has no provider"),
+            Unavailable::AtCapacity(wait) => {
+                fault::overloaded("all providers are at their concurrency limit", wait)
+            }
+            Unavailable::CircuitsOpen(until) => fault::overloaded(
+                "all providers are unhealthy: their circuits are open",
                 left(until),
             ),
-            Why::Limited(until) => {
-                fault::limited("the providers asked not to be called yet", left(until))
+            Unavailable::RateLimited(until) => {
+                fault::limited("all providers rate-limit the gateway", left(until))
             }
         }
     }
 
     /// Backs off, if a candidate that was called may be retried; it then counts as not called.
-    async fn pause(&self, trip: &mut Trip) -> bool {
-        let Some(again) = &mut trip.again else {
+    async fn back_off(&self, state: &mut CallState) -> bool {
+        let Some(retry) = &mut state.retry else {
             return false;
         };
-        let asked = again.asked;
-        again.asked += 1;
-        trip.tried &= !(1 << again.at);
-        if !again.pause {
+        let retries = retry.retries;
+        retry.retries += 1;
+        state.tried &= !(1 << retry.at);
+        if !retry.backs_off {
             return true;
         }
-        let pause = PAUSE * (1 << asked.min(6));
-        let chance = u32::from(u16::from_le_bytes(self.entropy.bytes()));
-        tokio::time::sleep(pause + pause * chance / u32::from(u16::MAX)).await;
-        trip.now = self.clock.elapsed();
+        let backoff = BACKOFF_BASE * (1 << retries.min(6));
+        let jitter = u32::from(u16::from_le_bytes(self.entropy.bytes()));
+        tokio::time::sleep(backoff + backoff * jitter / u32::from(u16::MAX)).await;
+        state.now = self.clock.elapsed();
         true
     }
 
-    /// The next candidate, with or without a wait.
-    pub(super) async fn somebody(
+    /// The next candidate: at once, from a queue, or after a backoff.
+    pub(super) async fn acquire_candidate(
         &self,
-        offers: &Offers,
-        trip: &mut Trip,
-    ) -> Result<(usize, Ticket), Why> {
+        candidates: &Candidates,
+        state: &mut CallState,
+    ) -> Result<(usize, CallGuard), Unavailable> {
         loop {
-            match self.next(offers, trip) {
-                Next::Go(at, ticket) => return Ok((at, ticket)),
-                Next::Wait(at, admission) => {
-                    let ticket = Box::pin(self.wait(offers, trip, at, admission)).await;
-                    if let Some(ticket) = ticket {
-                        return Ok((at, ticket));
+            match self.select(candidates, state) {
+                Selection::Start(at, guard) => return Ok((at, guard)),
+                Selection::Enqueue(at, circuit_use) => {
+                    let guard =
+                        Box::pin(self.acquire_queued(candidates, state, at, circuit_use)).await;
+                    if let Some(guard) = guard {
+                        return Ok((at, guard));
                     }
                 }
-                Next::Nobody(why) => {
-                    if !Box::pin(self.pause(trip)).await {
-                        return Err(why);
+                Selection::None(reason) => {
+                    if !Box::pin(self.back_off(state)).await {
+                        return Err(reason);
                     }
                 }
             }
@@ -313,69 +330,70 @@ impl Caller {
 }
 
 impl Upstream for Caller {
-    type Call = Served;
+    type Call = TrackedCall;
 
-    async fn call(&self, exchange: &mut Exchange) -> Result<Served, UpstreamError> {
+    async fn call(&self, exchange: &mut Exchange) -> Result<TrackedCall, UpstreamError> {
         let Some(forward) = exchange.get::<Forward>() else {
-            return Err(fault::invalid("nothing to forward"));
+            return Err(fault::invalid("the exchange has no request to forward"));
         };
-        let Some(offers) = self.providers.offers(&forward.model.id) else {
+        let Some(candidates) = self.providers.candidates(&forward.model.id) else {
             return Err(fault::unreachable("the model has no provider"));
         };
         // The driver has just read the clock.
-        let began = exchange.record.upstream_started;
-        let began = began.unwrap_or_else(|| self.clock.elapsed());
-        let mut trip = Trip {
+        let started = exchange.record.upstream_started;
+        let started = started.unwrap_or_else(|| self.clock.elapsed());
+        let mut state = CallState {
             account: account_of(exchange),
-            began,
-            now: began,
-            tried: offers.without(forward.api),
+            started,
+            now: started,
+            tried: candidates.lacking(forward.api),
             attempts: 0,
-            again: None,
+            retry: None,
             error: None,
         };
-        offers.budget.request();
+        candidates.budget.record_request();
         loop {
-            let (at, ticket) = match self.somebody(offers, &mut trip).await {
+            let (at, guard) = match self.acquire_candidate(candidates, &mut state).await {
                 Ok(next) => next,
-                Err(why) => return Err(self.give_up(trip, why)),
+                Err(reason) => return Err(self.unavailable_error(state, reason)),
             };
-            trip.attempts += 1;
-            let offer = &ticket.offer;
-            exchange.record.provider = Some(offer.provider.settings.name.clone());
-            exchange.record.served_by = offers.is_fallback(at).then(|| offer.model.clone());
-            let hedge = self.providers.terms.hedge_after;
-            let ended = match hedge.filter(|_| offers.has_others()) {
+            state.attempts += 1;
+            let candidate = &guard.candidate;
+            exchange.record.provider = Some(candidate.provider.settings.name.clone());
+            exchange.record.served_by = candidates.is_fallback(at).then(|| candidate.model.clone());
+            let hedge = self.providers.settings.hedge_after;
+            let ended = match hedge.filter(|_| candidates.has_others()) {
                 None => {
-                    let ask = self.ask(exchange, &ticket, &trip)?;
+                    let request = self.provider_request(exchange, &guard, &state)?;
                     let calls = &mut exchange.record.upstream_calls;
-                    let result = self.attempt(&ticket, &ask, calls).await;
-                    let body = ask.body;
-                    Ended {
+                    let result = self.attempt(&guard, &request, calls).await;
+                    let body = request.body;
+                    AttemptOutcome {
                         at,
-                        ticket,
+                        guard,
                         body,
                         result,
                     }
                 }
                 Some(after) => {
-                    let asked = (at, ticket);
-                    Box::pin(self.hedged(exchange, offers, &mut trip, asked, after)).await?
+                    let first = (at, guard);
+                    Box::pin(self.call_hedged(exchange, candidates, &mut state, first, after))
+                        .await?
                 }
             };
-            let Ended {
+            let AttemptOutcome {
                 at,
-                ticket,
+                guard,
                 body,
                 result,
             } = ended;
             let failed = match result {
-                Ok(call) => return Ok(self.answered(call, ticket, body)),
+                Ok(call) => return Ok(self.track(call, guard, body)),
                 Err(failed) => failed,
             };
-            let verdict = self.note(offers, &mut trip, (at, ticket, &body), failed);
-            if !self.goes_on(offers, &trip, at, verdict) {
-                return Err(self.give_up(trip, Why::Tried));
+            let action = self.record_failure(candidates, &mut state, (at, guard, &body), failed);
+            if !self.allows_another_attempt(candidates, &state, at, action) {
+                return Err(self.unavailable_error(state, Unavailable::AllTried));
             }
         }
     }

@@ -11,7 +11,7 @@ use Ordering::Relaxed;
 
 /// Thresholds and durations of a circuit breaker.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct CircuitSettings {
     /// Consecutive failures that open it.
     pub(super) failures: u32,
     /// Window for these failures.
@@ -22,7 +22,7 @@ pub(super) struct Terms {
     pub(super) trial_requests: u32,
 }
 
-impl Terms {
+impl CircuitSettings {
     pub(super) fn window_micros(&self) -> u64 {
         self.window.as_micros() as u64
     }
@@ -53,7 +53,7 @@ pub(super) enum State {
 
 impl State {
     /// The name of the state in the view for operators.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             State::Closed => "working",
             State::HalfOpen => "half_open",
@@ -72,32 +72,32 @@ impl Circuit {
     }
 
     /// Whether a request would be admitted.
-    pub(super) fn admits(&self, now: u64, terms: &Terms) -> bool {
+    pub(super) fn admits(&self, now: u64, settings: &CircuitSettings) -> bool {
         match self.state(now) {
             State::Closed => true,
-            State::HalfOpen => self.trials.load(Relaxed) < terms.trial_requests,
+            State::HalfOpen => self.trials.load(Relaxed) < settings.trial_requests,
             State::Open(_) => false,
         }
     }
 
     /// Starts a call: always while the circuit is closed, otherwise as one of the trial requests, if another one is admitted. `Some(true)`
-    /// for a trial request, which must call [`Circuit::leave`] in the end. The caller checks the cooldown.
-    pub(super) fn enter(&self, terms: &Terms) -> Option<bool> {
+    /// for a trial request, which must call [`Circuit::end_trial`] in the end. The caller checks the cooldown.
+    pub(super) fn start_call(&self, settings: &CircuitSettings) -> Option<bool> {
         if self.open_until.load(Relaxed) == 0 {
             return Some(false);
         }
-        let more = |trials| (trials < terms.trial_requests).then_some(trials + 1);
+        let more = |trials| (trials < settings.trial_requests).then_some(trials + 1);
         let entered = self.trials.fetch_update(Relaxed, Relaxed, more);
         entered.is_ok().then_some(true)
     }
 
     /// Ends a trial request, whatever its result.
-    pub(super) fn leave(&self) {
+    pub(super) fn end_trial(&self) {
         self.trials.fetch_sub(1, Relaxed);
     }
 
     /// Records a call that succeeded: the circuit closes. `true` when it was not closed.
-    pub(super) fn succeeded(&self) -> bool {
+    pub(super) fn record_success(&self) -> bool {
         // Reading first keeps the cache lines of the counters shared between the workers.
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);
@@ -106,28 +106,35 @@ impl Circuit {
     }
 
     /// Records a call that failed. `true` when the circuit opens that was closed.
-    pub(super) fn failed(&self, now: u64, is_trial: bool, terms: &Terms) -> bool {
+    pub(super) fn record_failure(
+        &self,
+        now: u64,
+        is_trial: bool,
+        settings: &CircuitSettings,
+    ) -> bool {
         if self.open_until.load(Relaxed) != 0 {
             if is_trial {
-                self.open(now, terms);
+                self.open(now, settings);
             }
             return false;
         }
         let since = self.since.load(Relaxed);
         let is_first = self.failures.load(Relaxed) == 0;
-        let failures = if is_first || now.saturating_sub(since) > terms.window_micros() {
+        let failures = if is_first || now.saturating_sub(since) > settings.window_micros() {
             self.since.store(now, Relaxed);
             self.failures.store(1, Relaxed);
             1
         } else {
             self.failures.fetch_add(1, Relaxed) + 1
         };
-        failures >= u64::from(terms.failures) && self.open(now, terms)
+        failures >= u64::from(settings.failures) && self.open(now, settings)
     }
 
     /// Opens the circuit, or restarts its cooldown. `true` when it was closed.
-    pub(super) fn open(&self, now: u64, terms: &Terms) -> bool {
-        let until = now.saturating_add(terms.cooldown.as_micros() as u64).max(1);
+    pub(super) fn open(&self, now: u64, settings: &CircuitSettings) -> bool {
+        let until = now
+            .saturating_add(settings.cooldown.as_micros() as u64)
+            .max(1);
         self.open_until.swap(until, Relaxed) == 0
     }
 
@@ -154,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    const TERMS: Terms = Terms {
+    const SETTINGS: CircuitSettings = CircuitSettings {
         failures: 3,
         window: Duration::from_secs(30),
         cooldown: Duration::from_secs(10),
@@ -178,9 +185,9 @@ mod tests {
             for &(at, good) in calls {
                 last = at * SECOND;
                 if good {
-                    circuit.succeeded();
+                    circuit.record_success();
                 } else {
-                    circuit.failed(last, false, &TERMS);
+                    circuit.record_failure(last, false, &SETTINGS);
                 }
             }
             let opened = matches!(circuit.state(last), State::Open(_));
@@ -192,25 +199,28 @@ mod tests {
     fn a_half_open_circuit_admits_trial_requests_which_decide() {
         for good in [true, false] {
             let circuit = Circuit::default();
-            assert!(circuit.open(SECOND, &TERMS), "it was closed");
+            assert!(circuit.open(SECOND, &SETTINGS), "it was closed");
             assert_eq!(circuit.state(2 * SECOND), State::Open(11 * SECOND));
-            assert!(!circuit.admits(2 * SECOND, &TERMS));
+            assert!(!circuit.admits(2 * SECOND, &SETTINGS));
             let now = 11 * SECOND;
             assert_eq!(circuit.state(now), State::HalfOpen);
             for _ in 0..2 {
-                assert!(circuit.admits(now, &TERMS));
-                assert_eq!(circuit.enter(&TERMS), Some(true));
+                assert!(circuit.admits(now, &SETTINGS));
+                assert_eq!(circuit.start_call(&SETTINGS), Some(true));
             }
-            assert!(!circuit.admits(now, &TERMS));
-            assert_eq!(circuit.enter(&TERMS), None, "two at a time");
+            assert!(!circuit.admits(now, &SETTINGS));
+            assert_eq!(circuit.start_call(&SETTINGS), None, "two at a time");
             if good {
-                assert!(circuit.succeeded());
-                circuit.leave();
+                assert!(circuit.record_success());
+                circuit.end_trial();
                 assert_eq!(circuit.state(now), State::Closed);
-                assert_eq!(circuit.enter(&TERMS), Some(false));
+                assert_eq!(circuit.start_call(&SETTINGS), Some(false));
             } else {
-                assert!(!circuit.failed(now, true, &TERMS), "it was open before");
-                circuit.leave();
+                assert!(
+                    !circuit.record_failure(now, true, &SETTINGS),
+                    "it was open before"
+                );
+                circuit.end_trial();
                 assert_eq!(circuit.state(now), State::Open(now + 10 * SECOND));
             }
         }
@@ -219,8 +229,8 @@ mod tests {
     #[test]
     fn a_call_from_before_the_cooldown_that_fails_does_not_make_it_longer() {
         let circuit = Circuit::default();
-        circuit.open(SECOND, &TERMS);
-        circuit.failed(5 * SECOND, false, &TERMS);
+        circuit.open(SECOND, &SETTINGS);
+        circuit.record_failure(5 * SECOND, false, &SETTINGS);
         assert_eq!(circuit.state(5 * SECOND), State::Open(11 * SECOND));
     }
 
@@ -229,7 +239,7 @@ mod tests {
         let circuit = Circuit::default();
         circuit.end_cooldown(SECOND);
         assert_eq!(circuit.state(SECOND), State::Closed);
-        circuit.open(SECOND, &TERMS);
+        circuit.open(SECOND, &SETTINGS);
         circuit.end_cooldown(2 * SECOND);
         assert_eq!(circuit.state(2 * SECOND), State::HalfOpen);
     }
@@ -246,24 +256,24 @@ mod tests {
                 match step {
                     0 => {
                         let was_open = circuit.state(now) != State::Closed;
-                        let entered = circuit.enter(&TERMS);
+                        let entered = circuit.start_call(&SETTINGS);
                         prop_assert_eq!(entered, if !was_open { Some(false) } else if trials < 2 { Some(true) } else { None });
                         trials += u32::from(entered == Some(true));
                     }
                     1 => {
-                        circuit.succeeded();
+                        circuit.record_success();
                         failed_in_row = 0;
                         prop_assert_eq!(circuit.state(now), State::Closed);
                     }
                     2 => {
                         failed_in_row += 1;
-                        circuit.failed(now, trials > 0, &TERMS);
+                        circuit.record_failure(now, trials > 0, &SETTINGS);
                         if failed_in_row < 3 {
                             prop_assert_eq!(circuit.state(now), State::Closed);
                         }
                     }
                     _ => if trials > 0 {
-                        circuit.leave();
+                        circuit.end_trial();
                         trials -= 1;
                     },
                 }

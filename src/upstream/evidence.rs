@@ -1,4 +1,4 @@
-//! Which failures that a request can cause count for all accounts, and which accounts are active.
+//! Failure evidence: which failures that a request can cause open a circuit for all accounts, and which accounts are active.
 //!
 //! A client can make a provider fail at no cost. So failures open a circuit for all accounts only where they do not come from one client
 //! alone: from distinct accounts with distinct bodies, or where a failed probe corroborates them, or where only one account is active.
@@ -10,7 +10,7 @@ use Ordering::Relaxed;
 use tollgate_filter::Principal;
 use tollgate_money::AccountId;
 
-use super::circuit::Terms;
+use super::circuit::CircuitSettings;
 
 /// The account of a request. All requests without an account count as one.
 pub(super) type Account = Option<AccountId>;
@@ -62,9 +62,9 @@ impl Evidence {
         failure: Failure,
         needed: u32,
         is_corroborated: bool,
-        terms: &Terms,
+        settings: &CircuitSettings,
     ) -> bool {
-        let window = terms.window_micros();
+        let window = settings.window_micros();
         if self.in_row == 0 || failure.at.saturating_sub(self.since) > window {
             self.since = failure.at;
             self.in_row = 0;
@@ -126,12 +126,12 @@ impl Activity {
     }
 
     /// Whether no other account was active within the window.
-    pub(super) fn is_alone(&self, account: Account, now: u64, terms: &Terms) -> bool {
+    pub(super) fn is_alone(&self, account: Account, now: u64, settings: &CircuitSettings) -> bool {
         let other_at = match self.latest.load(Relaxed) == tag(account) {
             true => self.other_at.load(Relaxed),
             false => self.latest_at.load(Relaxed),
         };
-        other_at == 0 || now.saturating_sub(other_at) > terms.window_micros()
+        other_at == 0 || now.saturating_sub(other_at) > settings.window_micros()
     }
 }
 
@@ -158,8 +158,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    fn terms(failures: u32) -> Terms {
-        Terms {
+    fn settings(failures: u32) -> CircuitSettings {
+        CircuitSettings {
             failures,
             window: Duration::from_secs(30),
             cooldown: Duration::from_secs(10),
@@ -188,10 +188,10 @@ mod tests {
 
         fn check(failures: &[(u8, u8, u64)], needed: u32, opens: bool) {
             let mut evidence = Evidence::default();
-            let terms = terms(needed);
+            let settings = settings(needed);
             let opened = failures.iter().map(|&(who, body, second)| {
                 let failure = Failure::new(account(who), &[body], second * SECOND);
-                evidence.add(failure, needed, false, &terms)
+                evidence.add(failure, needed, false, &settings)
             });
             let opened: Vec<bool> = opened.collect();
             assert_eq!(opened.last(), Some(&opens), "{failures:?}");
@@ -201,20 +201,23 @@ mod tests {
     #[test]
     fn corroborated_failures_need_not_be_distinct() {
         let mut evidence = Evidence::default();
-        let terms = terms(3);
+        let settings = settings(3);
         let failure = Failure::new(account(1), b"same", SECOND);
-        assert!(!evidence.add(failure, 3, true, &terms));
-        assert!(!evidence.add(failure, 3, true, &terms));
-        assert!(evidence.add(failure, 3, true, &terms));
+        assert!(!evidence.add(failure, 3, true, &settings));
+        assert!(!evidence.add(failure, 3, true, &settings));
+        assert!(evidence.add(failure, 3, true, &settings));
         evidence.clear();
-        assert!(!evidence.add(failure, 3, true, &terms), "a row begins anew");
+        assert!(
+            !evidence.add(failure, 3, true, &settings),
+            "a row begins anew"
+        );
     }
 
     #[test]
     fn an_account_is_alone_when_no_other_was_active_within_the_window() {
         let activity = Activity::default();
-        let terms = terms(3);
-        let alone = |number, second| activity.is_alone(account(number), second * SECOND, &terms);
+        let settings = settings(3);
+        let alone = |number, second| activity.is_alone(account(number), second * SECOND, &settings);
         activity.note(account(1), SECOND);
         assert!(alone(1, 1));
         assert!(!alone(2, 1), "the first is active");
@@ -232,7 +235,7 @@ mod tests {
         #[test]
         fn activity_agrees_with_a_list_of_all_requests(requests in prop::collection::vec((0u8..4, 0u64..20), 1..100), asked in 0u8..4) {
             let activity = Activity::default();
-            let terms = terms(3);
+            let settings = settings(3);
             let (mut now, mut seen) = (SECOND, Vec::new());
             for (who, past) in requests {
                 now += past * SECOND;
@@ -244,7 +247,7 @@ mod tests {
                         continue;
                     }
                     let others = seen.iter().any(|(who, at)| *who != one && now - at <= 30 * SECOND);
-                    let alone = activity.is_alone(account(one), now, &terms);
+                    let alone = activity.is_alone(account(one), now, &settings);
                     prop_assert_eq!(alone, !others, "{} of {:?} at {}", one, seen, now);
                 }
             }
@@ -258,12 +261,12 @@ mod tests {
             needed in 1u32..6,
         ) {
             let mut evidence = Evidence::default();
-            let terms = terms(needed);
+            let settings = settings(needed);
             let (mut now, mut row) = (SECOND, Vec::new());
             for (who, body, past) in failures {
                 now += past * SECOND;
                 row.push((who, body, now));
-                let opens = evidence.add(Failure::new(account(who), &[body], now), needed, false, &terms);
+                let opens = evidence.add(Failure::new(account(who), &[body], now), needed, false, &settings);
                 let recent: Vec<_> = row.iter().filter(|(_, _, at)| now - at <= 30 * SECOND).collect();
                 let accounts: BTreeSet<u8> = recent.iter().map(|one| one.0).collect();
                 let bodies: BTreeSet<u8> = recent.iter().map(|one| one.1).collect();

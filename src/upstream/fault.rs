@@ -1,4 +1,4 @@
-//! Mapping of provider failures to errors for the client and log lines for the operator.
+//! Error mapping: failures of providers as errors for the client and log lines for the operator, with the gateway's key redacted.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::config::Secret;
 const REDACTED: &str = "[redacted]";
 
 /// The `Retry-After` for the client when a provider that limits the gateway names none.
-const BUSY_WAIT: Duration = Duration::from_secs(5);
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(5);
 
 /// An answer other than 200. `retry_after` is its `Retry-After`, within the bound.
 pub(super) fn of_status(
@@ -22,24 +22,24 @@ pub(super) fn of_status(
     body: &[u8],
     key: Option<&Secret>,
 ) -> UpstreamError {
-    let said = said(body, key);
-    let detail = format!("answered {status}: {said}");
+    let message = provider_message(body, key);
+    let detail = format!("answered {status}: {message}");
     let (fault, message) = match status.as_u16() {
         // About the request itself: the provider's message helps the client.
-        400 | 413 | 422 => (UpstreamFault::BadRequest, said),
+        400 | 413 | 422 => (UpstreamFault::BadRequest, message),
         // The gateway's key, account or model name is wrong, which the client cannot change.
         401..=404 => {
             return UpstreamError::new(
                 UpstreamFault::Error,
                 "",
                 format!(
-                    "{detail}; check the provider's key, its account with money, its address and the model's name"
+                    "{detail}; check the provider's API key, the balance of the account there, `base_url` and the model's name"
                 ),
             );
         }
         408 | 504 => (UpstreamFault::Timeout, String::new()),
         429 => {
-            return limited(detail, retry_after.unwrap_or(BUSY_WAIT));
+            return limited(detail, retry_after.unwrap_or(RETRY_AFTER_DEFAULT));
         }
         500..=599 => (UpstreamFault::Error, String::new()),
         _ => (UpstreamFault::Invalid, String::new()),
@@ -49,29 +49,33 @@ pub(super) fn of_status(
 
 /// A rate limit of the provider on the gateway, for this long.
 pub(super) fn limited(detail: impl Into<String>, wait: Duration) -> UpstreamError {
-    later(UpstreamFault::RateLimited, detail, wait)
+    with_retry_after(UpstreamFault::RateLimited, detail, wait)
 }
 
 /// No provider was called: all are at capacity or unhealthy, for this long.
 pub(super) fn overloaded(detail: impl Into<String>, wait: Duration) -> UpstreamError {
-    later(UpstreamFault::Overloaded, detail, wait)
+    with_retry_after(UpstreamFault::Overloaded, detail, wait)
 }
 
-fn later(fault: UpstreamFault, detail: impl Into<String>, wait: Duration) -> UpstreamError {
+fn with_retry_after(
+    fault: UpstreamFault,
+    detail: impl Into<String>,
+    wait: Duration,
+) -> UpstreamError {
     let mut error = UpstreamError::new(fault, "", detail);
     error.answer.retry_after = Some(wait.max(Duration::from_secs(1)));
     error
 }
 
 /// The message in the body of a provider's error, with the gateway's key redacted.
-fn said(body: &[u8], key: Option<&Secret>) -> String {
+fn provider_message(body: &[u8], key: Option<&Secret>) -> String {
     let Some(key) = key else {
         return ProviderError::read(body).message.unwrap_or_default();
     };
     // Before the message is truncated, so that no part of the key remains; and after, since JSON may have escaped it.
     let text = redact(&String::from_utf8_lossy(body), key);
-    let said = ProviderError::read(text.as_bytes()).message;
-    redact(&said.unwrap_or_default(), key)
+    let message = ProviderError::read(text.as_bytes()).message;
+    redact(&message.unwrap_or_default(), key)
 }
 
 /// A text with the key redacted.
@@ -104,7 +108,7 @@ pub(super) fn cut(detail: impl std::fmt::Display) -> UpstreamError {
 }
 
 /// An event of type `error`.
-pub(super) fn reported_by_name() -> UpstreamError {
+pub(super) fn error_event() -> UpstreamError {
     let detail = "the provider sent an event named `error`";
     UpstreamError::new(UpstreamFault::Error, "", detail)
 }
@@ -119,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_provider_says_never_holds_its_key() {
+    fn messages_of_a_provider_never_contain_its_key() {
         let key = Secret::new("sk-secret/1234567890".to_owned());
         let long = "x".repeat(390);
         for body in [
@@ -131,11 +135,11 @@ mod tests {
             for status in [400, 401, 429, 500] {
                 let status = StatusCode::from_u16(status).expect("a status");
                 let error = of_status(status, None, body.as_bytes(), Some(&key));
-                let told = format!("{} {}", error.detail, error.answer.message);
-                assert!(!told.contains("secret/12"), "{told}");
+                let texts = format!("{} {}", error.detail, error.answer.message);
+                assert!(!texts.contains("secret/12"), "{texts}");
                 assert!(
-                    told.contains("bad key [redacted]!") || body.starts_with('x'),
-                    "{told}"
+                    texts.contains("bad key [redacted]!") || body.starts_with('x'),
+                    "{texts}"
                 );
             }
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use Ordering::Relaxed;
 
-use super::circuit::{Circuit, State, Terms};
+use super::circuit::{Circuit, CircuitSettings, State};
 use super::evidence::{Account, Activity, Evidence, Failure};
 
 /// Maximum number of accounts with a circuit of their own at one candidate. Beyond it the one that expires first is evicted.
@@ -24,13 +24,13 @@ pub(super) struct CandidateHealth {
     all: Circuit,
     activity: Activity,
     /// When everything behind the lock has expired; zero while there is nothing.
-    matters_until: AtomicU64,
-    failed: Mutex<Failed>,
+    expires_at: AtomicU64,
+    failed: Mutex<FailureState>,
 }
 
 /// State kept after failures.
 #[derive(Debug, Default)]
-struct Failed {
+struct FailureState {
     accounts: HashMap<Account, AccountCircuit>,
     evidence: Evidence,
 }
@@ -39,7 +39,7 @@ struct Failed {
 struct AccountCircuit {
     circuit: Arc<Circuit>,
     /// Expiry: then its failures are too old, and a half-open circuit is dropped.
-    matters_until: u64,
+    expires_at: u64,
 }
 
 /// The half-open circuits for which a call is a trial request.
@@ -77,25 +77,30 @@ impl CandidateHealth {
     }
 
     /// Whether the circuits admit a request of this account.
-    pub(super) fn admits(&self, account: Account, now: u64, terms: &Terms) -> bool {
-        self.all.admits(now, terms)
+    pub(super) fn admits(&self, account: Account, now: u64, settings: &CircuitSettings) -> bool {
+        self.all.admits(now, settings)
             && self
                 .circuit_of(account, now)
-                .is_none_or(|circuit| circuit.admits(now, terms))
+                .is_none_or(|circuit| circuit.admits(now, settings))
     }
 
     /// Starts a call if the circuits admit it.
-    pub(super) fn enter(&self, account: Account, now: u64, terms: &Terms) -> Option<Trials> {
+    pub(super) fn start_call(
+        &self,
+        account: Account,
+        now: u64,
+        settings: &CircuitSettings,
+    ) -> Option<Trials> {
         let mut trials = Trials {
-            all: self.all.enter(terms)?,
+            all: self.all.start_call(settings)?,
             account: None,
         };
         if let Some(circuit) = self.circuit_of(account, now) {
-            match circuit.enter(terms) {
+            match circuit.start_call(settings) {
                 Some(false) => {}
                 Some(true) => trials.account = Some(circuit),
                 None => {
-                    self.leave(&mut trials);
+                    self.end_trials(&mut trials);
                     return None;
                 }
             }
@@ -104,57 +109,60 @@ impl CandidateHealth {
     }
 
     /// Ends the trial requests of a call.
-    pub(super) fn leave(&self, trials: &mut Trials) {
+    pub(super) fn end_trials(&self, trials: &mut Trials) {
         if std::mem::take(&mut trials.all) {
-            self.all.leave();
+            self.all.end_trial();
         }
         if let Some(circuit) = trials.account.take() {
-            circuit.leave();
+            circuit.end_trial();
         }
     }
 
     /// Records a request that succeeded: the circuit of its account closes, and the one for all. `true` when the latter was not closed.
-    pub(super) fn succeeded(&self, account: Account, now: u64) -> bool {
-        if self.matters_until.load(Relaxed) >= now {
+    pub(super) fn record_success(&self, account: Account, now: u64) -> bool {
+        if self.expires_at.load(Relaxed) >= now {
             let mut failed = self.lock();
             failed.accounts.remove(&account);
             failed.evidence.clear();
             if failed.accounts.is_empty() {
-                self.matters_until.store(0, Relaxed);
+                self.expires_at.store(0, Relaxed);
             }
         }
-        self.all.succeeded()
+        self.all.record_success()
     }
 
     /// Records a call that failed in a way that its request can cause. `is_corroborated` when evidence other than requests of clients shows
     /// that the provider does not work.
-    pub(super) fn failed(
+    pub(super) fn record_failure(
         &self,
         failure: Failure,
         trials: &Trials,
         is_corroborated: bool,
-        terms: &Terms,
+        settings: &CircuitSettings,
     ) -> Opened {
         let now = failure.at;
         let is_corroborated =
-            is_corroborated || self.activity.is_alone(failure.account, now, terms);
+            is_corroborated || self.activity.is_alone(failure.account, now, settings);
         let mut failed = self.lock();
         let is_trial = trials.account.is_some();
-        let own = self.change(&mut failed, failure.account, now, terms, |circuit| {
-            circuit.failed(now, is_trial, terms)
+        let own = self.change(&mut failed, failure.account, now, settings, |circuit| {
+            circuit.record_failure(now, is_trial, settings)
         });
         let needed = match self.all.state(now) {
-            State::Closed => terms.failures,
+            State::Closed => settings.failures,
             State::HalfOpen if trials.all => 1,
             // As for any circuit: a call that started before it opened, or bypassed it, adds no information.
             State::HalfOpen | State::Open(_) => 0,
         };
-        let opens = needed > 0 && failed.evidence.add(failure, needed, is_corroborated, terms);
+        let opens = needed > 0
+            && failed
+                .evidence
+                .add(failure, needed, is_corroborated, settings);
         if opens {
             failed.evidence.clear();
         }
         drop(failed);
-        if opens && self.all.open(now, terms) {
+        if opens && self.all.open(now, settings) {
             Opened::All
         } else if own {
             Opened::Account
@@ -165,19 +173,19 @@ impl CandidateHealth {
 
     /// The provider failed a request of this account and asked not to be called for this long. Returns whether that holds for all accounts;
     /// else the circuit of this one is open for as long.
-    pub(super) fn pause(
+    pub(super) fn record_retry_after(
         &self,
         account: Account,
         now: u64,
         wait: Duration,
         is_corroborated: bool,
-        terms: &Terms,
+        settings: &CircuitSettings,
     ) -> bool {
-        if is_corroborated || self.activity.is_alone(account, now, terms) {
+        if is_corroborated || self.activity.is_alone(account, now, settings) {
             return true;
         }
         let until = now.saturating_add(wait.as_micros() as u64);
-        self.change(&mut self.lock(), account, now, terms, |circuit| {
+        self.change(&mut self.lock(), account, now, settings, |circuit| {
             circuit.keep_open(until);
         });
         false
@@ -186,15 +194,15 @@ impl CandidateHealth {
     /// Changes the circuit of an account, which is created if it has none that is still valid.
     fn change<T>(
         &self,
-        failed: &mut Failed,
+        failed: &mut FailureState,
         account: Account,
         now: u64,
-        terms: &Terms,
+        settings: &CircuitSettings,
         change: impl FnOnce(&Circuit) -> T,
     ) -> T {
-        failed.make_room(account, now);
+        failed.evict_for(account, now);
         let own = failed.accounts.entry(account).or_default();
-        if own.matters_until < now {
+        if own.expires_at < now {
             own.circuit = Arc::default();
         }
         let changed = change(&own.circuit);
@@ -202,14 +210,14 @@ impl CandidateHealth {
             State::Open(until) => until,
             State::Closed | State::HalfOpen => now,
         };
-        own.matters_until = until.saturating_add(terms.window_micros());
-        self.matters_until.fetch_max(own.matters_until, Relaxed);
+        own.expires_at = until.saturating_add(settings.window_micros());
+        self.expires_at.fetch_max(own.expires_at, Relaxed);
         changed
     }
 
     /// The number of accounts whose circuit is open.
     pub(super) fn accounts_open(&self, now: u64) -> usize {
-        if self.matters_until.load(Relaxed) < now {
+        if self.expires_at.load(Relaxed) < now {
             return 0;
         }
         let failed = self.lock();
@@ -224,37 +232,34 @@ impl CandidateHealth {
 
     /// The circuit of an account, if it has one that is still valid.
     fn circuit_of(&self, account: Account, now: u64) -> Option<Arc<Circuit>> {
-        if self.matters_until.load(Relaxed) < now {
+        if self.expires_at.load(Relaxed) < now {
             return None;
         }
-        self.look_up(account, now)
+        self.find_circuit(account, now)
     }
 
     #[cold]
-    fn look_up(&self, account: Account, now: u64) -> Option<Arc<Circuit>> {
+    fn find_circuit(&self, account: Account, now: u64) -> Option<Arc<Circuit>> {
         let failed = self.lock();
         let own = failed.accounts.get(&account)?;
-        (own.matters_until >= now).then(|| own.circuit.clone())
+        (own.expires_at >= now).then(|| own.circuit.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Failed> {
+    fn lock(&self) -> MutexGuard<'_, FailureState> {
         // The state behind it is never left half written.
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Failed {
+impl FailureState {
     /// Removes expired circuits, and if necessary evicts the one that expires first to make space for an account.
-    fn make_room(&mut self, account: Account, now: u64) {
+    fn evict_for(&mut self, account: Account, now: u64) {
         if self.accounts.len() < ACCOUNTS_MAX || self.accounts.contains_key(&account) {
             return;
         }
-        self.accounts.retain(|_, one| one.matters_until >= now);
+        self.accounts.retain(|_, one| one.expires_at >= now);
         if self.accounts.len() >= ACCOUNTS_MAX {
-            let shortest = self
-                .accounts
-                .iter()
-                .min_by_key(|(_, one)| one.matters_until);
+            let shortest = self.accounts.iter().min_by_key(|(_, one)| one.expires_at);
             if let Some(account) = shortest.map(|(account, _)| *account) {
                 self.accounts.remove(&account);
             }
@@ -271,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    const TERMS: Terms = Terms {
+    const SETTINGS: CircuitSettings = CircuitSettings {
         failures: 3,
         window: Duration::from_secs(30),
         cooldown: Duration::from_secs(10),
@@ -297,7 +302,12 @@ mod tests {
     /// A failure of a call that was admitted normally.
     fn fail(health: &CandidateHealth, who: u16, body: u64, now: u64) -> Opened {
         health.note_activity(account(who), now);
-        health.failed(failure(who, body, now), &Trials::default(), false, &TERMS)
+        health.record_failure(
+            failure(who, body, now),
+            &Trials::default(),
+            false,
+            &SETTINGS,
+        )
     }
 
     #[test]
@@ -307,16 +317,18 @@ mod tests {
         health.note_activity(account(2), now);
         let opened: Vec<Opened> = (0..3).map(|body| fail(&health, 1, body, now)).collect();
         assert_eq!(opened, [Opened::None, Opened::None, Opened::Account]);
-        assert!(!health.admits(account(1), now, &TERMS));
-        assert!(health.admits(account(2), now, &TERMS));
-        assert!(health.admits(None, now, &TERMS));
+        assert!(!health.admits(account(1), now, &SETTINGS));
+        assert!(health.admits(account(2), now, &SETTINGS));
+        assert!(health.admits(None, now, &SETTINGS));
         assert_eq!(health.accounts_open(now), 1);
         // Half-open after the cooldown, and dropped after the window.
         let later = now + 10 * SECOND;
-        let mut trials = health.enter(account(1), later, &TERMS).expect("a trial");
+        let mut trials = health
+            .start_call(account(1), later, &SETTINGS)
+            .expect("a trial");
         assert!(trials.is_any());
-        health.leave(&mut trials);
-        let trials = health.enter(account(1), later + 31 * SECOND, &TERMS);
+        health.end_trials(&mut trials);
+        let trials = health.start_call(account(1), later + 31 * SECOND, &SETTINGS);
         assert!(!trials.expect("closed").is_any());
     }
 
@@ -325,7 +337,7 @@ mod tests {
         let health = CandidateHealth::default();
         let opened: Vec<Opened> = (0..3).map(|_| fail(&health, 1, 1, SECOND)).collect();
         assert_eq!(opened, [Opened::None, Opened::None, Opened::All]);
-        assert!(!health.admits(account(2), SECOND, &TERMS));
+        assert!(!health.admits(account(2), SECOND, &SETTINGS));
     }
 
     #[test]
@@ -336,13 +348,13 @@ mod tests {
             fail(&health, who, body, SECOND);
         }
         assert_eq!(health.state(SECOND), State::Open(11 * SECOND));
-        assert!(health.succeeded(account(1), SECOND));
+        assert!(health.record_success(account(1), SECOND));
         assert_eq!(health.state(SECOND), State::Closed);
-        assert!(health.admits(account(1), SECOND, &TERMS));
-        assert!(!health.admits(account(2), SECOND, &TERMS), "its own");
-        assert!(!health.succeeded(account(2), SECOND));
-        assert!(health.admits(account(2), SECOND, &TERMS));
-        assert_eq!(health.matters_until.load(Relaxed), 0, "as if never failed");
+        assert!(health.admits(account(1), SECOND, &SETTINGS));
+        assert!(!health.admits(account(2), SECOND, &SETTINGS), "its own");
+        assert!(!health.record_success(account(2), SECOND));
+        assert!(health.admits(account(2), SECOND, &SETTINGS));
+        assert_eq!(health.expires_at.load(Relaxed), 0, "as if never failed");
     }
 
     #[test]
@@ -357,9 +369,11 @@ mod tests {
                 health.note_activity(account(2), now);
             }
             health.note_activity(account(1), now);
-            let mut trials = health.enter(account(1), now, &TERMS).expect("a trial");
-            health.failed(failure(1, 9, now), &trials, false, &TERMS);
-            health.leave(&mut trials);
+            let mut trials = health
+                .start_call(account(1), now, &SETTINGS)
+                .expect("a trial");
+            health.record_failure(failure(1, 9, now), &trials, false, &SETTINGS);
+            health.end_trials(&mut trials);
             let expected = match alone {
                 true => State::Open(now + 10 * SECOND),
                 false => State::HalfOpen,
@@ -367,9 +381,11 @@ mod tests {
             assert_eq!(health.state(now), expected);
             if !alone {
                 health.note_activity(account(2), now);
-                let mut trials = health.enter(account(2), now, &TERMS).expect("a trial");
-                health.failed(failure(2, 10, now), &trials, false, &TERMS);
-                health.leave(&mut trials);
+                let mut trials = health
+                    .start_call(account(2), now, &SETTINGS)
+                    .expect("a trial");
+                health.record_failure(failure(2, 10, now), &trials, false, &SETTINGS);
+                health.end_trials(&mut trials);
                 assert_eq!(health.state(now), State::Open(now + 10 * SECOND));
             }
         }
@@ -380,14 +396,17 @@ mod tests {
         let wait = Duration::from_secs(60);
         let health = CandidateHealth::default();
         health.note_activity(account(1), SECOND);
-        assert!(health.pause(account(1), SECOND, wait, false, &TERMS));
-        assert!(health.admits(account(1), SECOND, &TERMS), "for the caller");
+        assert!(health.record_retry_after(account(1), SECOND, wait, false, &SETTINGS));
+        assert!(
+            health.admits(account(1), SECOND, &SETTINGS),
+            "for the caller"
+        );
         health.note_activity(account(2), SECOND);
-        assert!(health.pause(account(1), SECOND, wait, true, &TERMS));
-        assert!(!health.pause(account(1), SECOND, wait, false, &TERMS));
-        assert!(!health.admits(account(1), 60 * SECOND, &TERMS));
-        assert!(health.admits(account(1), 61 * SECOND, &TERMS));
-        assert!(health.admits(account(2), SECOND, &TERMS));
+        assert!(health.record_retry_after(account(1), SECOND, wait, true, &SETTINGS));
+        assert!(!health.record_retry_after(account(1), SECOND, wait, false, &SETTINGS));
+        assert!(!health.admits(account(1), 60 * SECOND, &SETTINGS));
+        assert!(health.admits(account(1), 61 * SECOND, &SETTINGS));
+        assert!(health.admits(account(2), SECOND, &SETTINGS));
     }
 
     #[test]
@@ -426,24 +445,24 @@ mod tests {
                     health.note_activity(account(one), now);
                 }
                 match step {
-                    0 => if let Some(trials) = health.enter(account(who), now, &TERMS) {
+                    0 => if let Some(trials) = health.start_call(account(who), now, &SETTINGS) {
                         under_way.push((who, trials));
                     },
                     1 => {
-                        health.succeeded(account(who), now);
+                        health.record_success(account(who), now);
                         row.remove(&who);
                         since_success.clear();
                         prop_assert_eq!(health.state(now), State::Closed);
-                        prop_assert!(health.admits(account(who), now, &TERMS));
+                        prop_assert!(health.admits(account(who), now, &SETTINGS));
                     }
                     2 => {
-                        health.failed(failure(who, body, now), &Trials::default(), false, &TERMS);
+                        health.record_failure(failure(who, body, now), &Trials::default(), false, &SETTINGS);
                         *row.entry(who).or_default() += 1;
                         since_success.push(who);
                     }
                     _ => if let Some((who, mut trials)) = under_way.pop() {
-                        health.failed(failure(who, body, now), &trials, false, &TERMS);
-                        health.leave(&mut trials);
+                        health.record_failure(failure(who, body, now), &trials, false, &SETTINGS);
+                        health.end_trials(&mut trials);
                         *row.entry(who).or_default() += 1;
                         since_success.push(who);
                     },
@@ -464,11 +483,11 @@ mod tests {
                 prop_assert!(trials <= 2);
             }
             for (_, mut trials) in under_way {
-                health.leave(&mut trials);
+                health.end_trials(&mut trials);
             }
             for one in 0..4 {
-                health.succeeded(account(one), now);
-                prop_assert!(health.admits(account(one), now, &TERMS));
+                health.record_success(account(one), now);
+                prop_assert!(health.admits(account(one), now, &SETTINGS));
             }
             prop_assert_eq!(health.accounts_open(now), 0);
         }

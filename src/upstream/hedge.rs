@@ -1,4 +1,4 @@
-//! Hedged requests: a second attempt beside a slow one; the first answer serves, the other attempt is cancelled.
+//! Hedged requests: a second attempt beside a slow one. The first answer is used, the other attempt is cancelled.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,73 +8,73 @@ use bytes::Bytes;
 use tollgate_chain::UpstreamError;
 use tollgate_filter::Exchange;
 
-use super::attempt::{Ask, Failed};
+use super::attempt::{AttemptError, ProviderRequest};
 use super::call::Call;
-use super::caller::{Caller, Trip};
-use super::offer::{Next, Offers, Ticket};
+use super::caller::{CallState, Caller};
+use super::candidate::{CallGuard, Candidates, Selection};
 
-/// An attempt that has finished, and its position.
-pub(super) struct Ended {
+/// The result of an attempt, and its candidate.
+pub(super) struct AttemptOutcome {
     pub(super) at: usize,
-    pub(super) ticket: Ticket,
+    pub(super) guard: CallGuard,
     /// The body sent to the provider.
     pub(super) body: Bytes,
-    pub(super) result: Result<Call, Failed>,
+    pub(super) result: Result<Call, AttemptError>,
 }
 
 impl Caller {
-    /// Calls one provider, and after a delay another one too.
-    pub(super) async fn hedged(
+    /// Calls one provider, and after `after` another one too.
+    pub(super) async fn call_hedged(
         &self,
         exchange: &mut Exchange,
-        offers: &Offers,
-        trip: &mut Trip,
-        (at, ticket): (usize, Ticket),
+        candidates: &Candidates,
+        state: &mut CallState,
+        (at, guard): (usize, CallGuard),
         after: Duration,
-    ) -> Result<Ended, UpstreamError> {
-        let ask = self.ask(exchange, &ticket, trip)?;
-        let (mut calls, mut more) = (0, 0);
+    ) -> Result<AttemptOutcome, UpstreamError> {
+        let request = self.provider_request(exchange, &guard, state)?;
+        let (mut first_calls, mut second_calls) = (0, 0);
         let mut second = None;
-        let (one, other) = {
-            let mut first = pin!(self.attempt(&ticket, &ask, &mut calls));
+        let (first_result, second_result) = {
+            let mut first = pin!(self.attempt(&guard, &request, &mut first_calls));
             match tokio::time::timeout(after, first.as_mut()).await {
                 Ok(result) => (Some(result), None),
                 Err(_) => {
-                    trip.tried |= 1 << at;
-                    second = self.second(exchange, offers, trip, &ticket)?;
+                    state.tried |= 1 << at;
+                    second = self.start_hedge(exchange, candidates, state, &guard)?;
                     match &second {
                         None => (Some(first.await), None),
-                        Some((_, ticket, ask)) => {
-                            let other = pin!(self.attempt(ticket, ask, &mut more));
-                            race(first, other).await
+                        Some((_, guard, request)) => {
+                            let second = pin!(self.attempt(guard, request, &mut second_calls));
+                            race(first, second).await
                         }
                     }
                 }
             }
         };
-        exchange.record.upstream_calls += calls + more;
-        let body = ask.body;
-        let Some((second_at, second, second_ask)) = second else {
-            let result = one.expect("one attempt was made and has ended");
-            return Ok(Ended {
+        exchange.record.upstream_calls += first_calls + second_calls;
+        let body = request.body;
+        let Some((second_at, second, second_request)) = second else {
+            let result = first_result.expect("one attempt was made and has ended");
+            return Ok(AttemptOutcome {
                 at,
-                ticket,
+                guard,
                 body,
                 result,
             });
         };
-        trip.attempts += 1;
-        let counts = &second.offer.provider.counts;
-        if let Some(Ok(call)) = one {
+        state.attempts += 1;
+        let counts = &second.candidate.provider.counts;
+        if let Some(Ok(call)) = first_result {
             counts.hedges_lost.fetch_add(1, Relaxed);
-            return Ok(Ended {
+            return Ok(AttemptOutcome {
                 at,
-                ticket,
+                guard,
                 body,
                 result: Ok(call),
             });
         }
-        let result = match other {
+        let result = match second_result {
             Some(result) => result,
             None => unreachable!("a race ends with an answer or two failures"),
         };
@@ -82,46 +82,53 @@ impl Caller {
             Ok(_) => counts.hedges_won.fetch_add(1, Relaxed),
             Err(_) => counts.hedges_lost.fetch_add(1, Relaxed),
         };
-        if let Some(Err(failed)) = one {
-            self.note(offers, trip, (at, ticket, &body), failed);
+        if let Some(Err(failed)) = first_result {
+            self.record_failure(candidates, state, (at, guard, &body), failed);
         }
-        let winner = &second.offer;
+        let winner = &second.candidate;
         exchange.record.provider = Some(winner.provider.settings.name.clone());
-        exchange.record.served_by = offers.is_fallback(second_at).then(|| winner.model.clone());
-        Ok(Ended {
+        exchange.record.served_by = candidates
+            .is_fallback(second_at)
+            .then(|| winner.model.clone());
+        Ok(AttemptOutcome {
             at: second_at,
-            ticket: second,
-            body: second_ask.body,
+            guard: second,
+            body: second_request.body,
             result,
         })
     }
 
     /// Another candidate that is healthy and has capacity, and the request for it. A hedge is never a trial request and never waits in a
     /// queue.
-    fn second(
+    fn start_hedge(
         &self,
         exchange: &Exchange,
-        offers: &Offers,
-        trip: &mut Trip,
-        first: &Ticket,
-    ) -> Result<Option<(usize, Ticket, Ask)>, UpstreamError> {
-        trip.now = self.clock.elapsed();
-        if trip.attempts >= self.providers.terms.attempts_max {
+        candidates: &Candidates,
+        state: &mut CallState,
+        first: &CallGuard,
+    ) -> Result<Option<(usize, CallGuard, ProviderRequest)>, UpstreamError> {
+        state.now = self.clock.elapsed();
+        if state.attempts >= self.providers.settings.attempts_max {
             return Ok(None);
         }
-        let now = trip.now.as_micros() as u64;
-        let Next::Go(at, ticket) = self.next(offers, trip) else {
+        let now = state.now.as_micros() as u64;
+        let Selection::Start(at, guard) = self.select(candidates, state) else {
             return Ok(None);
         };
-        if !ticket.is_ordinary() {
+        if !guard.is_ordinary() {
             return Ok(None);
         }
-        if !offers.budget.take(now) {
-            first.offer.provider.counts.refused.fetch_add(1, Relaxed);
+        if !candidates.budget.take(now) {
+            first
+                .candidate
+                .provider
+                .counts
+                .refused
+                .fetch_add(1, Relaxed);
             return Ok(None);
         }
-        let ask = self.ask(exchange, &ticket, trip)?;
-        Ok(Some((at, ticket, ask)))
+        let request = self.provider_request(exchange, &guard, state)?;
+        Ok(Some((at, guard, request)))
     }
 }
 
@@ -130,16 +137,16 @@ async fn race<T, E>(
     mut first: impl Future<Output = Result<T, E>> + Unpin,
     mut second: impl Future<Output = Result<T, E>> + Unpin,
 ) -> (Option<Result<T, E>>, Option<Result<T, E>>) {
-    let (mut one, mut other) = (None, None);
-    while one.is_none() || other.is_none() {
+    let (mut first_result, mut second_result) = (None, None);
+    while first_result.is_none() || second_result.is_none() {
         let answered = tokio::select! {
             biased;
-            result = &mut first, if one.is_none() => one.insert(result).is_ok(),
-            result = &mut second, if other.is_none() => other.insert(result).is_ok(),
+            result = &mut first, if first_result.is_none() => first_result.insert(result).is_ok(),
+            result = &mut second, if second_result.is_none() => second_result.insert(result).is_ok(),
         };
         if answered {
             break;
         }
     }
-    (one, other)
+    (first_result, second_result)
 }

@@ -20,14 +20,14 @@ type Plain = Connection<TcpStream>;
 ///
 /// Only one thread uses a pool, so its lock is never contended.
 pub(super) struct Pool<C = Plain, K = (usize, SocketAddr)> {
-    kept: Mutex<Kept<C, K>>,
-    rest_max: Duration,
+    state: Mutex<PoolState<C, K>>,
+    idle_time_max: Duration,
 }
 
-struct Kept<C, K> {
+struct PoolState<C, K> {
     idle: HashMap<K, Vec<Idle<C>>>,
     /// When all of them were last swept: no call comes by the address of a provider that has moved.
-    swept: Duration,
+    swept_at: Duration,
 }
 
 struct Idle<C> {
@@ -37,19 +37,19 @@ struct Idle<C> {
 
 impl<C> Default for Pool<C> {
     fn default() -> Pool<C> {
-        Pool::resting(IDLE_MAX)
+        Pool::with_idle_time(IDLE_MAX)
     }
 }
 
 impl<C, K> Pool<C, K> {
     /// A pool whose connections are idle no longer than this.
-    pub(super) fn resting(rest_max: Duration) -> Pool<C, K> {
+    pub(super) fn with_idle_time(idle_time_max: Duration) -> Pool<C, K> {
         Pool {
-            kept: Mutex::new(Kept {
+            state: Mutex::new(PoolState {
                 idle: HashMap::new(),
-                swept: Duration::ZERO,
+                swept_at: Duration::ZERO,
             }),
-            rest_max,
+            idle_time_max,
         }
     }
 }
@@ -57,15 +57,15 @@ impl<C, K> Pool<C, K> {
 impl<S: AsyncRead + AsyncWrite + Unpin, K: Eq + Hash> Pool<Connection<S>, K> {
     /// A connection that was alive a moment ago.
     pub(super) fn take(&self, key: K, now: Duration) -> Option<Connection<S>> {
-        let mut kept = self.kept.lock().expect("no panic under this lock");
-        let streams = kept.idle.get_mut(&key)?;
+        let mut state = self.state.lock().expect("no panic under this lock");
+        let streams = state.idle.get_mut(&key)?;
         while let Some(mut one) = streams.pop() {
-            if now.saturating_sub(one.since) > self.rest_max {
+            if now.saturating_sub(one.since) > self.idle_time_max {
                 // The connections below it are older still.
                 streams.clear();
                 return None;
             }
-            if one.connection.is_quiet() {
+            if one.connection.is_reusable() {
                 return Some(one.connection);
             }
         }
@@ -76,14 +76,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin, K: Eq + Hash> Pool<Connection<S>, K> {
 impl<C, K: Eq + Hash> Pool<C, K> {
     /// Keeps a connection for the next call.
     pub(super) fn put(&self, key: K, connection: C, now: Duration, idle_max: usize) {
-        let mut kept = self.kept.lock().expect("no panic under this lock");
-        if now.saturating_sub(kept.swept) > self.rest_max {
-            kept.sweep(now, self.rest_max);
+        let mut state = self.state.lock().expect("no panic under this lock");
+        if now.saturating_sub(state.swept_at) > self.idle_time_max {
+            state.sweep(now, self.idle_time_max);
         }
         if idle_max == 0 {
             return;
         }
-        let streams = kept.idle.entry(key).or_default();
+        let streams = state.idle.entry(key).or_default();
         if streams.len() >= idle_max {
             streams.remove(0);
         }
@@ -94,13 +94,13 @@ impl<C, K: Eq + Hash> Pool<C, K> {
     }
 }
 
-impl<C, K> Kept<C, K> {
+impl<C, K> PoolState<C, K> {
     /// Closes connections that have been idle for too long, at every address.
     #[cold]
-    fn sweep(&mut self, now: Duration, rest_max: Duration) {
-        self.swept = now;
+    fn sweep(&mut self, now: Duration, idle_time_max: Duration) {
+        self.swept_at = now;
         self.idle.retain(|_, streams| {
-            streams.retain(|one| now.saturating_sub(one.since) <= rest_max);
+            streams.retain(|one| now.saturating_sub(one.since) <= idle_time_max);
             !streams.is_empty()
         });
     }
@@ -115,8 +115,8 @@ mod tests {
         let key = |port| (0, SocketAddr::from(([127, 0, 0, 1], port)));
         let pool = Pool::<&str>::default();
         let kept = |port| {
-            let kept = pool.kept.lock().expect("no panic under this lock");
-            let streams = kept.idle.get(&key(port));
+            let state = pool.state.lock().expect("no panic under this lock");
+            let streams = state.idle.get(&key(port));
             streams.map(|all| all.iter().map(|one| one.connection).collect::<Vec<_>>())
         };
         let secs = Duration::from_secs;

@@ -15,62 +15,66 @@ use crate::config::Probe;
 /// Time limit of a probe, which is also bounded by the connect timeout.
 const PROBE_MAX: Duration = Duration::from_secs(5);
 
-/// Probes until dropped.
-pub(super) async fn keep(providers: Arc<Providers>, provider: Arc<Provider>, probe: Probe) {
+/// Probes a provider periodically, until dropped.
+pub(super) async fn run(providers: Arc<Providers>, provider: Arc<Provider>, probe: Probe) {
     // A pool of its own: probes take no connections from the workers.
     let connector = Connector::new(None);
     loop {
         let limit = PROBE_MAX.max(provider.settings.timeouts.connect);
-        let asked = tokio::time::timeout(limit, ask(&connector, &provider, &probe.path)).await;
-        let result = asked.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
-        note(&providers, &provider, result);
+        let answered =
+            tokio::time::timeout(limit, probe_once(&connector, &provider, &probe.path)).await;
+        let result = answered.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
+        record(&providers, &provider, result);
         tokio::time::sleep(probe.every).await;
     }
 }
 
-fn note(providers: &Providers, provider: &Provider, result: Result<(), String>) {
+fn record(providers: &Providers, provider: &Provider, result: Result<(), String>) {
     let now = providers.clock.elapsed().as_micros() as u64;
     let name = &*provider.settings.name;
     match result {
         Ok(()) => {
             provider.probe_failed.store(false, Relaxed);
-            if provider.circuit.succeeded() {
+            if provider.circuit.record_success() {
                 tracing::warn!(provider = name, "closed circuit: the probe succeeded");
                 // Its calls may have failed for the same reason.
-                for offer in &providers.all {
-                    if offer.provider.index == provider.index {
-                        offer.health.end_cooldown(now);
+                for candidate in &providers.all {
+                    if candidate.provider.index == provider.index {
+                        candidate.health.end_cooldown(now);
                     }
                 }
-                providers.mark_models();
+                providers.update_catalog();
             }
         }
         Err(detail) => {
             provider.probe_failed.store(true, Relaxed);
             // Like a failed trial request: an open circuit stays open.
-            if provider.circuit.failed(now, true, &provider.terms) {
+            if provider
+                .circuit
+                .record_failure(now, true, &provider.circuit_settings)
+            {
                 tracing::error!(provider = name, %detail, "opened circuit: the probe failed");
-                providers.mark_models();
+                providers.update_catalog();
             }
         }
     }
 }
 
-async fn ask(connector: &Connector, provider: &Provider, path: &str) -> Result<(), String> {
+async fn probe_once(connector: &Connector, provider: &Provider, path: &str) -> Result<(), String> {
     let peer = provider.peer().await.map_err(|error| error.to_string())?;
-    let said = |error: Box<pingora_core::Error>| error.to_string();
-    let (mut session, _) = connector.get_http_session(&*peer).await.map_err(said)?;
-    let head = head(provider, path).map_err(said)?;
+    let text = |error: Box<pingora_core::Error>| error.to_string();
+    let (mut session, _) = connector.get_http_session(&*peer).await.map_err(text)?;
+    let head = head(provider, path).map_err(text)?;
     session
         .write_request_header(Box::new(head))
         .await
-        .map_err(said)?;
-    session.finish_request_body().await.map_err(said)?;
-    session.read_response_header().await.map_err(said)?;
+        .map_err(text)?;
+    session.finish_request_body().await.map_err(text)?;
+    session.read_response_header().await.map_err(text)?;
     let status = session.response_header().map(|head| head.status);
     match status {
         Some(status) if status.is_success() => {
-            while session.read_response_body().await.map_err(said)?.is_some() {}
+            while session.read_response_body().await.map_err(text)?.is_some() {}
             connector.release_http_session(session, &*peer, None).await;
             Ok(())
         }
@@ -88,7 +92,7 @@ fn head(provider: &Provider, path: &str) -> pingora_core::Result<RequestHeader> 
     }
     head.insert_header(header::HOST, url.authority.as_str())?;
     head.insert_header(header::ACCEPT, "application/json")?;
-    head.insert_header(header::USER_AGENT, super::talk::AGENT)?;
+    head.insert_header(header::USER_AGENT, super::http_exchange::USER_AGENT)?;
     if let Some(authorization) = &provider.authorization {
         head.insert_header(header::AUTHORIZATION, authorization.clone())?;
     }

@@ -1,4 +1,4 @@
-//! The model providers: their addresses, kept fresh, and the models they serve.
+//! The model providers: address resolution, the candidates of each model, and the catalog's record of the available models.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,20 +13,20 @@ use pingora_core::utils::tls::{WrappedX509, parse_x509};
 use tokio::task::JoinSet;
 use tollgate_filter::{Catalog, Clock, Model};
 
+use super::admission::ConcurrencyLimit;
 use super::budget::Budget;
-use super::circuit::{Circuit, State, Terms};
+use super::candidate::{Candidate, Candidates, HealthChange, Tier};
+use super::circuit::{Circuit, CircuitSettings, State};
 use super::fault;
 use super::h1::Heads;
-use super::offer::{News, Offer, Offers, Rank};
 use super::probe;
-use super::room::Room;
 use crate::config;
 
 /// How often names are resolved again.
-const REFRESH: Duration = Duration::from_secs(10);
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often the catalog is updated with the available models.
-const MARK: Duration = Duration::from_secs(1);
+const CATALOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A DNS lookup that takes longer has failed.
 const LOOKUP_MAX: Duration = Duration::from_secs(5);
@@ -35,11 +35,11 @@ const LOOKUP_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Providers {
     pub(super) list: Vec<Arc<Provider>>,
     /// The candidates by the id of the model.
-    offers: HashMap<Arc<str>, Offers>,
+    candidates: HashMap<Arc<str>, Candidates>,
     /// Every candidate, in the order of the catalog.
-    pub(super) all: Vec<Arc<Offer>>,
+    pub(super) all: Vec<Arc<Candidate>>,
     catalog: Arc<Catalog>,
-    pub(super) terms: config::Upstream,
+    pub(super) settings: config::Upstream,
     pub(super) clock: Clock,
 }
 
@@ -53,12 +53,12 @@ pub(crate) struct Provider {
     pub(super) heads: Heads,
     peers: ArcSwap<Vec<Arc<HttpPeer>>>,
     next: AtomicU32,
-    /// Opens on failures that no request can cause: no connection, no TLS, our key, a probe.
+    /// Opens on failures that no request can cause: no connection, no TLS, a rejected key, a failed probe.
     pub(super) circuit: Circuit,
     /// Whether the last probe failed.
     pub(super) probe_failed: AtomicBool,
-    pub(super) terms: Terms,
-    pub(super) room: Room,
+    pub(super) circuit_settings: CircuitSettings,
+    pub(super) concurrency: ConcurrencyLimit,
     pub(super) counts: Counts,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Counts {
 
 impl Counts {
     /// Counts a failure by whether another attempt follows it.
-    pub(super) fn further(&self, follows: bool) -> bool {
+    pub(super) fn record_further_attempt(&self, follows: bool) -> bool {
         let counter = if follows {
             &self.followed
         } else {
@@ -90,7 +90,7 @@ impl Counts {
 impl Providers {
     pub(crate) fn new(
         list: &[Arc<config::Provider>],
-        terms: config::Upstream,
+        settings: config::Upstream,
         catalog: Arc<Catalog>,
         clock: Clock,
     ) -> Providers {
@@ -99,52 +99,52 @@ impl Providers {
             .enumerate()
             .map(|(index, settings)| Arc::new(Provider::new(index, settings.clone())))
             .collect();
-        let own = |model: &Model| -> Vec<Arc<Offer>> {
-            let places = model.providers.iter().filter_map(|at| {
+        let own = |model: &Model| -> Vec<Arc<Candidate>> {
+            let set = model.providers.iter().filter_map(|at| {
                 let provider = list.iter().find(|one| one.settings.name == at.provider)?;
-                let offer = Offer::new(model.id.clone(), at.clone(), provider.clone());
-                Some(Arc::new(offer))
+                let candidate = Candidate::new(model.id.clone(), at.clone(), provider.clone());
+                Some(Arc::new(candidate))
             });
-            places.collect()
+            set.collect()
         };
-        let by_model: HashMap<Arc<str>, Vec<Arc<Offer>>> = catalog
+        let by_model: HashMap<Arc<str>, Vec<Arc<Candidate>>> = catalog
             .models()
             .iter()
             .map(|model| (model.id.clone(), own(model)))
             .collect();
-        let offers = catalog.models().iter().map(|model| {
+        let candidates = catalog.models().iter().map(|model| {
             let fallback = model.routing.fallback.iter();
             let fallback = fallback.filter_map(|id| catalog.get(id));
-            let mut list: Vec<Arc<Offer>> = Vec::new();
-            let mut ranks = Vec::new();
+            let mut list: Vec<Arc<Candidate>> = Vec::new();
+            let mut tiers = Vec::new();
             for one in std::iter::once(model).chain(fallback) {
                 let first = list.len();
                 list.extend(by_model.get(&one.id).into_iter().flatten().cloned());
-                let places = (first..list.len()).fold(0, |places, at| places | (1 << at));
-                ranks.push(Rank {
-                    places,
+                let set = (first..list.len()).fold(0, |set, at| set | (1 << at));
+                tiers.push(Tier {
+                    members: set,
                     choice: one.routing.choice,
                 });
             }
-            let offers = Offers::new(list, ranks, Budget::new(terms.budget));
-            (model.id.clone(), offers)
+            let candidates = Candidates::new(list, tiers, Budget::new(settings.budget));
+            (model.id.clone(), candidates)
         });
-        let offers = offers.collect();
+        let candidates = candidates.collect();
         let models = catalog.models().iter();
         let all = models.filter_map(|model| by_model.get(&model.id));
         Providers {
             all: all.flatten().cloned().collect(),
             list,
-            offers,
+            candidates,
             catalog,
-            terms,
+            settings,
             clock,
         }
     }
 
     /// The candidates for this model.
-    pub(super) fn offers(&self, model: &str) -> Option<&Offers> {
-        self.offers.get(model)
+    pub(super) fn candidates(&self, model: &str) -> Option<&Candidates> {
+        self.candidates.get(model)
     }
 
     /// Whether any provider needs Pingora's connector, which loads the system's roots.
@@ -153,77 +153,82 @@ impl Providers {
     }
 
     /// Resolves names again, probes providers, and updates the catalog with the available models, until dropped.
-    pub(crate) async fn keep_fresh(self: Arc<Self>) {
+    pub(crate) async fn run_maintenance(self: Arc<Self>) {
         let mut tasks = JoinSet::new();
         for provider in &self.list {
-            tasks.spawn(keep_address(provider.clone()));
+            tasks.spawn(refresh_addresses(provider.clone()));
             if let Some(probe) = &provider.settings.health.probe {
                 let (all, provider) = (self.clone(), provider.clone());
-                tasks.spawn(probe::keep(all, provider, probe.clone()));
+                tasks.spawn(probe::run(all, provider, probe.clone()));
             }
         }
         loop {
-            self.mark_models();
-            tokio::time::sleep(MARK).await;
+            self.update_catalog();
+            tokio::time::sleep(CATALOG_INTERVAL).await;
         }
     }
 
     /// Updates the catalog with the available models.
-    pub(super) fn mark_models(&self) {
+    pub(super) fn update_catalog(&self) {
         let now = self.clock.elapsed().as_micros() as u64;
         for model in self.catalog.models() {
-            let offers = self.offers.get(&model.id);
-            let had = offers.is_some_and(|offers| offers.are_had(now));
-            model.working.store(had, Ordering::Relaxed);
+            let candidates = self.candidates.get(&model.id);
+            let available = candidates.is_some_and(|candidates| candidates.any_available(now));
+            model.working.store(available, Ordering::Relaxed);
         }
     }
 
     /// Publishes a change of health.
-    pub(super) fn tell(&self, offer: &Offer, news: News) {
-        offer.log(news);
-        if matches!(news, News::Closed | News::Opened) {
-            self.mark_models();
+    pub(super) fn publish(&self, candidate: &Candidate, change: HealthChange) {
+        candidate.log(change);
+        if matches!(change, HealthChange::Closed | HealthChange::Opened) {
+            self.update_catalog();
         }
     }
 
     /// A provider's message, with the gateway's key redacted.
-    pub(crate) fn redact(&self, provider: Option<&str>, said: String) -> String {
+    pub(crate) fn redact(&self, provider: Option<&str>, message: String) -> String {
         let named = |one: &&Arc<Provider>| provider == Some(&*one.settings.name);
         let key = self.list.iter().find(named);
         match key.and_then(|one| one.settings.api_key.as_ref()) {
-            Some(key) => fault::redact(&said, key),
-            None => said,
+            Some(key) => fault::redact(&message, key),
+            None => message,
         }
     }
 
-    /// What is unhealthy, in a sentence each.
+    /// A sentence for each provider and candidate that is unhealthy.
     pub(crate) fn failing(&self) -> Vec<String> {
         let now = self.clock.elapsed().as_micros() as u64;
-        let works = |one: &Provider| one.circuit.state(now) == State::Closed;
-        let dead = self.list.iter().filter(|one| !works(one));
-        let dead = dead.map(|one| format!("provider `{}` does not work", one.settings.name));
-        let offers = self.all.iter();
-        let offers =
-            offers.filter(|one| works(&one.provider) && one.health.state(now) != State::Closed);
-        let offers = offers.map(|one| {
+        let is_healthy = |one: &Provider| one.circuit.state(now) == State::Closed;
+        let unhealthy = self.list.iter().filter(|one| !is_healthy(one));
+        let unhealthy = unhealthy.map(|one| {
+            format!(
+                "provider `{}` is unhealthy: its circuit is not closed",
+                one.settings.name
+            )
+        });
+        let candidates = self.all.iter();
+        let candidates = candidates
+            .filter(|one| is_healthy(&one.provider) && one.health.state(now) != State::Closed);
+        let candidates = candidates.map(|one| {
             let provider = &one.provider.settings.name;
             format!(
-                "model `{}` does not work at provider `{provider}`",
+                "model `{}` at provider `{provider}` is unhealthy: its circuit is not closed",
                 one.model
             )
         });
-        dead.chain(offers).collect()
+        unhealthy.chain(candidates).collect()
     }
 }
 
 /// Resolves a provider's name periodically, until dropped.
-async fn keep_address(provider: Arc<Provider>) {
+async fn refresh_addresses(provider: Arc<Provider>) {
     loop {
         if let Err(error) = provider.resolve().await {
             let provider = &*provider.settings.name;
-            tracing::warn!(provider, %error, "cannot look up the provider's address");
+            tracing::warn!(provider, %error, "resolving provider name failed");
         }
-        tokio::time::sleep(REFRESH).await;
+        tokio::time::sleep(RESOLVE_INTERVAL).await;
     }
 }
 
@@ -236,7 +241,7 @@ impl Provider {
             value
         });
         let health = &settings.health;
-        let terms = Terms {
+        let circuit_settings = CircuitSettings {
             failures: health.failures,
             window: health.window,
             cooldown: health.cooldown,
@@ -246,14 +251,14 @@ impl Provider {
         Provider {
             index,
             heads: Heads::new(&url.path, &url.authority, authorization.as_ref()),
-            room: Room::new(settings.crowd),
+            concurrency: ConcurrencyLimit::new(settings.concurrency),
             settings,
             authorization,
             peers: ArcSwap::default(),
             next: AtomicU32::new(0),
             circuit: Circuit::default(),
             probe_failed: AtomicBool::new(false),
-            terms,
+            circuit_settings,
             counts: Counts::default(),
         }
     }

@@ -1,4 +1,4 @@
-//! Calls to upstreams that requests are relayed to: streamed both ways, never retried.
+//! Relayed requests: both bodies are streamed as they arrive, and nothing is retried.
 //!
 //! Only the connect is tried at several addresses: once any part of a request has been sent, its effect is unknown.
 
@@ -23,7 +23,7 @@ use tokio::time::{Instant, Sleep};
 use tollgate_chain::{BodyLength, Heard, Passage, RelayedHead, UpstreamError};
 use tollgate_filter::{Clock, Exchange, Relay, UpstreamFault};
 
-use super::h1::{self, Connection, Framed, Step, Streamed};
+use super::h1::{self, Connection, RequestFraming, Step, Streamed};
 use super::pool::Pool;
 use crate::config::RelayUpstream;
 use crate::telemetry::Telemetry;
@@ -31,7 +31,7 @@ use crate::wait::within;
 
 /// How long a connection may be idle between two calls. Common servers close theirs after 5 s, and a call that meets the close would be
 /// lost: it is not retried.
-const REST_MAX: Duration = Duration::from_secs(3);
+const IDLE_MAX: Duration = Duration::from_secs(3);
 
 /// A byte stream in both directions.
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -64,7 +64,7 @@ impl Relays {
             upstreams: numbered
                 .map(|(index, one)| (one.name.clone(), (index, one.clone())))
                 .collect(),
-            idle: Arc::new(Pool::resting(REST_MAX)),
+            idle: Arc::new(Pool::with_idle_time(IDLE_MAX)),
             tls: any_tls.then(|| TransportConnector::new(Some(ConnectorOptions::new(1)))),
             clock,
             telemetry,
@@ -79,10 +79,10 @@ impl Relays {
         body: BodyLength,
     ) -> Result<Box<dyn Passage>, UpstreamError> {
         let Some(relay) = exchange.get::<Relay>() else {
-            return Err(unreachable("nothing to relay"));
+            return Err(unreachable("the exchange has no request to relay"));
         };
         let Some((index, upstream)) = self.upstreams.get(&relay.upstream) else {
-            return Err(unreachable("there is no upstream of this name"));
+            return Err(unreachable("no upstream of this name is configured"));
         };
         let method = exchange.request.method.clone();
         let (framed, framing) = framing(&method, body);
@@ -110,13 +110,13 @@ impl Relays {
             });
             stop
         });
-        Ok(Box::new(Call {
+        Ok(Box::new(RelayCall {
             streamed: Some(Streamed::begin(connection, head, framed)),
             index: *index,
             idle: self.idle.clone(),
             clock: self.clock.clone(),
             telemetry: self.telemetry.clone(),
-            stage: Stage::Asking,
+            stage: Stage::AwaitingHead,
             timer: Box::pin(tokio::time::sleep(upstream.first_byte)),
             ends_at: Box::pin(tokio::time::sleep(upstream.total)),
             upstream: upstream.clone(),
@@ -176,18 +176,21 @@ async fn secure(
 }
 
 /// The framing of the request's body, and the header field that declares it.
-fn framing(method: &Method, body: BodyLength) -> (Framed, String) {
+fn framing(method: &Method, body: BodyLength) -> (RequestFraming, String) {
     match body {
         BodyLength::Bytes(length) => (
-            Framed::Length(length),
+            RequestFraming::Length(length),
             format!("content-length: {length}\r\n"),
         ),
-        BodyLength::Unknown => (Framed::Chunks, "transfer-encoding: chunked\r\n".to_owned()),
+        BodyLength::Unknown => (
+            RequestFraming::Chunks,
+            "transfer-encoding: chunked\r\n".to_owned(),
+        ),
         // A method that usually has a body declares that there is none (RFC 9110 section 8.6).
         BodyLength::Nothing if method == Method::POST => {
-            (Framed::Nothing, "content-length: 0\r\n".to_owned())
+            (RequestFraming::Nothing, "content-length: 0\r\n".to_owned())
         }
-        BodyLength::Nothing => (Framed::Nothing, String::new()),
+        BodyLength::Nothing => (RequestFraming::Nothing, String::new()),
     }
 }
 
@@ -231,16 +234,16 @@ type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The stage of a call, which determines its time limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The request is being sent, or its answer is awaited.
-    Asking,
+    /// The request is being sent, or the head of its answer is awaited.
+    AwaitingHead,
     /// A whole answer is being received.
-    Answering,
+    ReadingBody,
     /// A stream of events is being received, which may end at any boundary between events.
     Streaming,
 }
 
-/// A call to an upstream; when it is dropped before its end, its connection is closed.
-struct Call {
+/// A relayed call; when it is dropped before its end, its connection is closed.
+struct RelayCall {
     streamed: Option<Streamed<Socket>>,
     upstream: Arc<RelayUpstream>,
     index: usize,
@@ -256,17 +259,17 @@ struct Call {
     stop: Option<Stop>,
 }
 
-impl Call {
-    fn silence_max(&self) -> Duration {
+impl RelayCall {
+    fn idle_timeout(&self) -> Duration {
         match self.stage {
-            Stage::Asking => self.upstream.first_byte,
-            Stage::Answering | Stage::Streaming => self.upstream.idle,
+            Stage::AwaitingHead => self.upstream.first_byte,
+            Stage::ReadingBody | Stage::Streaming => self.upstream.idle,
         }
     }
 
     fn fail(&mut self, error: UpstreamError) -> UpstreamError {
         self.streamed = None;
-        if self.stage == Stage::Asking {
+        if self.stage == Stage::AwaitingHead {
             self.telemetry
                 .upstream_call(&self.upstream.name, Err(error.fault));
         }
@@ -274,13 +277,13 @@ impl Call {
     }
 
     /// The event to report for a step.
-    fn heard(&mut self, step: Step) -> Heard {
+    fn relay_event(&mut self, step: Step) -> Heard {
         match step {
-            Step::Room => Heard::Room,
+            Step::Writable => Heard::Room,
             Step::Head(head, headers, has_body) => {
                 self.stage = match head.is_stream {
                     true => Stage::Streaming,
-                    false => Stage::Answering,
+                    false => Stage::ReadingBody,
                 };
                 self.telemetry.upstream_call(&self.upstream.name, Ok(()));
                 Heard::Head(RelayedHead {
@@ -303,18 +306,18 @@ impl Call {
 
     /// The total timeout, or the stop of the gateway: a stream of events ends in order, so that its client reconnects and is authorized
     /// again; any other call has failed.
-    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
-        let too_long = self.ends_at.as_mut().poll(cx).is_ready();
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
+        let timed_out = self.ends_at.as_mut().poll(cx).is_ready();
         let is_stream = self.stage == Stage::Streaming;
         let stopping = match &mut self.stop {
             Some(stop) if is_stream => stop.as_mut().poll(cx).is_ready(),
             _ => false,
         };
-        if is_stream && (too_long || stopping) {
+        if is_stream && (timed_out || stopping) {
             self.streamed = None;
             return Poll::Ready(Ok(Heard::End));
         }
-        if too_long {
+        if timed_out {
             let error = timeout("the end of the answer", self.upstream.total);
             return Poll::Ready(Err(self.fail(error)));
         }
@@ -322,7 +325,7 @@ impl Call {
     }
 
     /// The idle timeout.
-    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
+    fn poll_idle_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
         ready!(self.timer.as_mut().poll(cx));
         // A stream that only listens may have no events for a long time: it ends in order, and its client reconnects.
         if self.stage == Stage::Streaming && self.stop.is_some() {
@@ -330,53 +333,55 @@ impl Call {
             return Poll::Ready(Ok(Heard::End));
         }
         let what = match self.stage {
-            Stage::Asking => "the answer",
-            Stage::Answering | Stage::Streaming => "the next piece of the answer",
+            Stage::AwaitingHead => "the answer",
+            Stage::ReadingBody | Stage::Streaming => "the next piece of the answer",
         };
-        let error = timeout(what, self.silence_max());
+        let error = timeout(what, self.idle_timeout());
         Poll::Ready(Err(self.fail(error)))
     }
 
-    fn wind_up(&mut self) {
-        let limit = self.silence_max();
+    fn reset_idle_timer(&mut self) {
+        let limit = self.idle_timeout();
         self.timer.as_mut().reset(Instant::now() + limit);
     }
 }
 
-impl Passage for Call {
+impl Passage for RelayCall {
     fn send(&mut self, piece: Option<Bytes>) {
         if let Some(streamed) = &mut self.streamed {
             streamed.send(piece);
-            self.wind_up();
+            self.reset_idle_timer();
         }
     }
 
     fn poll_hear(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
         // Polled first: an upstream that always has data would otherwise never be stopped.
-        if let Poll::Ready(over) = self.poll_over(cx) {
-            return Poll::Ready(over);
+        if let Poll::Ready(end) = self.poll_end(cx) {
+            return Poll::Ready(end);
         }
         let Some(streamed) = &mut self.streamed else {
             return Poll::Ready(Ok(Heard::End));
         };
         match streamed.poll(cx) {
-            // The wait is for the client, which has a time limit of its own.
-            Poll::Pending if self.stage == Stage::Asking && streamed.wants_more() => Poll::Pending,
-            Poll::Pending => self.poll_silence(cx),
+            // The next chunk of the client's body is awaited, which has a time limit of its own.
+            Poll::Pending if self.stage == Stage::AwaitingHead && streamed.awaits_body() => {
+                Poll::Pending
+            }
+            Poll::Pending => self.poll_idle_timeout(cx),
             Poll::Ready(Ok(step)) => {
-                let heard = self.heard(step);
-                self.wind_up();
-                Poll::Ready(Ok(heard))
+                let event = self.relay_event(step);
+                self.reset_idle_timer();
+                Poll::Ready(Ok(event))
             }
             Poll::Ready(Err(error)) => {
-                let error = of_plain(&error);
+                let error = plain_error(&error);
                 Poll::Ready(Err(self.fail(error)))
             }
         }
     }
 }
 
-fn of_plain(error: &h1::Error) -> UpstreamError {
+fn plain_error(error: &h1::Error) -> UpstreamError {
     let (fault, detail) = match error {
         h1::Error::Unanswered(_) | h1::Error::Cut(_) => (UpstreamFault::Cut, "connection broke"),
         h1::Error::Invalid(_) => (UpstreamFault::Invalid, "the answer is not HTTP"),

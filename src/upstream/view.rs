@@ -1,4 +1,4 @@
-//! Health of the providers, for operators.
+//! Provider status: circuits, queues and counters of the providers, for operators and the metrics.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -38,12 +38,12 @@ pub(crate) struct ProviderView {
     /// Hedged requests that it did not answer first.
     pub(crate) hedges_lost: u64,
     /// The models it serves.
-    pub(crate) models: Vec<OfferView>,
+    pub(crate) models: Vec<CandidateView>,
 }
 
 /// The state of one model at one provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct OfferView {
+pub(crate) struct CandidateView {
     /// Its name for clients.
     pub(crate) model: String,
     /// Its name at the provider.
@@ -57,17 +57,17 @@ pub(crate) struct OfferView {
     /// Number of accounts for which alone its circuit is open.
     #[serde(default)]
     pub(crate) accounts_open: usize,
-    /// Milliseconds for which the provider asked not to be called.
+    /// Milliseconds left of the provider's `Retry-After` or rate limit.
     pub(crate) closed_ms: u64,
 }
 
 /// The name of a state, and the milliseconds until an open circuit is half-open.
-fn shown(state: State, now: u64) -> (String, u64) {
-    let rests = match state {
+fn describe(state: State, now: u64) -> (String, u64) {
+    let open_ms = match state {
         State::Open(until) => (until - now).div_ceil(1000),
         State::Closed | State::HalfOpen => 0,
     };
-    (state.word().to_owned(), rests)
+    (state.name().to_owned(), open_ms)
 }
 
 impl Providers {
@@ -75,36 +75,36 @@ impl Providers {
     pub(crate) fn view(&self) -> Vec<ProviderView> {
         let now = self.clock.elapsed().as_micros() as u64;
         let models = |index| {
-            let offers = self.all.iter();
-            let offers = offers.filter(|offer| offer.provider.index == index);
-            let view = offers.map(|offer| {
-                let (state, rests_ms) = shown(offer.health.state(now), now);
-                let closed = offer.closed_until(now);
-                OfferView {
-                    model: offer.model.to_string(),
-                    provider_model: offer.at.model.to_string(),
-                    weight: offer.at.weight,
+            let candidates = self.all.iter();
+            let candidates = candidates.filter(|candidate| candidate.provider.index == index);
+            let view = candidates.map(|candidate| {
+                let (state, rests_ms) = describe(candidate.health.state(now), now);
+                let closed = candidate.deferred_until(now);
+                CandidateView {
+                    model: candidate.model.to_string(),
+                    provider_model: candidate.target.model.to_string(),
+                    weight: candidate.target.weight,
                     state,
                     rests_ms,
-                    accounts_open: offer.health.accounts_open(now),
+                    accounts_open: candidate.health.accounts_open(now),
                     closed_ms: closed.map_or(0, |until| (until - now).div_ceil(1000)),
                 }
             });
             view.collect()
         };
         let view = self.list.iter().map(|provider| {
-            let (state, rests_ms) = shown(provider.circuit.state(now), now);
-            let (room, counts) = (provider.room.seen(), &provider.counts);
+            let (state, rests_ms) = describe(provider.circuit.state(now), now);
+            let (queue, counts) = (provider.concurrency.queue_counts(), &provider.counts);
             ProviderView {
                 name: provider.settings.name.to_string(),
                 state,
                 rests_ms,
                 probe_failed: provider.probe_failed.load(Relaxed),
-                calls: provider.room.calls(),
-                waiting: room.waiting,
-                waited: room.waited,
-                waited_us: room.waited_micros,
-                turned_away: room.turned_away,
+                calls: provider.concurrency.calls(),
+                waiting: queue.waiting,
+                waited: queue.waited,
+                waited_us: queue.waited_micros,
+                turned_away: queue.rejected,
                 followed: counts.followed.load(Relaxed),
                 not_followed: counts.refused.load(Relaxed),
                 hedges_won: counts.hedges_won.load(Relaxed),

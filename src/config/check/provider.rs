@@ -12,7 +12,7 @@ use crate::config::certificate;
 use crate::config::raw::{RawHealth, RawProvider, RawTimeouts, RawUpstream};
 use crate::config::secret::Secret;
 use crate::config::settings::{
-    Crowd, Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Upstream,
+    Concurrency, Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Upstream,
 };
 
 const HOUR: u64 = 3600;
@@ -125,9 +125,9 @@ pub(super) fn providers(
             1,
             0..=WEIGHT_MAX,
         ) as u32;
-        let crowd = crowd(index, one, problems);
+        let concurrency = concurrency(index, one, problems);
         let retries = number(problems, key("retries"), one.retries.as_ref(), 0, 0..=5) as u32;
-        let calls_max = crowd.map(|crowd| crowd.calls_max as u64);
+        let calls_max = concurrency.map(|concurrency| concurrency.calls_max as u64);
         let remove_members = members(
             &key("remove_members"),
             one.remove_members.as_ref(),
@@ -156,7 +156,7 @@ pub(super) fn providers(
             timeouts,
             connections_idle_max,
             weight,
-            crowd,
+            concurrency,
             retries,
             remove_members,
             refuse_members,
@@ -218,7 +218,7 @@ fn timeouts(index: usize, raw: &RawTimeouts, problems: &mut Problems) -> Provide
     }
 }
 
-fn crowd(index: usize, raw: &RawProvider, problems: &mut Problems) -> Option<Crowd> {
+fn concurrency(index: usize, raw: &RawProvider, problems: &mut Problems) -> Option<Concurrency> {
     let key = |name: &str| format!("provider.{index}.{name}");
     let queue_max = number(
         problems,
@@ -250,7 +250,7 @@ fn crowd(index: usize, raw: &RawProvider, problems: &mut Problems) -> Option<Cro
         return None;
     };
     let calls_max = problems.within(key("concurrency_max"), at, 1..=100_000)?;
-    Some(Crowd {
+    Some(Concurrency {
         calls_max: calls_max as usize,
         queue_max: queue_max as usize,
         wait,

@@ -40,7 +40,7 @@ impl Framing {
     }
 
     /// The number of bytes known to follow.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn bytes_left(&self) -> usize {
         match *self {
             Framing::Length(left) | Framing::Chunked(Chunk::Data(left)) => {
                 usize::try_from(left).unwrap_or(usize::MAX)
@@ -77,7 +77,7 @@ impl Framing {
                             return Ok(None);
                         }
                         if !input.starts_with(b"\r\n") {
-                            return Err("a chunk is longer than it said");
+                            return Err("a chunk is longer than its declared size");
                         }
                         input.advance(2);
                         *chunk = Chunk::Size;
@@ -102,7 +102,7 @@ impl Framing {
                     Chunk::Trailer(seen) => {
                         let Some(end) = input.iter().position(|&byte| byte == b'\n') else {
                             if *seen + input.len() > TRAILER_BYTES_MAX {
-                                return Err("the fields behind the answer are too long");
+                                return Err("the trailer fields of the answer are too long");
                             }
                             return Ok(None);
                         };
@@ -113,7 +113,7 @@ impl Framing {
                         if is_empty {
                             *self = Framing::Done;
                         } else if is_too_long {
-                            return Err("the fields behind the answer are too long");
+                            return Err("the trailer fields of the answer are too long");
                         }
                     }
                 },

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use super::HeadOf;
+use super::RequestHead;
 use super::body::Framing;
 
 /// Maximum size of an answer's head; a longer one is refused.
@@ -57,7 +57,7 @@ impl Heads {
     }
 
     /// Appends the head of one request.
-    pub(super) fn write(&self, out: &mut Vec<u8>, head: &HeadOf<'_>, length: usize) {
+    pub(super) fn write(&self, out: &mut Vec<u8>, head: &RequestHead<'_>, length: usize) {
         let fields = if head.stream {
             &self.events
         } else {
@@ -67,9 +67,9 @@ impl Heads {
         out.extend_from_slice(&self.start);
         out.extend_from_slice(head.path.as_bytes());
         out.extend_from_slice(fields);
-        let mut write = |rest: fmt::Arguments<'_>| {
-            out.write_fmt(rest)
-                .expect("a vector takes whatever is written to it");
+        let mut write = |tail: fmt::Arguments<'_>| {
+            out.write_fmt(tail)
+                .expect("writing to a vector does not fail");
         };
         match head.client {
             None => write(format_args!("{length}\r\n\r\n")),
@@ -93,7 +93,7 @@ pub(in crate::upstream) struct Head {
     /// The framing of the body.
     pub(super) framing: Framing,
     /// Whether the provider keeps the connection alive.
-    pub(super) is_kept: bool,
+    pub(super) is_persistent: bool,
 }
 
 impl Head {
@@ -129,7 +129,7 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str>
         seen.note(field.name, field.value)?;
     }
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err("the answer switches protocols, which was not asked for");
+        return Err("the answer switches protocols, which was not requested");
     }
     let is_newer = response.version == Some(1);
     let framing = seen.framing(status);
@@ -139,11 +139,11 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str>
         is_encoded: seen.is_encoded,
         retry_after: seen.retry_after,
         framing,
-        is_kept: match seen.connection {
+        is_persistent: match seen.connection {
             Connection::Close => false,
             Connection::KeepAlive => true,
-            Connection::Unsaid => is_newer,
-            // Both framings, or chunks from a sender too old to know them: accepted once, and the connection is not reused (RFC 9112
+            Connection::Unspecified => is_newer,
+            // Both framings, or chunks from an HTTP/1.0 sender: accepted once, and the connection is not reused (RFC 9112
             // section 6.1).
         } && !(seen.is_chunked && (seen.length.is_some() || !is_newer)),
     };
@@ -163,7 +163,7 @@ pub(super) fn fields(head: &[u8]) -> Result<HeaderMap, &'static str> {
         let name = HeaderName::from_bytes(field.name.as_bytes());
         let value = HeaderValue::from_bytes(field.value);
         let (Ok(name), Ok(value)) = (name, value) else {
-            return Err("the head of the answer has a field that is none");
+            return Err("the head of the answer has a malformed field");
         };
         all.append(name, value);
     }
@@ -173,7 +173,7 @@ pub(super) fn fields(head: &[u8]) -> Result<HeaderMap, &'static str> {
 #[derive(Default)]
 enum Connection {
     #[default]
-    Unsaid,
+    Unspecified,
     KeepAlive,
     Close,
 }
@@ -216,9 +216,9 @@ impl Fields {
                     .eq_ignore_ascii_case(b"text/event-stream");
             }
             14 if name.eq_ignore_ascii_case("content-length") => {
-                let length = whole_number(value).ok_or("the answer's length is not a number")?;
+                let length = decimal(value).ok_or("the answer's length is not a number")?;
                 if self.length.is_some_and(|earlier| earlier != length) {
-                    return Err("the answer has two lengths");
+                    return Err("the answer has contradicting lengths");
                 }
                 self.length = Some(length);
             }
@@ -227,7 +227,7 @@ impl Fields {
             }
             17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 if self.is_chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
-                    return Err("the answer has a transfer coding that was not asked for");
+                    return Err("the answer has a transfer coding that was not requested");
                 }
                 self.is_chunked = true;
             }
@@ -251,7 +251,7 @@ impl Fields {
 }
 
 /// Digits only (RFC 9110 section 8.6), perhaps the same number several times in a list.
-fn whole_number(value: &[u8]) -> Option<u64> {
+fn decimal(value: &[u8]) -> Option<u64> {
     let mut all = None;
     for one in value.split(|&byte| byte == b',') {
         let one = one.trim_ascii();

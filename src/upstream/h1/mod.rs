@@ -1,6 +1,6 @@
 //! A small HTTP/1.1 client on a plain socket: one request at a time, answers without copying.
 //!
-//! Most model providers stand in the next rack and are called without TLS. There a call is little more than two system calls, and what a
+//! Most model providers are in the same network and are called without TLS. There a call is little more than two system calls, and what a
 //! general client does besides (header maps, names in their original case, a 64 KiB buffer for each answer) costs more than both. This
 //! client writes a head that was prepared before the request came, searches the head of the answer for the few relevant fields, and returns
 //! the body as slices of the read buffer.
@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 use self::body::Framing;
 pub(super) use self::head::{Head, Heads};
-pub(super) use self::streamed::{Framed, Step, Streamed};
+pub(super) use self::streamed::{RequestFraming, Step, Streamed};
 
 /// Buffer space for a read while the remaining length is unknown.
 const READ_BYTES: usize = 4 * 1024;
@@ -44,7 +44,7 @@ const IDLE_BYTES_MAX: usize = 8 * 1024;
 /// Why an exchange on a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// Closed or broken before a byte of an answer: if the connection had been used before, the provider has not seen the request.
+    /// Closed or write_error before a byte of an answer: if the connection had been used before, the provider has not seen the request.
     #[error("closed before it answered: {0}")]
     Unanswered(io::Error),
     /// Broken in the middle of an answer.
@@ -66,7 +66,7 @@ pub(super) struct Connection<S> {
     output: Vec<u8>,
     framing: Framing,
     /// Whether the connection may carry another call once this answer has been read.
-    is_kept: bool,
+    is_persistent: bool,
     /// Whether any byte of the answer was received: the provider has seen the request.
     is_answering: bool,
 }
@@ -79,7 +79,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             is_grown: false,
             output: Vec::new(),
             framing: Framing::Done,
-            is_kept: true,
+            is_persistent: true,
             is_answering: false,
         }
     }
@@ -87,7 +87,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Sends a request and reads the head of its answer; informational heads are ignored (RFC 9110 section 15.2).
     ///
     /// The answer is read while the body is still being written: a provider may refuse a long one before it has read it.
-    pub(super) async fn ask(&mut self, head: HeadOf<'_>, body: &Bytes) -> Result<Head, Error> {
+    pub(super) async fn send_request(
+        &mut self,
+        head: RequestHead<'_>,
+        body: &Bytes,
+    ) -> Result<Head, Error> {
         self.output.clear();
         self.is_answering = false;
         head.heads.write(&mut self.output, &head, body.len());
@@ -97,9 +101,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         let rest: &[u8] = if joined { &[] } else { body };
         let (mut written, total) = (0, self.output.len() + rest.len());
-        let mut broken = None;
+        let mut write_error = None;
         poll_fn(|cx| {
-            while written < total && broken.is_none() {
+            while written < total && write_error.is_none() {
                 let first = self.output.len();
                 let piece = if written < first {
                     &self.output[written..]
@@ -107,16 +111,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     &rest[written - first..]
                 };
                 match Pin::new(&mut self.socket).poll_write(cx, piece) {
-                    Poll::Ready(Ok(0)) => broken = Some(io::ErrorKind::WriteZero.into()),
+                    Poll::Ready(Ok(0)) => write_error = Some(io::ErrorKind::WriteZero.into()),
                     Poll::Ready(Ok(count)) => written += count,
                     // The request may have been refused, and the refusal can be read.
-                    Poll::Ready(Err(error)) => broken = Some(error),
+                    Poll::Ready(Err(error)) => write_error = Some(error),
                     Poll::Pending => break,
                 }
             }
             let answer = ready!(self.poll_head(cx));
             if written < total {
-                self.is_kept = false;
+                self.is_persistent = false;
                 if let Ok(head) = &answer
                     && head.status.is_success()
                 {
@@ -126,7 +130,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     )));
                 }
             }
-            Poll::Ready(answer.map_err(|error| match (error, broken.take()) {
+            Poll::Ready(answer.map_err(|error| match (error, write_error.take()) {
                 (Error::Unanswered(_), Some(error)) => Error::Unanswered(error),
                 (error, _) => error,
             }))
@@ -138,11 +142,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.poll_head_with(cx, |_| {})
     }
 
-    /// As [`Connection::poll_head`]; `look` receives the bytes of the head that is returned.
+    /// As [`Connection::poll_head`]; `inspect` receives the bytes of the head that is returned.
     fn poll_head_with(
         &mut self,
         cx: &mut Context<'_>,
-        look: impl FnOnce(&[u8]),
+        inspect: impl FnOnce(&[u8]),
     ) -> Poll<Result<Head, Error>> {
         loop {
             if !self.input.is_empty()
@@ -153,10 +157,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     self.is_answering = true;
                     continue;
                 }
-                look(&self.input[..length]);
+                inspect(&self.input[..length]);
                 let _ = self.input.split_to(length);
                 self.framing = head.framing;
-                self.is_kept &= head.is_kept && !matches!(head.framing, Framing::UntilClose);
+                self.is_persistent &=
+                    head.is_persistent && !matches!(head.framing, Framing::UntilClose);
                 return Poll::Ready(Ok(head));
             }
             match ready!(self.poll_fill(cx, READ_BYTES)) {
@@ -191,8 +196,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if matches!(self.framing, Framing::Done) {
                 return Poll::Ready(Ok(None));
             }
-            let room = self.framing.room().clamp(READ_BYTES, READ_BYTES_MAX);
-            match ready!(self.poll_fill(cx, room)) {
+            let space = self.framing.bytes_left().clamp(READ_BYTES, READ_BYTES_MAX);
+            match ready!(self.poll_fill(cx, space)) {
                 Ok(0) if matches!(self.framing, Framing::UntilClose) => {
                     self.framing = Framing::Done;
                 }
@@ -206,10 +211,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    fn poll_fill(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<io::Result<usize>> {
-        if self.input.capacity() - self.input.len() < room.min(SPARE_BYTES_MIN) {
-            self.input.reserve(room);
-            self.is_grown |= room > IDLE_BYTES_MAX;
+    fn poll_fill(&mut self, cx: &mut Context<'_>, space: usize) -> Poll<io::Result<usize>> {
+        if self.input.capacity() - self.input.len() < space.min(SPARE_BYTES_MIN) {
+            self.input.reserve(space);
+            self.is_grown |= space > IDLE_BYTES_MAX;
         }
         // The future holds only the two references, so nothing is lost when it is created anew for each poll.
         pin!(self.socket.read_buf(&mut self.input)).poll(cx)
@@ -218,8 +223,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Prepares the connection for another call, unless it cannot carry one: the answer was not read to its end, more was received than
     /// belongs to it, or either side declared it the last.
     pub(super) fn keep(mut self) -> Option<Connection<S>> {
-        let is_at_rest = matches!(self.framing, Framing::Done) && self.input.is_empty();
-        if !self.is_kept || !is_at_rest {
+        let is_read = matches!(self.framing, Framing::Done) && self.input.is_empty();
+        if !self.is_persistent || !is_read {
             return None;
         }
         if self.is_grown {
@@ -233,7 +238,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Whether nothing has been received or closed on an idle connection. Unsolicited data is never part of an answer.
-    pub(super) fn is_quiet(&mut self) -> bool {
+    pub(super) fn is_reusable(&mut self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         self.poll_fill(&mut cx, 1).is_pending()
     }
@@ -241,7 +246,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
 /// Which of the prepared heads a request uses.
 #[derive(Clone, Copy)]
-pub(super) struct HeadOf<'a> {
+pub(super) struct RequestHead<'a> {
     pub(super) heads: &'a Heads,
     /// The path below the provider's base address.
     pub(super) path: &'a str,

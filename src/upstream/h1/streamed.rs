@@ -1,4 +1,4 @@
-//! A call whose request body is sent in pieces while its answer is received.
+//! Full-duplex HTTP/1.1: the request body is sent in pieces while the answer is received.
 
 use std::io::{self, Write as _};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use super::{Connection, Error};
 /// The next event of a [`Streamed`] call.
 pub(in crate::upstream) enum Step {
     /// All data handed over was sent, and more may be handed over.
-    Room,
+    Writable,
     /// The head of the answer with all of its fields; `true` when a body follows.
     Head(Head, HeaderMap, bool),
     /// A piece of the answer's body.
@@ -23,9 +23,9 @@ pub(in crate::upstream) enum Step {
     End,
 }
 
-/// The framing of a request's body.
+/// The framing of a request's body, and what is left of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum Framed {
+pub(in crate::upstream) enum RequestFraming {
     /// No body.
     Nothing,
     /// This many bytes remain to be sent.
@@ -39,14 +39,14 @@ pub(in crate::upstream) struct Streamed<S> {
     connection: Connection<S>,
     /// Data to be sent, and how much of it was sent.
     out: Vec<u8>,
-    left: usize,
-    framed: Framed,
+    sent: usize,
+    framed: RequestFraming,
     /// Whether a completed send has yet to be reported.
-    owes_room: bool,
-    /// Whether the body was handed over to its end.
-    is_all: bool,
+    owes_writable: bool,
+    /// Whether the whole body was handed over.
+    is_body_complete: bool,
     /// The write failed: the answer may give the reason.
-    broken: Option<io::Error>,
+    write_error: Option<io::Error>,
     /// Whether the head of the answer was received.
     is_answered: bool,
 }
@@ -56,17 +56,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
     pub(in crate::upstream) fn begin(
         mut connection: Connection<S>,
         head: Vec<u8>,
-        framed: Framed,
+        framed: RequestFraming,
     ) -> Streamed<S> {
         connection.is_answering = false;
         Streamed {
             connection,
             out: head,
-            left: 0,
+            sent: 0,
             framed,
-            owes_room: true,
-            is_all: framed == Framed::Nothing,
-            broken: None,
+            owes_writable: true,
+            is_body_complete: framed == RequestFraming::Nothing,
+            write_error: None,
             is_answered: false,
         }
     }
@@ -74,11 +74,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
     /// Hands over a piece of the body, or its end.
     pub(in crate::upstream) fn send(&mut self, piece: Option<Bytes>) {
         self.out.clear();
-        self.left = 0;
-        self.owes_room = true;
+        self.sent = 0;
+        self.owes_writable = true;
         let Some(piece) = piece else {
-            self.is_all = true;
-            if self.framed == Framed::Chunks {
+            self.is_body_complete = true;
+            if self.framed == RequestFraming::Chunks {
                 self.out.extend_from_slice(b"0\r\n\r\n");
             }
             return;
@@ -88,33 +88,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
             return;
         }
         match &mut self.framed {
-            Framed::Chunks => {
+            RequestFraming::Chunks => {
                 write!(self.out, "{:x}\r\n", piece.len())
-                    .expect("a vector takes whatever is written to it");
+                    .expect("writing to a vector does not fail");
                 self.out.extend_from_slice(&piece);
                 self.out.extend_from_slice(b"\r\n");
             }
-            Framed::Length(left) => {
+            RequestFraming::Length(left) => {
                 // The downstream session enforces the length on the client; this enforces it on the gateway.
                 let fits = usize::try_from(*left).unwrap_or(usize::MAX);
                 let piece = &piece[..piece.len().min(fits)];
                 *left -= piece.len() as u64;
                 self.out.extend_from_slice(piece);
             }
-            Framed::Nothing => {}
+            RequestFraming::Nothing => {}
         }
     }
 
     /// The next event; writes meanwhile.
     pub(in crate::upstream) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, Error>> {
-        if self.owes_room && self.broken.is_none() {
+        if self.owes_writable && self.write_error.is_none() {
             match self.poll_write(cx) {
                 Poll::Ready(Ok(())) => {
-                    self.owes_room = false;
-                    return Poll::Ready(Ok(Step::Room));
+                    self.owes_writable = false;
+                    return Poll::Ready(Ok(Step::Writable));
                 }
                 // The request may have been refused, and the refusal can be read.
-                Poll::Ready(Err(error)) => self.broken = Some(error),
+                Poll::Ready(Err(error)) => self.write_error = Some(error),
                 Poll::Pending => {}
             }
         }
@@ -126,7 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
         let head = self
             .connection
             .poll_head_with(cx, |bytes| fields = head::fields(bytes));
-        let head = ready!(head).map_err(|error| match (error, self.broken.take()) {
+        let head = ready!(head).map_err(|error| match (error, self.write_error.take()) {
             (Error::Unanswered(_), Some(error)) => Error::Unanswered(error),
             (error, _) => error,
         })?;
@@ -137,23 +137,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
     }
 
     /// Whether more of the body is expected.
-    pub(in crate::upstream) fn wants_more(&self) -> bool {
-        !self.is_all && !self.owes_room
+    pub(in crate::upstream) fn awaits_body(&self) -> bool {
+        !self.is_body_complete && !self.owes_writable
     }
 
     /// The connection, if it may carry another call.
     pub(in crate::upstream) fn keep(self) -> Option<Connection<S>> {
-        let is_framed = !matches!(self.framed, Framed::Length(1..));
-        let whole = self.is_all && !self.owes_room && is_framed;
-        whole.then_some(self.connection)?.keep()
+        let is_framed = !matches!(self.framed, RequestFraming::Length(1..));
+        let is_complete = self.is_body_complete && !self.owes_writable && is_framed;
+        is_complete.then_some(self.connection)?.keep()
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.left < self.out.len() {
-            let rest = &self.out[self.left..];
-            match ready!(Pin::new(&mut self.connection.socket).poll_write(cx, rest))? {
+        while self.sent < self.out.len() {
+            let unsent = &self.out[self.sent..];
+            match ready!(Pin::new(&mut self.connection.socket).poll_write(cx, unsent))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                count => self.left += count,
+                count => self.sent += count,
             }
         }
         Pin::new(&mut self.connection.socket).poll_flush(cx)

@@ -4,25 +4,25 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-use super::{Connection, Error, Head, HeadOf, Heads};
+use super::{Connection, Error, Head, Heads, RequestHead};
 
 fn heads() -> Heads {
     let key = HeaderValue::from_static("Bearer k");
     Heads::new("/base/v1", "provider.test:8000", Some(&key))
 }
 
-async fn asked(
+async fn send_request(
     connection: &mut Connection<DuplexStream>,
     body: &'static [u8],
 ) -> Result<Head, Error> {
     let heads = heads();
-    let of = HeadOf {
+    let of = RequestHead {
         heads: &heads,
         path: "/chat/completions",
         stream: false,
         client: None,
     };
-    connection.ask(of, &Bytes::from_static(body)).await
+    connection.send_request(of, &Bytes::from_static(body)).await
 }
 
 /// The result of one exchange on a new connection when the provider sends `answer` and closes.
@@ -30,7 +30,7 @@ async fn exchange(answer: Vec<u8>, piece: usize) -> Result<(Head, Vec<u8>, bool)
     let (near, mut far) = duplex(256 * 1024);
     let provider = tokio::spawn(async move {
         for piece in answer.chunks(piece) {
-            far.write_all(piece).await.expect("room for the answer");
+            far.write_all(piece).await.expect("buffer space");
             // The next piece is written only after the reader had a turn.
             tokio::task::yield_now().await;
         }
@@ -38,10 +38,10 @@ async fn exchange(answer: Vec<u8>, piece: usize) -> Result<(Head, Vec<u8>, bool)
     });
     let mut connection = Connection::new(near);
     let result = async {
-        let head = asked(&mut connection, b"{}").await?;
+        let head = send_request(&mut connection, b"{}").await?;
         let mut body = Vec::new();
         while let Some(piece) = connection.read().await? {
-            assert!(!piece.is_empty(), "an empty piece says nothing");
+            assert!(!piece.is_empty(), "no piece is empty");
             body.extend_from_slice(&piece);
         }
         Ok((head, body))
@@ -55,7 +55,7 @@ async fn exchange(answer: Vec<u8>, piece: usize) -> Result<(Head, Vec<u8>, bool)
 }
 
 #[tokio::test]
-async fn a_request_is_written_whole_and_names_nothing_of_a_client() {
+async fn a_request_is_one_write_without_fields_of_the_client() {
     let (near, mut far) = duplex(4096);
     let mut connection = Connection::new(near);
     let provider = async move {
@@ -63,11 +63,12 @@ async fn a_request_is_written_whole_and_names_nothing_of_a_client() {
         let length = far.read(&mut seen).await.expect("a request");
         far.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
             .await
-            .expect("room");
+            .expect("buffer space");
         seen.truncate(length);
         (String::from_utf8(seen).expect("text"), far)
     };
-    let (answer, (seen, _far)) = tokio::join!(asked(&mut connection, b"{\"a\":1}"), provider);
+    let (answer, (seen, _far)) =
+        tokio::join!(send_request(&mut connection, b"{\"a\":1}"), provider);
     assert_eq!(answer.expect("answered").status, StatusCode::OK);
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(
@@ -82,7 +83,7 @@ async fn a_request_is_written_whole_and_names_nothing_of_a_client() {
 }
 
 #[tokio::test]
-async fn bodies_end_where_their_framing_says_however_they_are_cut() {
+async fn bodies_end_by_their_framing_in_chunks_of_any_size() {
     let cases: [(&str, &str, &str, bool); 9] = [
         (
             "length",
@@ -151,7 +152,7 @@ async fn bodies_end_where_their_framing_says_however_they_are_cut() {
 }
 
 #[tokio::test]
-async fn what_is_not_plainly_framed_is_refused() {
+async fn ambiguous_framing_is_refused() {
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(70_000));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
     let invalid = [
@@ -197,7 +198,7 @@ async fn what_is_not_plainly_framed_is_refused() {
 }
 
 #[tokio::test]
-async fn the_fields_that_matter_are_read_whatever_their_case() {
+async fn field_names_are_read_in_any_case() {
     let answer = "HTTP/1.1 429 Too Many\r\nRETRY-AFTER: 7\r\nContent-TYPE: Text/Event-Stream; charset=utf-8\r\n\
                   content-encoding: gzip\r\ncontent-length: 0\r\n\r\n";
     let (head, _, _) = exchange(answer.into(), 1 << 16).await.expect("an answer");
@@ -207,51 +208,56 @@ async fn the_fields_that_matter_are_read_whatever_their_case() {
 }
 
 #[tokio::test]
-async fn what_comes_behind_an_answer_ends_the_connection() {
+async fn data_after_an_answer_makes_the_connection_unusable() {
     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\n\r\n";
     let (_, body, kept) = exchange(answer.into(), 1 << 16).await.expect("an answer");
     assert_eq!(body, b"hello");
-    assert!(!kept, "the next call must not read what was said before it");
+    assert!(
+        !kept,
+        "the next call must not read data that precedes its request"
+    );
 }
 
 #[tokio::test]
-async fn an_idle_connection_that_was_closed_or_spoken_on_is_not_quiet() {
-    for says in [&b""[..], b"HTTP/1.1 408 Request Timeout\r\n\r\n"] {
+async fn an_idle_connection_that_was_closed_or_has_data_is_not_reused() {
+    for data in [&b""[..], b"HTTP/1.1 408 Request Timeout\r\n\r\n"] {
         let (near, mut far) = duplex(1024);
         let mut connection = Connection::new(near);
-        assert!(connection.is_quiet(), "nothing was said yet");
-        far.write_all(says).await.expect("room");
+        assert!(connection.is_reusable(), "nothing was received yet");
+        far.write_all(data).await.expect("buffer space");
         drop(far);
-        assert!(!connection.is_quiet());
+        assert!(!connection.is_reusable());
     }
 }
 
 #[tokio::test]
-async fn a_long_body_may_be_refused_before_it_is_read() {
+async fn a_long_body_may_be_refused_before_it_is_written() {
     // The pipe takes 1 KiB of 1 MiB.
     let (near, mut far) = duplex(1024);
     let mut connection = Connection::new(near);
     let body: &'static [u8] = vec![b'x'; 1 << 20].leak();
     far.write_all(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\n")
         .await
-        .expect("room");
-    let head = asked(&mut connection, body).await.expect("an answer");
+        .expect("buffer space");
+    let head = send_request(&mut connection, body)
+        .await
+        .expect("an answer");
     assert_eq!(head.status, StatusCode::PAYLOAD_TOO_LARGE);
     assert!(connection.read().await.expect("a body").is_none());
     assert!(
         connection.keep().is_none(),
-        "half a request stands on the connection"
+        "half a request was written to the connection"
     );
 }
 
 #[tokio::test]
-async fn a_success_before_the_request_was_written_is_no_answer_to_it() {
+async fn a_success_before_the_request_was_written_is_invalid() {
     let (near, mut far) = duplex(1024);
     let mut connection = Connection::new(near);
     let body: &'static [u8] = vec![b'x'; 1 << 20].leak();
     far.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         .await
-        .expect("room");
-    let answer = asked(&mut connection, body).await;
+        .expect("buffer space");
+    let answer = send_request(&mut connection, body).await;
     assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
 }

@@ -1,62 +1,68 @@
-//! Selection among several providers: weighted random or least busy. Sets of them are bits of a word: no allocation, no wait.
+//! Load balancing among candidates: weighted random or least busy. A set of candidates is the bits of a word, so nothing is allocated.
 
-/// A set of up to 64 positions in a list.
-pub(super) type Places = u64;
+/// A set of up to 64 candidates, as positions in a list.
+pub(super) type CandidateSet = u64;
 
 /// The maximum length of a list.
-pub(super) const PLACES_MAX: usize = 64;
+pub(super) const CANDIDATES_MAX: usize = 64;
 
 /// The members of a set that have a weight; all of them if none has. A weight of zero marks a standby that serves only when no other can.
-fn weighty(places: Places, weight: impl Fn(usize) -> u32) -> Places {
-    let heavy = each(places).fold(0, |heavy, at| heavy | (u64::from(weight(at) > 0) << at));
-    if heavy == 0 { places } else { heavy }
+fn with_weight(set: CandidateSet, weight: impl Fn(usize) -> u32) -> CandidateSet {
+    let weighted = members(set).fold(0, |weighted, at| {
+        weighted | (u64::from(weight(at) > 0) << at)
+    });
+    if weighted == 0 { set } else { weighted }
 }
 
 /// The positions of a set, lowest first.
-pub(super) fn each(mut places: Places) -> impl Iterator<Item = usize> {
+pub(super) fn members(mut set: CandidateSet) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let at = places.trailing_zeros() as usize;
+        let at = set.trailing_zeros() as usize;
         // The lowest bit of an empty set stays empty.
-        places &= places.wrapping_sub(1);
-        (at < PLACES_MAX).then_some(at)
+        set &= set.wrapping_sub(1);
+        (at < CANDIDATES_MAX).then_some(at)
     })
 }
 
 /// A weighted random member of a set. `draw` is a random word.
-pub(super) fn weighted(places: Places, weight: impl Fn(usize) -> u32, draw: u64) -> Option<usize> {
-    let places = weighty(places, &weight);
+pub(super) fn weighted(
+    set: CandidateSet,
+    weight: impl Fn(usize) -> u32,
+    draw: u64,
+) -> Option<usize> {
+    let set = with_weight(set, &weight);
     // Members without a weight share equally.
     let share = |at| u64::from(weight(at).max(1));
-    let total: u64 = each(places).map(share).sum();
+    let total: u64 = members(set).map(share).sum();
     let mut left = draw.checked_rem(total)?;
-    each(places).find(|&at| {
-        let mine = share(at);
-        let found = left < mine;
-        left = left.wrapping_sub(mine);
+    members(set).find(|&at| {
+        let own = share(at);
+        let found = left < own;
+        left = left.wrapping_sub(own);
         found
     })
 }
 
 /// The member of a set with the fewest calls under way for its weight; `draw` breaks ties.
 pub(super) fn least_busy(
-    places: Places,
+    set: CandidateSet,
     weight: impl Fn(usize) -> u32,
     busy: impl Fn(usize) -> u32,
     draw: u64,
 ) -> Option<usize> {
-    let places = weighty(places, &weight);
+    let set = with_weight(set, &weight);
     let load = |at| (u64::from(busy(at)), u64::from(weight(at).max(1)));
     // a/b < c/d without a division. The counts of calls under way change meanwhile, which is why each is read once.
     let mut best: Option<(usize, (u64, u64))> = None;
     let mut equals = 0;
-    for at in each(places) {
-        let mine = load(at);
+    for at in members(set) {
+        let own = load(at);
         let order = best.map_or(std::cmp::Ordering::Less, |(_, best)| {
-            (mine.0 * best.1).cmp(&(best.0 * mine.1))
+            (own.0 * best.1).cmp(&(best.0 * own.1))
         });
         match order {
             std::cmp::Ordering::Less => {
-                best = Some((at, mine));
+                best = Some((at, own));
                 equals = 1;
             }
             std::cmp::Ordering::Equal => {
@@ -66,7 +72,7 @@ pub(super) fn least_busy(
                     .rotate_left(7 * equals)
                     .is_multiple_of(u64::from(equals))
                 {
-                    best = Some((at, mine));
+                    best = Some((at, own));
                 }
             }
             std::cmp::Ordering::Greater => {}
@@ -89,7 +95,7 @@ mod tests {
 
     #[test]
     fn weights_are_kept_to_over_many_draws() {
-        //     weights            places      expected share of each, in percent
+        //     weights            set      expected share of each, in percent
         check(&[1, 1], 0b11, &[50, 50]);
         check(&[3, 1], 0b11, &[75, 25]);
         check(&[7, 2, 1], 0b111, &[70, 20, 10]);
@@ -97,17 +103,17 @@ mod tests {
         check(&[5, 0, 5], 0b111, &[50, 0, 50]);
         check(&[5, 0, 0], 0b110, &[0, 50, 50]);
 
-        fn check(weights: &[u32], places: Places, percent: &[i64]) {
+        fn check(weights: &[u32], set: CandidateSet, percent: &[i64]) {
             const DRAWS: usize = 20_000;
             let mut counts = vec![0i64; weights.len()];
             for draw in draws(DRAWS) {
-                let at = weighted(places, |at| weights[at], draw).expect("a place");
+                let at = weighted(set, |at| weights[at], draw).expect("a member");
                 counts[at] += 1;
             }
             for (at, expected) in percent.iter().enumerate() {
                 let off = counts[at] - expected * DRAWS as i64 / 100;
                 // More than four standard deviations.
-                assert!(off.abs() < 300, "{weights:?} {places:b}: {counts:?}");
+                assert!(off.abs() < 300, "{weights:?} {set:b}: {counts:?}");
             }
         }
     }
@@ -126,7 +132,7 @@ mod tests {
             let all = (1 << weights.len()) - 1;
             let mut seen: Vec<usize> = draws(200)
                 .map(|draw| least_busy(all, |at| weights[at], |at| busy[at], draw))
-                .map(|at| at.expect("a place"))
+                .map(|at| at.expect("a member"))
                 .collect();
             seen.sort_unstable();
             seen.dedup();
@@ -136,16 +142,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_a_place_of_the_set_is_chosen(places: u64, draw: u64, weights in prop::collection::vec(0u32..1000, 64), busy in prop::collection::vec(0u32..1000, 64)) {
+        fn only_a_member_of_the_set_is_chosen(set: u64, draw: u64, weights in prop::collection::vec(0u32..1000, 64), busy in prop::collection::vec(0u32..1000, 64)) {
             let chosen = [
-                weighted(places, |at| weights[at], draw),
-                least_busy(places, |at| weights[at], |at| busy[at], draw),
+                weighted(set, |at| weights[at], draw),
+                least_busy(set, |at| weights[at], |at| busy[at], draw),
             ];
             for at in chosen {
-                prop_assert_eq!(at.is_some(), places != 0);
+                prop_assert_eq!(at.is_some(), set != 0);
                 if let Some(at) = at {
-                    prop_assert!(places >> at & 1 == 1);
-                    prop_assert!(weights[at] > 0 || each(places).all(|other| weights[other] == 0));
+                    prop_assert!(set >> at & 1 == 1);
+                    prop_assert!(weights[at] > 0 || members(set).all(|other| weights[other] == 0));
                 }
             }
         }

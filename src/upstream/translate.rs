@@ -1,4 +1,4 @@
-//! Translation between operations: requests sent as chats where the client asked for text, and their answers translated back.
+//! Translation between operations: text requests are sent as chat requests, and the answers are translated back.
 //!
 //! One text request may be several chats. They run concurrently and are one call to every other part: one head, one stream of chunks with
 //! the events of all interleaved, one end. When one of them fails, the call has failed and the others are cancelled.
@@ -21,46 +21,47 @@ use tollgate_openai::{TextAsChat, TextStream, TurnError};
 use super::fault;
 
 /// Makes calls, and translates the answers of those that use another operation.
-pub(crate) struct Turning<U> {
+pub(crate) struct TextViaChat<U> {
     calls: U,
     limits: Limits,
 }
 
 /// The answer to a call.
-pub(crate) enum Answer<C> {
-    /// In the operation the client asked for.
-    AsAsked(C),
-    /// Translated to it.
-    Turned(Box<Turned<C>>),
+pub(crate) enum TranslatedCall<C> {
+    /// In the operation of the client's request.
+    Direct(C),
+    /// Chats, translated to it.
+    Merged(Box<MergedChats<C>>),
 }
 
 /// The answers of several chats, merged into one text answer.
-pub(crate) struct Turned<C> {
-    shape: Shape,
+pub(crate) struct MergedChats<C> {
+    output: Output,
     /// A pending read of each call that has not finished.
     reads: FuturesUnordered<Read<C>>,
     /// Which chats are complete; their connections may have yet to be read to the end.
-    over: Vec<bool>,
+    complete: Vec<bool>,
     /// Remaining byte limit.
     bytes_left: usize,
     /// Output from before all calls were answered.
-    early: BytesMut,
+    buffered: BytesMut,
     /// The error from that phase.
     failed: Option<UpstreamError>,
 }
 
-type Read<C> = Pin<Box<dyn Future<Output = Piece<C>> + Send>>;
+type Read<C> = Pin<Box<dyn Future<Output = ReadResult<C>> + Send>>;
 
 /// The result of one read of a call. A call at its end is finished already.
-struct Piece<C> {
+struct ReadResult<C> {
     chat: usize,
     call: Option<C>,
     read: Result<Option<Bytes>, UpstreamError>,
 }
 
-enum Shape {
+/// The translation in progress: of whole answers, or of streams.
+enum Output {
     Whole {
-        turn: Arc<TextAsChat>,
+        translation: Arc<TextAsChat>,
         bodies: Vec<BytesMut>,
     },
     Stream {
@@ -69,25 +70,32 @@ enum Shape {
     },
 }
 
-impl<U: Upstream> Turning<U> {
+impl<U: Upstream> TextViaChat<U> {
     /// Translates the answers of `calls`; `limits` bounds their size.
-    pub(crate) fn new(calls: U, limits: Limits) -> Turning<U> {
-        Turning { calls, limits }
+    pub(crate) fn new(calls: U, limits: Limits) -> TextViaChat<U> {
+        TextViaChat { calls, limits }
     }
 
-    async fn call_turned(&self, exchange: &mut Exchange) -> Result<Turned<U::Call>, UpstreamError>
+    async fn call_as_chats(
+        &self,
+        exchange: &mut Exchange,
+    ) -> Result<MergedChats<U::Call>, UpstreamError>
     where
         U::Call: 'static,
     {
-        let (Some(turn), Some(forward)) = (
+        let (Some(translation), Some(forward)) = (
             exchange.get::<Arc<TextAsChat>>().cloned(),
             exchange.get::<Forward>(),
         ) else {
-            return Err(fault::invalid("nothing says how the answer is turned"));
+            return Err(fault::invalid(
+                "the exchange has no translation for its text request",
+            ));
         };
         let chats = forward.body.parts().into_iter();
-        let mut chats: Vec<Exchange> = chats.map(|body| part_of(exchange, forward, body)).collect();
-        let turned = self.answered(&mut chats, turn).await;
+        let mut chats: Vec<Exchange> = chats
+            .map(|body| sub_exchange(exchange, forward, body))
+            .collect();
+        let merged = self.start_chats(&mut chats, translation).await;
         for chat in chats {
             exchange.record.upstream_calls += chat.record.upstream_calls;
             exchange.record.provider = chat.record.provider;
@@ -96,57 +104,57 @@ impl<U: Upstream> Turning<U> {
                 exchange.record.served_by = chat.record.served_by;
             }
         }
-        turned
+        merged
     }
 
     /// Makes the calls, and reads those that are answered until all are.
-    async fn answered(
+    async fn start_chats(
         &self,
         chats: &mut [Exchange],
-        turn: Arc<TextAsChat>,
-    ) -> Result<Turned<U::Call>, UpstreamError>
+        translation: Arc<TextAsChat>,
+    ) -> Result<MergedChats<U::Call>, UpstreamError>
     where
         U::Call: 'static,
     {
         let count = chats.len();
-        let call = |(chat, part)| async move { (chat, self.calls.call(part).await) };
+        let call = |(chat, sub)| async move { (chat, self.calls.call(sub).await) };
         let mut calls: FuturesUnordered<_> = chats.iter_mut().enumerate().map(call).collect();
         let Some((chat, first)) = calls.next().await else {
-            return Err(fault::invalid("there is nothing to ask"));
+            return Err(fault::invalid("the text request has no prompt"));
         };
         let first = first?;
-        let mut turned = Turned::new(turn, count, first.is_stream(), &self.limits);
-        turned.reads.push(read(chat, first));
+        let mut merged = MergedChats::new(translation, count, first.is_stream(), &self.limits);
+        merged.reads.push(read(chat, first));
         while !calls.is_empty() {
             tokio::select! {
                 biased;
                 Some((chat, call)) = calls.next() => {
                     let call = call?;
-                    if call.is_stream() != turned.is_stream() {
+                    if call.is_stream() != merged.is_stream() {
                         return Err(fault::invalid("some answers are streams and others are not"));
                     }
-                    turned.reads.push(read(chat, call));
+                    merged.reads.push(read(chat, call));
                 }
-                Some(piece) = turned.reads.next() => {
-                    let mut early = std::mem::take(&mut turned.early);
-                    let taken = turned.take_piece(piece, &mut early);
-                    turned.early = early;
-                    if let Err(error) = taken {
+                Some(result) = merged.reads.next() => {
+                    let mut buffered = std::mem::take(&mut merged.buffered);
+                    let processed = merged.process_read(result, &mut buffered);
+                    merged.buffered = buffered;
+                    if let Err(error) = processed {
                         // The client receives the error after the data before it, as if it had been read later.
-                        turned.failed = Some(error);
+                        merged.failed = Some(error);
                         break;
                     }
                 }
             }
         }
-        Ok(turned)
+        Ok(merged)
     }
 }
 
 /// An exchange for one of the calls of `whole`.
-fn part_of(whole: &Exchange, forward: &Forward, body: Box<dyn ForwardBody>) -> Exchange {
+fn sub_exchange(whole: &Exchange, forward: &Forward, body: Box<dyn ForwardBody>) -> Exchange {
     let request = &whole.request;
-    let mut part = Exchange::new(Request {
+    let mut sub = Exchange::new(Request {
         id: request.id,
         method: request.method.clone(),
         path: request.path.clone(),
@@ -157,13 +165,13 @@ fn part_of(whole: &Exchange, forward: &Forward, body: Box<dyn ForwardBody>) -> E
         tls: request.tls,
         protocol: request.protocol,
     });
-    part.record = whole.record.clone();
-    part.record.upstream_calls = 0;
+    sub.record = whole.record.clone();
+    sub.record.upstream_calls = 0;
     // A failure counts for the account.
     if let Some(principal) = whole.get::<Principal>() {
-        part.put(principal.clone());
+        sub.put(principal.clone());
     }
-    part.put(Forward {
+    sub.put(Forward {
         model: Arc::clone(&forward.model),
         api: forward.api,
         asked: forward.asked,
@@ -171,24 +179,27 @@ fn part_of(whole: &Exchange, forward: &Forward, body: Box<dyn ForwardBody>) -> E
         stream: forward.stream,
         body,
     });
-    part
+    sub
 }
 
-impl<U: Upstream> Upstream for Turning<U>
+impl<U: Upstream> Upstream for TextViaChat<U>
 where
     U::Call: 'static,
 {
-    type Call = Answer<U::Call>;
+    type Call = TranslatedCall<U::Call>;
 
-    async fn call(&self, exchange: &mut Exchange) -> Result<Answer<U::Call>, UpstreamError> {
-        let turned = exchange
+    async fn call(
+        &self,
+        exchange: &mut Exchange,
+    ) -> Result<TranslatedCall<U::Call>, UpstreamError> {
+        let needs_translation = exchange
             .get::<Forward>()
             .is_some_and(|forward| forward.api != forward.asked);
-        if turned {
-            let turned = Box::pin(self.call_turned(exchange)).await?;
-            return Ok(Answer::Turned(Box::new(turned)));
+        if needs_translation {
+            let merged = Box::pin(self.call_as_chats(exchange)).await?;
+            return Ok(TranslatedCall::Merged(Box::new(merged)));
         }
-        self.calls.call(exchange).await.map(Answer::AsAsked)
+        self.calls.call(exchange).await.map(TranslatedCall::Direct)
     }
 
     fn open<'a>(&'a self, exchange: &'a mut Exchange, body: BodyLength) -> Opening<'a> {
@@ -196,68 +207,76 @@ where
     }
 }
 
-impl<C: UpstreamCall + 'static> UpstreamCall for Answer<C> {
+impl<C: UpstreamCall + 'static> UpstreamCall for TranslatedCall<C> {
     fn is_stream(&self) -> bool {
         match self {
-            Answer::AsAsked(call) => call.is_stream(),
-            Answer::Turned(turned) => turned.is_stream(),
+            TranslatedCall::Direct(call) => call.is_stream(),
+            TranslatedCall::Merged(merged) => merged.is_stream(),
         }
     }
 
     async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         match self {
-            Answer::AsAsked(call) => call.read().await,
-            Answer::Turned(turned) => Box::pin(turned.read()).await,
+            TranslatedCall::Direct(call) => call.read().await,
+            TranslatedCall::Merged(merged) => Box::pin(merged.read()).await,
         }
     }
 
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
         match self {
-            Answer::AsAsked(call) => call.read_ready(),
+            TranslatedCall::Direct(call) => call.read_ready(),
             // Data that has arrived together is in one chunk already.
-            Answer::Turned(_) => None,
+            TranslatedCall::Merged(_) => None,
         }
     }
 
     async fn finish(self) {
         match self {
-            Answer::AsAsked(call) => call.finish().await,
+            TranslatedCall::Direct(call) => call.finish().await,
             // Each call was finished at its own end.
-            Answer::Turned(_) => {}
+            TranslatedCall::Merged(_) => {}
         }
     }
 }
 
-impl<C: UpstreamCall + 'static> Turned<C> {
+impl<C: UpstreamCall + 'static> MergedChats<C> {
     /// The answer to `chats` chats, before any of them is read.
-    fn new(turn: Arc<TextAsChat>, chats: usize, is_stream: bool, limits: &Limits) -> Turned<C> {
-        let shape = if is_stream {
+    fn new(
+        translation: Arc<TextAsChat>,
+        chats: usize,
+        is_stream: bool,
+        limits: &Limits,
+    ) -> MergedChats<C> {
+        let output = if is_stream {
             let cutter = |_| EventCutter::new(limits.event_bytes_max);
-            Shape::Stream {
-                stream: TextStream::new(turn),
+            Output::Stream {
+                stream: TextStream::new(translation),
                 cutters: (0..chats).map(cutter).collect(),
             }
         } else {
             let bodies = vec![BytesMut::new(); chats];
-            Shape::Whole { turn, bodies }
+            Output::Whole {
+                translation,
+                bodies,
+            }
         };
-        Turned {
-            shape,
+        MergedChats {
+            output,
             reads: FuturesUnordered::new(),
-            over: vec![false; chats],
+            complete: vec![false; chats],
             bytes_left: limits.answer_bytes_max,
-            early: BytesMut::new(),
+            buffered: BytesMut::new(),
             failed: None,
         }
     }
 
     fn is_stream(&self) -> bool {
-        matches!(self.shape, Shape::Stream { .. })
+        matches!(self.output, Output::Stream { .. })
     }
 
     /// The next chunk of the text answer. May be dropped and called again: the reads of the calls continue.
     async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
-        let mut out = std::mem::take(&mut self.early);
+        let mut out = std::mem::take(&mut self.buffered);
         loop {
             if !out.is_empty() {
                 return Ok(Some(out.freeze()));
@@ -265,28 +284,32 @@ impl<C: UpstreamCall + 'static> Turned<C> {
             if let Some(error) = self.failed.take() {
                 return Err(error);
             }
-            let Some(piece) = self.reads.next().await else {
+            let Some(result) = self.reads.next().await else {
                 return Ok(None);
             };
-            self.take_piece(piece, &mut out)?;
+            self.process_read(result, &mut out)?;
         }
     }
 
     /// Handles the result of reading one call, and starts the next read unless that was its end.
-    fn take_piece(&mut self, piece: Piece<C>, out: &mut BytesMut) -> Result<(), UpstreamError> {
-        let Piece {
+    fn process_read(
+        &mut self,
+        result: ReadResult<C>,
+        out: &mut BytesMut,
+    ) -> Result<(), UpstreamError> {
+        let ReadResult {
             chat,
             call,
             read: piece,
-        } = piece;
+        } = result;
         let piece = piece?;
         // Data after the end of a chat is read only to reuse the connection.
-        if !self.over[chat] {
-            self.over[chat] = match &piece {
-                Some(piece) => self.take(chat, piece, out)?,
-                None => self.take_end(chat, out)?,
+        if !self.complete[chat] {
+            self.complete[chat] = match &piece {
+                Some(piece) => self.process_chunk(chat, piece, out)?,
+                None => self.process_end(chat, out)?,
             };
-            if self.over.iter().all(|over| *over) {
+            if self.complete.iter().all(|complete| *complete) {
                 self.end(out)?;
             }
         }
@@ -297,7 +320,7 @@ impl<C: UpstreamCall + 'static> Turned<C> {
     }
 
     /// Handles a chunk of the answer to one chat, and returns whether that was its end.
-    fn take(
+    fn process_chunk(
         &mut self,
         chat: usize,
         piece: &[u8],
@@ -307,37 +330,37 @@ impl<C: UpstreamCall + 'static> Turned<C> {
             .bytes_left
             .checked_sub(piece.len())
             .ok_or_else(|| fault::invalid("the answers together are too large"))?;
-        let (stream, cutter) = match &mut self.shape {
-            Shape::Whole { bodies, .. } => {
+        let (stream, cutter) = match &mut self.output {
+            Output::Whole { bodies, .. } => {
                 bodies[chat].extend_from_slice(piece);
                 return Ok(false);
             }
-            Shape::Stream { stream, cutters } => (stream, &mut cutters[chat]),
+            Output::Stream { stream, cutters } => (stream, &mut cutters[chat]),
         };
         let mut events = cutter.push(piece);
-        let mut is_over = false;
+        let mut is_end = false;
         while let Some(event) = events
             .next()
             .map_err(|error| fault::invalid(error.to_string()))?
         {
             // The events have to be consumed to the last, whatever they contain.
-            if is_over || event.is_done() {
-                is_over = true;
+            if is_end || event.is_done() {
+                is_end = true;
                 continue;
             }
             stream.turn(chat, event.data, out).map_err(unreadable)?;
             if event.named_error {
-                return Err(fault::reported_by_name());
+                return Err(fault::error_event());
             }
         }
-        Ok(is_over)
+        Ok(is_end)
     }
 
     /// Handles the end of the answer to one chat.
-    fn take_end(&mut self, chat: usize, out: &mut BytesMut) -> Result<bool, UpstreamError> {
-        let (stream, cutter) = match &mut self.shape {
-            Shape::Whole { .. } => return Ok(true),
-            Shape::Stream { stream, cutters } => (stream, &mut cutters[chat]),
+    fn process_end(&mut self, chat: usize, out: &mut BytesMut) -> Result<bool, UpstreamError> {
+        let (stream, cutter) = match &mut self.output {
+            Output::Whole { .. } => return Ok(true),
+            Output::Stream { stream, cutters } => (stream, &mut cutters[chat]),
         };
         match cutter.finish() {
             Tail::Event(event) if event.is_done() => return Ok(true),
@@ -355,12 +378,15 @@ impl<C: UpstreamCall + 'static> Turned<C> {
 
     /// All chats are complete: the answer, or the end of the stream.
     fn end(&mut self, out: &mut BytesMut) -> Result<(), UpstreamError> {
-        match &mut self.shape {
-            Shape::Whole { turn, bodies } => {
+        match &mut self.output {
+            Output::Whole {
+                translation,
+                bodies,
+            } => {
                 let bodies: Vec<Bytes> = bodies.drain(..).map(|body| body.freeze()).collect();
-                out.extend_from_slice(&turn.whole(&bodies).map_err(unreadable)?);
+                out.extend_from_slice(&translation.whole(&bodies).map_err(unreadable)?);
             }
-            Shape::Stream { stream, .. } => stream.end(out),
+            Output::Stream { stream, .. } => stream.end(out),
         }
         Ok(())
     }
@@ -376,7 +402,7 @@ fn read<C: UpstreamCall + 'static>(chat: usize, mut call: C) -> Read<C> {
             }
             Ok(Some(_)) | Err(_) => Some(call),
         };
-        Piece { chat, call, read }
+        ReadResult { chat, call, read }
     })
 }
 

@@ -1,32 +1,34 @@
-//! A call whose answer has started, with its permit at the provider and its accounting: what counts as failed when it breaks.
+//! A call whose answer has started, with its guard: the permit it holds, and the health accounting of its end.
 
 use bytes::Bytes;
 use tollgate_chain::{UpstreamCall, UpstreamError};
 
 use super::call::Call;
-use super::ground::Blame;
-use super::offer::Ticket;
+use super::candidate::CallGuard;
+use super::failure_policy::FailureScope;
 
-/// A successful answer in progress, and its ticket.
-pub(crate) struct Served {
+/// A successful answer in progress, and the guard of its call.
+pub(crate) struct TrackedCall {
     pub(super) call: Call,
-    pub(super) ticket: Ticket,
+    pub(super) guard: CallGuard,
     /// The body sent to the provider.
     pub(super) body: Bytes,
 }
 
-impl Served {
-    /// An answer that breaks off counts as a failure, though nothing can be retried.
+impl TrackedCall {
+    /// Records an answer that breaks off: it counts as a failure, though nothing can be retried.
     #[cold]
-    fn broke(&mut self) {
+    fn record_cut(&mut self) {
         let now = self.call.clock.elapsed().as_micros() as u64;
         // The catalog is updated with the next check of all providers.
-        let news = self.ticket.failed(Blame::Offer, &self.body, now);
-        self.ticket.offer.log(news);
+        let change = self
+            .guard
+            .call_failed(FailureScope::Candidate, &self.body, now);
+        self.guard.candidate.log(change);
     }
 }
 
-impl UpstreamCall for Served {
+impl UpstreamCall for TrackedCall {
     fn is_stream(&self) -> bool {
         self.call.is_stream()
     }
@@ -34,7 +36,7 @@ impl UpstreamCall for Served {
     async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         let piece = self.call.read().await;
         if piece.is_err() {
-            self.broke();
+            self.record_cut();
         }
         piece
     }
@@ -42,15 +44,16 @@ impl UpstreamCall for Served {
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
         let piece = self.call.read_ready();
         if matches!(piece, Some(Err(_))) {
-            self.broke();
+            self.record_cut();
         }
         piece
     }
 
     async fn finish(mut self) {
-        self.ticket.ended(self.call.read_at.as_micros() as u64);
+        self.guard
+            .answer_ended(self.call.read_at.as_micros() as u64);
         // The provider has finished: the next request in the queue need not wait until the connection is back in the pool.
-        drop(self.ticket);
+        drop(self.guard);
         self.call.finish().await;
     }
 }

@@ -9,10 +9,10 @@ use pingora_core::protocols::http::client::HttpSession;
 use pingora_http::{RequestHeader, ResponseHeader};
 use tollgate_chain::UpstreamError;
 
-use super::attempt::{Ask, Failed, Seen};
+use super::attempt::{AttemptError, Delivery, ProviderRequest};
 use super::call::Link;
 use super::fault;
-use super::h1::{self, HeadOf};
+use super::h1::{self, RequestHead};
 use super::providers::Provider;
 use super::retry_after::RetryAfter;
 use crate::wait::within;
@@ -26,14 +26,17 @@ const ERROR_READ_MAX: Duration = Duration::from_secs(5);
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
-pub(super) const AGENT: HeaderValue =
+pub(super) const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 /// The head of a call through Pingora's connector. No field of the client's head is in it: above all not its credential.
-fn head(provider: &Provider, ask: &Ask) -> Result<Box<RequestHeader>, UpstreamError> {
+fn head(
+    provider: &Provider,
+    request: &ProviderRequest,
+) -> Result<Box<RequestHeader>, UpstreamError> {
     let url = &provider.settings.base_url;
-    let target = [url.path.as_str(), ask.path].concat();
+    let target = [url.path.as_str(), request.path].concat();
     let build = || -> pingora_core::Result<RequestHeader> {
         let mut head = RequestHeader::build_no_case(Method::POST, target.as_bytes(), Some(8))?;
         head.set_version(if provider.settings.http2 {
@@ -43,14 +46,20 @@ fn head(provider: &Provider, ask: &Ask) -> Result<Box<RequestHeader>, UpstreamEr
         });
         head.insert_header(header::HOST, url.authority.as_str())?;
         head.insert_header(header::CONTENT_TYPE, JSON)?;
-        head.insert_header(header::CONTENT_LENGTH, HeaderValue::from(ask.body.len()))?;
-        head.insert_header(header::ACCEPT, if ask.stream { EVENT_STREAM } else { JSON })?;
+        head.insert_header(
+            header::CONTENT_LENGTH,
+            HeaderValue::from(request.body.len()),
+        )?;
+        head.insert_header(
+            header::ACCEPT,
+            if request.stream { EVENT_STREAM } else { JSON },
+        )?;
         head.insert_header(header::ACCEPT_ENCODING, IDENTITY)?;
-        head.insert_header(header::USER_AGENT, AGENT)?;
+        head.insert_header(header::USER_AGENT, USER_AGENT)?;
         if let Some(authorization) = &provider.authorization {
             head.insert_header(header::AUTHORIZATION, authorization.clone())?;
         }
-        if let Some(client) = ask.client {
+        if let Some(client) = request.client {
             head.insert_header(X_FORWARDED_FOR, client.to_string())?;
         }
         Ok(head)
@@ -61,70 +70,74 @@ fn head(provider: &Provider, ask: &Ask) -> Result<Box<RequestHeader>, UpstreamEr
 }
 
 /// Sends a request and reads the head of its answer. `reused` says whether the connection has carried another call.
-pub(super) async fn converse(
+pub(super) async fn send_request(
     link: &mut Link,
     provider: &Provider,
-    ask: &Ask,
+    request: &ProviderRequest,
     reused: bool,
-) -> Result<Answer, Failed> {
+) -> Result<ResponseHead, AttemptError> {
     match link {
         Link::Plain(connection, _) => {
-            let head = HeadOf {
+            let head = RequestHead {
                 heads: &provider.heads,
-                path: ask.path,
-                stream: ask.stream,
-                client: ask.client,
+                path: request.path,
+                stream: request.stream,
+                client: request.client,
             };
-            match connection.ask(head, &ask.body).await {
-                Ok(head) => Ok(Answer::from(head)),
-                Err(error) => Err(Failed {
-                    seen: match error {
-                        h1::Error::Unanswered(_) if reused => Seen::Refused,
-                        _ => Seen::Perhaps,
+            match connection.send_request(head, &request.body).await {
+                Ok(head) => Ok(ResponseHead::from(head)),
+                Err(error) => Err(AttemptError {
+                    delivery: match error {
+                        h1::Error::Unanswered(_) if reused => Delivery::Refused,
+                        _ => Delivery::Unknown,
                     },
-                    ..of_plain(&error).into()
+                    ..plain_error(&error).into()
                 }),
             }
         }
-        Link::Pooled(session, _) => Box::pin(converse_pooled(session, provider, ask, reused)).await,
+        Link::Pooled(session, _) => {
+            Box::pin(send_request_pooled(session, provider, request, reused)).await
+        }
     }
 }
 
-async fn converse_pooled(
+async fn send_request_pooled(
     session: &mut HttpSession,
     provider: &Provider,
-    ask: &Ask,
+    request: &ProviderRequest,
     reused: bool,
-) -> Result<Answer, Failed> {
-    let head = head(provider, ask)?;
+) -> Result<ResponseHead, AttemptError> {
+    let head = head(provider, request)?;
     let is_http2 = matches!(session, HttpSession::H2(_));
     let sent = async {
         session.write_request_header(head).await?;
-        session.write_request_body(ask.body.clone(), true).await?;
+        session
+            .write_request_body(request.body.clone(), true)
+            .await?;
         session.finish_request_body().await
     };
-    sent.await.map_err(|error| broke(&error, reused))?;
+    sent.await.map_err(|error| delivery_error(&error, reused))?;
     loop {
         session.read_response_header().await.map_err(|error| {
-            // A stream that the provider resets says nothing about its connection, and the provider has seen the request.
-            let unseen = if is_http2 {
-                is_unseen(&error, reused)
+            // A stream that the provider resets is no evidence of a stale connection, and the provider has received the request.
+            let unprocessed = if is_http2 {
+                is_unprocessed(&error, reused)
             } else {
                 reused
             };
-            broke(&error, unseen)
+            delivery_error(&error, unprocessed)
         })?;
         match session.response_header() {
             // Ignored (RFC 9110 section 15.2).
             Some(head) if head.status.is_informational() => {}
-            Some(head) => return Ok(Answer::of(head)),
-            None => return Err(fault::cut("no head of an answer").into()),
+            Some(head) => return Ok(ResponseHead::of(head)),
+            None => return Err(fault::cut("the answer has no head").into()),
         }
     }
 }
 
 /// Classifies an error on a plain connection.
-pub(super) fn of_plain(error: &h1::Error) -> UpstreamError {
+pub(super) fn plain_error(error: &h1::Error) -> UpstreamError {
     match error {
         h1::Error::Unanswered(_) | h1::Error::Cut(_) => fault::cut(error),
         h1::Error::Invalid(_) => fault::invalid(format!("the answer is not HTTP: {error}")),
@@ -132,7 +145,7 @@ pub(super) fn of_plain(error: &h1::Error) -> UpstreamError {
 }
 
 /// Classifies an error of Pingora's connector.
-pub(super) fn of_pooled(error: &pingora_core::Error) -> UpstreamError {
+pub(super) fn pooled_error(error: &pingora_core::Error) -> UpstreamError {
     if *error.etype() == pingora_core::ErrorType::InvalidHTTPHeader {
         return fault::invalid(format!("the answer is not HTTP: {error}"));
     }
@@ -141,36 +154,36 @@ pub(super) fn of_pooled(error: &pingora_core::Error) -> UpstreamError {
 
 /// Whether an error on an HTTP/2 connection proves that the provider has not processed the request: it refused the stream, sent GOAWAY, or
 /// had closed the connection already (RFC 9113 section 8.7).
-fn is_unseen(error: &pingora_core::Error, reused: bool) -> bool {
+fn is_unprocessed(error: &pingora_core::Error, reused: bool) -> bool {
     match error.retry {
-        RetryType::Decided(unseen) => unseen,
+        RetryType::Decided(unprocessed) => unprocessed,
         RetryType::ReusedOnly => reused,
     }
 }
 
-fn broke(error: &pingora_core::Error, unseen: bool) -> Failed {
+fn delivery_error(error: &pingora_core::Error, unprocessed: bool) -> AttemptError {
     let is_valid = *error.etype() != pingora_core::ErrorType::InvalidHTTPHeader;
-    let seen = if unseen && is_valid {
-        Seen::Refused
+    let delivery = if unprocessed && is_valid {
+        Delivery::Refused
     } else {
-        Seen::Perhaps
+        Delivery::Unknown
     };
-    Failed {
-        seen,
-        ..of_pooled(error).into()
+    AttemptError {
+        delivery,
+        ..pooled_error(error).into()
     }
 }
 
 /// The relevant fields of the head of an answer.
-pub(super) struct Answer {
+pub(super) struct ResponseHead {
     pub(super) status: StatusCode,
     pub(super) is_stream: bool,
     pub(super) is_encoded: bool,
     pub(super) retry_after: Option<RetryAfter>,
 }
 
-impl Answer {
-    fn of(head: &ResponseHeader) -> Answer {
+impl ResponseHead {
+    fn of(head: &ResponseHeader) -> ResponseHead {
         let is_stream = head.headers.get(header::CONTENT_TYPE).is_some_and(|kind| {
             let essence = kind
                 .as_bytes()
@@ -183,7 +196,7 @@ impl Answer {
         });
         let encoding = head.headers.get(header::CONTENT_ENCODING);
         let wait = head.headers.get(header::RETRY_AFTER);
-        Answer {
+        ResponseHead {
             status: head.status,
             is_stream,
             is_encoded: encoding.is_some_and(|value| value != IDENTITY),
@@ -192,9 +205,9 @@ impl Answer {
     }
 }
 
-impl From<h1::Head> for Answer {
-    fn from(head: h1::Head) -> Answer {
-        Answer {
+impl From<h1::Head> for ResponseHead {
+    fn from(head: h1::Head) -> ResponseHead {
+        ResponseHead {
             status: head.status,
             is_stream: head.is_stream,
             is_encoded: head.is_encoded,
@@ -216,7 +229,7 @@ pub(super) async fn read_error(link: &mut Link) -> Vec<u8> {
             }
         }
     };
-    // What arrived in time is better than nothing.
+    // A body that is cut by the time limit is used as far as it arrived.
     let _ = within(ERROR_READ_MAX, read).await;
     body.truncate(ERROR_BYTES_MAX);
     body.to_vec()

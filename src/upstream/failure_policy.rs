@@ -1,0 +1,52 @@
+//! Failure policy: whether a failure before the first byte of an answer leads to failover or a retry, and which circuit counts it.
+
+use super::attempt::{AttemptError, Delivery};
+
+/// The consequences of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FailureAction {
+    /// Another provider may succeed.
+    pub(super) failover: bool,
+    /// The same provider may succeed a moment later, and has not started to process the request.
+    pub(super) retry: bool,
+    pub(super) scope: FailureScope,
+}
+
+/// The circuits that count a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailureScope {
+    /// None: the request is invalid, or the provider is overloaded, which is no evidence about the model there.
+    NotCounted,
+    /// Those of the model at this provider. A request can cause the failure, so it counts for its account first, and for all accounts only
+    /// with more evidence.
+    Candidate,
+    /// That of the provider, for all models and accounts: no request can cause the failure.
+    Provider,
+    /// The same, which one failure opens: a repetition changes nothing.
+    ProviderImmediate,
+}
+
+/// The policy table; `README.md` in this folder has it in prose.
+pub(super) fn classify(failed: &AttemptError) -> FailureAction {
+    use FailureScope::{Candidate, NotCounted, Provider, ProviderImmediate};
+    let (failover, retry, scope) = match (failed.status, failed.delivery) {
+        // About the request: every provider gives the same answer.
+        (Some(400 | 413 | 422), _) => (false, false, NotCounted),
+        // About the gateway: the key is wrong, or the account at the provider is empty.
+        (Some(401 | 402), _) => (true, false, ProviderImmediate),
+        (Some(429), _) => (true, false, NotCounted),
+        // The provider states that it has not processed the request.
+        (Some(502 | 503), _) => (true, true, Candidate),
+        // 403 and 404 among them: they are also the answers of moderation, and for a feature that no model of the provider has.
+        (Some(_), _) => (true, false, Candidate),
+        (None, Delivery::NotSent) => (true, true, Provider),
+        // Too many concurrent streams of one client can cause it.
+        (None, Delivery::Refused) => (true, true, Candidate),
+        (None, Delivery::Unknown) => (true, false, Candidate),
+    };
+    FailureAction {
+        failover,
+        retry,
+        scope,
+    }
+}
