@@ -47,10 +47,10 @@ pub(crate) async fn keep_house(
         }
         chores.iter().for_each(|chore| chore());
         let open = proxy.open_exchanges();
-        most_open = most_open.max(proxy.take_crowd());
+        most_open = most_open.max(proxy.take_peak_concurrency());
         if most_open >= CROWD && open < most_open / 2 {
             most_open = open;
-            proxy.give_back();
+            proxy.release_memory();
         }
     }
 }

@@ -33,7 +33,10 @@ use crate::health;
 use crate::onboarding::installation;
 use crate::paypal::PayPal;
 use crate::portal;
-use crate::proxy::{Bound, Door, Gate, ListenError, Parts, Proxy, Routes, Signs, server_config};
+use crate::proxy::{
+    Bound, InProcessClient, LifecycleHeaders, ListenError, Proxy, ProxyDeps, RouteEntry, Routes,
+    server_config,
+};
 use crate::registry::{BuildError, Context, House, Registry};
 use crate::telemetry::{self, Telemetry, sources};
 use crate::upstream::Providers;
@@ -175,7 +178,7 @@ impl GatewayBuilder {
         let signin = Signin::new(store.clone(), crate::post::rules(&settings));
         let outbox = crate::post::outbox(&settings, &signin, &*store, &clock, &entropy)?;
         let counters = Arc::new(Counters::default());
-        let door = Arc::new(Door::default());
+        let api = Arc::new(InProcessClient::default());
         let look = Arc::new(PageRenderer::new(settings.brand.clone()));
         let authorization = access::authorization(&settings, &store, &clock, &entropy);
         let house = House {
@@ -223,7 +226,7 @@ impl GatewayBuilder {
                 store: &store,
                 ledger: &ledger,
                 credentials: &credentials,
-                door: &door,
+                api: &api,
                 top_ups: top_ups.as_ref(),
                 mandates: mandates.as_ref(),
                 checkouts: &checkouts,
@@ -270,7 +273,7 @@ impl GatewayBuilder {
             settings.catalog.clone(),
             clock.clone(),
         ));
-        let proxy = Arc::new(Proxy::new(Parts {
+        let proxy = Arc::new(Proxy::new(ProxyDeps {
             routes,
             pages,
             providers: providers.clone(),
@@ -295,7 +298,7 @@ impl GatewayBuilder {
                 tls: bound.is_tls(),
             })
             .collect();
-        door.open(&proxy, runtime.handle().clone());
+        api.connect(&proxy, runtime.handle().clone());
         let (workers, liveness) = proxy.start(bound).map_err(StartError::Threads)?;
         let refreshed = providers.clone();
         runtime.spawn(async move { refreshed.run_maintenance().await });
@@ -432,7 +435,7 @@ fn routes(
     house: &House,
     pages: &ErrorPage,
 ) -> Result<Routes, StartError> {
-    let mut gates = Vec::with_capacity(settings.routes.len());
+    let mut entries = Vec::with_capacity(settings.routes.len());
     for (index, route) in settings.routes.iter().enumerate() {
         let context = Context {
             settings,
@@ -454,7 +457,7 @@ fn routes(
         if methods.contains(&Method::GET) && !methods.contains(&Method::HEAD) {
             methods.push(Method::HEAD);
         }
-        gates.push(Gate {
+        entries.push(RouteEntry {
             index,
             route: Route {
                 name: route.path.as_str().into(),
@@ -465,11 +468,14 @@ fn routes(
             path: route.path.clone(),
             methods,
             cors: route.cors,
-            signs: route.lifecycle.as_ref().map(|end| Arc::new(Signs::of(end))),
+            lifecycle: route
+                .lifecycle
+                .as_ref()
+                .map(|end| Arc::new(LifecycleHeaders::of(end))),
             pages: (route.errors == ErrorShape::Page).then(|| pages.clone()),
         });
     }
-    Ok(Routes::new(gates))
+    Ok(Routes::new(entries))
 }
 
 /// A gateway that serves.

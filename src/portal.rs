@@ -16,7 +16,7 @@ use tollgate_purchase::plan::Plans;
 use tollgate_store::Store;
 
 use crate::config::{Route, Settings};
-use crate::proxy::Door;
+use crate::proxy::InProcessClient;
 
 /// The parts of the gateway that the pages show and change.
 pub(crate) struct Parts<'a> {
@@ -27,7 +27,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) store: &'a Arc<dyn Store>,
     pub(crate) ledger: &'a Ledger,
     pub(crate) credentials: &'a Arc<Credentials>,
-    pub(crate) door: &'a Arc<Door>,
+    pub(crate) api: &'a Arc<InProcessClient>,
     pub(crate) top_ups: Option<&'a TopUps>,
     pub(crate) mandates: Option<&'a Mandates>,
     pub(crate) checkouts: &'a Checkouts,
@@ -55,7 +55,7 @@ pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
         service: service.identity(),
         installation: installation(settings),
         credentials: parts.credentials.clone(),
-        api: Some(parts.door.clone()),
+        api: Some(parts.api.clone()),
         top_ups: parts.top_ups.cloned(),
         mandates: parts.mandates.cloned(),
         checkouts: parts.checkouts.clone(),

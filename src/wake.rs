@@ -1,8 +1,8 @@
-//! Coalesced wakes from other threads: one for all the exchanges of a worker that a commit has completed.
+//! Wake coalescing: wakes from other threads are queued, and one system call wakes the worker for all of them.
 //!
 //! The thread that writes the ledger completes dozens of waits with one commit. Each of them would wake the worker's event loop with a
-//! system call of its own, though the first has done it for all. Here a wake from another thread goes into the worker's [`Inbox`], and only
-//! the one that finds it empty wakes the worker.
+//! system call of its own, though the first suffices for all. Here a wake from another thread goes into the worker's [`WakeQueue`], and
+//! only the one that finds it empty wakes the worker.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -20,18 +20,18 @@ fn here() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
-/// Pending wakes for one worker's exchanges.
+/// The pending wakes of one worker's exchanges.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct WakeQueue {
     worker: usize,
     waiting: Mutex<Vec<Waker>>,
     arrived: Notify,
 }
 
-impl Inbox {
-    /// The inbox of the current thread.
-    pub(crate) fn of_this_thread() -> Arc<Inbox> {
-        Arc::new(Inbox {
+impl WakeQueue {
+    /// The queue of the current thread.
+    pub(crate) fn of_this_thread() -> Arc<WakeQueue> {
+        Arc::new(WakeQueue {
             worker: here(),
             waiting: Mutex::default(),
             arrived: Notify::new(),
@@ -71,11 +71,11 @@ pub(crate) fn boxed<F: Future>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
     Box::into_pin(Box::write(Box::new_uninit(), make()))
 }
 
-/// Runs a task of the worker whose wakes from other threads go through `inbox`.
+/// Runs a task of the worker. Its wakes from other threads go through `queue`.
 ///
-/// It takes the task in its box, made by [`boxed`].
-pub(crate) fn joined<F>(
-    inbox: Arc<Inbox>,
+/// The task is passed in its box, made by [`boxed`].
+pub(crate) fn coalesce_wakes<F>(
+    queue: Arc<WakeQueue>,
     mut future: Pin<Box<F>>,
 ) -> impl Future<Output = F::Output> + Send
 where
@@ -87,9 +87,9 @@ where
             Some((of, waker)) if of.will_wake(cx.waker()) => waker,
             _ => {
                 let inner = cx.waker().clone();
-                let waker = Waker::from(Arc::new(Joined {
+                let waker = Waker::from(Arc::new(CoalescedWaker {
                     inner: inner.clone(),
-                    inbox: inbox.clone(),
+                    queue: queue.clone(),
                 }));
                 &known.insert((inner, waker)).1
             }
@@ -98,21 +98,21 @@ where
     })
 }
 
-struct Joined {
+struct CoalescedWaker {
     inner: Waker,
-    inbox: Arc<Inbox>,
+    queue: Arc<WakeQueue>,
 }
 
-impl Wake for Joined {
+impl Wake for CoalescedWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if here() == self.inbox.worker {
+        if here() == self.queue.worker {
             self.inner.wake_by_ref();
         } else {
-            self.inbox.put(self.inner.clone());
+            self.queue.put(self.inner.clone());
         }
     }
 }
@@ -127,65 +127,65 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_ended_by_another_thread_end_and_rouse_the_worker_once() {
+    fn wakes_by_another_thread_wake_the_worker_once() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let inbox = Inbox::of_this_thread();
-            let delivering = tokio::spawn({
-                let inbox = inbox.clone();
-                async move { inbox.deliver().await }
+            let queue = WakeQueue::of_this_thread();
+            let delivery = tokio::spawn({
+                let queue = queue.clone();
+                async move { queue.deliver().await }
             });
-            let (mut told, mut waits) = (Vec::new(), Vec::new());
-            let begun = Arc::new(AtomicUsize::new(0));
+            let (mut senders, mut waits) = (Vec::new(), Vec::new());
+            let started = Arc::new(AtomicUsize::new(0));
             for number in 0..100u32 {
-                let (tell, wait) = oneshot::channel::<u32>();
-                told.push((number, tell));
-                let begun = begun.clone();
-                waits.push(tokio::spawn(joined(
-                    inbox.clone(),
+                let (sender, wait) = oneshot::channel::<u32>();
+                senders.push((number, sender));
+                let started = started.clone();
+                waits.push(tokio::spawn(coalesce_wakes(
+                    queue.clone(),
                     Box::pin(async move {
-                        begun.fetch_add(1, Relaxed);
+                        started.fetch_add(1, Relaxed);
                         wait.await
                     }),
                 )));
             }
-            while begun.load(Relaxed) < 100 {
+            while started.load(Relaxed) < 100 {
                 tokio::task::yield_now().await;
             }
             std::thread::spawn(move || {
-                for (number, tell) in told {
-                    tell.send(number).expect("somebody waits");
+                for (number, sender) in senders {
+                    sender.send(number).expect("the task waits");
                 }
             })
             .join()
             .expect("the thread ends");
             assert_eq!(
-                inbox.lock().len(),
+                queue.lock().len(),
                 100,
-                "all wait for the worker to look, which was roused for the first"
+                "all are queued, and the worker was woken for the first"
             );
             for (number, wait) in waits.into_iter().enumerate() {
-                let answer = wait.await.expect("the task ends").expect("told");
+                let answer = wait.await.expect("the task ends").expect("sent");
                 assert_eq!(answer as usize, number);
             }
-            delivering.abort();
+            delivery.abort();
         });
     }
 
     #[test]
-    fn a_wake_on_the_workers_own_thread_takes_no_detour() {
+    fn a_wake_on_the_workers_own_thread_is_not_queued() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            // No task delivers from this inbox.
-            let inbox = Inbox::of_this_thread();
-            let (tell, wait) = oneshot::channel();
-            let waiting = tokio::spawn(joined(inbox, Box::pin(wait)));
+            // No task delivers from this queue.
+            let queue = WakeQueue::of_this_thread();
+            let (sender, wait) = oneshot::channel();
+            let waiting = tokio::spawn(coalesce_wakes(queue, Box::pin(wait)));
             tokio::task::yield_now().await;
-            tell.send(7).expect("somebody waits");
+            sender.send(7).expect("the task waits");
             assert_eq!(waiting.await.expect("the task ends"), Ok(7));
         });
     }

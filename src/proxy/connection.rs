@@ -12,13 +12,13 @@ use pingora_core::protocols::{ALPN, Digest, IO, Stream};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
 
-use super::gather::gathered;
 use super::head::Origin;
 use super::source::Source;
+use super::write_coalescing::coalesced;
 use super::{HeadFault, Worker};
 use crate::socket::{CorkHandle, Corked, Tcp};
 use crate::wait::{Elapsed, within};
-use crate::wake::{boxed, joined};
+use crate::wake::{boxed, coalesce_wakes};
 
 /// The HTTP/2 connection preface without TLS (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -167,15 +167,15 @@ async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
     let mut options = h2::default_h2_options();
     options.max_concurrent_streams(limits.h2_streams_max);
     options.max_header_list_size(u32::try_from(limits.head_bytes_max).unwrap_or(u32::MAX));
-    let (stream, gatherer) = gathered(stream);
+    let (stream, coalescer) = coalesced(stream);
     let handshake = h2::handshake(Box::new(stream), Some(options));
     let Ok(Ok(mut connection)) = within(limits.head, handshake).await else {
         return;
     };
-    gatherer.begin();
+    coalescer.start_buffering();
     let open = Arc::new(OpenStreams::default());
     let mut draining = worker.draining();
-    let mut told = false;
+    let mut is_shutdown_sent = false;
     let mut malformed = 0;
     loop {
         let idle = async {
@@ -184,19 +184,19 @@ async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
         };
         let accepted = tokio::select! {
             biased;
-            _ = draining.wait_for(|draining| *draining), if !told => {
-                told = true;
+            _ = draining.wait_for(|draining| *draining), if !is_shutdown_sent => {
+                is_shutdown_sent = true;
                 connection.graceful_shutdown();
                 continue;
             }
-            accepted = gatherer.around(h2::HttpSession::from_h2_conn(&mut connection, digest.clone())) => accepted,
+            accepted = coalescer.flush_when_pending(h2::HttpSession::from_h2_conn(&mut connection, digest.clone())) => accepted,
             () = idle => return,
         };
         match accepted {
             Ok(Ok(Some(h2::H2Accept::Session(session)))) => {
                 let worker = worker.clone();
                 let guard = open.enter();
-                let (inbox, origin) = (worker.inbox().clone(), origin.clone());
+                let (wake_queue, origin) = (worker.wake_queue().clone(), origin.clone());
                 let stream = boxed(move || async move {
                     let _guard = guard;
                     let session = ServerSession::new_http2(session);
@@ -205,13 +205,13 @@ async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
                         let _ = session.finish().await;
                     }
                 });
-                tokio::spawn(joined(inbox, stream));
+                tokio::spawn(coalesce_wakes(wake_queue, stream));
             }
             Ok(Ok(Some(h2::H2Accept::Rejected))) => {
                 malformed += 1;
                 if malformed >= MALFORMED_MAX {
                     // Output of other streams.
-                    return gatherer.send_ready().await;
+                    return coalescer.try_flush().await;
                 }
             }
             Ok(Ok(None) | Err(_)) | Err(_) => return,

@@ -20,7 +20,7 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 
 /// Maximum number of names in a preflight; browsers send fewer.
-const ASKED_MAX: usize = 64;
+const NAMES_MAX: usize = 64;
 
 /// Whether the request is a preflight.
 pub(super) fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
@@ -43,7 +43,7 @@ pub(super) fn mark(exchange: &mut Exchange, cors: Cors) {
 pub(super) fn preflight(
     cors: Cors,
     allow: HeaderValue,
-    asked: &HeaderMap,
+    requested: &HeaderMap,
 ) -> (StatusCode, HeaderMap) {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(header::ALLOW, allow.clone());
@@ -55,14 +55,14 @@ pub(super) fn preflight(
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, MAX_AGE);
     // Each name is echoed, never `*`: the wildcard does not cover `Authorization`, and a fixed list would break with the next field that a
     // client library adds.
-    let names: Vec<&str> = asked
+    let names: Vec<&str> = requested
         .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .filter(|name| is_field_name(name))
-        .take(ASKED_MAX)
+        .take(NAMES_MAX)
         .collect();
     if let Ok(names) = HeaderValue::from_str(&names.join(", "))
         && !names.is_empty()
@@ -88,21 +88,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_preflight_echoes_every_plausible_name_and_no_other() {
-        let mut asked = HeaderMap::new();
-        asked.append(
+    fn a_preflight_echoes_valid_field_names_only() {
+        let mut requested = HeaderMap::new();
+        requested.append(
             header::ACCESS_CONTROL_REQUEST_HEADERS,
             HeaderValue::from_static("authorization, x-stainless-os,bad name, x\"y"),
         );
         let allow = HeaderValue::from_static("POST, OPTIONS");
-        let (status, headers) = preflight(Cors::Api, allow.clone(), &asked);
+        let (status, headers) = preflight(Cors::Api, allow.clone(), &requested);
         assert_eq!(status, StatusCode::NO_CONTENT);
         assert_eq!(
             headers[header::ACCESS_CONTROL_ALLOW_HEADERS],
             "authorization, x-stainless-os"
         );
         assert_eq!(headers[header::ACCESS_CONTROL_ALLOW_METHODS], allow);
-        let (_, none) = preflight(Cors::None, allow, &asked);
+        let (_, none) = preflight(Cors::None, allow, &requested);
         assert!(!none.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN));
     }
 }

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_elements_are_looked_at() {
+    fn the_number_of_elements_parsed_is_bounded() {
         let long = |count: usize| format!("192.0.2.7{}", ",10.0.0.2".repeat(count));
         for (count, client) in [
             (ELEMENTS_MAX - 1, "192.0.2.7"),
@@ -340,14 +340,14 @@ mod tests {
 
     fn visible() -> impl Strategy<Value = Vec<u8>> {
         let often = prop::sample::select(&b",;=\"\\[]:. fo10_"[..]);
-        let any = (0x20u8..).prop_filter("no field holds it", |byte| *byte != 0x7f);
+        let any = (0x20u8..).prop_filter("no field contains it", |byte| *byte != 0x7f);
         prop::collection::vec(prop_oneof![3 => often, 1 => any], 0..60)
     }
 
     proptest! {
         /// For every input of a client, the element that the proxy appends decides, on the same line and on a line of its own.
         #[test]
-        fn nothing_that_a_client_sends_changes_what_its_proxy_reports(
+        fn no_input_of_a_client_changes_the_address_that_its_proxy_reports(
             sent in visible(),
             client in any::<[u8; 4]>(),
             port in any::<Option<u16>>(),

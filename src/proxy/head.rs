@@ -82,7 +82,7 @@ pub(super) fn check(
         return Err(ApiError::new(
             ErrorCode::HeadTooLarge,
             format!(
-                "The request head may have {} fields and {} bytes. Send fewer or shorter fields.",
+                "The request head exceeds {} header fields or {} bytes. Send fewer or shorter header fields.",
                 limits.head_fields_max, limits.head_bytes_max
             ),
         )
@@ -93,7 +93,7 @@ pub(super) fn check(
         return Err(ApiError::new(
             ErrorCode::UriTooLong,
             format!(
-                "The address may have {TARGET_BYTES_MAX} bytes. Put long values into the body."
+                "The request target exceeds {TARGET_BYTES_MAX} bytes. Put long values into the body."
             ),
         )
         .closing());
@@ -110,7 +110,7 @@ pub(super) fn check(
     {
         return Err(ApiError::new(
             ErrorCode::ExpectationFailed,
-            "The only expectation understood is `100-continue`.",
+            "The only supported expectation is `100-continue`. Leave `Expect` out.",
         )
         .closing());
     }
@@ -126,12 +126,12 @@ fn check_coding(protocol: Protocol, headers: &HeaderMap) -> Result<(), ApiError>
     };
     if protocol == Protocol::Http2 {
         return Err(malformed(
-            "HTTP/2 has no `Transfer-Encoding`. Leave it out.",
+            "HTTP/2 does not allow `Transfer-Encoding`. Leave it out.",
         ));
     }
     if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
         return Err(malformed(
-            "The only `Transfer-Encoding` understood is `chunked`. Send it once and alone.",
+            "The only supported `Transfer-Encoding` is `chunked`. Send it once and alone.",
         ));
     }
     Ok(())
@@ -151,19 +151,19 @@ fn check_raw(raw: &[u8], request: &Request) -> Result<(), ApiError> {
     // `CONNECT` names a host and a port; no route answers it.
     if request.method != Method::CONNECT && !forms.into_iter().any(starts) {
         return Err(malformed(
-            "The address in the first line starts with neither `/` nor `http://`.",
+            "The request target starts with neither `/` nor `http://`. Send a path or a whole URL.",
         ));
     }
     // A line feed alone may end a line (RFC 9112 section 2.2), but the next implementation may read it as part of a value.
     if memchr_iter(b'\n', raw).any(|at| at == 0 || raw[at - 1] != b'\r') {
         return Err(malformed(
-            "A line of the head ends without a carriage return.",
+            "A line of the head ends without a carriage return. End each line with CRLF.",
         ));
     }
     // The parser drops `Content-Length` beside `Transfer-Encoding`. No well-behaved client sends both (RFC 9112 section 6.1).
     if headers.contains_key(header::TRANSFER_ENCODING) && has_field(raw, b"content-length") {
         return Err(malformed(
-            "`Content-Length` and `Transfer-Encoding` must not stand together.",
+            "`Content-Length` and `Transfer-Encoding` exclude each other. Send one of them.",
         ));
     }
     Ok(())

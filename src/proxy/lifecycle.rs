@@ -10,12 +10,12 @@ const SUNSET: HeaderName = HeaderName::from_static("sunset");
 
 /// The fields, prepared once.
 #[derive(Debug)]
-pub(crate) struct Signs(Vec<(HeaderName, HeaderValue)>);
+pub(crate) struct LifecycleHeaders(Vec<(HeaderName, HeaderValue)>);
 
-impl Signs {
+impl LifecycleHeaders {
     /// `Deprecation` is a date of structured fields (RFC 9745 section 2), `Sunset` an HTTP date (RFC 8594 section 3); the links name the
     /// documentation of both (RFC 9745 section 3, RFC 8594 section 6) and the successor (RFC 5829 section 3.4).
-    pub(crate) fn of(lifecycle: &Lifecycle) -> Signs {
+    pub(crate) fn of(lifecycle: &Lifecycle) -> LifecycleHeaders {
         let mut fields = Vec::with_capacity(5);
         let mut field = |name: HeaderName, value: String| {
             let value = HeaderValue::try_from(value).expect("checked settings are visible ASCII");
@@ -38,7 +38,7 @@ impl Signs {
         if let Some(successor) = &lifecycle.successor {
             field(LINK, format!("<{successor}>; rel=\"successor-version\""));
         }
-        Signs(fields)
+        LifecycleHeaders(fields)
     }
 
     /// Adds them to the fields of a response, beside its own links.
@@ -59,9 +59,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rfc9745_2_and_rfc8594_3_dates_are_written_as_each_field_wants_them() {
+    fn rfc9745_2_and_rfc8594_3_dates_are_written_in_the_format_of_each_field() {
         let at = |text: &str| Some(text.parse().expect("a time"));
-        let signs = Signs::of(&Lifecycle {
+        let lifecycle = LifecycleHeaders::of(&Lifecycle {
             deprecated_at: at("2027-01-01T00:00:00Z"),
             sunset_at: at("2027-07-01T02:00:00+02:00"),
             successor: Some("https://api.example.com/v2".to_owned()),
@@ -72,7 +72,7 @@ mod tests {
             LINK,
             HeaderValue::from_static("<https://e.example>; rel=\"payment\""),
         );
-        signs.add_to(&mut headers);
+        lifecycle.add_to(&mut headers);
         assert_eq!(headers["deprecation"], "@1798761600");
         assert_eq!(headers["sunset"], "Thu, 01 Jul 2027 00:00:00 GMT");
         let links: Vec<&HeaderValue> = headers.get_all(LINK).iter().collect();

@@ -1,4 +1,4 @@
-//! Listening sockets and the workers that accept from them.
+//! Listeners: sockets, the accept loop with its connection limit, and the worker threads.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -19,13 +19,13 @@ use crate::memory;
 use crate::socket::Tcp;
 use crate::telemetry::ProxyProtocolFault;
 use crate::wait::within;
-use crate::wake::{boxed, joined};
+use crate::wake::{boxed, coalesce_wakes};
 
-/// Pause when no connection can be accepted for lack of file descriptors or memory.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// Backoff when no connection can be accepted for lack of file descriptors or memory.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Shorter than any time limit of a request, and long enough to cost nothing.
-const BEAT: Duration = Duration::from_secs(1);
+const TIMER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A listening socket and its protocol.
 pub(crate) struct Bound {
@@ -38,7 +38,7 @@ pub(crate) struct Bound {
 
 /// Why a listener could not be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}; is another program there, or is the port reserved?")]
+#[error("cannot listen on {address}; is another program using it, or is the port reserved?")]
 pub struct ListenError {
     address: SocketAddr,
     #[source]
@@ -94,7 +94,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
     let listener = match tokio::net::TcpListener::from_std(bound.socket) {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::error!(address = %bound.address, %error, "cannot watch the listening socket");
+            tracing::error!(address = %bound.address, %error, "registering listening socket failed");
             return;
         }
     };
@@ -113,9 +113,9 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                if !is_the_clients(&error) {
-                    tracing::error!(address = %bound.address, %error, "cannot accept connections");
-                    tokio::time::sleep(ACCEPT_REST).await;
+                if !is_connection_error(&error) {
+                    tracing::error!(address = %bound.address, %error, "accepting connection failed");
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
                 continue;
             }
@@ -130,20 +130,20 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
         if connections.available_permits() == 0 {
             worker.proxy().telemetry.connection_waited();
         }
-        let place = tokio::select! {
+        let permit = tokio::select! {
             biased;
             _ = draining.wait_for(|draining| *draining) => return,
-            place = connections.clone().acquire_owned() => place,
+            permit = connections.clone().acquire_owned() => permit,
         };
-        let Ok(place) = place else {
+        let Ok(permit) = permit else {
             return;
         };
         // Small writes must be sent at once; what belongs together is joined before it is written.
         let _ = socket.set_nodelay(true);
         let (worker, acceptor, http2) = (worker.clone(), acceptor.clone(), bound.http2);
-        let inbox = worker.inbox().clone();
+        let wake_queue = worker.wake_queue().clone();
         let connection = boxed(move || async move {
-            let _place = place;
+            let _permit = permit;
             let _connection = OpenConnection::enter(worker.proxy().clone());
             let _open = worker.proxy().telemetry.connection();
             let mut tcp = Tcp::new(socket);
@@ -151,7 +151,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
             if proxy_protocol {
                 // Boxed, as it is rare: a task is as large as its largest branch.
                 match Box::pin(read_header(&worker, &mut tcp, peer)).await {
-                    Some(named) => source = source.passed_on(named),
+                    Some(named) => source = source.with_proxy_header(named),
                     None => return,
                 }
             }
@@ -162,10 +162,10 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
             match within(worker.limits().head, handshake).await {
                 Ok(Ok(stream)) => Box::pin(connection::tls(worker, stream, source)).await,
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
-                Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+                Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
             }
         });
-        tokio::spawn(joined(inbox, connection));
+        tokio::spawn(coalesce_wakes(wake_queue, connection));
     }
 }
 
@@ -191,14 +191,14 @@ fn refuse(worker: &Worker, peer: SocketAddr, fault: ProxyProtocolFault) {
 ///
 /// The runtime is woken by a system call of its own for each timer that expires before all others, and where requests run in step, since a
 /// commit completes them together, that was nearly every one.
-async fn beat() {
+async fn keep_timer() {
     loop {
-        tokio::time::sleep(BEAT).await;
+        tokio::time::sleep(TIMER_INTERVAL).await;
     }
 }
 
-/// Errors of one connection that was closed while it waited (accept(2)).
-fn is_the_clients(error: &io::Error) -> bool {
+/// Whether the error is one of a connection that was closed while it waited to be accepted (accept(2)).
+fn is_connection_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -231,15 +231,15 @@ pub(super) fn spawn_workers(
             .spawn(move || {
                 runtime.block_on(async move {
                     let worker = Arc::new(Worker::new(proxy.clone()));
-                    let inbox = worker.inbox().clone();
-                    tokio::spawn(async move { inbox.deliver().await });
-                    let mut emptied = worker.emptied();
+                    let wake_queue = worker.wake_queue().clone();
+                    tokio::spawn(async move { wake_queue.deliver().await });
+                    let mut memory_release = worker.memory_release();
                     tokio::spawn(async move {
-                        while emptied.changed().await.is_ok() {
+                        while memory_release.changed().await.is_ok() {
                             memory::give_back();
                         }
                     });
-                    tokio::spawn(beat());
+                    tokio::spawn(keep_timer());
                     tokio::spawn(responder.respond());
                     for listener in listeners {
                         tokio::spawn(accept(worker.clone(), listener, connections.clone()));

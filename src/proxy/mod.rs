@@ -1,4 +1,4 @@
-//! The Pingora side: sockets, sessions, and the requests on them.
+//! The HTTP server: sockets, Pingora's sessions, routing, and the exchanges on them.
 //!
 //! Pingora's HTTP sessions and TLS carry the bytes; its `ProxyHttp` phases are not used. They answer a malformed head with a bare 400, lose
 //! the usage of an answer whose client has disconnected, and cost more than the call made here ([`crate::upstream`]). The sockets are
@@ -7,9 +7,8 @@
 mod connection;
 mod cors;
 mod forwarded;
-mod gather;
 mod head;
-mod inside;
+mod in_process;
 mod lifecycle;
 mod listener;
 mod proxy_protocol;
@@ -17,6 +16,7 @@ mod routes;
 mod session;
 mod source;
 mod tls;
+mod write_coalescing;
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -39,20 +39,20 @@ use tollgate_filter::{
 };
 
 use self::head::Origin;
-pub(crate) use self::inside::Door;
-pub(crate) use self::lifecycle::Signs;
+pub(crate) use self::in_process::InProcessClient;
+pub(crate) use self::lifecycle::LifecycleHeaders;
 pub(crate) use self::listener::Bound;
 pub(crate) use self::listener::ListenError;
 use self::routes::Found;
-pub(crate) use self::routes::{Gate, Routes};
-use self::session::Client;
+pub(crate) use self::routes::{RouteEntry, Routes};
+use self::session::DownstreamSession;
 pub(crate) use self::tls::server_config;
 use crate::config::{ConnectionLimits, RelayUpstream};
 use crate::liveness::Liveness;
 use crate::socket::CorkHandle;
 use crate::telemetry::Telemetry;
 use crate::upstream::{Caller, Providers, Relays, TextViaChat};
-use crate::wake::Inbox;
+use crate::wake::WakeQueue;
 
 /// State shared by all workers.
 pub(crate) struct Proxy {
@@ -68,8 +68,8 @@ pub(crate) struct Proxy {
     pub(crate) limits: ConnectionLimits,
     pub(crate) answer_limits: Limits,
     pub(crate) workers: NonZeroUsize,
-    /// The fallback handler for a request without a route.
-    nowhere: Route,
+    /// Answers requests without a route.
+    unrouted: Route,
     state: State,
 }
 
@@ -78,17 +78,17 @@ struct State {
     draining: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
     exchanges: AtomicUsize,
-    /// The peak concurrency since the last report.
-    crowd: AtomicUsize,
-    /// Changes when the workers are to release unused memory.
-    emptied: watch::Sender<()>,
+    /// The peak number of concurrent exchanges since the last report.
+    peak: AtomicUsize,
+    /// Signals the workers to release unused memory.
+    memory_release: watch::Sender<()>,
     idle: Notify,
     connections: AtomicUsize,
     closed: Notify,
 }
 
-/// The parts of the proxy.
-pub(crate) struct Parts {
+/// The settings and dependencies of the proxy.
+pub(crate) struct ProxyDeps {
     pub(crate) routes: Routes,
     /// Renders error pages for addresses without a route.
     pub(crate) pages: ErrorPage,
@@ -104,8 +104,8 @@ pub(crate) struct Parts {
 }
 
 impl Proxy {
-    pub(crate) fn new(parts: Parts) -> Proxy {
-        let nowhere = Route {
+    pub(crate) fn new(deps: ProxyDeps) -> Proxy {
+        let unrouted = Route {
             name: "none".into(),
             chain: Chain::new(Vec::new()),
             body_bytes_max: 0,
@@ -115,13 +115,13 @@ impl Proxy {
             draining: watch::Sender::new(false),
             stopped: watch::Sender::new(false),
             exchanges: AtomicUsize::new(0),
-            crowd: AtomicUsize::new(0),
-            emptied: watch::Sender::new(()),
+            peak: AtomicUsize::new(0),
+            memory_release: watch::Sender::new(()),
             idle: Notify::new(),
             connections: AtomicUsize::new(0),
             closed: Notify::new(),
         };
-        let Parts {
+        let ProxyDeps {
             routes,
             pages,
             providers,
@@ -132,7 +132,7 @@ impl Proxy {
             limits,
             answer_limits,
             workers,
-        } = parts;
+        } = deps;
         Proxy {
             routes,
             pages,
@@ -144,7 +144,7 @@ impl Proxy {
             limits,
             answer_limits,
             workers,
-            nowhere,
+            unrouted,
             state,
         }
     }
@@ -189,7 +189,7 @@ impl Proxy {
         }
     }
 
-    /// Ends the workers, whatever is under way.
+    /// Ends the workers at once, exchanges under way included.
     pub(crate) fn stop(&self) {
         self.drain();
         self.state.stopped.send_replace(true);
@@ -206,14 +206,14 @@ impl Proxy {
     }
 
     /// Makes every worker release unused memory.
-    pub(crate) fn give_back(&self) {
-        self.state.emptied.send_replace(());
+    pub(crate) fn release_memory(&self) {
+        self.state.memory_release.send_replace(());
     }
 
     /// The peak number of concurrent exchanges since the last call.
-    pub(crate) fn take_crowd(&self) -> usize {
+    pub(crate) fn take_peak_concurrency(&self) -> usize {
         self.state
-            .crowd
+            .peak
             .swap(self.open_exchanges(), Ordering::Relaxed)
     }
 
@@ -228,15 +228,15 @@ impl Proxy {
     }
 }
 
-/// Counts an exchange from its head to its end, on every way out.
+/// Counts an exchange from its head to its end; a guard, so that no end is missed.
 struct OpenExchange<'p>(&'p State);
 
 impl<'p> OpenExchange<'p> {
     fn enter(state: &'p State) -> OpenExchange<'p> {
         let open = state.exchanges.fetch_add(1, Ordering::AcqRel) + 1;
-        if open > state.crowd.load(Ordering::Relaxed) {
+        if open > state.peak.load(Ordering::Relaxed) {
             // Two threads may overwrite each other by one; no decision depends on it.
-            state.crowd.store(open, Ordering::Relaxed);
+            state.peak.store(open, Ordering::Relaxed);
         }
         OpenExchange(state)
     }
@@ -278,8 +278,8 @@ enum HeadFault {
     Slow,
 }
 
-/// Creates the callers of one thread.
-fn new_calls(proxy: &Proxy) -> TextViaChat<Caller> {
+/// Creates the upstream of one thread.
+fn new_upstream(proxy: &Proxy) -> TextViaChat<Caller> {
     let relays = Relays::new(
         &proxy.relayed_to,
         proxy.clock.clone(),
@@ -300,21 +300,21 @@ fn new_calls(proxy: &Proxy) -> TextViaChat<Caller> {
 struct Worker {
     proxy: Arc<Proxy>,
     calls: TextViaChat<Caller>,
-    inbox: Arc<Inbox>,
+    wake_queue: Arc<WakeQueue>,
 }
 
 impl Worker {
     /// The worker of the current thread.
     fn new(proxy: Arc<Proxy>) -> Worker {
         Worker {
-            calls: new_calls(&proxy),
+            calls: new_upstream(&proxy),
             proxy,
-            inbox: Inbox::of_this_thread(),
+            wake_queue: WakeQueue::of_this_thread(),
         }
     }
 
-    fn inbox(&self) -> &Arc<Inbox> {
-        &self.inbox
+    fn wake_queue(&self) -> &Arc<WakeQueue> {
+        &self.wake_queue
     }
 
     fn proxy(&self) -> &Arc<Proxy> {
@@ -325,8 +325,8 @@ impl Worker {
         &self.proxy.limits
     }
 
-    fn emptied(&self) -> watch::Receiver<()> {
-        self.proxy.state.emptied.subscribe()
+    fn memory_release(&self) -> watch::Receiver<()> {
+        self.proxy.state.memory_release.subscribe()
     }
 
     fn draining(&self) -> watch::Receiver<bool> {
@@ -353,42 +353,42 @@ impl Worker {
         let checked = head::check(&request, raw.as_deref(), &proxy.limits).and(known);
         let found = proxy.routes.find(&request.method, &request.path);
         let answer = match (checked, found) {
-            (Err(error), _) => Direct::Error(None, error),
-            (Ok(()), Found::Gate(gate)) => Direct::Drive(gate),
+            (Err(error), _) => Dispatch::Error(None, error),
+            (Ok(()), Found::Route(entry)) => Dispatch::Drive(entry),
             (Ok(()), Found::OtherMethods { allow, first }) => options(&request, allow, first),
-            (Ok(()), Found::Nothing) => Direct::Error(None, routes::not_found()),
+            (Ok(()), Found::None) => Dispatch::Error(None, routes::not_found()),
         };
-        let mut client = Client::new(session, cork, proxy.limits, &request);
+        let mut client = DownstreamSession::new(session, cork, proxy.limits, &request);
         let mut exchange = Exchange::beginning(request, now);
         if origin.old_tls {
             exchange.put(OldTls);
         }
         match answer {
-            Direct::Drive(gate) => {
-                cors::mark(&mut exchange, gate.cors);
-                client.tells(gate.signs.clone());
-                if let Some(pages) = &gate.pages {
+            Dispatch::Drive(entry) => {
+                cors::mark(&mut exchange, entry.cors);
+                client.set_lifecycle(entry.lifecycle.clone());
+                if let Some(pages) = &entry.pages {
                     exchange.put(pages.clone());
                 }
-                self.drive(gate, exchange, &mut client).await;
+                self.drive(entry, exchange, &mut client).await;
             }
-            Direct::Error(gate, error) => {
-                if let Some(gate) = gate {
-                    cors::mark(&mut exchange, gate.cors);
+            Dispatch::Error(entry, error) => {
+                if let Some(entry) = entry {
+                    cors::mark(&mut exchange, entry.cors);
                 }
-                let pages = match gate {
-                    Some(gate) => gate.pages.as_ref(),
+                let pages = match entry {
+                    Some(entry) => entry.pages.as_ref(),
                     // A browser at an unknown address receives a page.
-                    None => Some(&proxy.pages).filter(|_| reads_pages(&exchange.request)),
+                    None => Some(&proxy.pages).filter(|_| prefers_html(&exchange.request)),
                 };
                 if let Some(pages) = pages {
                     exchange.put(pages.clone());
                 }
-                Box::pin(self.answer(gate, exchange, &mut client, Outcome::refuse(error))).await;
+                Box::pin(self.answer(entry, exchange, &mut client, Outcome::refuse(error))).await;
             }
-            Direct::Preflight(gate, reply) => {
+            Dispatch::Preflight(entry, reply) => {
                 let outcome = Outcome::reply(reply);
-                Box::pin(self.answer(Some(gate), exchange, &mut client, outcome)).await;
+                Box::pin(self.answer(Some(entry), exchange, &mut client, outcome)).await;
             }
         }
         client.into_finished()
@@ -409,54 +409,54 @@ impl Worker {
         let error = match fault {
             HeadFault::Malformed => ApiError::new(
                 ErrorCode::InvalidRequest,
-                "The request's head is not HTTP. Check the request line, the fields and the lengths.",
+                "The request head is malformed HTTP. Check the request line, the header fields and the lengths.",
             ),
             HeadFault::TooLarge => ApiError::new(
                 ErrorCode::HeadTooLarge,
-                "The request's head is too large. Send fewer or shorter fields.",
+                "The request head is too large. Send fewer or shorter header fields.",
             ),
             HeadFault::Slow => ApiError::new(
                 ErrorCode::RequestTimeout,
-                "The request's head did not arrive in time. Send it again.",
+                "The request head did not arrive in time. Retry the request.",
             ),
         };
         let request = head::unparsed(id, origin);
-        let mut client = Client::new(session, Some(cork), proxy.limits, &request);
+        let mut client = DownstreamSession::new(session, Some(cork), proxy.limits, &request);
         let exchange = Exchange::beginning(request, now);
         let outcome = Outcome::refuse(error.closing());
         self.answer(None, exchange, &mut client, outcome).await;
     }
 
-    async fn drive(&self, gate: &Gate, exchange: Exchange, client: &mut Client) {
+    async fn drive(&self, entry: &RouteEntry, exchange: Exchange, client: &mut DownstreamSession) {
         let proxy = &*self.proxy;
         let id = exchange.request.id;
         let observer = RouteObserver {
             proxy,
-            route: Some(gate.index),
+            route: Some(entry.index),
         };
         let panicked = {
-            let mut run = Run::new(exchange, &gate.route.chain, &observer);
+            let mut run = Run::new(exchange, &entry.route.chain, &observer);
             let limits = &proxy.answer_limits;
             let exchange = drive(
-                &gate.route,
+                &entry.route,
                 &mut run,
                 client,
                 &self.calls,
                 &proxy.clock,
                 limits,
             );
-            caught(pin!(exchange)).await.is_err()
+            catch_panic(pin!(exchange)).await.is_err()
         };
         if panicked {
-            tracing::error!(request_id = %id, "a panic ended this request; see the message before");
-            if !client.has_begun() {
+            tracing::error!(request_id = %id, "request aborted: panic, see the line before");
+            if !client.has_started() {
                 let error = ApiError::new(
                     ErrorCode::InternalError,
-                    "The gateway failed on this request. Tell the operator the request id.",
+                    "The gateway failed on this request. Report the request id to the operator.",
                 );
                 let error = error.closing();
                 // The exchange is complete and counted; an error here affects the client alone.
-                let _ = tollgate_chain::send_bare(client, gate.route.errors, &error).await;
+                let _ = tollgate_chain::send_bare(client, entry.route.errors, &error).await;
             }
         }
     }
@@ -464,36 +464,37 @@ impl Worker {
     /// Sends an answer that no filter has seen.
     async fn answer(
         &self,
-        gate: Option<&Gate>,
+        entry: Option<&RouteEntry>,
         exchange: Exchange,
-        client: &mut Client,
+        client: &mut DownstreamSession,
         outcome: Outcome,
     ) {
-        let route = gate.map_or(&self.proxy.nowhere, |gate| &gate.route);
+        let route = entry.map_or(&self.proxy.unrouted, |entry| &entry.route);
         let observer = RouteObserver {
             proxy: &self.proxy,
-            route: gate.map(|gate| gate.index),
+            route: entry.map(|entry| entry.index),
         };
-        let mut run = Run::new(exchange, &self.proxy.nowhere.chain, &observer);
+        let mut run = Run::new(exchange, &self.proxy.unrouted.chain, &observer);
         refuse(route, &mut run, client, &self.proxy.clock, outcome).await;
     }
 }
 
 /// Whether the sender of a request prefers HTML to JSON, as browsers declare.
-fn reads_pages(request: &Request) -> bool {
+fn prefers_html(request: &Request) -> bool {
     let accept = request.headers.get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.starts_with("text/html"))
 }
 
-/// The result of routing a request.
-enum Direct<'p> {
-    Drive(&'p Gate),
-    Error(Option<&'p Gate>, ApiError),
-    Preflight(&'p Gate, Reply),
+/// What routing decides about a request.
+enum Dispatch<'p> {
+    /// Through the chain of this route.
+    Drive(&'p RouteEntry),
+    Error(Option<&'p RouteEntry>, ApiError),
+    Preflight(&'p RouteEntry, Reply),
 }
 
-fn options<'p>(request: &Request, allow: HeaderValue, first: &'p Gate) -> Direct<'p> {
+fn options<'p>(request: &Request, allow: HeaderValue, first: &'p RouteEntry) -> Dispatch<'p> {
     let preflight = cors::is_preflight(&request.method, &request.headers);
     if request.method == Method::OPTIONS {
         let cors = if preflight {
@@ -505,15 +506,15 @@ fn options<'p>(request: &Request, allow: HeaderValue, first: &'p Gate) -> Direct
         let mut reply = Reply::of(status, "text/plain", Bytes::new());
         reply.headers = headers;
         debug_assert_eq!(status, StatusCode::NO_CONTENT);
-        return Direct::Preflight(first, reply);
+        return Dispatch::Preflight(first, reply);
     }
-    Direct::Error(Some(first), routes::refuse_method(&request.method, allow))
+    Dispatch::Error(Some(first), routes::refuse_method(&request.method, allow))
 }
 
 /// Reports the end of an exchange on a route to telemetry.
 struct RouteObserver<'p> {
     proxy: &'p Proxy,
-    /// Its index in the settings.
+    /// The index of the route in the settings.
     route: Option<usize>,
 }
 
@@ -522,9 +523,9 @@ impl Observer for RouteObserver<'_> {
         self.proxy.telemetry.record(exchange, self.route, ending);
     }
 
-    fn redact(&self, exchange: &Exchange, said: String) -> String {
+    fn redact(&self, exchange: &Exchange, message: String) -> String {
         let provider = exchange.record.provider.as_deref();
-        self.proxy.providers.redact(provider, said)
+        self.proxy.providers.redact(provider, message)
     }
 
     fn filter_failed(&self, filter: &'static str) {
@@ -535,8 +536,8 @@ impl Observer for RouteObserver<'_> {
 /// The payload of a panic is printed by the panic hook; only the fact matters here.
 struct Panicked;
 
-/// Runs a future and turns a panic in it into an error. It must not be polled again then; its guards run when it is dropped.
-async fn caught<F: Future>(mut future: Pin<&mut F>) -> Result<F::Output, Panicked> {
+/// Runs a future and converts a panic in it to an error. It must not be polled again then; its guards run when it is dropped.
+async fn catch_panic<F: Future>(mut future: Pin<&mut F>) -> Result<F::Output, Panicked> {
     poll_fn(
         move |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,

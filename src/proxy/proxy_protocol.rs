@@ -1,7 +1,7 @@
-//! The header of the PROXY protocol, versions 1 and 2: the client address from a layer 4 proxy.
+//! PROXY protocol, versions 1 and 2: parses the header in which a layer 4 proxy reports the client's address.
 //!
 //! It precedes all other data on a connection, TLS included. Parsed here rather than by a library: of both versions only one address is
-//! needed, and what has to be exact (how much is read, what is left for TLS) a library leaves to its caller.
+//! needed, and a library leaves the exact part (how much is read, what is left for TLS) to its caller.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -220,7 +220,11 @@ mod tests {
         };
         assert_eq!(parse(bytes), Ok(Some(header)), "{}", bytes.escape_ascii());
         let more = [bytes, b"GET / HTTP/1.1\r\n"].concat();
-        assert_eq!(parse(&more), Ok(Some(header)), "what follows is left alone");
+        assert_eq!(
+            parse(&more),
+            Ok(Some(header)),
+            "data after the header is not consumed"
+        );
         for end in 0..bytes.len() {
             match parse(&bytes[..end]) {
                 Ok(None) => {}
@@ -260,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused_as_soon_as_it_shows() {
+    fn malformed_headers_are_refused_at_the_first_invalid_byte() {
         let too_long = format!("PROXY UNKNOWN {}", "x".repeat(LINE_BYTES_MAX));
         for bytes in [
             &b"G"[..],
@@ -309,23 +313,23 @@ mod tests {
     }
 
     proptest! {
-        /// No panic; a verdict does not change with more input; the parser never waits for more than a header.
+        /// No panic; a result does not change with more input; the parser never waits for more than a header.
         #[test]
-        fn whatever_comes_is_judged_once(bytes in bytes()) {
-            let mut verdict = Ok(None);
+        fn a_result_never_changes_with_more_input(bytes in bytes()) {
+            let mut result = Ok(None);
             for end in 0..=bytes.len() {
                 let now = parse(&bytes[..end]);
-                if verdict != Ok(None) {
-                    prop_assert_eq!(now, verdict, "at {}", end);
+                if result != Ok(None) {
+                    prop_assert_eq!(now, result, "at {}", end);
                 }
-                verdict = now;
+                result = now;
             }
             let undecided_max = LINE_BYTES_MAX.max(FIXED_BYTES + 16);
-            prop_assert!(verdict != Ok(None) || bytes.len() < undecided_max);
+            prop_assert!(result != Ok(None) || bytes.len() < undecided_max);
         }
 
         #[test]
-        fn every_address_comes_back_from_both_versions(
+        fn every_address_survives_both_versions(
             source in prop_oneof![any::<[u8; 4]>().prop_map(IpAddr::from), any::<[u8; 16]>().prop_map(IpAddr::from)],
             values in prop::collection::vec(any::<u8>(), 0..100),
         ) {

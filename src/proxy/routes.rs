@@ -1,4 +1,4 @@
-//! Routing: which route answers a request.
+//! Routing: finds the route of a request by path and method.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use http::{HeaderValue, Method, header};
 use tollgate_chain::Route;
 use tollgate_filter::{ApiError, ErrorCode, ErrorPage};
 
-use super::lifecycle::Signs;
+use super::lifecycle::LifecycleHeaders;
 use crate::config::{Cors, PathPattern};
 
 /// A route as the proxy needs it.
-pub(crate) struct Gate {
+pub(crate) struct RouteEntry {
     /// Its index in the settings.
     pub(crate) index: usize,
     /// The settings for the driver.
@@ -23,47 +23,47 @@ pub(crate) struct Gate {
     /// Its CORS policy.
     pub(crate) cors: Cors,
     /// Its lifecycle headers.
-    pub(crate) signs: Option<Arc<Signs>>,
+    pub(crate) lifecycle: Option<Arc<LifecycleHeaders>>,
     /// Renders its errors as pages.
     pub(crate) pages: Option<ErrorPage>,
 }
 
 /// All routes. Several may share a path with different methods.
 pub(crate) struct Routes {
-    gates: Vec<Gate>,
+    entries: Vec<RouteEntry>,
     /// Positions of the routes without a wildcard, by path.
     exact: HashMap<Box<str>, Vec<usize>>,
     /// Positions of the others, in the order of the settings.
     patterns: Vec<usize>,
 }
 
-/// The routing result for a path.
+/// The result of routing a path.
 pub(super) enum Found<'r> {
     /// A route for this method.
-    Gate(&'r Gate),
+    Route(&'r RouteEntry),
     /// Only routes for other methods; `Allow` lists them.
     OtherMethods {
         /// The available methods, with `OPTIONS`.
         allow: HeaderValue,
         /// The first of the routes.
-        first: &'r Gate,
+        first: &'r RouteEntry,
     },
     /// No route.
-    Nothing,
+    None,
 }
 
 impl Routes {
-    pub(crate) fn new(gates: Vec<Gate>) -> Routes {
+    pub(crate) fn new(entries: Vec<RouteEntry>) -> Routes {
         let mut exact: HashMap<Box<str>, Vec<usize>> = HashMap::new();
         let mut patterns = Vec::new();
-        for (at, gate) in gates.iter().enumerate() {
-            match gate.path.exact() {
+        for (at, entry) in entries.iter().enumerate() {
+            match entry.path.exact() {
                 Some(path) => exact.entry(path.into()).or_default().push(at),
                 None => patterns.push(at),
             }
         }
         Routes {
-            gates,
+            entries,
             exact,
             patterns,
         }
@@ -73,32 +73,32 @@ impl Routes {
     pub(super) fn find(&self, method: &Method, path: &str) -> Found<'_> {
         let exact = self.exact.get(path).map_or(&[][..], Vec::as_slice);
         let mut first = None;
-        let fitting = || {
+        let matching = || {
             let wild = self
                 .patterns
                 .iter()
-                .filter(|&&at| self.gates[at].path.fits(path));
-            exact.iter().chain(wild).map(|&at| &self.gates[at])
+                .filter(|&&at| self.entries[at].path.fits(path));
+            exact.iter().chain(wild).map(|&at| &self.entries[at])
         };
-        for gate in fitting() {
-            if gate.methods.contains(method) {
-                return Found::Gate(gate);
+        for entry in matching() {
+            if entry.methods.contains(method) {
+                return Found::Route(entry);
             }
-            first.get_or_insert(gate);
+            first.get_or_insert(entry);
         }
         match first {
-            None => Found::Nothing,
+            None => Found::None,
             Some(first) => Found::OtherMethods {
-                allow: allow(fitting()),
+                allow: allow(matching()),
                 first,
             },
         }
     }
 }
 
-fn allow<'r>(gates: impl Iterator<Item = &'r Gate>) -> HeaderValue {
+fn allow<'r>(entries: impl Iterator<Item = &'r RouteEntry>) -> HeaderValue {
     let mut methods: Vec<&str> = Vec::new();
-    for method in gates.flat_map(|gate| &gate.methods) {
+    for method in entries.flat_map(|entry| &entry.methods) {
         if !methods.contains(&method.as_str()) {
             methods.push(method.as_str());
         }
@@ -124,11 +124,11 @@ pub(super) fn refuse_method(method: &Method, allow: HeaderValue) -> ApiError {
     if !known.contains(method) && method.as_str() != "QUERY" {
         return ApiError::new(
             ErrorCode::NotImplemented,
-            "This method is not known here. Use one that `OPTIONS` lists.",
+            "This method is not implemented. Use one that `OPTIONS` lists.",
         );
     }
     let message = format!(
-        "This address does not answer `{method}`. Use {}.",
+        "This path does not support `{method}`. Use {}.",
         allow.to_str().unwrap_or("another method")
     );
     ApiError::new(ErrorCode::MethodNotAllowed, message).header(header::ALLOW, allow)
@@ -137,6 +137,6 @@ pub(super) fn refuse_method(method: &Method, allow: HeaderValue) -> ApiError {
 pub(super) fn not_found() -> ApiError {
     ApiError::new(
         ErrorCode::NotFound,
-        "There is nothing at this address. Check the path; the API stands under /v1.",
+        "No route matches this path. Check it; the paths of the API start with /v1.",
     )
 }

@@ -1,4 +1,4 @@
-//! A Pingora session as the driver's downstream.
+//! Downstream sessions: a Pingora session as the driver's downstream, with the time limits of reads and writes.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tollgate_chain::{BodyError, BodyLength, Downstream, Gone, Head};
 use tollgate_filter::Request;
 use tollgate_money::OperationId;
 
-use super::lifecycle::Signs;
+use super::lifecycle::LifecycleHeaders;
 use crate::config::ConnectionLimits;
 use crate::socket::CorkHandle;
 use crate::telemetry::hex;
@@ -23,7 +23,7 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// One request's session and its limits.
-pub(super) struct Client {
+pub(super) struct DownstreamSession {
     session: ServerSession,
     /// Present on HTTP/1 only.
     cork: Option<CorkHandle>,
@@ -32,32 +32,32 @@ pub(super) struct Client {
     id: OperationId,
     tls: bool,
     is_head: bool,
-    /// The answer was sent to its end.
+    /// The response was sent to its end.
     finished: bool,
-    /// Some bytes of the answer were sent.
-    begun: bool,
+    /// Some bytes of the response were sent.
+    started: bool,
     /// The progress of a body that is read in chunks.
-    piecewise: Option<Piecewise>,
+    progress: Option<BodyProgress>,
     /// The lifecycle headers of its route.
-    signs: Option<Arc<Signs>>,
+    lifecycle: Option<Arc<LifecycleHeaders>>,
 }
 
 /// The progress of a body that is read in chunks.
-struct Piecewise {
+struct BodyProgress {
     /// The deadline of the whole body.
     timer: Pin<Box<Sleep>>,
     /// Whether none of it was received.
     is_empty: bool,
 }
 
-impl Client {
+impl DownstreamSession {
     pub(super) fn new(
         session: ServerSession,
         cork: Option<CorkHandle>,
         limits: ConnectionLimits,
         request: &Request,
-    ) -> Client {
-        Client {
+    ) -> DownstreamSession {
+        DownstreamSession {
             session,
             cork,
             limits,
@@ -65,15 +65,15 @@ impl Client {
             tls: request.tls,
             is_head: request.method == Method::HEAD,
             finished: false,
-            begun: false,
-            piecewise: None,
-            signs: None,
+            started: false,
+            progress: None,
+            lifecycle: None,
         }
     }
 
     /// Adds the lifecycle headers of its route to the answer.
-    pub(super) fn tells(&mut self, signs: Option<Arc<Signs>>) {
-        self.signs = signs;
+    pub(super) fn set_lifecycle(&mut self, lifecycle: Option<Arc<LifecycleHeaders>>) {
+        self.lifecycle = lifecycle;
     }
 
     /// The session, if its connection can be reused: the exchange is complete on both sides.
@@ -81,9 +81,9 @@ impl Client {
         self.finished.then_some(self.session)
     }
 
-    /// Whether any of the answer was sent.
-    pub(super) fn has_begun(&self) -> bool {
-        self.begun
+    /// Whether any of the response was sent.
+    pub(super) fn has_started(&self) -> bool {
+        self.started
     }
 
     fn response(&mut self, head: Head) -> Box<ResponseHeader> {
@@ -97,11 +97,11 @@ impl Client {
         parts.headers.insert(X_REQUEST_ID, id_field(self.id));
         if self.tls {
             // An operator's own filter may have set a longer one.
-            let promised = parts.headers.entry(header::STRICT_TRANSPORT_SECURITY);
-            promised.or_insert(HSTS);
+            let field = parts.headers.entry(header::STRICT_TRANSPORT_SECURITY);
+            field.or_insert(HSTS);
         }
-        if let Some(signs) = &self.signs {
-            signs.add_to(&mut parts.headers);
+        if let Some(lifecycle) = &self.lifecycle {
+            lifecycle.add_to(&mut parts.headers);
         }
         Box::new(ResponseHeader::from(parts))
     }
@@ -113,11 +113,11 @@ impl Client {
         match within(limit, work).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "write to the client failed");
+                tracing::debug!(%error, "writing response failed");
                 Err(Gone)
             }
             Err(Elapsed) => {
-                tracing::debug!(?limit, "the client does not read");
+                tracing::debug!(?limit, "writing response failed: the client does not read");
                 Err(Gone)
             }
         }
@@ -130,7 +130,7 @@ impl Client {
     }
 }
 
-impl Downstream for Client {
+impl Downstream for DownstreamSession {
     async fn read_body(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
         let head = self.session.req_header();
         let length = head
@@ -199,8 +199,8 @@ impl Downstream for Client {
     }
 
     async fn read_piece(&mut self) -> Result<Option<Bytes>, BodyError> {
-        let is_first = self.piecewise.is_none();
-        let piecewise = self.piecewise.get_or_insert_with(|| Piecewise {
+        let is_first = self.progress.is_none();
+        let progress = self.progress.get_or_insert_with(|| BodyProgress {
             timer: Box::pin(tokio::time::sleep(self.limits.body)),
             is_empty: true,
         });
@@ -209,25 +209,25 @@ impl Downstream for Client {
         let waits = head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT);
         if is_first && waits {
             // Written before anything is read, and short: it is sent at once.
-            let asked = self.session.write_continue_response().await;
-            asked.map_err(|_| BodyError::Gone)?;
+            let written = self.session.write_continue_response().await;
+            written.map_err(|_| BodyError::Gone)?;
         }
         let read = tokio::select! {
             biased;
             read = self.session.read_request_body() => read,
-            () = piecewise.timer.as_mut() => return Err(BodyError::Timeout),
+            () = progress.timer.as_mut() => return Err(BodyError::Timeout),
         };
         let piece = read.map_err(|error| body_error(&error))?;
-        if piece.is_none() && piecewise.is_empty && is_chunked {
+        if piece.is_none() && progress.is_empty && is_chunked {
             // As for a body that is read whole: the data after it must not be taken for a request.
             return Err(BodyError::Malformed);
         }
-        piecewise.is_empty &= piece.is_none();
+        progress.is_empty &= piece.is_none();
         Ok(piece)
     }
 
     async fn send(&mut self, mut head: Head, body: Bytes) -> Result<(), Gone> {
-        self.begun = true;
+        self.started = true;
         if head.status != http::StatusCode::NO_CONTENT {
             // From a number `HeaderValue` makes a growable buffer, which takes two allocations.
             let length = HeaderValue::from_str(itoa::Buffer::new().format(body.len()));
@@ -259,7 +259,7 @@ impl Downstream for Client {
     }
 
     async fn start(&mut self, mut head: Head, first: &mut BytesMut) -> Result<(), Gone> {
-        self.begun = true;
+        self.started = true;
         let h2 = self.session.is_http2();
         if !h2 {
             head.headers.insert(

@@ -37,7 +37,7 @@ impl Source {
     ///
     /// A layer 4 proxy adds no fields: those on this connection are its client's, and are trusted where that is a trusted proxy again.
     /// Where the proxy names no client they may be forged.
-    pub(super) fn passed_on(self, source: Option<IpAddr>) -> Source {
+    pub(super) fn with_proxy_header(self, source: Option<IpAddr>) -> Source {
         let trusts = |proxies: &Arc<TrustedProxies>| source.is_some_and(|ip| proxies.trusts(ip));
         let proxies = self.proxies.filter(trusts);
         Source {
@@ -90,7 +90,7 @@ mod tests {
         });
         let mut source = Source::of(ip(peer), Some(&proxies));
         if let Some(reported) = header {
-            source = source.passed_on(reported.map(ip));
+            source = source.with_proxy_header(reported.map(ip));
         }
         let mut headers = HeaderMap::new();
         headers.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.7"));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_believed_on_connections_from_trusted_addresses_alone() {
+    fn fields_are_trusted_only_on_connections_of_trusted_proxies() {
         //  peer, PROXY protocol header, client, counted by limits
         let cases = [
             ("10.0.0.1", None, "192.0.2.7", true),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn without_trusted_proxies_nothing_is_believed() {
+    fn without_trusted_proxies_no_field_is_read() {
         let source = Source::of(ip("10.0.0.1"), None);
         let mut headers = HeaderMap::new();
         headers.insert("forwarded", HeaderValue::from_static("for=192.0.2.7"));

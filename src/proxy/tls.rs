@@ -1,4 +1,4 @@
-//! TLS for the listeners: 1.2 and 1.3, the certificate chosen by the name the client asks for.
+//! TLS for the listeners: 1.2 and 1.3, the certificate is chosen by the server name (SNI, RFC 6066 section 3).
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ struct Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let asked = hello
+        let requested = hello
             .server_name()
             .and_then(|name| ServerName::try_from(name).ok());
-        let fitting = asked.and_then(|name| {
+        let matching = requested.and_then(|name| {
             self.list
                 .iter()
                 .find(|certificate| certificate.serves(&name))
         });
         // A client that sends no server name, or an unknown one, receives the first certificate and decides for itself.
-        fitting
+        matching
             .or(self.list.first())
             .map(|certificate| certificate.key.clone())
     }

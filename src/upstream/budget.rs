@@ -1,7 +1,7 @@
-//! The retry budget, which bounds further attempts so that a failure does not become a retry storm.
+//! The retry budget: a token bucket that bounds further attempts, so that a failure does not become a retry storm.
 //!
-//! A token bucket for each model. Every request adds a share of an attempt, time adds a few as well, every further attempt takes a whole
-//! one. While nothing fails the bucket is full and costs one read.
+//! Each model has a bucket. Every request adds a share of an attempt, time adds a few as well, every further attempt takes a whole one.
+//! While nothing fails the bucket is full and costs one read.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_of_nothing_but_a_burst_is_spent_once() {
+    fn a_budget_with_a_burst_alone_is_spent_once() {
         let budget = Budget::new(RetryBudget {
             percent: 0,
             per_sec: 0,

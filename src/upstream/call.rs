@@ -1,4 +1,4 @@
-//! A call whose answer has started.
+//! A call in progress: reads the answer with its time limits, and returns the connection to the pool.
 
 use std::net::SocketAddr;
 use std::pin::pin;

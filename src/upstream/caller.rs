@@ -38,7 +38,7 @@ pub(super) struct CallState {
     account: Account,
     /// Clock reading at its start.
     pub(super) started: Duration,
-    /// Clock reading now, or a moment ago.
+    /// The latest clock reading.
     pub(super) now: Duration,
     /// The candidates that are not to be selected: called already, or without the operation.
     pub(super) tried: CandidateSet,

@@ -28,7 +28,8 @@ pub(super) struct Candidate {
     pub(super) health: CandidateHealth,
     /// The end of `Retry-After` with which the provider rate-limits the gateway.
     limited_until: AtomicU64,
-    /// Until then it is called only when no other candidate can serve: it rate-limited the gateway without `Retry-After`, or failed with it.
+    /// Until then it is called only when no other candidate can serve: it rate-limited the gateway without `Retry-After`, or failed with
+    /// it.
     avoided_until: AtomicU64,
 }
 

@@ -1,8 +1,8 @@
-//! A circuit breaker: closed while calls succeed, open for a cooldown after failures in a row, then half-open, where a bounded number of
-//! trial requests decide whether it closes.
+//! A circuit breaker: closed while calls succeed, open for a cooldown after consecutive failures, then half-open, where a bounded number of
+//! trial requests decides whether it closes.
 //!
 //! Times are microseconds of the monotonic clock. All workers share one [`Circuit`], so it is made of atomics; two of them that fail at
-//! the same moment may count one failure for the other, which does no harm.
+//! the same moment may count one failure for both, which does no harm.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// The name of the state in the view for operators.
+    /// The name of the state for operators.
     pub(super) fn name(self) -> &'static str {
         match self {
             State::Closed => "working",
@@ -91,7 +91,7 @@ impl Circuit {
         entered.is_ok().then_some(true)
     }
 
-    /// Ends a trial request, whatever its result.
+    /// Ends a trial request, also one without a result.
     pub(super) fn end_trial(&self) {
         self.trials.fetch_sub(1, Relaxed);
     }
@@ -170,7 +170,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     #[test]
-    fn failures_in_a_row_within_the_window_open_the_circuit() {
+    fn consecutive_failures_within_the_window_open_the_circuit() {
         //     failures and successes, by second                     opens
         check(&[(1, false), (2, false)], false);
         check(&[(1, false), (2, false), (3, false)], true);
@@ -248,7 +248,7 @@ mod tests {
         /// In every sequence, no more trial requests are under way than the settings allow, the circuit opens for no fewer than the
         /// configured failures, and every cooldown ends.
         #[test]
-        fn trials_are_bounded_and_no_cooldown_is_for_ever(steps in prop::collection::vec((0u8..4, 0u64..20), 1..200)) {
+        fn trials_are_bounded_and_every_cooldown_ends(steps in prop::collection::vec((0u8..4, 0u64..20), 1..200)) {
             let circuit = Circuit::default();
             let (mut now, mut trials, mut failed_in_row) = (SECOND, 0, 0);
             for (step, seconds) in steps {

@@ -48,7 +48,7 @@ impl Failure {
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     /// Their number, and when the first occurred.
-    in_row: u32,
+    consecutive: u32,
     since: u64,
     /// The failures with distinct bodies; fewer of each account than open the circuit.
     distinct: Vec<Failure>,
@@ -65,12 +65,12 @@ impl Evidence {
         settings: &CircuitSettings,
     ) -> bool {
         let window = settings.window_micros();
-        if self.in_row == 0 || failure.at.saturating_sub(self.since) > window {
+        if self.consecutive == 0 || failure.at.saturating_sub(self.since) > window {
             self.since = failure.at;
-            self.in_row = 0;
+            self.consecutive = 0;
         }
-        self.in_row = self.in_row.saturating_add(1);
-        if is_corroborated && self.in_row >= needed {
+        self.consecutive = self.consecutive.saturating_add(1);
+        if is_corroborated && self.consecutive >= needed {
             return true;
         }
         let needed = needed.max(2) as usize;
@@ -91,12 +91,12 @@ impl Evidence {
     }
 
     pub(super) fn clear(&mut self) {
-        self.in_row = 0;
+        self.consecutive = 0;
         self.distinct.clear();
     }
 }
 
-/// Which accounts have had a request at one candidate recently: enough to tell whether there was more than one. An account is active from
+/// The accounts that are active at one candidate: enough of them to decide whether there is more than one. An account is active from
 /// the start of a call until the window after its start, or after the end of its answer, has passed.
 ///
 /// It is written with every request, so it has a cache line of its own: the fields beside it are mostly read.
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_for_all_accounts_comes_from_two_of_them_with_distinct_bodies() {
+    fn failures_of_two_accounts_with_distinct_bodies_count_for_all_accounts() {
         //     account, body, second                                  needed, opens
         check(&[(1, 1, 1), (1, 2, 2), (1, 3, 3), (1, 4, 4)], 3, false);
         check(&[(1, 1, 1), (2, 2, 2), (3, 3, 3)], 3, true);
@@ -209,7 +209,7 @@ mod tests {
         evidence.clear();
         assert!(
             !evidence.add(failure, 3, true, &settings),
-            "a row begins anew"
+            "the count starts again"
         );
     }
 
@@ -233,7 +233,7 @@ mod tests {
     proptest! {
         /// The result matches a model that keeps a list of all requests, with two accounts or with many.
         #[test]
-        fn activity_agrees_with_a_list_of_all_requests(requests in prop::collection::vec((0u8..4, 0u64..20), 1..100), asked in 0u8..4) {
+        fn activity_agrees_with_a_list_of_all_requests(requests in prop::collection::vec((0u8..4, 0u64..20), 1..100), other in 0u8..4) {
             let activity = Activity::default();
             let settings = settings(3);
             let (mut now, mut seen) = (SECOND, Vec::new());
@@ -241,8 +241,8 @@ mod tests {
                 now += past * SECOND;
                 activity.note(account(who), now);
                 seen.push((who, now));
-                // The account that asks has just been recorded: a call fails after it has started.
-                for one in [who, asked] {
+                // The account has just been recorded: a call fails after it has started.
+                for one in [who, other] {
                     if !seen.iter().any(|(who, _)| *who == one) {
                         continue;
                     }
@@ -253,10 +253,10 @@ mod tests {
             }
         }
 
-        /// No sequence of failures of one account opens a circuit for all, whatever its bodies; nor do any failures with one body; and the
-        /// state is bounded.
+        /// No sequence of failures of one account opens a circuit for all, not even with distinct bodies; nor do any failures with one body;
+        /// and the state is bounded.
         #[test]
-        fn neither_one_account_nor_one_body_suffices(
+        fn one_account_or_one_body_does_not_open_the_circuit_for_all(
             failures in prop::collection::vec((0u8..4, 0u8..4, 0u64..20), 1..100),
             needed in 1u32..6,
         ) {

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_a_provider_never_contain_its_key() {
+    fn messages_of_a_provider_are_redacted() {
         let key = Secret::new("sk-secret/1234567890".to_owned());
         let long = "x".repeat(390);
         for body in [

@@ -1,5 +1,4 @@
-//! Health of a candidate (a model at one provider): a circuit breaker for all accounts, and one for each account whose requests failed
-//! there.
+//! Circuit breakers of a candidate (a model at one provider): one for all accounts, and one for each account whose requests failed there.
 //!
 //! While nothing fails a request costs a load for each check, no lock and no allocation: circuits of accounts exist only from a failure
 //! until they expire.
@@ -131,8 +130,8 @@ impl CandidateHealth {
         self.all.record_success()
     }
 
-    /// Records a call that failed in a way that its request can cause. `is_corroborated` when evidence other than requests of clients shows
-    /// that the provider does not work.
+    /// Records a call that failed in a way that its request can cause. `is_corroborated` when a failed probe shows as well that the
+    /// provider is unhealthy.
     pub(super) fn record_failure(
         &self,
         failure: Failure,
@@ -171,8 +170,8 @@ impl CandidateHealth {
         }
     }
 
-    /// The provider failed a request of this account and asked not to be called for this long. Returns whether that holds for all accounts;
-    /// else the circuit of this one is open for as long.
+    /// Records `Retry-After` with a failure for a request of this account. Returns whether it applies to all accounts; else the circuit of
+    /// this one is open for as long.
     pub(super) fn record_retry_after(
         &self,
         account: Account,
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_is_alone_opens_the_circuit_for_all() {
+    fn the_only_active_account_opens_the_circuit_for_all() {
         let health = CandidateHealth::default();
         let opened: Vec<Opened> = (0..3).map(|_| fail(&health, 1, 1, SECOND)).collect();
         assert_eq!(opened, [Opened::None, Opened::None, Opened::All]);
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_request_of_one_account_opens_the_circuit_again_only_when_it_is_alone() {
+    fn a_trial_request_opens_the_circuit_again_only_for_the_only_active_account() {
         for alone in [true, false] {
             let health = CandidateHealth::default();
             for body in 0..3 {
@@ -392,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_holds_for_all_accounts_only_where_one_is_active() {
+    fn retry_after_applies_to_all_accounts_only_where_one_is_active() {
         let wait = Duration::from_secs(60);
         let health = CandidateHealth::default();
         health.note_activity(account(1), SECOND);
@@ -410,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn circuits_of_accounts_are_bounded_and_the_oldest_makes_room() {
+    fn circuits_of_accounts_are_bounded_and_the_first_to_expire_is_evicted() {
         let health = CandidateHealth::default();
         let max = ACCOUNTS_MAX as u16;
         for who in 0..2 * max {

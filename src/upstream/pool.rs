@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::h1::Connection;
 
-/// After this long a provider or a middlebox may have dropped the connection.
+/// Idle time after which a provider or a middlebox may have dropped the connection.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
 type Plain = Connection<TcpStream>;
@@ -26,7 +26,7 @@ pub(super) struct Pool<C = Plain, K = (usize, SocketAddr)> {
 
 struct PoolState<C, K> {
     idle: HashMap<K, Vec<Idle<C>>>,
-    /// When all of them were last swept: no call comes by the address of a provider that has moved.
+    /// When all of them were last swept: no call takes connections to the address of a provider that has moved.
     swept_at: Duration,
 }
 
@@ -42,7 +42,7 @@ impl<C> Default for Pool<C> {
 }
 
 impl<C, K> Pool<C, K> {
-    /// A pool whose connections are idle no longer than this.
+    /// A pool that closes connections after this idle time.
     pub(super) fn with_idle_time(idle_time_max: Duration) -> Pool<C, K> {
         Pool {
             state: Mutex::new(PoolState {
@@ -55,7 +55,7 @@ impl<C, K> Pool<C, K> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin, K: Eq + Hash> Pool<Connection<S>, K> {
-    /// A connection that was alive a moment ago.
+    /// Takes an idle connection that has not been closed, as far as can be known.
     pub(super) fn take(&self, key: K, now: Duration) -> Option<Connection<S>> {
         let mut state = self.state.lock().expect("no panic under this lock");
         let streams = state.idle.get_mut(&key)?;
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_to_an_address_that_is_not_used_any_more_are_closed_in_time() {
+    fn connections_to_an_unused_address_are_closed_after_the_idle_time() {
         let key = |port| (0, SocketAddr::from(([127, 0, 0, 1], port)));
         let pool = Pool::<&str>::default();
         let kept = |port| {
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(kept(1), None, "with its entry");
         assert_eq!(kept(2), Some(vec!["young", "new"]));
         pool.put(key(2), "newer", secs(64), 2);
-        assert_eq!(kept(2), Some(vec!["new", "newer"]), "the oldest makes room");
+        assert_eq!(kept(2), Some(vec!["new", "newer"]), "the oldest is evicted");
         pool.put(key(3), "none", secs(64), 0);
         assert_eq!(kept(3), None);
     }

@@ -194,7 +194,7 @@ fn framing(method: &Method, body: BodyLength) -> (RequestFraming, String) {
     }
 }
 
-/// The head of the request. The gateway sets the framing, whatever the relay's fields contain.
+/// The head of the request. The gateway sets the framing; framing fields of the relay are dropped.
 fn head(method: &Method, relay: &Relay, upstream: &RelayUpstream, framing: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     out.extend_from_slice(method.as_str().as_bytes());

@@ -1,4 +1,4 @@
-//! `Retry-After` in both its forms (RFC 9110 section 10.2.3).
+//! `Retry-After`: parses both forms, delay-seconds and HTTP-date (RFC 9110 section 10.2.3).
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ impl RetryAfter {
     pub(super) fn read(value: &str) -> Option<RetryAfter> {
         let value = value.trim();
         if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-            // So many digits mean forever.
+            // More digits than fit mean forever.
             return Some(RetryAfter::Secs(value.parse().unwrap_or(u64::MAX)));
         }
         let date = jiff::fmt::rfc2822::parse(value).ok()?;
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rfc9110_10_2_3_both_forms_are_understood_and_nothing_else() {
+    fn rfc9110_10_2_3_both_forms_are_parsed_and_no_other() {
         /// 2026-10-21 07:28:00.
         const THEN: i64 = 1_792_567_680;
         //    value                              wait in seconds, half a minute before

@@ -343,7 +343,7 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
             .next()
             .map_err(|error| fault::invalid(error.to_string()))?
         {
-            // The events have to be consumed to the last, whatever they contain.
+            // The cutter requires that all events are consumed, those after the end too.
             if is_end || event.is_done() {
                 is_end = true;
                 continue;

@@ -1,8 +1,8 @@
-//! A small HTTP/1.1 client on a plain socket: one request at a time, answers without copying.
+//! HTTP/1.1 client on a plain socket: one request at a time, answers without copying.
 //!
 //! Most model providers are in the same network and are called without TLS. There a call is little more than two system calls, and what a
 //! general client does besides (header maps, names in their original case, a 64 KiB buffer for each answer) costs more than both. This
-//! client writes a head that was prepared before the request came, searches the head of the answer for the few relevant fields, and returns
+//! client writes a head that was prepared before the request, searches the head of the answer for the few relevant fields, and returns
 //! the body as slices of the read buffer.
 //!
 //! It is strict where two implementations could read an answer differently (RFC 9112 section 6.3): ambiguous framing is an error.
@@ -32,7 +32,7 @@ const READ_BYTES: usize = 4 * 1024;
 /// Space is reserved only when less than this is left: the slices that were returned share their allocation with it.
 const SPARE_BYTES_MIN: usize = 1024;
 
-/// The most space reserved at once, whatever length an answer declares.
+/// The most space reserved at once, also where an answer declares more.
 const READ_BYTES_MAX: usize = 64 * 1024;
 
 /// A body up to this size is written in one piece with its head: a copy costs less than a second buffer for the kernel.
@@ -126,7 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 {
                     // The rest would have to be written during the read, for a provider that answers before it has the request.
                     return Poll::Ready(Err(Error::Invalid(
-                        "the answer came before the request was written",
+                        "the answer arrived before the request was written",
                     )));
                 }
             }

@@ -83,7 +83,7 @@ async fn a_port_that_is_taken_is_named() {
     says(
         &house,
         "a port that is taken",
-        &[&address.to_string(), "is another program there"],
+        &[&address.to_string(), "is another program using it"],
     )
     .await;
 }

@@ -23,38 +23,38 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use crate::socket::{CorkHandle, Corked};
 
 /// The stream a connection reads from and writes to.
-pub(super) struct Gathered<S>(Arc<Mutex<Corked<S>>>);
+pub(super) struct CoalescedStream<S>(Arc<Mutex<Corked<S>>>);
 
-/// Sends what was written to a [`Gathered`] stream. Only the connection's task uses both, so the lock is never contended.
-pub(super) struct Gatherer<S> {
+/// Sends what was written to a [`CoalescedStream`] stream. Only the connection's task uses both, so the lock is never contended.
+pub(super) struct WriteCoalescer<S> {
     stream: Arc<Mutex<Corked<S>>>,
     cork: CorkHandle,
 }
 
-/// Buffers writes to `inner` once [`Gatherer::begin`] was called. More than a buffer of it is sent at once.
-pub(super) fn gathered<S>(inner: S) -> (Gathered<S>, Gatherer<S>) {
+/// Buffers writes to `inner` once [`WriteCoalescer::start_buffering`] was called. More than a buffer of it is sent at once.
+pub(super) fn coalesced<S>(inner: S) -> (CoalescedStream<S>, WriteCoalescer<S>) {
     let corked = Corked::new(inner);
     let cork = corked.handle();
     let stream = Arc::new(Mutex::new(corked));
-    let gatherer = Gatherer {
+    let coalescer = WriteCoalescer {
         stream: stream.clone(),
         cork,
     };
-    (Gathered(stream), gatherer)
+    (CoalescedStream(stream), coalescer)
 }
 
 fn lock<S>(stream: &Mutex<Corked<S>>) -> MutexGuard<'_, Corked<S>> {
     stream.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Gatherer<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> WriteCoalescer<S> {
     /// From here on a flush sends nothing.
-    pub(super) fn begin(&self) {
+    pub(super) fn start_buffering(&self) {
         self.cork.set(true);
     }
 
     /// Awaits `future`, and sends buffered writes whenever it is pending.
-    pub(super) async fn around<F: Future>(&self, future: F) -> io::Result<F::Output> {
+    pub(super) async fn flush_when_pending<F: Future>(&self, future: F) -> io::Result<F::Output> {
         let mut future = pin!(future);
         poll_fn(|cx| {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
@@ -70,7 +70,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Gatherer<S> {
     }
 
     /// Sends what can be sent without waiting, before a connection is dropped.
-    pub(super) async fn send_ready(&self) {
+    pub(super) async fn try_flush(&self) {
         poll_fn(|cx| Poll::Ready(self.poll_send(cx).is_ready())).await;
     }
 
@@ -79,7 +79,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Gatherer<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CoalescedStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -89,7 +89,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescedStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -119,29 +119,29 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gathered<S> {
     }
 }
 
-impl<S> fmt::Debug for Gathered<S> {
+impl<S> fmt::Debug for CoalescedStream<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gathered").finish_non_exhaustive()
+        f.debug_struct("CoalescedStream").finish_non_exhaustive()
     }
 }
 
 // What Pingora's sessions require of a stream besides reading and writing.
 
 #[async_trait]
-impl<S: AsyncWrite + Unpin + Send> Shutdown for Gathered<S> {
+impl<S: AsyncWrite + Unpin + Send> Shutdown for CoalescedStream<S> {
     async fn shutdown(&mut self) {
         // A socket that cannot be shut down is closed all the same when it is dropped.
         let _ = AsyncWriteExt::shutdown(self).await;
     }
 }
 
-impl<S: UniqueID> UniqueID for Gathered<S> {
+impl<S: UniqueID> UniqueID for CoalescedStream<S> {
     fn id(&self) -> UniqueIDType {
         lock(&self.0).id()
     }
 }
 
-impl<S: Ssl> Ssl for Gathered<S> {
+impl<S: Ssl> Ssl for CoalescedStream<S> {
     fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
         lock(&self.0).get_ssl_digest()
     }
@@ -152,21 +152,21 @@ impl<S: Ssl> Ssl for Gathered<S> {
 }
 
 #[async_trait]
-impl<S: Send> Peek for Gathered<S> {}
+impl<S: Send> Peek for CoalescedStream<S> {}
 
-impl<S> GetTimingDigest for Gathered<S> {
+impl<S> GetTimingDigest for CoalescedStream<S> {
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
         Vec::new()
     }
 }
 
-impl<S> GetProxyDigest for Gathered<S> {
+impl<S> GetProxyDigest for CoalescedStream<S> {
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
         None
     }
 }
 
-impl<S> GetSocketDigest for Gathered<S> {
+impl<S> GetSocketDigest for CoalescedStream<S> {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
         None
     }
@@ -197,14 +197,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_flushed_piece_by_piece_leaves_when_the_connection_waits() {
+    async fn flushed_pieces_are_sent_together_when_the_connection_is_pending() {
         let (inner, mut far) = tokio::io::duplex(1024);
-        let (mut stream, gatherer) = gathered(inner);
+        let (mut stream, coalescer) = coalesced(inner);
         stream.write_all(b"greeting ").await.expect("taken");
         stream.flush().await.expect("sent");
-        assert_eq!(arrived(&mut far).await, b"greeting ", "held only later");
-        gatherer.begin();
-        let work = gatherer.around(async {
+        assert_eq!(arrived(&mut far).await, b"greeting ", "not buffered yet");
+        coalescer.start_buffering();
+        let work = coalescer.flush_when_pending(async {
             stream.write_all(b"one ").await.expect("taken");
             stream.flush().await.expect("held");
             assert_eq!(arrived(&mut far).await, b"", "a flush sends nothing");
@@ -217,14 +217,14 @@ mod tests {
             _ = work => unreachable!("it never ends"),
             () = std::future::ready(()) => {}
         }
-        assert_eq!(arrived(&mut far).await, b"one two ", "both leave together");
+        assert_eq!(arrived(&mut far).await, b"one two ", "both in one write");
     }
 
     #[tokio::test]
-    async fn a_stream_that_is_shut_down_has_sent_everything() {
+    async fn shutting_down_a_stream_sends_its_buffer() {
         let (inner, mut far) = tokio::io::duplex(1024);
-        let (mut stream, gatherer) = gathered(inner);
-        gatherer.begin();
+        let (mut stream, coalescer) = coalesced(inner);
+        coalescer.start_buffering();
         stream.write_all(b"the last ").await.expect("taken");
         AsyncWriteExt::shutdown(&mut stream).await.expect("sent");
         let mut all = Vec::new();
@@ -235,18 +235,20 @@ mod tests {
     #[tokio::test]
     async fn a_socket_that_breaks_ends_the_wait() {
         let (inner, far) = tokio::io::duplex(1024);
-        let (mut stream, gatherer) = gathered(inner);
-        gatherer.begin();
+        let (mut stream, coalescer) = coalesced(inner);
+        coalescer.start_buffering();
         drop(far);
-        stream.write_all(b"nobody reads this").await.expect("taken");
-        let waited = gatherer.around(std::future::pending::<()>()).await;
+        stream.write_all(b"not received").await.expect("taken");
+        let waited = coalescer
+            .flush_when_pending(std::future::pending::<()>())
+            .await;
         assert!(waited.is_err(), "a broken pipe");
     }
 
     /// Writes as the HTTP/2 library does, frame by frame with a flush after each, and then waits forever.
     async fn answers<S: AsyncRead + AsyncWrite + Unpin>(
-        gatherer: Gatherer<S>,
-        mut stream: Gathered<S>,
+        coalescer: WriteCoalescer<S>,
+        mut stream: CoalescedStream<S>,
         bytes: Vec<u8>,
     ) -> io::Result<()> {
         let answer = async {
@@ -256,35 +258,39 @@ mod tests {
             }
             std::future::pending::<io::Result<()>>().await
         };
-        gatherer.around(answer).await?
+        coalescer.flush_when_pending(answer).await?
     }
 
     #[tokio::test]
-    async fn a_socket_that_takes_little_and_makes_wait_gets_all_of_it_and_no_more() {
+    async fn a_socket_with_partial_writes_receives_every_byte_once() {
         let bytes = pattern(40_000);
         let little = [Turn::Takes(700), Turn::Waits, Turn::Takes(9000)].repeat(40);
         let (inner, sent) = Scripted::new(&[little, vec![Turn::Takes(1)]].concat());
-        let (stream, gatherer) = gathered(inner);
-        gatherer.begin();
-        let mut work = pin!(answers(gatherer, stream, bytes.clone()));
+        let (stream, coalescer) = coalesced(inner);
+        coalescer.start_buffering();
+        let mut work = pin!(answers(coalescer, stream, bytes.clone()));
         let mut cx = Context::from_waker(std::task::Waker::noop());
         // It is woken whenever the socket is writable.
         for _ in 0..200 {
             assert!(work.as_mut().poll(&mut cx).is_pending());
         }
-        assert!(sent.bytes() == bytes, "{} bytes came", sent.bytes().len());
+        assert!(
+            sent.bytes() == bytes,
+            "{} bytes were sent",
+            sent.bytes().len()
+        );
     }
 
     #[tokio::test]
-    async fn a_socket_that_breaks_in_the_middle_ends_the_wait_with_a_beginning_sent() {
+    async fn a_socket_that_breaks_in_the_middle_ends_the_wait_with_a_prefix_sent() {
         let bytes = pattern(40_000);
         for before in 0..30 {
             let turns = [vec![Turn::Takes(900); before], vec![Turn::Breaks]].concat();
             let (inner, sent) = Scripted::new(&turns);
-            let (stream, gatherer) = gathered(inner);
-            gatherer.begin();
-            let ended = answers(gatherer, stream, bytes.clone()).await;
-            let error = ended.expect_err("nobody can be told any more");
+            let (stream, coalescer) = coalesced(inner);
+            coalescer.start_buffering();
+            let ended = answers(coalescer, stream, bytes.clone()).await;
+            let error = ended.expect_err("the socket is broken");
             assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{before}");
             assert!(bytes.starts_with(&sent.bytes()), "{before}");
         }
@@ -292,7 +298,7 @@ mod tests {
 
     /// The connection has no other output, so nothing else would send what the socket could not take.
     #[tokio::test]
-    async fn the_last_of_an_answer_reaches_a_client_that_is_slower_than_the_gateway() {
+    async fn the_end_of_an_answer_reaches_a_client_that_is_slower_than_the_gateway() {
         let bytes = pattern(1 << 19);
         let certificate = Certificate::for_localhost();
         let listener = narrow();
@@ -312,16 +318,19 @@ mod tests {
             let connected = RawClient::connect_narrow(address, trust);
             let (stream, client) = tokio::join!(accepted, connected);
             let mut client = client.expect("a connection");
-            let (stream, gatherer) = gathered(stream);
-            gatherer.begin();
-            let work = tokio::spawn(answers(gatherer, stream, bytes.clone()));
+            let (stream, coalescer) = coalesced(stream);
+            coalescer.start_buffering();
+            let work = tokio::spawn(answers(coalescer, stream, bytes.clone()));
             let mut seen = Vec::new();
             while seen.len() < bytes.len() {
                 let more = client.try_read_some().await.expect("an open connection");
                 assert!(!more.is_empty(), "it ends after {} bytes", seen.len());
                 seen.extend_from_slice(&more);
             }
-            assert!(seen == bytes, "what came is not what was written");
+            assert!(
+                seen == bytes,
+                "the received bytes differ from those written"
+            );
             work.abort();
         }
     }

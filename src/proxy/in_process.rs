@@ -1,8 +1,8 @@
 //! In-process API calls: requests that the gateway's own pages send to its API, through the same chain, without a socket.
 //!
 //! Such a request passes everything that a client's request does: its credential is authenticated, its class counts it, its cost is held
-//! and settled, and it is in the access log. Only the HTTP bytes are left out. These calls run on the keeper's thread and not on that of
-//! the worker that serves the page, so that one connection pool to the providers serves them all.
+//! and settled, and it is in the access log. Only the HTTP bytes are left out. These calls run on the gateway's own runtime and not on the
+//! worker that serves the page, so that one connection pool to the providers serves them all.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
@@ -18,47 +18,47 @@ use tollgate_filter::{Clock, Exchange, Moment, Protocol, Request};
 use tollgate_portal::{InProcessApi, InProcessFuture, InProcessRequest, InProcessResponse};
 
 use super::routes::Found;
-use super::{OpenExchange, Proxy, RouteObserver, caught, new_calls};
+use super::{OpenExchange, Proxy, RouteObserver, catch_panic, new_upstream};
 use crate::upstream::{Caller, TextViaChat};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The entry point of the pages to the API. The pages are created before the proxy, so it is connected later.
+/// The client through which the pages call the API. The pages are created before the proxy, so it is connected later.
 #[derive(Default)]
-pub(crate) struct Door {
-    open: OnceLock<Open>,
+pub(crate) struct InProcessClient {
+    connected: OnceLock<Connected>,
 }
 
-struct Open {
-    /// A weak reference: the proxy owns the pages, which own this entry point.
+struct Connected {
+    /// A weak reference: the proxy owns the pages, which own this client.
     proxy: Weak<Proxy>,
     calls: Arc<TextViaChat<Caller>>,
     runtime: Handle,
 }
 
-impl Door {
-    /// Accepts requests from now on. `runtime` is where they are served.
-    pub(crate) fn open(&self, proxy: &Arc<Proxy>, runtime: Handle) {
-        let open = Open {
+impl InProcessClient {
+    /// Connects it to the proxy. `runtime` serves the requests.
+    pub(crate) fn connect(&self, proxy: &Arc<Proxy>, runtime: Handle) {
+        let connected = Connected {
             proxy: Arc::downgrade(proxy),
-            calls: Arc::new(new_calls(proxy)),
+            calls: Arc::new(new_upstream(proxy)),
             runtime,
         };
-        let first = self.open.set(open).is_ok();
+        let first = self.connected.set(connected).is_ok();
         debug_assert!(first, "a gateway starts once");
     }
 }
 
-impl InProcessApi for Door {
+impl InProcessApi for InProcessClient {
     fn call(&self, call: InProcessRequest) -> InProcessFuture<'_> {
         Box::pin(async move {
-            let open = self.open.get()?;
-            let (proxy, calls) = (open.proxy.upgrade()?, open.calls.clone());
-            let (told, answer) = oneshot::channel();
-            open.runtime.spawn(async move {
-                serve(&proxy, &calls, call, told).await;
+            let connected = self.connected.get()?;
+            let (proxy, calls) = (connected.proxy.upgrade()?, connected.calls.clone());
+            let (sender, response) = oneshot::channel();
+            connected.runtime.spawn(async move {
+                serve(&proxy, &calls, call, sender).await;
             });
-            answer.await.ok()
+            response.await.ok()
         })
     }
 }
@@ -67,35 +67,42 @@ async fn serve(
     proxy: &Proxy,
     calls: &TextViaChat<Caller>,
     call: InProcessRequest,
-    told: oneshot::Sender<InProcessResponse>,
+    sender: oneshot::Sender<InProcessResponse>,
 ) {
     let _open = OpenExchange::enter(&proxy.state);
     let now = proxy.clock.moment();
     let Some((request, body)) = request(proxy, call, now) else {
         return;
     };
-    let Found::Gate(gate) = proxy.routes.find(&request.method, &request.path) else {
+    let Found::Route(entry) = proxy.routes.find(&request.method, &request.path) else {
         return;
     };
-    let mut asker = Asker {
+    let mut downstream = InProcessDownstream {
         body,
-        told: Some(told),
+        sender: Some(sender),
         clock: proxy.clock.clone(),
         began: now.elapsed,
     };
     let observer = RouteObserver {
         proxy,
-        route: Some(gate.index),
+        route: Some(entry.index),
     };
     let mut run = Run::new(
         Exchange::beginning(request, now),
-        &gate.route.chain,
+        &entry.route.chain,
         &observer,
     );
     let (clock, limits) = (&proxy.clock, &proxy.answer_limits);
-    let exchange = drive(&gate.route, &mut run, &mut asker, calls, clock, limits);
-    if caught(pin!(exchange)).await.is_err() {
-        tracing::error!("a panic ended a request of a page; see the message before");
+    let exchange = drive(
+        &entry.route,
+        &mut run,
+        &mut downstream,
+        calls,
+        clock,
+        limits,
+    );
+    if catch_panic(pin!(exchange)).await.is_err() {
+        tracing::error!("in-process request aborted: panic, see the line before");
     }
 }
 
@@ -124,16 +131,16 @@ fn request(proxy: &Proxy, call: InProcessRequest, now: Moment) -> Option<(Reques
     Some((request, call.body))
 }
 
-/// A page that waits for an answer, as the driver's downstream.
-struct Asker {
+/// The downstream of an in-process call: the page that waits for the response.
+struct InProcessDownstream {
     body: Bytes,
-    told: Option<oneshot::Sender<InProcessResponse>>,
+    sender: Option<oneshot::Sender<InProcessResponse>>,
     clock: Clock,
     /// Clock reading at the request.
     began: Duration,
 }
 
-impl Downstream for Asker {
+impl Downstream for InProcessDownstream {
     async fn read_body(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
         if self.body.len() > bytes_max {
             return Err(BodyError::TooLarge { bytes_max });
@@ -147,11 +154,11 @@ impl Downstream for Asker {
             body,
             took: self.clock.elapsed().saturating_sub(self.began),
         };
-        let told = self.told.take().ok_or(Gone)?;
-        told.send(answer).map_err(|_| Gone)
+        let sender = self.sender.take().ok_or(Gone)?;
+        sender.send(answer).map_err(|_| Gone)
     }
 
-    /// No page requests a stream: the output of one is dropped.
+    /// Streams are not supported: no page requests one.
     async fn start(&mut self, _: Head, _: &mut BytesMut) -> Result<(), Gone> {
         Err(Gone)
     }
@@ -165,8 +172,8 @@ impl Downstream for Asker {
     }
 
     async fn gone(&mut self) {
-        match &mut self.told {
-            Some(told) => told.closed().await,
+        match &mut self.sender {
+            Some(sender) => sender.closed().await,
             None => std::future::pending().await,
         }
     }
