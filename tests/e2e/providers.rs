@@ -1,11 +1,11 @@
-//! Providers that fail, each in its own way: what the client sees, what is charged, what the provider saw. Nothing stays held.
+//! Failures of providers: what the client receives, what is charged, which calls are made. No hold is left.
 
 mod circuits;
 mod connections;
 mod failover;
+mod fixture;
 mod health;
 mod hedge;
-mod house;
 mod queue;
 mod streams;
 mod whole;
@@ -18,7 +18,7 @@ use crate::rig::{CHAT, CREDITS, IN, OUT, PRICE_OF_A_CHAT, Rig, chat};
 
 /// What a client sees of an answer.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum Observed {
     /// A whole answer, or a stream with so many words that ended with `[DONE]`.
     Answer { words: u64 },
     /// An error with this status and code, before anything else.
@@ -27,10 +27,10 @@ enum Seen {
     Broken { words: u64, code: &'static str },
 }
 
-use Seen::{Answer, Broken, Error};
+use Observed::{Answer, Broken, Error};
 
-/// One way to fail: what it is, how the provider does it, what is seen, and the charge in micro-credits.
-type Case = (&'static str, Script, Seen, i64);
+/// One way to fail: what it is, how the provider does it, what the client observes, and the charge in micro-credits.
+type Case = (&'static str, Script, Observed, i64);
 
 /// Tokens counted here instead of reported: the prompt of [`chat`] as the meter counts it.
 const COUNTED_PROMPT: i64 = 9;
@@ -40,7 +40,7 @@ const fn counted(words: i64) -> i64 {
     COUNTED_PROMPT * IN + words * OUT
 }
 
-/// Puts every case to the gateway over both protocols; fails with all that went otherwise.
+/// Runs every case over both protocols, and fails with all differences at once.
 async fn check(rig: &Rig, stream: bool, cases: Vec<Case>) {
     let mut problems = Vec::new();
     let mut left = CREDITS;
@@ -48,7 +48,7 @@ async fn check(rig: &Rig, stream: bool, cases: Vec<Case>) {
         for (protocol, client) in rig.both() {
             rig.provider.script(script.clone().once());
             rig.provider.forget_calls();
-            let seen = look(&client, stream).await;
+            let seen = observe(&client, stream).await;
             rig.quiet().await;
             rig.charged(*charge);
             let charged = left - rig.available(rig.account);
@@ -56,7 +56,7 @@ async fn check(rig: &Rig, stream: bool, cases: Vec<Case>) {
             let ended = rig.provider.calls_when_ended().await.len();
             if seen.as_ref().ok() != Some(expected) {
                 problems.push(format!(
-                    "{what}, {protocol}: saw {seen:?}, not {expected:?}"
+                    "{what}, {protocol}: observed {seen:?}, not {expected:?}"
                 ));
             }
             if charged != *charge {
@@ -73,8 +73,8 @@ async fn check(rig: &Rig, stream: bool, cases: Vec<Case>) {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Asks once and says what came.
-async fn look(client: &Client, stream: bool) -> Result<Seen, String> {
+/// Sends one chat and returns what the client receives.
+async fn observe(client: &Client, stream: bool) -> Result<Observed, String> {
     let mut answer = client.stream(CHAT, &chat(stream)).await;
     let kind = answer.header("content-type").unwrap_or_default().to_owned();
     if kind != "text/event-stream" {

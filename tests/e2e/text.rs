@@ -252,7 +252,7 @@ async fn several_prompts_for_a_model_that_only_chats_are_several_chats_and_one_c
 }
 
 #[tokio::test]
-async fn more_prompts_than_places_are_answered_one_after_the_other() {
+async fn more_prompts_than_permits_are_answered_one_after_the_other() {
     let setup = parrot();
     let narrow = "[[provider]]\nconcurrency_max = 1\nqueue_max = 8\nqueue_wait_secs = 60\n";
     let setup = Setup {

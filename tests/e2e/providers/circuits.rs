@@ -3,7 +3,7 @@
 use tokio::task::JoinHandle;
 use tollgate_testing::{Answer as Response, Provider};
 
-use super::house::{House, becomes, state};
+use super::fixture::{ProviderFixture, state, wait_for_state};
 use super::*;
 use crate::rig::TEXT;
 
@@ -34,24 +34,26 @@ fn client(rig: &Rig, key: &str) -> Client {
     Client::new(&rig.url()).with_key(key)
 }
 
-/// A chat that says this.
-fn saying(text: &str, stream: bool) -> Value {
+/// A chat with this text.
+fn chat_with(text: &str, stream: bool) -> Value {
     json!({"model": "small", "stream": stream, "messages": [{"role": "user", "content": text}]})
 }
 
 /// Sends a chat that is answered.
 async fn serve(rig: &Rig, key: &str, text: &str) {
-    let response = client(rig, key).post(CHAT, &saying(text, false)).await;
+    let response = client(rig, key).post(CHAT, &chat_with(text, false)).await;
     assert_eq!(response.status, 200, "{text}: {}", response.text());
     rig.told(&response.json());
 }
 
-/// Sends a chat and lets it fail at the rig's own provider in this way, whoever serves it then.
+/// Sends a chat and lets it fail at the rig's own provider in this way; another may serve it then.
 async fn fail(rig: &Rig, key: &str, text: &str, stream: bool, script: &Script) {
     // On a pooled connection a cut before the head is met by a second try on a new one.
     rig.provider.script(script.clone());
     let calls = rig.provider.call_count();
-    let mut response = client(rig, key).stream(CHAT, &saying(text, stream)).await;
+    let mut response = client(rig, key)
+        .stream(CHAT, &chat_with(text, stream))
+        .await;
     let kind = response
         .header("content-type")
         .unwrap_or_default()
@@ -66,11 +68,11 @@ async fn fail(rig: &Rig, key: &str, text: &str, stream: bool, script: &Script) {
             rig.told(&whole.json());
         }
     }
-    assert!(rig.provider.call_count() > calls, "{text}: it was asked");
+    assert!(rig.provider.call_count() > calls, "{text}: it was called");
     rig.provider.clear_scripts();
 }
 
-/// Sends so many chats at once that the rig's own provider holds until all are there, and wants all of them answered.
+/// Sends so many chats at once that the rig's own provider holds until all are there, and expects answers to all of them.
 async fn serve_at_once(rig: &Rig, key: &str, count: usize) {
     let held = hold(rig, key, count).await;
     rig.provider.gate("held").open();
@@ -86,7 +88,10 @@ async fn serve_at_once(rig: &Rig, key: &str, count: usize) {
 async fn hold(rig: &Rig, key: &str, count: usize) -> Vec<JoinHandle<Response>> {
     rig.provider.script(Script::hold_head("held"));
     let sent = (0..count).map(|number| {
-        let (client, body) = (client(rig, key), saying(&format!("good {number}"), false));
+        let (client, body) = (
+            client(rig, key),
+            chat_with(&format!("good {number}"), false),
+        );
         tokio::spawn(async move { client.post(CHAT, &body).await })
     });
     let sent: Vec<_> = sent.collect();
@@ -127,10 +132,10 @@ async fn failures_of_one_account_do_not_affect_another() {
 async fn an_account_whose_circuit_is_open_is_served_by_another_provider() {
     for (what, stream, script) in failures() {
         let first = format!("health = {{ failures = 2, cooldown_secs = 3600 }}\n{TIMEOUTS}");
-        let (rig, others) = House {
+        let (rig, others) = ProviderFixture {
             first: &first,
             others: &[""],
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
@@ -159,10 +164,10 @@ async fn failures_of_distinct_accounts_with_distinct_bodies_open_the_circuit_for
         (&[(0, "a"), (0, "b"), (0, "c"), (1, "a")][..], false),
         (&[(0, "a"), (1, "b")][..], false),
     ] {
-        let (rig, others) = House {
+        let (rig, others) = ProviderFixture {
             first: "health = { failures = 3, cooldown_secs = 3600 }",
             others: &[""],
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
@@ -179,21 +184,21 @@ async fn failures_of_distinct_accounts_with_distinct_bodies_open_the_circuit_for
         assert_eq!(state(&rig, 0, true).await, expected, "{failed:?}");
         let calls = (rig.provider.call_count(), others[0].call_count());
         serve(&rig, &new_key(&rig).await, "good").await;
-        let asked = (
+        let calls = (
             rig.provider.call_count() - calls.0,
             others[0].call_count() - calls.1,
         );
-        assert_eq!(asked, if opens { (0, 1) } else { (1, 0) }, "{failed:?}");
+        assert_eq!(calls, if opens { (0, 1) } else { (1, 0) }, "{failed:?}");
         rig.finish().await;
     }
 }
 
 #[tokio::test]
-async fn a_request_that_succeeds_in_between_begins_the_count_anew() {
-    let (rig, _others) = House {
+async fn a_success_in_between_resets_the_count() {
+    let (rig, _others) = ProviderFixture {
         first: "health = { failures = 2, cooldown_secs = 3600 }",
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -213,12 +218,12 @@ async fn a_request_that_succeeds_in_between_begins_the_count_anew() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_in_between_neither_counts_nor_begins_the_count_anew() {
+async fn a_refused_request_in_between_neither_counts_nor_resets_the_count() {
     for status in [400, 429] {
-        let (rig, _others) = House {
+        let (rig, _others) = ProviderFixture {
             first: "health = { failures = 2, cooldown_secs = 3600 }",
             others: &[""],
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
@@ -243,10 +248,10 @@ async fn failures_that_a_request_can_cause_never_remove_the_last_provider_of_a_m
         &[][..],
         &["health = { failures = 2, cooldown_secs = 3600 }"],
     ] {
-        let (rig, others) = House {
+        let (rig, others) = ProviderFixture {
             first: "health = { failures = 2, cooldown_secs = 3600 }",
             others,
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
@@ -256,7 +261,7 @@ async fn failures_that_a_request_can_cause_never_remove_the_last_provider_of_a_m
             for provider in &others {
                 provider.script(Script::status(500).once());
             }
-            let response = client(&rig, key).post(CHAT, &saying(text, false)).await;
+            let response = client(&rig, key).post(CHAT, &chat_with(text, false)).await;
             assert_eq!(response.status, 502, "{}", response.text());
             clear(&rig, &others);
         }
@@ -287,7 +292,7 @@ async fn a_provider_with_an_open_circuit_that_is_the_last_one_keeps_its_queue() 
     fail(&rig, &rig.key, "a", false, &Script::status(500)).await;
     assert_eq!(state(&rig, 0, true).await, "resting");
     let held = hold(&rig, &rig.key, 2).await;
-    let (client, body) = (client(&rig, &rig.key), saying("waits", false));
+    let (client, body) = (client(&rig, &rig.key), chat_with("waits", false));
     let waits = tokio::spawn(async move { client.post(CHAT, &body).await });
     tollgate_testing::within("a request in the queue", async {
         while rig
@@ -322,10 +327,10 @@ async fn a_server_error_with_retry_after_does_not_remove_the_last_provider() {
 }
 
 #[tokio::test]
-async fn a_server_error_with_retry_after_holds_for_its_account() {
-    let (rig, others) = House {
+async fn a_server_error_with_retry_after_applies_to_its_account() {
+    let (rig, others) = ProviderFixture {
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -346,10 +351,10 @@ async fn a_server_error_with_retry_after_holds_for_its_account() {
 
 #[tokio::test]
 async fn a_failed_probe_makes_the_failures_of_one_account_count_for_all() {
-    let (rig, _others) = House {
+    let (rig, _others) = ProviderFixture {
         first: "health = { failures = 2, cooldown_secs = 3600, probe_path = \"/probed\", probe_secs = 3600 }",
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -371,11 +376,11 @@ async fn a_failed_probe_makes_the_failures_of_one_account_count_for_all() {
 }
 
 #[tokio::test]
-async fn what_a_request_can_cause_does_not_open_a_circuit_at_once() {
+async fn failures_that_a_request_can_cause_do_not_open_a_circuit_at_once() {
     for status in [403, 404] {
-        let (rig, _others) = House {
+        let (rig, _others) = ProviderFixture {
             others: &[""],
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
@@ -416,7 +421,7 @@ async fn a_text_that_goes_through_chat_counts_for_its_account() {
 }
 
 #[tokio::test]
-async fn a_half_open_circuit_admits_as_many_requests_as_the_settings_say() {
+async fn a_half_open_circuit_admits_as_many_requests_as_configured() {
     //   settings                                     trial requests
     for (more, trials) in [
         ("trial_requests = 2", 2),
@@ -425,10 +430,10 @@ async fn a_half_open_circuit_admits_as_many_requests_as_the_settings_say() {
     ] {
         let comma = if more.is_empty() { "" } else { ", " };
         let first = format!("health = {{ failures = 2, cooldown_secs = 1{comma}{more} }}");
-        let (rig, others) = House {
+        let (rig, others) = ProviderFixture {
             first: &first,
             others: &[""],
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
@@ -436,7 +441,7 @@ async fn a_half_open_circuit_admits_as_many_requests_as_the_settings_say() {
         for text in ["a", "a"] {
             fail(&rig, &rig.key, text, false, &Script::status(500)).await;
         }
-        becomes(&rig, 0, true, "half_open").await;
+        wait_for_state(&rig, 0, true, "half_open").await;
         let other = new_key(&rig).await;
         let held = hold(&rig, &other, trials).await;
         let calls = (rig.provider.call_count(), others[0].call_count());
@@ -457,22 +462,22 @@ async fn a_half_open_circuit_admits_as_many_requests_as_the_settings_say() {
 /// Of two active accounts one alone fails: its trial request does not open the circuit for the other again.
 #[tokio::test]
 async fn a_trial_request_of_one_account_that_fails_does_not_open_the_circuit_again() {
-    let (rig, _others) = House {
+    let (rig, _others) = ProviderFixture {
         first: "health = { failures = 2, cooldown_secs = 1, trial_requests = 1 }",
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
     let (one, other) = (new_key(&rig).await, new_key(&rig).await);
     fail(&rig, &one, "a", false, &Script::status(500)).await;
     fail(&rig, &other, "b", false, &Script::status(500)).await;
-    becomes(&rig, 0, true, "half_open").await;
+    wait_for_state(&rig, 0, true, "half_open").await;
     fail(&rig, &one, "c", false, &Script::status(500)).await;
     assert_eq!(state(&rig, 0, true).await, "half_open");
     fail(&rig, &other, "d", false, &Script::status(500)).await;
     assert_ne!(state(&rig, 0, true).await, "working");
-    becomes(&rig, 0, true, "half_open").await;
+    wait_for_state(&rig, 0, true, "half_open").await;
     serve(&rig, &rig.key, "good").await;
     assert_eq!(state(&rig, 0, true).await, "working");
     rig.finish().await;

@@ -133,7 +133,7 @@ async fn an_answer_that_takes_too_long_in_all_is_ended() {
 }
 
 #[tokio::test]
-async fn a_provider_that_speaks_http2_may_fail_in_the_same_ways() {
+async fn a_provider_over_http2_may_fail_in_the_same_ways() {
     let http2 = "[[provider]]\nhttp2 = true\ntimeouts = { first_byte_secs = 1, first_byte_whole_secs = 1, between_bytes_secs = 1 }";
     let rig = Rig::with(http2).await;
     let cut = Script::cut_after;
@@ -191,7 +191,7 @@ async fn a_provider_that_refuses_connections_is_502_until_it_comes_back() {
     rig.provider.stop_listening().await;
     for (protocol, client) in rig.both() {
         for stream in [false, true] {
-            let seen = look(&client, stream).await;
+            let seen = observe(&client, stream).await;
             assert_eq!(seen, Ok(Error(502, "upstream_unreachable")), "{protocol}");
         }
     }
@@ -202,7 +202,7 @@ async fn a_provider_that_refuses_connections_is_502_until_it_comes_back() {
         "a model that cannot be had is not listed"
     );
     rig.provider.listen_again().await;
-    let seen = look(&rig.client(), false).await;
+    let seen = observe(&rig.client(), false).await;
     assert_eq!(seen, Ok(Answer { words: 16 }), "it is tried all the same");
     rig.charged(PRICE_OF_A_CHAT);
     let list = rig.client().get("/v1/models").await.json();
@@ -221,7 +221,7 @@ async fn a_new_connection_that_breaks_before_the_head_is_not_tried_again() {
         for stream in [false, true] {
             rig.provider.forget_calls();
             rig.provider.script(Script::no_head(leave).once());
-            let seen = look(&rig.client(), stream).await;
+            let seen = observe(&rig.client(), stream).await;
             assert_eq!(seen, Ok(Error(502, "upstream_error")), "{leave:?}");
             assert_eq!(rig.provider.call_count(), 1, "{leave:?}");
         }
@@ -253,7 +253,7 @@ async fn a_pooled_connection_that_went_stale_costs_one_retry_and_nothing_else() 
                     on_reused_connection: true,
                     ..Script::no_head(leave)
                 });
-                let seen = look(&rig.client(), stream).await;
+                let seen = observe(&rig.client(), stream).await;
                 let what = format!("TLS {tls}, {leave:?}, stream {stream}");
                 assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
                 rig.charged(PRICE_OF_A_CHAT);
@@ -302,7 +302,7 @@ async fn fill_pool(rig: &Rig, count: usize) {
 async fn a_connection_that_the_provider_closed_while_it_was_idle_is_not_used() {
     let rig = Rig::start().await;
     for round in 0..3 {
-        let seen = look(&rig.client(), round % 2 == 0).await;
+        let seen = observe(&rig.client(), round % 2 == 0).await;
         assert_eq!(seen, Ok(Answer { words: 16 }));
         rig.charged(PRICE_OF_A_CHAT);
         rig.provider.calls_when_ended().await;
@@ -312,10 +312,10 @@ async fn a_connection_that_the_provider_closed_while_it_was_idle_is_not_used() {
     rig.finish().await;
 }
 
-/// A provider, or somebody on the way to it, that sends more than it said makes a second answer of the rest. Were it believed, the
-/// next client on that connection would get what another has paid for, or what an attacker has written.
+/// A provider, or an intermediary, that sends more than the declared length makes a second answer of the excess. Were it accepted, the
+/// next client on that connection would receive the answer of another, or of an attacker.
 #[tokio::test]
-async fn bytes_behind_an_answer_are_never_the_answer_to_another_request() {
+async fn bytes_after_an_answer_are_never_the_answer_to_another_request() {
     let evil = r#"{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"EVIL"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
     let good = evil.replace("EVIL", "good");
     let evil = format!(

@@ -7,17 +7,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tollgate_testing::Provider;
 use tollgate_testing::provider::{Plan, Step};
 
-use super::house::{House, PATIENT, metric};
+use super::fixture::{NO_CIRCUIT, ProviderFixture, metric};
 use super::*;
 
-/// Puts a request to the gateway over both protocols and in both kinds, and wants it served by the second provider.
+/// Puts a request to the gateway over both protocols and in both kinds, and expects the second provider to serve it.
 async fn served_by_the_other(rig: &Rig, other: &Provider, what: &str, prepare: impl Fn()) {
     for (protocol, client) in rig.both() {
         for stream in [false, true] {
             let what = format!("{what}, {protocol}, stream {stream}");
             other.forget_calls();
             prepare();
-            let seen = look(&client, stream).await;
+            let seen = observe(&client, stream).await;
             assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
             rig.quiet().await;
             rig.charged(PRICE_OF_A_CHAT);
@@ -35,10 +35,10 @@ async fn served_by_the_other(rig: &Rig, other: &Provider, what: &str, prepare: i
 #[tokio::test]
 async fn a_failure_before_the_first_byte_is_served_by_the_next_provider_for_one_charge() {
     let timeouts = "timeouts = { first_byte_secs = 1, first_byte_whole_secs = 1 }";
-    let (rig, others) = House {
-        first: &format!("{PATIENT}\n{timeouts}"),
+    let (rig, others) = ProviderFixture {
+        first: &format!("{NO_CIRCUIT}\n{timeouts}"),
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -67,7 +67,7 @@ async fn a_failure_before_the_first_byte_is_served_by_the_next_provider_for_one_
             first.script(script.clone().once());
         })
         .await;
-        assert_eq!(first.call_count(), 1, "{what}: it was asked once");
+        assert_eq!(first.call_count(), 1, "{what}: it was called once");
         followed += 4;
     }
     first.stop_listening().await;
@@ -81,11 +81,11 @@ async fn a_failure_before_the_first_byte_is_served_by_the_next_provider_for_one_
 }
 
 #[tokio::test]
-async fn a_provider_that_does_not_know_us_rests_at_once_and_loudly() {
+async fn a_provider_that_rejects_the_key_opens_its_circuit_at_once_and_is_reported() {
     for status in [401, 402] {
-        let (rig, others) = House {
+        let (rig, others) = ProviderFixture {
             others: &[""],
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
@@ -99,10 +99,10 @@ async fn a_provider_that_does_not_know_us_rests_at_once_and_loudly() {
 }
 
 #[tokio::test]
-async fn a_limit_of_a_provider_is_not_the_clients_while_another_can_serve() {
-    let (rig, others) = House {
+async fn a_rate_limit_of_one_provider_is_hidden_while_another_can_serve() {
+    let (rig, others) = ProviderFixture {
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -112,10 +112,10 @@ async fn a_limit_of_a_provider_is_not_the_clients_while_another_can_serve() {
 }
 
 #[tokio::test]
-async fn what_a_provider_refuses_about_the_request_is_not_put_to_another() {
-    let (rig, others) = House {
+async fn a_request_that_a_provider_refuses_as_invalid_is_not_sent_to_another() {
+    let (rig, others) = ProviderFixture {
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -136,12 +136,12 @@ async fn what_a_provider_refuses_about_the_request_is_not_put_to_another() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_again_after_the_first_byte() {
-    let (rig, others) = House {
+async fn nothing_is_retried_after_the_first_byte() {
+    let (rig, others) = ProviderFixture {
         others: &[""],
-        first: PATIENT,
+        first: NO_CIRCUIT,
         more: "[upstream]\nhedge_after_ms = 600000",
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -185,10 +185,10 @@ async fn nothing_is_asked_again_after_the_first_byte() {
     assert_eq!(others[0].call_count(), 0);
     rig.finish().await;
 
-    let (rig, others) = House {
+    let (rig, others) = ProviderFixture {
         others: &[""],
-        first: PATIENT,
-        ..House::default()
+        first: NO_CIRCUIT,
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -210,11 +210,11 @@ async fn nothing_is_asked_again_after_the_first_byte() {
 }
 
 #[tokio::test]
-async fn when_all_fail_the_client_is_told_the_last_failure_but_for_a_limit() {
-    let (rig, others) = House {
-        first: PATIENT,
-        others: &[PATIENT],
-        ..House::default()
+async fn when_all_fail_the_client_receives_the_last_failure_unless_one_was_a_rate_limit() {
+    let (rig, others) = ProviderFixture {
+        first: NO_CIRCUIT,
+        others: &[NO_CIRCUIT],
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -223,7 +223,7 @@ async fn when_all_fail_the_client_is_told_the_last_failure_but_for_a_limit() {
         retry_after: Some(secs.to_owned()),
         ..status(429)
     };
-    //   the first          the second        what is told                             when to come back
+    //   the first          the second        answer                                   Retry-After
     for (one, other, expected, wait) in [
         (status(500), status(503), Error(502, "upstream_error"), None),
         (
@@ -250,7 +250,7 @@ async fn when_all_fail_the_client_is_told_the_last_failure_but_for_a_limit() {
             Error(400, "upstream_rejected"),
             None,
         ),
-        // Last, since both are left alone from then on.
+        // Last, since neither is called from then on.
         (
             busy("20"),
             busy("30"),
@@ -265,7 +265,7 @@ async fn when_all_fail_the_client_is_told_the_last_failure_but_for_a_limit() {
         let code = known(code.as_str().expect("a code")).expect("a known code");
         assert_eq!(Error(answer.status, code), expected, "{one:?}, {other:?}");
         assert_eq!(answer.header("retry-after"), wait, "{one:?}, {other:?}");
-        // A limit without a time is heeded for a moment.
+        // A rate limit without `Retry-After` is respected for a second.
         rig.provider.clear_scripts();
         others[0].clear_scripts();
     }
@@ -275,22 +275,22 @@ async fn when_all_fail_the_client_is_told_the_last_failure_but_for_a_limit() {
     let wait: u32 = answer
         .header("retry-after")
         .and_then(|wait| wait.parse().ok())
-        .expect("a wait");
+        .expect("a number of seconds");
     assert!((10..=20).contains(&wait), "the sooner of both: {wait}");
     assert_eq!(
         rig.provider.call_count() + others[0].call_count(),
         calls,
-        "nobody is called who asked not to be"
+        "no provider is called before its `Retry-After`"
     );
     rig.finish().await;
 }
 
 #[tokio::test]
-async fn a_provider_whose_certificate_is_not_trusted_is_passed_over() {
-    let (rig, others) = House {
+async fn a_provider_whose_certificate_is_not_trusted_is_skipped() {
+    let (rig, others) = ProviderFixture {
         others: &[""],
         tls: true,
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -300,7 +300,7 @@ async fn a_provider_whose_certificate_is_not_trusted_is_passed_over() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_http_is_served_by_the_next_provider() {
+async fn an_answer_that_is_not_http_fails_over_to_the_next_provider() {
     for garbage in [
         "HTTP/9.9 banana\r\n\r\n",
         "SSH-2.0-OpenSSH_9.6\r\n",
@@ -317,10 +317,10 @@ async fn an_answer_that_is_no_http_is_served_by_the_next_provider() {
                 let _ = socket.write_all(garbage.as_bytes()).await;
             }
         });
-        let (rig, others) = House {
-            first: &format!("{PATIENT}\nbase_url = \"http://{address}/v1\""),
+        let (rig, others) = ProviderFixture {
+            first: &format!("{NO_CIRCUIT}\nbase_url = \"http://{address}/v1\""),
             others: &[""],
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
@@ -329,9 +329,13 @@ async fn an_answer_that_is_no_http_is_served_by_the_next_provider() {
     }
 }
 
-/// A server of HTTP/2 that says these frames to whatever it is asked, on every connection; a `0xff` in the place of the stream's number
-/// becomes the number that was asked on.
-async fn h2_that_says(kind: u8, stream: u8, payload: &'static [u8]) -> std::net::SocketAddr {
+/// An HTTP/2 server that answers each request with this frame, on every connection; a `0xff` in the place of the stream's number
+/// is replaced by the number of the request's stream.
+async fn h2_server_that_sends(
+    kind: u8,
+    stream: u8,
+    payload: &'static [u8],
+) -> std::net::SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("a free port");
@@ -339,7 +343,7 @@ async fn h2_that_says(kind: u8, stream: u8, payload: &'static [u8]) -> std::net:
     tokio::spawn(async move {
         while let Ok((mut socket, _)) = listener.accept().await {
             tokio::spawn(async move {
-                let mut said = Vec::new();
+                let mut received = Vec::new();
                 // Settings: none.
                 let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
                 if socket.write_all(&settings).await.is_err() {
@@ -347,16 +351,16 @@ async fn h2_that_says(kind: u8, stream: u8, payload: &'static [u8]) -> std::net:
                 }
                 let mut piece = [0; 4096];
                 while let Ok(read @ 1..) = socket.read(&mut piece).await {
-                    said.extend_from_slice(&piece[..read]);
-                    let Some(asked) = stream_asked(&said) else {
+                    received.extend_from_slice(&piece[..read]);
+                    let Some(id) = first_stream(&received) else {
                         continue;
                     };
-                    let on = if stream == 0xff { asked } else { stream };
+                    let on = if stream == 0xff { id } else { stream };
                     let length = u8::try_from(payload.len()).expect("a short frame");
                     let mut frame = vec![0, 0, length, kind, 0, 0, 0, 0, on];
                     frame.extend_from_slice(payload);
                     let _ = socket.write_all(&frame).await;
-                    said.clear();
+                    received.clear();
                 }
             });
         }
@@ -365,10 +369,10 @@ async fn h2_that_says(kind: u8, stream: u8, payload: &'static [u8]) -> std::net:
 }
 
 /// The stream of the first HEADERS frame behind the preface.
-fn stream_asked(said: &[u8]) -> Option<u8> {
-    let mut rest = said
+fn first_stream(received: &[u8]) -> Option<u8> {
+    let mut rest = received
         .strip_prefix(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        .unwrap_or(said);
+        .unwrap_or(received);
     while rest.len() >= 9 {
         let length = usize::from(rest[1]) << 8 | usize::from(rest[2]);
         if rest[3] == 1 {
@@ -380,19 +384,19 @@ fn stream_asked(said: &[u8]) -> Option<u8> {
 }
 
 #[tokio::test]
-async fn a_stream_refused_and_a_connection_that_is_given_up_are_served_by_the_next_provider() {
+async fn a_refused_stream_and_a_goaway_fail_over_to_the_next_provider() {
     const REFUSED_STREAM: &[u8] = &[0, 0, 0, 7];
-    // The last stream that was looked at: none. No error.
+    // The last stream processed: none. No error.
     const LEAVING: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 0];
     for (what, kind, stream, payload) in [
         ("RST_STREAM", 3, 0xff, REFUSED_STREAM),
         ("GOAWAY", 7, 0, LEAVING),
     ] {
-        let address = h2_that_says(kind, stream, payload).await;
-        let (rig, others) = House {
-            first: &format!("{PATIENT}\nhttp2 = true\nbase_url = \"http://{address}/v1\""),
+        let address = h2_server_that_sends(kind, stream, payload).await;
+        let (rig, others) = ProviderFixture {
+            first: &format!("{NO_CIRCUIT}\nhttp2 = true\nbase_url = \"http://{address}/v1\""),
             others: &[""],
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
@@ -406,12 +410,12 @@ async fn a_stream_refused_and_a_connection_that_is_given_up_are_served_by_the_ne
 }
 
 #[tokio::test]
-async fn another_model_serves_at_the_price_of_the_one_asked_for() {
-    let (rig, others) = House {
-        first: PATIENT,
-        others: &[PATIENT],
+async fn a_fallback_model_serves_at_the_price_of_the_requested_one() {
+    let (rig, others) = ProviderFixture {
+        first: NO_CIRCUIT,
+        others: &[NO_CIRCUIT],
         model: "fallback = [\"dear\"]\nexpensive_fallback = true",
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -425,7 +429,7 @@ async fn another_model_serves_at_the_price_of_the_one_asked_for() {
         });
     }
     for stream in [false, true] {
-        let seen = look(&rig.client(), stream).await;
+        let seen = observe(&rig.client(), stream).await;
         assert_eq!(seen, Ok(Answer { words: 16 }));
         rig.quiet().await;
         rig.charged(PRICE_OF_A_CHAT);
@@ -439,7 +443,7 @@ async fn another_model_serves_at_the_price_of_the_one_asked_for() {
 
 /// A name with several addresses, of which one is dead, as `localhost` has them where there is IPv6.
 #[tokio::test]
-async fn a_provider_is_asked_at_its_next_address_when_one_refuses() {
+async fn a_provider_is_called_at_its_next_address_when_one_refuses() {
     let provider = Provider::start().await;
     let url = provider.base_url().replace("127.0.0.1", "localhost");
     let rig = Rig::with(&format!("[[provider]]\nbase_url = \"{url}\"")).await;
@@ -454,7 +458,7 @@ async fn a_provider_is_asked_at_its_next_address_when_one_refuses() {
 }
 
 #[tokio::test]
-async fn one_provider_is_asked_again_only_where_it_was_not_at_work() {
+async fn one_provider_is_retried_only_where_it_has_not_started_the_request() {
     //   retries   what it does              calls   the client sees
     for (retries, script, calls, expected) in [
         (1, Script::status(503).once(), 2, Answer { words: 16 }),
@@ -484,10 +488,10 @@ async fn one_provider_is_asked_again_only_where_it_was_not_at_work() {
             Error(502, "upstream_error"),
         ),
     ] {
-        let settings = format!("[[provider]]\n{PATIENT}\nretries = {retries}");
+        let settings = format!("[[provider]]\n{NO_CIRCUIT}\nretries = {retries}");
         let rig = Rig::with(&settings).await;
         rig.provider.script(script.clone());
-        let seen = look(&rig.client(), false).await;
+        let seen = observe(&rig.client(), false).await;
         assert_eq!(seen.as_ref(), Ok(&expected), "{script:?}");
         if seen == Ok(Answer { words: 16 }) {
             rig.charged(PRICE_OF_A_CHAT);
@@ -499,18 +503,18 @@ async fn one_provider_is_asked_again_only_where_it_was_not_at_work() {
 
 #[tokio::test]
 async fn further_attempts_end_with_their_budget() {
-    let (rig, others) = House {
-        first: PATIENT,
+    let (rig, others) = ProviderFixture {
+        first: NO_CIRCUIT,
         others: &[""],
         more: "[upstream.budget]\npercent = 0\nper_sec = 0\nburst = 5",
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
     rig.provider.script(Script::status(500));
-    for asked in 0..20 {
-        let seen = look(&rig.client(), false).await;
-        if asked < 5 {
+    for number in 0..20 {
+        let seen = observe(&rig.client(), false).await;
+        if number < 5 {
             assert_eq!(seen, Ok(Answer { words: 16 }));
             rig.charged(PRICE_OF_A_CHAT);
         } else {
@@ -523,13 +527,13 @@ async fn further_attempts_end_with_their_budget() {
     rig.finish().await;
 }
 
-/// Every provider of a model is dead, and everybody asks at once: what they are sent must not be a multiple of what clients send.
+/// Every provider of a model fails under concurrent requests: the calls must not be a multiple of the requests.
 #[tokio::test]
 async fn a_thousand_requests_to_dead_providers_are_few_calls() {
-    let (rig, others) = House {
+    let (rig, others) = ProviderFixture {
         others: &["", ""],
         weights: Some(&[1, 1, 1]),
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -561,7 +565,7 @@ async fn a_thousand_requests_to_dead_providers_are_few_calls() {
 }
 
 #[tokio::test]
-async fn the_providers_key_is_in_nothing_that_it_says() {
+async fn the_providers_key_is_redacted_in_its_messages() {
     let rig = Rig::with("[telemetry]\nlog_level = \"debug\"").await;
     let echo = format!(
         "{{\"error\":{{\"message\":\"bad key {}!\"}}}}",
@@ -600,10 +604,10 @@ async fn the_providers_key_is_in_nothing_that_it_says() {
 
 #[tokio::test]
 async fn calls_are_shared_by_weight_and_go_to_the_least_busy() {
-    let (rig, others) = House {
+    let (rig, others) = ProviderFixture {
         others: &[""],
         weights: Some(&[3, 1]),
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -616,11 +620,11 @@ async fn calls_are_shared_by_weight_and_go_to_the_least_busy() {
     assert!((14..=86).contains(&other), "{other} of 200");
     rig.finish().await;
 
-    let (rig, others) = House {
+    let (rig, others) = ProviderFixture {
         others: &[""],
         weights: Some(&[1, 1]),
         model: "choice = \"least-busy\"",
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -646,11 +650,11 @@ async fn calls_are_shared_by_weight_and_go_to_the_least_busy() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_during_an_attempt_ends_it_and_no_other_follows() {
-    let (rig, others) = House {
+async fn a_client_that_disconnects_cancels_the_attempt_and_no_other_follows() {
+    let (rig, others) = ProviderFixture {
         others: &[""],
-        first: PATIENT,
-        ..House::default()
+        first: NO_CIRCUIT,
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -671,7 +675,7 @@ async fn a_client_that_leaves_during_an_attempt_ends_it_and_no_other_follows() {
 
 /// The head of an answer is its first byte: a provider that sent one and goes on to say nonsense has begun.
 #[tokio::test]
-async fn an_answer_of_the_wrong_kind_is_an_answer() {
+async fn an_answer_of_the_wrong_content_type_is_not_retried() {
     let plan = |_: &_| {
         Some(Plan {
             steps: vec![
@@ -686,14 +690,14 @@ async fn an_answer_of_the_wrong_kind_is_an_answer() {
             write_bytes: None,
         })
     };
-    let (rig, others) = House {
+    let (rig, others) = ProviderFixture {
         others: &[""],
         custom: Some(std::sync::Arc::new(plan)),
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
-    let seen = look(&rig.client(), false).await;
+    let seen = observe(&rig.client(), false).await;
     assert_eq!(seen, Ok(Error(502, "upstream_invalid")));
     assert_eq!(others[0].call_count(), 0);
     rig.finish().await;

@@ -1,9 +1,9 @@
-//! Providers that rest, and what brings them back.
+//! Circuits of providers: when they open, trial requests, and probes.
 
-use super::house::{House, becomes, metric, state};
+use super::fixture::{ProviderFixture, metric, state, wait_for_state};
 use super::*;
 
-/// Sends a chat that somebody answers.
+/// Sends a chat that is answered.
 async fn serve(rig: &Rig) {
     let answer = rig.client().post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -11,11 +11,11 @@ async fn serve(rig: &Rig) {
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_rests() {
-    let (rig, _others) = House {
+async fn a_provider_that_fails_has_its_circuit_opened() {
+    let (rig, _others) = ProviderFixture {
         first: "health = { failures = 2, cooldown_secs = 3600 }",
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -26,16 +26,16 @@ async fn a_provider_that_fails_rests() {
     assert_eq!(state(&rig, 0, true).await, "resting");
     assert_eq!(state(&rig, 0, false).await, "working", "only this model");
     serve(&rig).await;
-    assert_eq!(rig.provider.call_count(), 2, "while it rests");
+    assert_eq!(rig.provider.call_count(), 2, "while its circuit is open");
     rig.finish().await;
 }
 
 #[tokio::test]
-async fn a_provider_that_has_rested_is_tried_by_one_request() {
-    let (rig, others) = House {
+async fn a_half_open_circuit_admits_one_trial_request() {
+    let (rig, others) = ProviderFixture {
         first: "health = { failures = 2, cooldown_secs = 1, trial_requests = 1 }",
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
@@ -43,50 +43,50 @@ async fn a_provider_that_has_rested_is_tried_by_one_request() {
     for _ in 0..2 {
         serve(&rig).await;
     }
-    // One request tries it; the others do not wait for that.
-    becomes(&rig, 0, true, "half_open").await;
+    // One request is a trial; the others do not wait for it.
+    wait_for_state(&rig, 0, true, "half_open").await;
     rig.provider.script(Script::hold_head("gate").once());
     let client = rig.client();
-    let tries = tokio::spawn(async move { client.post(CHAT, &chat(false)).await });
+    let trial = tokio::spawn(async move { client.post(CHAT, &chat(false)).await });
     rig.provider.gate("gate").reached_by(1).await;
     let before = others[0].call_count();
     for _ in 0..3 {
         serve(&rig).await;
     }
-    assert_eq!(rig.provider.call_count(), 3, "one tries");
+    assert_eq!(rig.provider.call_count(), 3, "one trial request");
     assert_eq!(others[0].call_count(), before + 3);
     rig.provider.gate("gate").open();
-    rig.told(&tries.await.expect("no panic").json());
+    rig.told(&trial.await.expect("no panic").json());
     assert_eq!(state(&rig, 0, true).await, "working");
     serve(&rig).await;
     assert_eq!(rig.provider.call_count(), 4, "it serves again");
 
-    // A try that fails begins the rest anew, and costs the client nothing but another attempt.
+    // A trial request that fails starts the cooldown again, and costs the client another attempt.
     rig.provider.script(Script::status(500).times(3));
     for _ in 0..2 {
         serve(&rig).await;
     }
-    becomes(&rig, 0, true, "half_open").await;
+    wait_for_state(&rig, 0, true, "half_open").await;
     serve(&rig).await;
     assert_eq!(rig.provider.call_count(), 7);
-    // It rests, or has rested already and is to be tried by one.
+    // Its circuit is open, or half-open already.
     assert_ne!(state(&rig, 0, true).await, "working");
     rig.finish().await;
 }
 
 #[tokio::test]
-async fn a_try_that_the_client_leaves_is_nobodys_fault_and_another_may_try() {
-    let (rig, _others) = House {
+async fn a_trial_request_whose_client_disconnects_counts_for_nothing_and_admits_another() {
+    let (rig, _others) = ProviderFixture {
         first: "health = { failures = 1, cooldown_secs = 1, trial_requests = 1 }",
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
     rig.provider.script(Script::status(500).once());
     let answer = rig.client().post(CHAT, &chat(false)).await;
     rig.told(&answer.json());
-    becomes(&rig, 0, true, "half_open").await;
+    wait_for_state(&rig, 0, true, "half_open").await;
     rig.provider.script(Script::hold_head("gate").once());
     let mut raw = rig.raw().await;
     raw.post(CHAT, &rig.key, &chat(false).to_string()).await;
@@ -97,15 +97,14 @@ async fn a_try_that_the_client_leaves_is_nobodys_fault_and_another_may_try() {
     assert_eq!(state(&rig, 0, true).await, "half_open");
     let answer = rig.client().post(CHAT, &chat(false)).await;
     rig.told(&answer.json());
-    assert_eq!(rig.provider.call_count(), 3, "the next one tries");
+    assert_eq!(rig.provider.call_count(), 3, "the next one is a trial");
     assert_eq!(state(&rig, 0, true).await, "working");
     rig.finish().await;
 }
 
 #[tokio::test]
-async fn the_only_provider_that_refused_connections_is_tried_by_as_many_requests_as_the_settings_say()
- {
-    //   settings                                       requests that try it
+async fn the_only_provider_that_refused_connections_gets_as_many_trial_requests_as_configured() {
+    //   settings                                       trial requests
     for (more, trials) in [
         ("", 4),
         ("trial_requests = 1", 1),
@@ -117,7 +116,7 @@ async fn the_only_provider_that_refused_connections_is_tried_by_as_many_requests
         ))
         .await;
         rig.provider.stop_listening().await;
-        let seen = look(&rig.client(), false).await;
+        let seen = observe(&rig.client(), false).await;
         assert_eq!(seen, Ok(Error(502, "upstream_unreachable")));
         assert_eq!(state(&rig, 0, false).await, "resting");
         rig.provider.listen_again().await;
@@ -141,8 +140,8 @@ async fn the_only_provider_that_refused_connections_is_tried_by_as_many_requests
         }
         assert_eq!(rig.provider.call_count(), trials as u64, "{more}");
         rig.provider.gate("gate").open();
-        for tried in tries {
-            rig.told(&tried.await.expect("no panic").json());
+        for trial in tries {
+            rig.told(&trial.await.expect("no panic").json());
         }
         assert_eq!(state(&rig, 0, false).await, "working");
         let after = rig.finish().await;
@@ -151,7 +150,7 @@ async fn the_only_provider_that_refused_connections_is_tried_by_as_many_requests
 }
 
 #[tokio::test]
-async fn a_probe_finds_a_dead_provider_before_a_client_does_and_brings_it_back() {
+async fn probes_open_and_close_the_circuit_of_a_provider() {
     let rig = Rig::with(
         "[[provider]]\nhealth = { failures = 1, cooldown_secs = 3600, probe_path = \"/models\", probe_secs = 1 }",
     )
@@ -165,15 +164,15 @@ async fn a_probe_finds_a_dead_provider_before_a_client_does_and_brings_it_back()
     assert!(calls[0].header("authorization").is_some());
     rig.provider.stop_listening().await;
     rig.provider.hang_up_idle();
-    becomes(&rig, 0, false, "resting").await;
+    wait_for_state(&rig, 0, false, "resting").await;
     assert_eq!(metric(&rig, "tollgate_provider_state", "stand-in").await, 2);
     let ready = rig.look_at("/ready").await;
-    assert_eq!(ready.status, 200, "clients may come all the same");
+    assert_eq!(ready.status, 200, "the gateway still serves");
     assert!(ready.text().contains("`stand-in`"), "{}", ready.text());
     let list = rig.client().get("/v1/models").await.json();
-    assert_eq!(list["data"], json!([]), "what cannot be had is not listed");
+    assert_eq!(list["data"], json!([]), "unavailable models are not listed");
     rig.provider.listen_again().await;
-    becomes(&rig, 0, false, "working").await;
+    wait_for_state(&rig, 0, false, "working").await;
     let list = rig.client().get("/v1/models").await.json();
     assert_eq!(list["data"].as_array().map(Vec::len), Some(2));
     let answer = rig.client().post(CHAT, &chat(false)).await;
@@ -182,13 +181,13 @@ async fn a_probe_finds_a_dead_provider_before_a_client_does_and_brings_it_back()
 }
 
 #[tokio::test]
-async fn a_provider_is_left_alone_for_as_long_as_it_asks() {
+async fn retry_after_of_a_provider_is_respected() {
     for status in [429, 503] {
-        //   how long it asks for, and how many requests come before that is over
+        //   Retry-After in seconds, and the requests before it has passed
         for (secs, before) in [("3600", 4), ("1", 1)] {
-            let (rig, others) = House {
+            let (rig, others) = ProviderFixture {
                 others: &[""],
-                ..House::default()
+                ..ProviderFixture::default()
             }
             .open()
             .await;
@@ -203,7 +202,7 @@ async fn a_provider_is_left_alone_for_as_long_as_it_asks() {
             assert_eq!(rig.provider.call_count(), 1, "{status}, {secs}");
             assert_eq!(others[0].call_count(), before);
             if secs == "1" {
-                tollgate_testing::within("its time", async {
+                tollgate_testing::within("Retry-After", async {
                     let mut often = tokio::time::interval(std::time::Duration::from_millis(20));
                     while rig.look_at("/providers").await.json()[0]["models"][0]["closed_ms"] != 0 {
                         often.tick().await;
@@ -211,7 +210,11 @@ async fn a_provider_is_left_alone_for_as_long_as_it_asks() {
                 })
                 .await;
                 serve(&rig).await;
-                assert_eq!(rig.provider.call_count(), 2, "{status}: its time is over");
+                assert_eq!(
+                    rig.provider.call_count(),
+                    2,
+                    "{status}: Retry-After has passed"
+                );
             }
             rig.finish().await;
         }
@@ -220,17 +223,17 @@ async fn a_provider_is_left_alone_for_as_long_as_it_asks() {
 
 #[tokio::test]
 async fn an_answer_that_breaks_off_counts_as_a_failure() {
-    let (rig, others) = House {
+    let (rig, others) = ProviderFixture {
         first: "health = { failures = 2 }",
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
     for _ in 0..2 {
         rig.provider
             .script(Script::cut_after(5, Leave::Close).once());
-        let seen = look(&rig.client(), true).await;
+        let seen = observe(&rig.client(), true).await;
         let broken = Broken {
             words: 4,
             code: "upstream_error",

@@ -1,6 +1,6 @@
 //! A second attempt beside one that is slow.
 
-use super::house::{House, metric};
+use super::fixture::{ProviderFixture, metric};
 use super::*;
 
 const SOON: &str = "[upstream]\nhedge_after_ms = 50";
@@ -9,11 +9,11 @@ const SOON: &str = "[upstream]\nhedge_after_ms = 50";
 async fn the_faster_of_two_serves_and_the_slower_is_cancelled() {
     for http2 in [false, true] {
         let own = format!("http2 = {http2}");
-        let (rig, others) = House {
+        let (rig, others) = ProviderFixture {
             first: &own,
             others: &[&own],
             more: SOON,
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
@@ -21,7 +21,7 @@ async fn the_faster_of_two_serves_and_the_slower_is_cancelled() {
             let what = format!("HTTP/2 {http2}, stream {stream}");
             // The second one answers.
             rig.provider.script(Script::hold_head("never").once());
-            let seen = look(&rig.client(), stream).await;
+            let seen = observe(&rig.client(), stream).await;
             assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
             rig.quiet().await;
             rig.charged(PRICE_OF_A_CHAT);
@@ -32,13 +32,13 @@ async fn the_faster_of_two_serves_and_the_slower_is_cancelled() {
             rig.provider.script(Script::hold_head("gate").once());
             others[0].script(Script::hold_head("never").once());
             let client = rig.client();
-            let asked = tokio::spawn(async move { look(&client, stream).await });
+            let observed = tokio::spawn(async move { observe(&client, stream).await });
             others[0]
                 .gate("never")
                 .reached_by(1 + usize::from(stream))
                 .await;
             rig.provider.gate("gate").release(1);
-            let seen = asked.await.expect("no panic");
+            let seen = observed.await.expect("no panic");
             assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
             rig.quiet().await;
             rig.charged(PRICE_OF_A_CHAT);
@@ -63,16 +63,16 @@ async fn the_faster_of_two_serves_and_the_slower_is_cancelled() {
 }
 
 #[tokio::test]
-async fn two_that_fail_are_one_failure_and_a_third_may_serve() {
-    let (rig, others) = House {
+async fn a_call_and_its_hedge_that_both_fail_are_one_failure_and_a_third_provider_may_serve() {
+    let (rig, others) = ProviderFixture {
         others: &["", ""],
         weights: Some(&[1, 0, 0]),
         more: SOON,
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
-    // The second one fails while the first one is silent, then the first one fails; then one more is asked.
+    // The second one fails while the first one is silent, then the first one fails; then one more is called.
     rig.provider.script(
         Script {
             hold_head: Some("gate".to_owned()),
@@ -83,7 +83,7 @@ async fn two_that_fail_are_one_failure_and_a_third_may_serve() {
     others[0].script(Script::status(503).once());
     others[1].script(Script::status(503).once());
     let client = rig.client();
-    let asked = tokio::spawn(async move { look(&client, false).await });
+    let observed = tokio::spawn(async move { observe(&client, false).await });
     rig.provider.gate("gate").reached_by(1).await;
     tollgate_testing::within("the second attempt", async {
         let mut often = tokio::time::interval(std::time::Duration::from_millis(5));
@@ -93,7 +93,7 @@ async fn two_that_fail_are_one_failure_and_a_third_may_serve() {
     })
     .await;
     rig.provider.gate("gate").open();
-    let seen = asked.await.expect("no panic");
+    let seen = observed.await.expect("no panic");
     assert_eq!(seen, Ok(Error(502, "upstream_error")));
     assert_eq!(rig.provider.call_count(), 1);
     assert_eq!((others[0].call_count(), others[1].call_count()), (1, 1));
@@ -102,20 +102,20 @@ async fn two_that_fail_are_one_failure_and_a_third_may_serve() {
 }
 
 #[tokio::test]
-async fn nobody_else_is_asked_unless_the_settings_say_so_or_without_a_budget() {
+async fn no_hedge_is_sent_unless_configured_or_without_budget() {
     for more in [
         "",
         "[upstream]\nhedge_after_ms = 1\nbudget = { percent = 0, per_sec = 0, burst = 1 }",
     ] {
-        let (rig, others) = House {
+        let (rig, others) = ProviderFixture {
             others: &[""],
             more,
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
         if !more.is_empty() {
-            // This one takes what there is.
+            // This one spends the budget.
             rig.provider.script(Script::hold_head("never").once());
             let answer = rig.client().post(CHAT, &chat(false)).await;
             rig.told(&answer.json());
@@ -123,10 +123,10 @@ async fn nobody_else_is_asked_unless_the_settings_say_so_or_without_a_budget() {
         }
         rig.provider.script(Script::hold_head("gate").once());
         let client = rig.client();
-        let asked = tokio::spawn(async move { look(&client, false).await });
+        let observed = tokio::spawn(async move { observe(&client, false).await });
         rig.provider.gate("gate").reached_by(1).await;
         if !more.is_empty() {
-            tollgate_testing::within("the budget's no", async {
+            tollgate_testing::within("the refusal by the budget", async {
                 let mut often = tokio::time::interval(std::time::Duration::from_millis(5));
                 let name = "tollgate_upstream_retries_refused_total";
                 while metric(&rig, name, "stand-in").await == 0 {
@@ -136,7 +136,7 @@ async fn nobody_else_is_asked_unless_the_settings_say_so_or_without_a_budget() {
             .await;
         }
         rig.provider.gate("gate").open();
-        assert_eq!(asked.await.expect("no panic"), Ok(Answer { words: 16 }));
+        assert_eq!(observed.await.expect("no panic"), Ok(Answer { words: 16 }));
         rig.charged(PRICE_OF_A_CHAT);
         assert_eq!(others[0].call_count(), 0, "{more}");
         rig.finish().await;
@@ -144,18 +144,18 @@ async fn nobody_else_is_asked_unless_the_settings_say_so_or_without_a_budget() {
 }
 
 #[tokio::test]
-async fn a_hedge_is_one_of_the_attempts_that_may_be_made() {
+async fn a_hedge_counts_as_an_attempt() {
     for (attempts, served) in [(1, "stand-in"), (2, "other-1")] {
         let more = format!("[upstream]\nhedge_after_ms = 1\nattempts_max = {attempts}");
-        let (rig, others) = House {
+        let (rig, others) = ProviderFixture {
             others: &[""],
             weights: Some(&[1, 0]),
             more: &more,
-            ..House::default()
+            ..ProviderFixture::default()
         }
         .open()
         .await;
-        // Where no other may be asked, the first one answers long after another would have been.
+        // Where no other may be called, the first one answers long after a hedge would have been sent.
         rig.provider.script(match attempts {
             1 => Script {
                 delay_head_ms: 200,
@@ -163,7 +163,10 @@ async fn a_hedge_is_one_of_the_attempts_that_may_be_made() {
             },
             _ => Script::hold_head("never"),
         });
-        assert_eq!(look(&rig.client(), false).await, Ok(Answer { words: 16 }));
+        assert_eq!(
+            observe(&rig.client(), false).await,
+            Ok(Answer { words: 16 })
+        );
         rig.quiet().await;
         rig.charged(PRICE_OF_A_CHAT);
         assert_eq!(others[0].call_count(), attempts - 1);

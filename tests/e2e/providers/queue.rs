@@ -1,21 +1,21 @@
-//! Providers that take so many calls at once, and the queues before them.
+//! Concurrency limits of providers, and the queues before them.
 
 use tollgate_testing::{Answer, Client};
 
-use super::house::{House, metric};
+use super::fixture::{ProviderFixture, metric};
 use super::*;
 
-/// One call at once, and two that wait.
+/// One concurrent call, and a queue of two.
 const NARROW: &str = "concurrency_max = 1\nqueue_max = 2\nqueue_wait_secs = 60";
 
-/// Sends a chat whose first word tells it from others.
-fn asks(client: Client, word: &str) -> tokio::task::JoinHandle<Answer> {
+/// Sends a chat whose first word identifies it.
+fn post(client: Client, word: &str) -> tokio::task::JoinHandle<Answer> {
     let mut body = chat(false);
     body["messages"][0]["content"] = word.into();
     tokio::spawn(async move { client.post(CHAT, &body).await })
 }
 
-async fn waiting(rig: &Rig, count: u64) {
+async fn wait_for_queue(rig: &Rig, count: u64) {
     tollgate_testing::within("the queue", async {
         let mut often = tokio::time::interval(std::time::Duration::from_millis(5));
         while metric(rig, "tollgate_provider_queue", "stand-in").await != count {
@@ -26,18 +26,18 @@ async fn waiting(rig: &Rig, count: u64) {
 }
 
 #[tokio::test]
-async fn those_who_wait_are_served_in_turn_and_one_too_many_is_told_to_come_back() {
+async fn the_queue_is_first_come_first_served_and_a_full_one_is_503_with_retry_after() {
     // From all workers together.
     let rig = Rig::with(&format!("[server]\nworkers = 2\n[[provider]]\n{NARROW}")).await;
     rig.provider.script(Script::hold_head("gate"));
     let gate = rig.provider.gate("gate");
     let mut clients = Vec::new();
     for (before, word) in ["one", "two", "three"].into_iter().enumerate() {
-        clients.push(asks(rig.client(), word));
+        clients.push(post(rig.client(), word));
         if before == 0 {
             gate.reached_by(1).await;
         }
-        waiting(&rig, before as u64).await;
+        wait_for_queue(&rig, before as u64).await;
     }
     for (protocol, client) in rig.both() {
         let answer = client.post(CHAT, &chat(false)).await;
@@ -46,9 +46,9 @@ async fn those_who_wait_are_served_in_turn_and_one_too_many_is_told_to_come_back
         assert!(answer.header("retry-after").is_some());
     }
     assert_eq!(metric(&rig, "tollgate_provider_calls", "stand-in").await, 1);
-    for turn in 1..=3 {
-        gate.reached_by(turn).await;
-        assert_eq!(rig.provider.call_count(), turn as u64, "one at a time");
+    for calls in 1..=3 {
+        gate.reached_by(calls).await;
+        assert_eq!(rig.provider.call_count(), calls as u64, "one at a time");
         gate.release(1);
     }
     for client in clients {
@@ -73,19 +73,21 @@ async fn those_who_wait_are_served_in_turn_and_one_too_many_is_told_to_come_back
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_the_queue_leaves_its_place_to_the_next() {
+async fn a_client_that_disconnects_in_the_queue_frees_its_position() {
     let rig = Rig::with(&format!("[[provider]]\n{NARROW}")).await;
     rig.provider.script(Script::hold_head("gate"));
     let gate = rig.provider.gate("gate");
-    let first = asks(rig.client(), "first");
+    let first = post(rig.client(), "first");
     gate.reached_by(1).await;
-    let mut leaves = rig.raw().await;
-    leaves.post(CHAT, &rig.key, &chat(false).to_string()).await;
-    waiting(&rig, 1).await;
-    let last = asks(rig.client(), "last");
-    waiting(&rig, 2).await;
-    leaves.reset();
-    waiting(&rig, 1).await;
+    let mut disconnects = rig.raw().await;
+    disconnects
+        .post(CHAT, &rig.key, &chat(false).to_string())
+        .await;
+    wait_for_queue(&rig, 1).await;
+    let last = post(rig.client(), "last");
+    wait_for_queue(&rig, 2).await;
+    disconnects.reset();
+    wait_for_queue(&rig, 1).await;
     gate.open();
     for client in [first, last] {
         rig.told(&client.await.expect("no panic").json());
@@ -96,11 +98,11 @@ async fn a_client_that_leaves_the_queue_leaves_its_place_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_too_long_ends_with_503() {
+async fn a_queue_wait_that_times_out_is_503() {
     let narrow = NARROW.replace("60", "1");
     let rig = Rig::with(&format!("[[provider]]\n{narrow}")).await;
     rig.provider.script(Script::hold_head("gate").once());
-    let first = asks(rig.client(), "first");
+    let first = post(rig.client(), "first");
     let gate = rig.provider.gate("gate");
     gate.reached_by(1).await;
     for stream in [false, true] {
@@ -116,35 +118,35 @@ async fn a_wait_that_is_too_long_ends_with_503() {
 }
 
 #[tokio::test]
-async fn a_provider_with_room_is_asked_before_anybody_waits() {
-    let (rig, others) = House {
+async fn a_provider_with_a_free_permit_is_called_before_a_request_is_queued() {
+    let (rig, others) = ProviderFixture {
         first: NARROW,
         others: &[""],
-        ..House::default()
+        ..ProviderFixture::default()
     }
     .open()
     .await;
     rig.provider.script(Script::hold(3, "gate").once());
     let mut stream = rig.client().stream(CHAT, &chat(true)).await;
-    stream.next_event().await.expect("it has begun");
-    let answer = asks(rig.client(), "second").await.expect("no panic");
+    stream.next_event().await.expect("it has started");
+    let answer = post(rig.client(), "second").await.expect("no panic");
     rig.told(&answer.json());
     assert_eq!((rig.provider.call_count(), others[0].call_count()), (1, 1));
-    // The place is free when the stream is at its end.
+    // The permit is free when the stream has ended.
     rig.provider.gate("gate").open();
     let (_, end) = stream.rest().await;
     assert_eq!(end, StreamEnd::Proper);
     rig.quiet().await;
     rig.charged(PRICE_OF_A_CHAT);
     rig.provider.calls_when_ended().await;
-    tollgate_testing::within("the place", async {
+    tollgate_testing::within("the permit", async {
         let mut often = tokio::time::interval(std::time::Duration::from_millis(5));
         while metric(&rig, "tollgate_provider_calls", "stand-in").await != 0 {
             often.tick().await;
         }
     })
     .await;
-    let answer = asks(rig.client(), "third").await.expect("no panic");
+    let answer = post(rig.client(), "third").await.expect("no panic");
     rig.told(&answer.json());
     assert_eq!((rig.provider.call_count(), others[0].call_count()), (2, 1));
     rig.finish().await;

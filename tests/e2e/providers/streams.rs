@@ -1,9 +1,9 @@
-//! Streams of events.
+//! Event streams: how failures in them are reported and charged.
 
 use super::*;
 
 #[tokio::test]
-async fn a_stream_that_fails_is_told_by_status_or_by_an_event_and_costs_what_was_delivered() {
+async fn a_stream_that_fails_is_reported_by_status_or_event_and_costs_what_was_delivered() {
     let rig = Rig::start().await;
     let mut cases = before_the_first_byte();
     let events = |text: &str| {
@@ -33,7 +33,7 @@ async fn a_stream_that_fails_is_told_by_status_or_by_an_event_and_costs_what_was
     let broken = |words, code| Broken { words, code };
     cases.extend([
         (
-            "JSON where events were asked for",
+            "JSON where events were requested",
             Script::failure(Failure::OtherJson),
             invalid(),
             0,
@@ -145,7 +145,7 @@ async fn a_stream_that_is_reset_ends_with_an_error_event_and_costs_at_most_what_
         // A reset may overtake what was sent before it, so how many words arrive is open.
         rig.provider
             .script(Script::cut_after(5, Leave::Reset).once());
-        let seen = look(&client, true).await.expect("a proper end");
+        let seen = observe(&client, true).await.expect("a proper end");
         rig.quiet().await;
         let words = match seen {
             Broken {
@@ -181,7 +181,7 @@ async fn a_stream_cut_in_the_middle_of_an_event_shows_no_half_of_it() {
         let Ok(Broken {
             words,
             code: "upstream_error",
-        }) = look(&rig.client(), true).await
+        }) = observe(&rig.client(), true).await
         else {
             panic!("no error event after a cut at {bytes} bytes");
         };
@@ -281,7 +281,7 @@ async fn a_stream_that_is_odd_but_good_is_passed_on_and_charged() {
 }
 
 #[tokio::test]
-async fn no_event_of_an_odd_stream_carries_a_usage_that_nobody_asked_for() {
+async fn no_event_of_an_odd_stream_carries_a_usage_that_was_not_requested() {
     let rig = Rig::start().await;
     for usage in [
         UsageReport::EveryChunk,

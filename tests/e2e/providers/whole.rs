@@ -1,4 +1,4 @@
-//! Whole answers, and what is told before the first byte of either kind.
+//! Whole answers, and failures before the first byte of either kind.
 
 use super::*;
 
@@ -53,7 +53,7 @@ async fn a_whole_answer_that_fails_is_an_error_and_costs_nothing() {
             0,
         ),
         (
-            "events where JSON was asked for",
+            "events where JSON was requested",
             headers(Script::default(), "content-type", "text/event-stream"),
             invalid(),
             0,
@@ -140,7 +140,7 @@ async fn a_whole_answer_that_is_odd_but_good_is_passed_on_and_charged() {
                 PRICE_OF_A_CHAT,
             ),
             (
-                "usage as it says",
+                "usage as reported",
                 exactly(100, 200),
                 Answer { words: 16 },
                 100 * IN + 200 * OUT,
@@ -165,7 +165,7 @@ async fn a_whole_answer_that_is_odd_but_good_is_passed_on_and_charged() {
 }
 
 #[tokio::test]
-async fn a_claim_of_absurd_usage_is_cut_down_to_what_can_have_been_used() {
+async fn an_implausible_usage_is_reduced_to_the_possible_maximum() {
     let rig = Rig::start().await;
     let beyond = UsageReport::Exactly {
         prompt_tokens: 10_000_000,
@@ -195,9 +195,9 @@ async fn a_claim_of_absurd_usage_is_cut_down_to_what_can_have_been_used() {
 }
 
 #[tokio::test]
-async fn a_busy_provider_tells_the_client_how_long_to_wait_and_is_not_called_meanwhile() {
-    //   it says      the client is told      the next request is a call
-    for (said, told, again) in [
+async fn a_rate_limited_provider_sets_retry_after_and_is_not_called_before_it() {
+    //   its Retry-After, ours to the client, whether the next request is a call
+    for (sent, received, is_called) in [
         (Some("2"), "2", false),
         (Some("0"), "1", true),
         (Some("3600"), "60", false),
@@ -208,13 +208,13 @@ async fn a_busy_provider_tells_the_client_how_long_to_wait_and_is_not_called_mea
     ] {
         let rig = Rig::start().await;
         let script = Script {
-            retry_after: said.map(str::to_owned),
+            retry_after: sent.map(str::to_owned),
             ..Script::status(429)
         };
         rig.provider.script(script.once());
         let answer = rig.client().post(CHAT, &chat(false)).await;
-        assert_eq!(answer.status, 429, "{said:?}");
-        assert_eq!(answer.header("retry-after"), Some(told), "{said:?}");
+        assert_eq!(answer.status, 429, "{sent:?}");
+        assert_eq!(answer.header("retry-after"), Some(received), "{sent:?}");
         for name in [
             "ratelimit-policy",
             "ratelimit",
@@ -226,19 +226,19 @@ async fn a_busy_provider_tells_the_client_how_long_to_wait_and_is_not_called_mea
         }
         let next = rig.client().post(CHAT, &chat(false)).await;
         let calls = rig.provider.call_count();
-        if again {
-            assert_eq!((next.status, calls), (200, 2), "{said:?}");
+        if is_called {
+            assert_eq!((next.status, calls), (200, 2), "{sent:?}");
             rig.told(&next.json());
         } else {
-            assert_eq!((next.status, calls), (429, 1), "{said:?}");
-            assert!(next.header("retry-after").is_some(), "{said:?}");
+            assert_eq!((next.status, calls), (429, 1), "{sent:?}");
+            assert!(next.header("retry-after").is_some(), "{sent:?}");
         }
         rig.finish().await;
     }
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_provider_reaches_the_client_in_its_own_words_and_nothing_else_does() {
+async fn only_the_message_of_a_refusal_of_the_provider_reaches_the_client() {
     let rig = Rig::start().await;
     rig.provider.script(Script::status(400).once());
     let answer = rig.client().post(CHAT, &chat(true)).await;
@@ -247,13 +247,17 @@ async fn a_refusal_of_the_provider_reaches_the_client_in_its_own_words_and_nothi
         error["message"],
         "This prompt is longer than the model can read."
     );
-    // What says something about us does not.
+    // Messages about the gateway's account do not.
     for status in [401, 403, 404, 500] {
         rig.provider.script(Script::status(status).once());
         let answer = rig.client().post(CHAT, &chat(true)).await;
-        let said = answer::error_body(status)["error"]["message"].clone();
-        let said = said.as_str().expect("a message");
-        assert!(!answer.text().contains(said), "{status}: {}", answer.text());
+        let message = answer::error_body(status)["error"]["message"].clone();
+        let message = message.as_str().expect("a message");
+        assert!(
+            !answer.text().contains(message),
+            "{status}: {}",
+            answer.text()
+        );
         assert!(!answer.text().contains("vendor/"), "{status}");
         let _: Value = answer.json();
     }

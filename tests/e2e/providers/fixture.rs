@@ -5,10 +5,10 @@ use tollgate_testing::{Provider, provider};
 use super::*;
 use crate::rig::{PROVIDER_KEY, Setup};
 
-/// How it is set up. The model `small` is had from the rig's own provider first, and from the others when that one cannot serve, unless
+/// The providers of a test. The model `small` is served by the rig's own provider first, and by the others when that one cannot, unless
 /// `weights` says otherwise.
 #[derive(Default)]
-pub(super) struct House<'a> {
+pub(super) struct ProviderFixture<'a> {
     /// Settings of the rig's own provider.
     pub(super) first: &'a str,
     /// Settings of the others.
@@ -19,19 +19,19 @@ pub(super) struct House<'a> {
     pub(super) model: &'a str,
     /// Sections.
     pub(super) more: &'a str,
-    /// The rig's own provider speaks TLS.
+    /// Whether the rig's own provider uses TLS.
     pub(super) tls: bool,
-    /// What the rig's own provider answers instead.
+    /// A custom answer of the rig's own provider.
     pub(super) custom: Option<provider::Custom>,
 }
 
-/// A provider that is never thought ill of.
-pub(super) const PATIENT: &str = "health = { failures = 1000 }";
+/// A provider whose circuit never opens.
+pub(super) const NO_CIRCUIT: &str = "health = { failures = 1000 }";
 
-impl House<'_> {
+impl ProviderFixture<'_> {
     pub(super) async fn open(self) -> (Rig, Vec<Provider>) {
         let mut settings = format!("{}\n[[provider]]\n{}\n", self.more, self.first);
-        let mut places = format!("{{ weight = {} }}", self.weight(0));
+        let mut candidates = format!("{{ weight = {} }}", self.weight(0));
         let mut others = Vec::new();
         for (at, lines) in self.others.iter().enumerate() {
             let stand_in = provider::Settings {
@@ -44,12 +44,12 @@ impl House<'_> {
                 "[[provider]]\nname = \"{name}\"\nbase_url = \"{}\"\napi_key_env = \"PROVIDER_KEY\"\n{lines}\n",
                 stand_in.base_url()
             );
-            places += &format!(
+            candidates += &format!(
                 ", {{ provider = \"{name}\", model = \"vendor/{name}\", weight = {weight} }}"
             );
             others.push(stand_in);
         }
-        settings += &format!("[[model]]\nproviders = [{places}]\n{}\n", self.model);
+        settings += &format!("[[model]]\nproviders = [{candidates}]\n{}\n", self.model);
         let setup = Setup {
             provider_tls: self.tls,
             custom: self.custom,
@@ -77,10 +77,10 @@ pub(super) async fn metric(rig: &Rig, name: &str, provider: &str) -> u64 {
 }
 
 /// The state of a provider, or of what it offers first, as operators see it.
-pub(super) async fn state(rig: &Rig, provider: usize, offer: bool) -> String {
+pub(super) async fn state(rig: &Rig, provider: usize, of_model: bool) -> String {
     let view = rig.look_at("/providers").await.json();
     let view = &view[provider];
-    let state = if offer {
+    let state = if of_model {
         &view["models"][0]["state"]
     } else {
         &view["state"]
@@ -89,10 +89,10 @@ pub(super) async fn state(rig: &Rig, provider: usize, offer: bool) -> String {
 }
 
 /// Waits until that state is `wanted`.
-pub(super) async fn becomes(rig: &Rig, provider: usize, offer: bool, wanted: &str) {
+pub(super) async fn wait_for_state(rig: &Rig, provider: usize, of_model: bool, wanted: &str) {
     tollgate_testing::within(wanted, async {
         let mut often = tokio::time::interval(std::time::Duration::from_millis(10));
-        while state(rig, provider, offer).await != wanted {
+        while state(rig, provider, of_model).await != wanted {
             often.tick().await;
         }
     })
