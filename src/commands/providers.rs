@@ -25,14 +25,14 @@ pub(super) fn run(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::R
             provider.name,
             String::new(),
             provider.state,
-            seconds(provider.rests_ms),
+            seconds(provider.open_ms),
             provider.calls.to_string(),
             provider.waiting.to_string(),
             String::new(),
         ]);
         rows.extend(provider.models.into_iter().map(|offer| {
-            let (state, left) = match offer.closed_ms {
-                0 => (offer.state, offer.rests_ms),
+            let (state, left) = match offer.deferred_ms {
+                0 => (offer.state, offer.open_ms),
                 closed => ("closed".to_owned(), closed),
             };
             let none = String::new;

@@ -1,4 +1,4 @@
-//! One client connection: its protocol, and its requests one after another or multiplexed.
+//! Client connections: protocol detection, and the loops that serve HTTP/1.1 requests in sequence and HTTP/2 streams concurrently.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Cross-origin resource sharing (WHATWG Fetch, CORS protocol).
+//! CORS: cross-origin resource sharing (WHATWG Fetch, CORS protocol).
 //!
 //! Decided before authentication, so that refusals carry the fields too: a page that cannot read the error cannot show it to its user.
 

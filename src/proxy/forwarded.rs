@@ -1,4 +1,4 @@
-//! `Forwarded` (RFC 7239) and `X-Forwarded-For`: which client a trusted proxy reports.
+//! `Forwarded` (RFC 7239) and `X-Forwarded-For`: parses the client address that a trusted proxy reports.
 //!
 //! Each proxy on the path appends the address it has seen at the right end. The text left of the first untrusted address can be forged, so
 //! both fields are parsed from the right and not past that address. No quote or comma further left can hide what a proxy wrote.

@@ -1,4 +1,4 @@
-//! The client address of a connection, and of each request on it.
+//! Client address resolution: the address of the client for a connection, and for each request on it.
 
 use std::net::IpAddr;
 use std::sync::Arc;

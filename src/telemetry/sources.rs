@@ -88,7 +88,7 @@ pub(crate) fn providers(providers: Arc<Providers>) -> Source {
         (names::PROVIDER_QUEUE, |one| one.waiting.into()),
         (names::PROVIDER_WAITED, |one| one.waited),
         (names::PROVIDER_WAIT, |one| one.waited_us),
-        (names::PROVIDER_FULL, |one| one.turned_away),
+        (names::PROVIDER_FULL, |one| one.rejected),
         (names::FAILOVERS, |one| one.followed),
         (names::RETRIES_REFUSED, |one| one.not_followed),
         (names::HEDGES_WON, |one| one.hedges_won),

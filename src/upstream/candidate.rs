@@ -44,7 +44,7 @@ pub(super) struct Candidates {
     pub(super) budget: Budget,
 }
 
-/// Candidates of equal tier: the model's own, or those of one fallback model.
+/// Candidates of equal preference: the model's own, or those of one fallback model.
 pub(super) struct Tier {
     pub(super) members: CandidateSet,
     pub(super) choice: Choice,

@@ -135,7 +135,7 @@ impl Activity {
     }
 }
 
-/// A hash of an account; never zero. Of two accounts with the same hash, which is next to impossible, one would be overlooked.
+/// A hash of an account; never zero. Of two accounts with the same hash, which is very unlikely, one would be overlooked.
 fn tag(account: Account) -> u64 {
     let Some(account) = account else { return 1 };
     let [high, low] = [0, 8].map(|at| {

@@ -1,4 +1,4 @@
-//! Active health checks: periodic probes of a provider, so that a failed provider is detected before a client's request reaches it, and a
+//! Health probes: active health checks of a provider, so that a failed one is detected before a client's request reaches it, and a
 //! recovered one is used again without a client's request as a trial.
 
 use std::sync::Arc;

@@ -15,7 +15,8 @@ pub(crate) struct ProviderView {
     /// Its circuit: `working` (closed), `half_open` (trial requests are admitted) or `resting` (open).
     pub(crate) state: String,
     /// Milliseconds until an open circuit is half-open.
-    pub(crate) rests_ms: u64,
+    #[serde(rename = "rests_ms")]
+    pub(crate) open_ms: u64,
     /// Whether its last probe failed.
     #[serde(default)]
     pub(crate) probe_failed: bool,
@@ -28,7 +29,8 @@ pub(crate) struct ProviderView {
     /// Their total wait in microseconds.
     pub(crate) waited_us: u64,
     /// Requests that were rejected by a full queue or timed out in it.
-    pub(crate) turned_away: u64,
+    #[serde(rename = "turned_away")]
+    pub(crate) rejected: u64,
     /// Failures that were followed by another attempt.
     pub(crate) followed: u64,
     /// Failures that the budget kept from being followed by another attempt.
@@ -53,12 +55,14 @@ pub(crate) struct CandidateView {
     /// Its circuit for all accounts: `working`, `half_open` or `resting`, without that of the provider as a whole.
     pub(crate) state: String,
     /// Milliseconds until an open circuit is half-open.
-    pub(crate) rests_ms: u64,
+    #[serde(rename = "rests_ms")]
+    pub(crate) open_ms: u64,
     /// Number of accounts for which alone its circuit is open.
     #[serde(default)]
     pub(crate) accounts_open: usize,
     /// Milliseconds left of the provider's `Retry-After` or rate limit.
-    pub(crate) closed_ms: u64,
+    #[serde(rename = "closed_ms")]
+    pub(crate) deferred_ms: u64,
 }
 
 /// The name of a state, and the milliseconds until an open circuit is half-open.
@@ -78,33 +82,33 @@ impl Providers {
             let candidates = self.all.iter();
             let candidates = candidates.filter(|candidate| candidate.provider.index == index);
             let view = candidates.map(|candidate| {
-                let (state, rests_ms) = describe(candidate.health.state(now), now);
-                let closed = candidate.deferred_until(now);
+                let (state, open_ms) = describe(candidate.health.state(now), now);
+                let deferred = candidate.deferred_until(now);
                 CandidateView {
                     model: candidate.model.to_string(),
                     provider_model: candidate.target.model.to_string(),
                     weight: candidate.target.weight,
                     state,
-                    rests_ms,
+                    open_ms,
                     accounts_open: candidate.health.accounts_open(now),
-                    closed_ms: closed.map_or(0, |until| (until - now).div_ceil(1000)),
+                    deferred_ms: deferred.map_or(0, |until| (until - now).div_ceil(1000)),
                 }
             });
             view.collect()
         };
         let view = self.list.iter().map(|provider| {
-            let (state, rests_ms) = describe(provider.circuit.state(now), now);
+            let (state, open_ms) = describe(provider.circuit.state(now), now);
             let (queue, counts) = (provider.concurrency.queue_counts(), &provider.counts);
             ProviderView {
                 name: provider.settings.name.to_string(),
                 state,
-                rests_ms,
+                open_ms,
                 probe_failed: provider.probe_failed.load(Relaxed),
                 calls: provider.concurrency.calls(),
                 waiting: queue.waiting,
                 waited: queue.waited,
                 waited_us: queue.waited_micros,
-                turned_away: queue.rejected,
+                rejected: queue.rejected,
                 followed: counts.followed.load(Relaxed),
                 not_followed: counts.refused.load(Relaxed),
                 hedges_won: counts.hedges_won.load(Relaxed),

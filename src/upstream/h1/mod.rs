@@ -44,7 +44,7 @@ const IDLE_BYTES_MAX: usize = 8 * 1024;
 /// Why an exchange on a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// Closed or write_error before a byte of an answer: if the connection had been used before, the provider has not seen the request.
+    /// Closed or broken before a byte of an answer: if the connection had been used before, the provider has not seen the request.
     #[error("closed before it answered: {0}")]
     Unanswered(io::Error),
     /// Broken in the middle of an answer.
