@@ -123,7 +123,7 @@ async fn chunks_of_every_proper_kind_are_read() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_is_told_to_send_its_body() {
+async fn a_client_that_expects_100_continue_receives_it() {
     let rig = Rig::start().await;
     let body = chat(false).to_string();
     let mut raw = rig.raw().await;
@@ -139,7 +139,7 @@ async fn a_client_that_waits_is_told_to_send_its_body() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_is_refused_before_it_sends_what_nobody_wants() {
+async fn a_client_that_expects_100_continue_is_refused_before_it_sends_its_body() {
     let rig = Rig::with("[[route]]\npath = \"/v1/chat/completions\"\nmethods = [\"POST\"]\nbody_bytes_max = 1000\nchain = [\"auth\", \"completions\", \"meter\"]\nscope = \"api:chat\"").await;
     //   fields                                           status
     for (fields, status) in [

@@ -78,7 +78,7 @@ async fn a_streamed_chat_ends_with_its_charge_and_done_over_every_protocol() {
 }
 
 #[tokio::test]
-async fn a_stream_with_its_usage_asked_for_carries_it_and_the_charge_behind_the_finish() {
+async fn a_stream_with_usage_requested_carries_it_and_the_charge_after_the_finish() {
     let rig = Rig::start().await;
     let mut body = chat(true);
     body["stream_options"] = json!({"include_usage": true});
@@ -131,7 +131,7 @@ async fn text_completions_are_answered_and_charged_whole_and_streamed() {
 }
 
 #[tokio::test]
-async fn what_the_gateway_does_not_own_reaches_the_provider_to_the_byte() {
+async fn members_that_the_gateway_does_not_own_are_forwarded_byte_for_byte() {
     let rig = Rig::start().await;
     // Odd spacing, numbers that a float would spoil, escapes, members nobody knows.
     let head = r#"{ "temperature":1.10000000000000000001 ,"seed": 12345678901234567890,"x": [ 1E+2, "\u00e9\/" ],"model" : "#;
@@ -307,7 +307,7 @@ async fn one_connection_of_a_client_carries_requests_one_after_another() {
 }
 
 #[tokio::test]
-async fn a_provider_may_speak_tls_and_http2() {
+async fn a_provider_may_use_tls_and_http2() {
     //   tls    http2  protocol
     for (tls, http2, protocol) in [
         (true, false, "HTTP/1.1"),
@@ -344,7 +344,7 @@ async fn a_provider_may_speak_tls_and_http2() {
 }
 
 #[tokio::test]
-async fn a_provider_whose_certificate_nobody_vouches_for_is_not_spoken_to() {
+async fn a_provider_with_an_untrusted_certificate_is_not_called() {
     // Without `ca_file` the system's roots count, and the stand-in's authority is none of them.
     let setup = Setup {
         provider_tls: true,

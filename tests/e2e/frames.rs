@@ -76,7 +76,7 @@ async fn answer(rig: &Rig, lines: &[(&str, &str)], body: &str) -> u8 {
 }
 
 #[tokio::test]
-async fn a_request_that_http2_forbids_reaches_nobody() {
+async fn a_request_that_http2_forbids_reaches_no_provider() {
     let rig = Rig::start().await;
     let bearer = format!("Bearer {}", rig.key);
     let body = chat(false).to_string();

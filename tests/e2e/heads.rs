@@ -431,7 +431,7 @@ async fn a_head_that_never_ends_is_refused_and_does_not_grow_for_ever() {
 }
 
 #[tokio::test]
-async fn an_expectation_that_nobody_knows_is_refused() {
+async fn an_unknown_expectation_is_refused() {
     let rig = Rig::start().await;
     let request = post(&rig, "Expect: 200-maybe\r\nContent-Length: 5\r\n", "");
     let case = ("an unknown expectation", request, 417, "expectation_failed");

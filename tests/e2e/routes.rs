@@ -244,7 +244,7 @@ async fn media_types_and_encodings_other_than_plain_json_are_415() {
 }
 
 #[tokio::test]
-async fn a_preflight_is_answered_without_a_credential_and_names_every_field_asked_for() {
+async fn a_preflight_is_answered_without_a_credential_and_lists_every_requested_field() {
     let rig = Rig::start().await;
     for (what, client) in rig.both() {
         let mut request = client.request("OPTIONS", CHAT, Bytes::new());

@@ -15,7 +15,7 @@ fn allow_many_files() {
 }
 
 #[tokio::test]
-async fn a_thousand_clients_that_send_one_byte_are_closed_and_keep_nobody_waiting() {
+async fn a_thousand_clients_that_send_one_byte_are_closed_and_delay_no_other() {
     allow_many_files();
     let rig = Rig::with("[server]\nhead_secs = 1\nidle_secs = 1").await;
     let mut waiting = Vec::new();
@@ -66,7 +66,7 @@ async fn a_client_that_sends_a_byte_now_and_then_is_closed_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_connection_that_rests_is_closed_between_requests_and_not_within_one() {
+async fn an_idle_connection_is_closed_between_requests_and_not_within_one() {
     let rig = Rig::with("[server]\nidle_secs = 1\nhead_secs = 30").await;
     let mut silent = rig.raw().await;
     let mut used = rig.raw().await;
@@ -82,7 +82,7 @@ async fn a_connection_that_rests_is_closed_between_requests_and_not_within_one()
 }
 
 #[tokio::test]
-async fn an_http2_connection_without_a_stream_is_closed_after_its_rest() {
+async fn an_http2_connection_without_a_stream_is_closed_after_the_idle_timeout() {
     let rig = Rig::with("[server]\nh2_idle_secs = 1\nhead_secs = 1").await;
     for preface in [
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u{4}\0\0\0\0\0",

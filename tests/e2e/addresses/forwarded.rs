@@ -77,7 +77,7 @@ async fn clients_behind_a_trusted_proxy_have_limits_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_that_reports_nobody_is_not_limited_by_its_address() {
+async fn a_trusted_proxy_that_reports_no_client_is_not_limited_by_its_address() {
     let rig = Rig::with(&format!(
         "{TRUSTED}\n[limits.missing_credentials]\nquota = 1\nwindow_secs = 3600\n\
          [limits.failed_credentials]\nquota = 1\nwindow_secs = 3600\n\
@@ -108,7 +108,7 @@ async fn a_trusted_proxy_that_reports_nobody_is_not_limited_by_its_address() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_no_trusted_proxy_is_not_believed() {
+async fn fields_of_an_untrusted_peer_are_ignored() {
     let settings = r#"
         [[listener]]
         trusted_proxies = ["10.0.0.0/8"]
@@ -298,7 +298,7 @@ fn utc_day() -> i64 {
 }
 
 #[tokio::test]
-async fn a_provider_is_told_the_address_where_the_settings_say_so_and_never_what_a_client_says() {
+async fn a_provider_receives_the_client_address_where_configured_and_never_what_a_client_sends() {
     for forward in [false, true] {
         for (transport, provider) in [("plain", ""), ("h2", "http2 = true")] {
             let rig = Rig::with(&format!(

@@ -202,7 +202,7 @@ async fn without_the_setting_a_header_is_no_request() {
 }
 
 #[tokio::test]
-async fn behind_the_header_fields_are_believed_of_a_trusted_proxy_alone() {
+async fn after_the_header_fields_are_trusted_of_a_trusted_proxy_only() {
     let rig = Rig::with(SETTINGS).await;
     let mut clients = Vec::new();
     for (header, client) in [
