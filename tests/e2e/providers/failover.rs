@@ -331,11 +331,7 @@ async fn an_answer_that_is_not_http_fails_over_to_the_next_provider() {
 
 /// An HTTP/2 server that answers each request with this frame, on every connection; a `0xff` in the place of the stream's number
 /// is replaced by the number of the request's stream.
-async fn h2_server_that_sends(
-    kind: u8,
-    stream: u8,
-    payload: &'static [u8],
-) -> std::net::SocketAddr {
+async fn h2_server(kind: u8, stream: u8, payload: &'static [u8]) -> std::net::SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("a free port");
@@ -392,7 +388,7 @@ async fn a_refused_stream_and_a_goaway_fail_over_to_the_next_provider() {
         ("RST_STREAM", 3, 0xff, REFUSED_STREAM),
         ("GOAWAY", 7, 0, LEAVING),
     ] {
-        let address = h2_server_that_sends(kind, stream, payload).await;
+        let address = h2_server(kind, stream, payload).await;
         let (rig, others) = ProviderFixture {
             first: &format!("{NO_CIRCUIT}\nhttp2 = true\nbase_url = \"http://{address}/v1\""),
             others: &[""],
