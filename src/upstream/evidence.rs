@@ -253,8 +253,8 @@ mod tests {
             }
         }
 
-        /// No sequence of failures of one account opens a circuit for all, not even with distinct bodies; nor do any failures with one body;
-        /// and the state is bounded.
+        /// No sequence of failures of one account opens a circuit for all, not even with distinct bodies; nor do failures with one body; and
+        /// the state is bounded.
         #[test]
         fn one_account_or_one_body_does_not_open_the_circuit_for_all(
             failures in prop::collection::vec((0u8..4, 0u8..4, 0u64..20), 1..100),
