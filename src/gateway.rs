@@ -25,7 +25,7 @@ use tollgate_rate_limit::{Counters, RateLimits};
 use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
 use crate::access;
-use crate::admin::{self, Admin, AdminError, Clerk};
+use crate::admin::{self, Admin, AdminError, AdminService};
 use crate::chores::{Chore, keep_house, keep_promises, note_uses, sweep_signin};
 use crate::config::{Durability, Settings, StoreUrl};
 use crate::drain::{LAST_WORDS, landed};
@@ -352,7 +352,7 @@ impl GatewayBuilder {
             telemetry.metrics().add_source(source);
         }
         let StoreUrl::Sqlite(database) = &settings.store.url;
-        let clerk = Clerk::new(
+        let admin_service = AdminService::new(
             &settings,
             store.clone(),
             ledger.clone(),
@@ -369,7 +369,7 @@ impl GatewayBuilder {
             liveness: health::liveness(&proxy, liveness),
             readiness: health::readiness(&settings, &proxy, &store, &providers),
             providers: health::providers(&providers),
-            books: Arc::new(clerk),
+            service: Arc::new(admin_service),
         });
         let admin = match admin {
             Ok(admin) => admin,

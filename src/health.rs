@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_store::Store;
 
-use crate::admin::{self, Look, Readiness, Ready, Workers};
+use crate::admin::{self, JsonSource, Readiness, Ready, Workers};
 use crate::config::{Durability, Settings};
 use crate::liveness::Liveness;
 use crate::proxy::Proxy;
@@ -16,7 +16,7 @@ use crate::upstream::Providers;
 const PROBE: Duration = Duration::from_secs(1);
 
 /// The content of `/providers`.
-pub(crate) fn providers(providers: &Arc<Providers>) -> Look {
+pub(crate) fn providers(providers: &Arc<Providers>) -> JsonSource {
     let providers = providers.clone();
     Arc::new(move || serde_json::json!(providers.view()))
 }

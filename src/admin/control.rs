@@ -20,7 +20,7 @@ use tokio::sync::watch;
 /// Maximum length of one line in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Time for a line to arrive.
-const LINE: Duration = Duration::from_secs(30);
+const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The socket of the database at `database`.
 pub fn path(database: &Path) -> PathBuf {
@@ -209,12 +209,12 @@ pub enum Answer {
 }
 
 /// A change in progress.
-pub type Applying<'a> = Pin<Box<dyn Future<Output = Result<Applied, String>> + Send + 'a>>;
+pub type ApplyFuture<'a> = Pin<Box<dyn Future<Output = Result<Applied, String>> + Send + 'a>>;
 
 /// The service that makes the changes.
 pub trait Changes: Send + Sync {
     /// Makes a change and waits until it is durable; the error is a sentence for the operator.
-    fn apply(&self, change: Change) -> Applying<'_>;
+    fn apply(&self, change: Change) -> ApplyFuture<'_>;
 }
 
 /// Why there is no control socket.
@@ -303,7 +303,7 @@ impl Drop for Socket {
 /// Serves until `stopped` completes.
 pub(super) async fn serve(
     socket: Socket,
-    books: Arc<dyn Changes>,
+    service: Arc<dyn Changes>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let listener = match socket
@@ -331,9 +331,9 @@ pub(super) async fn serve(
             tracing::warn!("refused a stranger on the control socket");
             continue;
         }
-        let books = books.clone();
+        let service = service.clone();
         tokio::spawn(async move {
-            if let Err(error) = converse(stream, &*books).await {
+            if let Err(error) = serve_connection(stream, &*service).await {
                 tracing::debug!(%error, "a conversation on the control socket broke off");
             }
         });
@@ -341,7 +341,7 @@ pub(super) async fn serve(
 }
 
 /// Answers the lines one after the other.
-async fn converse(stream: UnixStream, books: &dyn Changes) -> io::Result<()> {
+async fn serve_connection(stream: UnixStream, service: &dyn Changes) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     let mut line = Vec::new();
@@ -349,7 +349,7 @@ async fn converse(stream: UnixStream, books: &dyn Changes) -> io::Result<()> {
         line.clear();
         let mut limited = (&mut read).take(LINE_BYTES_MAX);
         let arriving = limited.read_until(b'\n', &mut line);
-        let count = tokio::time::timeout(LINE, arriving).await??;
+        let count = tokio::time::timeout(LINE_TIMEOUT, arriving).await??;
         if count == 0 {
             return Ok(());
         }
@@ -362,7 +362,7 @@ async fn converse(stream: UnixStream, books: &dyn Changes) -> io::Result<()> {
             Err(error) => Answer::Error(format!(
                 "the gateway does not understand this change ({error}); use the same version of `tollgate` for both"
             )),
-            Ok(change) => match books.apply(change).await {
+            Ok(change) => match service.apply(change).await {
                 Ok(applied) => Answer::Ok(applied),
                 Err(error) => Answer::Error(error),
             },
@@ -379,7 +379,7 @@ fn answer_line(answer: &Answer) -> Vec<u8> {
 
 /// Why a request to a running gateway failed.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum ControlError {
     /// There is no gateway on this database.
     #[error("no gateway answers on `{}`", .path.display())]
     NoGateway {
@@ -404,8 +404,8 @@ pub enum AskError {
 ///
 /// # Errors
 ///
-/// [`AskError::NoGateway`] when no gateway listens, so that the caller may write itself.
-pub fn ask(path: &Path, change: &Change) -> Result<Applied, AskError> {
+/// [`ControlError::NoGateway`] when no gateway listens, so that the caller may write itself.
+pub fn request(path: &Path, change: &Change) -> Result<Applied, ControlError> {
     use std::io::{BufRead, Write};
     let mut stream = match std::os::unix::net::UnixStream::connect(path) {
         Ok(stream) => stream,
@@ -415,19 +415,19 @@ pub fn ask(path: &Path, change: &Change) -> Result<Applied, AskError> {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
             ) =>
         {
-            return Err(AskError::NoGateway {
+            return Err(ControlError::NoGateway {
                 path: path.to_owned(),
             });
         }
         Err(source) => {
-            return Err(AskError::Broken {
+            return Err(ControlError::Broken {
                 path: path.to_owned(),
                 source,
             });
         }
     };
-    let mut talk = || -> io::Result<Answer> {
-        stream.set_read_timeout(Some(LINE))?;
+    let mut exchange = || -> io::Result<Answer> {
+        stream.set_read_timeout(Some(LINE_TIMEOUT))?;
         let mut line = serde_json::to_vec(change)?;
         line.push(b'\n');
         stream.write_all(&line)?;
@@ -437,10 +437,10 @@ pub fn ask(path: &Path, change: &Change) -> Result<Applied, AskError> {
         }
         Ok(serde_json::from_str(&answer)?)
     };
-    match talk() {
+    match exchange() {
         Ok(Answer::Ok(applied)) => Ok(applied),
-        Ok(Answer::Error(error)) => Err(AskError::Refused(error)),
-        Err(source) => Err(AskError::Broken {
+        Ok(Answer::Error(error)) => Err(ControlError::Refused(error)),
+        Err(source) => Err(ControlError::Broken {
             path: path.to_owned(),
             source,
         }),

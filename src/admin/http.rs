@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, watch};
 
 use super::control::{Applied, Change, Changes};
-use super::{Liveness, Look, Readiness, Workers};
+use super::{JsonSource, Liveness, Readiness, Workers};
 use crate::telemetry::Telemetry;
 
 /// Maximum concurrent connections; a scraper needs one.
@@ -26,18 +26,18 @@ const CONNECTION: Duration = Duration::from_secs(60);
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The sources of the endpoints.
-pub(super) struct Pages {
+pub(super) struct Endpoints {
     pub(super) telemetry: Telemetry,
     pub(super) liveness: Liveness,
     pub(super) readiness: Readiness,
-    pub(super) providers: Look,
-    pub(super) books: Arc<dyn Changes>,
+    pub(super) providers: JsonSource,
+    pub(super) service: Arc<dyn Changes>,
 }
 
 /// Serves until `stopped` completes.
 pub(super) async fn serve(
     listener: std::net::TcpListener,
-    pages: Pages,
+    endpoints: Endpoints,
     mut stopped: watch::Receiver<bool>,
 ) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
@@ -47,8 +47,8 @@ pub(super) async fn serve(
             return;
         }
     };
-    let pages = Arc::new(pages);
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let endpoints = Arc::new(endpoints);
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -59,17 +59,21 @@ pub(super) async fn serve(
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let Ok(place) = room.clone().try_acquire_owned() else {
+        let Ok(permit) = connections.clone().try_acquire_owned() else {
             continue;
         };
-        let pages = pages.clone();
+        let endpoints = endpoints.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
-                let pages = pages.clone();
+                let endpoints = endpoints.clone();
                 async move {
                     Ok::<_, Infallible>(match request.uri().path() {
-                        "/cache" => pages.cache(request.method(), request.uri().query()).await,
-                        _ => pages.answer(&request).await,
+                        "/cache" => {
+                            endpoints
+                                .cache(request.method(), request.uri().query())
+                                .await
+                        }
+                        _ => endpoints.respond(&request).await,
                     })
                 }
             });
@@ -79,33 +83,33 @@ pub(super) async fn serve(
                 .serve_connection(TokioIo::new(stream), service);
             // Errors of a scraper's connection are ignored.
             let _ = tokio::time::timeout(CONNECTION, connection).await;
-            drop(place);
+            drop(permit);
         });
     }
 }
 
-impl Pages {
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+impl Endpoints {
+    async fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let known = matches!(
             request.uri().path(),
             "/live" | "/ready" | "/metrics" | "/providers"
         );
         if known && !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut answer = page(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "use GET\n");
-            answer
+            let mut response = response(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "use GET\n");
+            response
                 .headers_mut()
                 .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return answer;
+            return response;
         }
         match request.uri().path() {
             "/live" => live(&(self.liveness)().await),
             "/ready" => self.ready().await,
-            "/metrics" => page(StatusCode::OK, METRICS, self.telemetry.metrics().render()),
+            "/metrics" => response(StatusCode::OK, METRICS, self.telemetry.metrics().render()),
             "/providers" => {
                 let body = format!("{}\n", (self.providers)());
-                page(StatusCode::OK, "application/json", body)
+                response(StatusCode::OK, "application/json", body)
             }
-            _ => page(
+            _ => response(
                 StatusCode::NOT_FOUND,
                 "text/plain",
                 "here are /live, /ready, /metrics, /providers and /cache\n",
@@ -132,39 +136,39 @@ impl Pages {
                         model: None,
                     },
                     _ => {
-                        let words = "use ?id=ENTRY, ?model=NAME or ?all\n";
-                        return page(StatusCode::BAD_REQUEST, "text/plain", words);
+                        let message = "use ?id=ENTRY, ?model=NAME or ?all\n";
+                        return response(StatusCode::BAD_REQUEST, "text/plain", message);
                     }
                 }
             }
             _ => {
-                let words = "use GET or DELETE\n";
-                let mut answer = page(StatusCode::METHOD_NOT_ALLOWED, "text/plain", words);
+                let message = "use GET or DELETE\n";
+                let mut response = response(StatusCode::METHOD_NOT_ALLOWED, "text/plain", message);
                 let allow = HeaderValue::from_static("GET, HEAD, DELETE");
-                answer.headers_mut().insert(header::ALLOW, allow);
-                return answer;
+                response.headers_mut().insert(header::ALLOW, allow);
+                return response;
             }
         };
-        let body = match self.books.apply(change).await {
+        let body = match self.service.apply(change).await {
             Ok(Applied::Purged { removed }) => serde_json::json!({ "removed": removed }),
             Ok(Applied::Cache(state)) => serde_json::json!(state),
             Ok(_) => serde_json::Value::Null,
             Err(error) => {
-                return page(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n"));
+                return response(StatusCode::BAD_REQUEST, "text/plain", format!("{error}\n"));
             }
         };
-        page(StatusCode::OK, "application/json", format!("{body}\n"))
+        response(StatusCode::OK, "application/json", format!("{body}\n"))
     }
 
     async fn ready(&self) -> Response<Full<Bytes>> {
         let workers = (self.liveness)().await;
         let mut ready = (self.readiness)();
-        if let Some(words) = unresponsive(&workers) {
+        if let Some(message) = unresponsive(&workers) {
             // The others still serve. Without any of them no request is served.
             if workers.unresponsive.len() == workers.all {
-                ready.reasons.push(words);
+                ready.reasons.push(message);
             } else {
-                ready.warnings.push(words);
+                ready.warnings.push(message);
             }
         }
         let status = if ready.reasons.is_empty() {
@@ -177,16 +181,16 @@ impl Pages {
             "reasons": ready.reasons,
             "warnings": ready.warnings,
         });
-        page(status, "application/json", format!("{body}\n"))
+        response(status, "application/json", format!("{body}\n"))
     }
 }
 
 fn live(workers: &Workers) -> Response<Full<Bytes>> {
     match unresponsive(workers) {
-        None => page(StatusCode::OK, "text/plain", "live\n"),
-        Some(words) => {
-            let words = format!("{words}\n");
-            page(StatusCode::SERVICE_UNAVAILABLE, "text/plain", words)
+        None => response(StatusCode::OK, "text/plain", "live\n"),
+        Some(message) => {
+            let message = format!("{message}\n");
+            response(StatusCode::SERVICE_UNAVAILABLE, "text/plain", message)
         }
     }
 }
@@ -205,15 +209,15 @@ fn unresponsive(workers: &Workers) -> Option<String> {
     Some(format!("{count} of {all} workers do not answer: {names}"))
 }
 
-fn page(
+fn response(
     status: StatusCode,
     media_type: &'static str,
     body: impl Into<Bytes>,
 ) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
+    response
 }

@@ -3,9 +3,9 @@
 //! Both run on one thread of their own, so they answer when the threads that serve clients are busy or stuck, and report it: `/live` probes
 //! each of them.
 
-mod clerk;
 pub mod control;
 mod http;
+mod service;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -17,17 +17,17 @@ use std::thread::JoinHandle;
 use tokio::sync::watch;
 
 use crate::telemetry::Telemetry;
-pub use clerk::Clerk;
 use control::{Changes, SocketError};
+pub use service::AdminService;
 
 /// Readiness: whether clients should be routed here, evaluated on each request.
 pub type Readiness = Box<dyn Fn() -> Ready + Send + Sync>;
 
 /// Liveness: which workers are stuck, evaluated on each request.
-pub type Liveness = Box<dyn Fn() -> Asking + Send + Sync>;
+pub type Liveness = Box<dyn Fn() -> LivenessCheck + Send + Sync>;
 
 /// A liveness check in progress.
-pub type Asking = Pin<Box<dyn Future<Output = Workers> + Send>>;
+pub type LivenessCheck = Pin<Box<dyn Future<Output = Workers> + Send>>;
 
 /// The result of a liveness check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Workers {
 }
 
 /// A value shown as JSON, evaluated on each request.
-pub type Look = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+pub type JsonSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 /// The content of `/ready`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -63,9 +63,9 @@ pub struct Options {
     /// The readiness check.
     pub readiness: Readiness,
     /// The health of the model providers.
-    pub providers: Look,
+    pub providers: JsonSource,
     /// The service that makes the changes.
-    pub books: Arc<dyn Changes>,
+    pub service: Arc<dyn Changes>,
 }
 
 /// Why the admin thread did not start.
@@ -109,7 +109,7 @@ impl Admin {
             liveness,
             readiness,
             providers,
-            books,
+            service,
         } = options;
         let listen = |source| AdminError::Listen { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(listen)?;
@@ -125,16 +125,16 @@ impl Admin {
             .name("admin".to_owned())
             .spawn(move || {
                 runtime.block_on(async move {
-                    let pages = http::Pages {
+                    let endpoints = http::Endpoints {
                         telemetry,
                         liveness,
                         readiness,
                         providers,
-                        books: books.clone(),
+                        service: service.clone(),
                     };
                     tokio::join!(
-                        http::serve(listener, pages, stopped.clone()),
-                        control::serve(control, books, stopped),
+                        http::serve(listener, endpoints, stopped.clone()),
+                        control::serve(control, service, stopped),
                     );
                 });
             })

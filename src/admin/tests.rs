@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate_filter::Clock;
 
-use super::control::{Applied, Applying, AskError, Change, ask};
+use super::control::{Applied, ApplyFuture, Change, ControlError, request};
 use super::*;
 use crate::config::{self, Environment};
 
 /// Books that record the requests, or refuse.
-struct Echo;
+struct StubService;
 
-impl Changes for Echo {
-    fn apply(&self, change: Change) -> Applying<'_> {
+impl Changes for StubService {
+    fn apply(&self, change: Change) -> ApplyFuture<'_> {
         Box::pin(async move {
             match change {
                 Change::CreditsGrant { amount, .. } => Ok(Applied::Credits {
@@ -32,7 +32,7 @@ impl Changes for Echo {
     }
 }
 
-struct Setting {
+struct TestAdmin {
     admin: Admin,
     folder: tempfile::TempDir,
     ready: Arc<AtomicBool>,
@@ -42,13 +42,13 @@ struct Setting {
 /// The workers, of four, that do not answer.
 type Stuck = Arc<Mutex<Vec<usize>>>;
 
-impl Setting {
-    fn new() -> Setting {
+impl TestAdmin {
+    fn new() -> TestAdmin {
         let folder = tempfile::tempdir().expect("a folder");
         let ready = Arc::new(AtomicBool::new(true));
         let stuck = Stuck::default();
         let socket = folder.path().join("t.db.sock");
-        Setting {
+        TestAdmin {
             admin: start(&socket, ready.clone(), stuck.clone()).expect("it starts"),
             folder,
             ready,
@@ -98,15 +98,15 @@ fn start(socket: &Path, ready: Arc<AtomicBool>, stuck: Stuck) -> Result<Admin, A
             warnings: vec!["mind the gap".to_owned()],
         }),
         providers: Arc::new(|| serde_json::json!([{"name": "local", "state": "working"}])),
-        books: Arc::new(Echo),
+        service: Arc::new(StubService),
     })
 }
 
 #[test]
 fn health_and_metrics_answer_on_loopback() {
-    let setting = Setting::new();
-    assert!(setting.get("GET /live").starts_with("HTTP/1.1 200 "));
-    let metrics = setting.get("GET /metrics");
+    let fixture = TestAdmin::new();
+    assert!(fixture.get("GET /live").starts_with("HTTP/1.1 200 "));
+    let metrics = fixture.get("GET /metrics");
     assert!(metrics.starts_with("HTTP/1.1 200 "), "{metrics}");
     assert!(
         metrics.contains("tollgate_build_info{version="),
@@ -116,77 +116,77 @@ fn health_and_metrics_answer_on_loopback() {
         metrics.contains("tollgate_resident_memory_bytes "),
         "{metrics}"
     );
-    let providers = setting.get("GET /providers");
+    let providers = fixture.get("GET /providers");
     assert!(providers.contains(r#""name":"local""#), "{providers}");
-    assert!(setting.get("GET /").starts_with("HTTP/1.1 404 "));
-    let refused = setting.get("POST /ready");
+    assert!(fixture.get("GET /").starts_with("HTTP/1.1 404 "));
+    let refused = fixture.get("POST /ready");
     assert!(refused.starts_with("HTTP/1.1 405 "), "{refused}");
     assert!(refused.contains("allow: GET, HEAD"), "{refused}");
     assert!(
-        setting.get("HEAD /metrics").ends_with("\r\n\r\n"),
+        fixture.get("HEAD /metrics").ends_with("\r\n\r\n"),
         "no body"
     );
 }
 
 #[test]
 fn readiness_says_why_not() {
-    let setting = Setting::new();
-    let ready = setting.get("GET /ready");
+    let fixture = TestAdmin::new();
+    let ready = fixture.get("GET /ready");
     assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
     assert!(ready.contains("mind the gap"), "{ready}");
-    setting.ready.store(false, Ordering::SeqCst);
-    let refused = setting.get("GET /ready");
+    fixture.ready.store(false, Ordering::SeqCst);
+    let refused = fixture.get("GET /ready");
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert!(refused.contains(r#""reasons":["draining"]"#), "{refused}");
 }
 
 #[test]
 fn a_worker_that_does_not_answer_is_named_and_without_any_no_client_is_sent_here() {
-    let setting = Setting::new();
+    let fixture = TestAdmin::new();
     let stick = |numbers: &[usize]| {
-        *setting.stuck.lock().expect("nobody panics here") = numbers.to_vec();
+        *fixture.stuck.lock().expect("nobody panics here") = numbers.to_vec();
     };
     stick(&[1, 3]);
-    let refused = setting.get("GET /live");
+    let refused = fixture.get("GET /live");
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     let words = "2 of 4 workers do not answer: worker-1, worker-3";
     assert!(refused.ends_with(&format!("{words}\n")), "{refused}");
-    let ready = setting.get("GET /ready");
+    let ready = fixture.get("GET /ready");
     assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
     assert!(ready.contains(words), "a warning: {ready}");
     stick(&[0, 1, 2, 3]);
-    let refused = setting.get("GET /ready");
+    let refused = fixture.get("GET /ready");
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     stick(&[]);
-    assert!(setting.get("HEAD /live").starts_with("HTTP/1.1 200 "));
-    assert!(setting.get("POST /live").starts_with("HTTP/1.1 405 "));
+    assert!(fixture.get("HEAD /live").starts_with("HTTP/1.1 200 "));
+    assert!(fixture.get("POST /live").starts_with("HTTP/1.1 405 "));
 }
 
 #[test]
 fn a_change_is_answered_and_a_refusal_keeps_its_words() {
-    let setting = Setting::new();
+    let fixture = TestAdmin::new();
     let grant = Change::CreditsGrant {
         account: "acct_1".to_owned(),
         amount: "2.5".to_owned(),
         reference: "r".to_owned(),
     };
-    match ask(&setting.socket(), &grant) {
+    match request(&fixture.socket(), &grant) {
         Ok(Applied::Credits { available, .. }) => assert_eq!(available, "2.5"),
         other => panic!("the grant is answered: {other:?}"),
     }
     let revoke = Change::KeyRevoke {
         key: "key_9".to_owned(),
     };
-    match ask(&setting.socket(), &revoke) {
-        Err(AskError::Refused(words)) => assert_eq!(words, "there is no key `key_9`"),
+    match request(&fixture.socket(), &revoke) {
+        Err(ControlError::Refused(words)) => assert_eq!(words, "there is no key `key_9`"),
         other => panic!("the refusal arrives: {other:?}"),
     }
 }
 
 #[test]
 fn what_is_no_change_is_refused_and_the_next_line_is_read() {
-    let setting = Setting::new();
-    let mut stream = std::os::unix::net::UnixStream::connect(setting.socket()).expect("it listens");
+    let fixture = TestAdmin::new();
+    let mut stream = std::os::unix::net::UnixStream::connect(fixture.socket()).expect("it listens");
     stream
         .write_all(b"{\"change\":\"rob_the_bank\"}\n{\"change\":\"key_revoke\",\"key\":\"k\"}\n")
         .expect("sent");
@@ -203,8 +203,8 @@ fn what_is_no_change_is_refused_and_the_next_line_is_read() {
 
 #[test]
 fn a_line_without_an_end_changes_nothing() {
-    let setting = Setting::new();
-    let mut stream = std::os::unix::net::UnixStream::connect(setting.socket()).expect("it listens");
+    let fixture = TestAdmin::new();
+    let mut stream = std::os::unix::net::UnixStream::connect(fixture.socket()).expect("it listens");
     stream
         .write_all(b"{\"change\":\"key_revoke\",\"key\":\"k\"}")
         .expect("sent");
@@ -218,38 +218,38 @@ fn a_line_without_an_end_changes_nothing() {
 
 #[test]
 fn the_socket_is_its_owners_alone_and_goes_with_the_gateway() {
-    let setting = Setting::new();
-    let socket = setting.socket();
+    let fixture = TestAdmin::new();
+    let socket = fixture.socket();
     let mode = std::fs::metadata(&socket)
         .expect("it is there")
         .permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
-    let Setting { admin, folder, .. } = setting;
+    let TestAdmin { admin, folder, .. } = fixture;
     drop(admin);
     assert!(!socket.exists(), "the file is gone");
     let change = Change::KeyRevoke { key: String::new() };
     assert!(matches!(
-        ask(&socket, &change),
-        Err(AskError::NoGateway { .. })
+        request(&socket, &change),
+        Err(ControlError::NoGateway { .. })
     ));
     drop(folder);
 }
 
 #[test]
 fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
-    let setting = Setting::new();
-    match start(&setting.socket(), Arc::default(), Stuck::default()) {
+    let fixture = TestAdmin::new();
+    match start(&fixture.socket(), Arc::default(), Stuck::default()) {
         Err(AdminError::Socket(SocketError::InUse { .. })) => {}
         Err(other) => panic!("another error: {other}"),
         Ok(_) => panic!("a live socket was taken over"),
     }
-    let dead = setting.folder.path().join("dead.sock");
+    let dead = fixture.folder.path().join("dead.sock");
     // A listener that is dropped without removing its file, as after a kill.
     drop(std::os::unix::net::UnixListener::bind(&dead).expect("bound"));
     assert!(dead.exists());
     drop(start(&dead, Arc::default(), Stuck::default()).expect("a dead socket is replaced"));
 
-    let file = setting.folder.path().join("file.sock");
+    let file = fixture.folder.path().join("file.sock");
     std::fs::write(&file, "mine").expect("a file");
     assert!(matches!(
         start(&file, Arc::default(), Stuck::default()),

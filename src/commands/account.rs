@@ -12,14 +12,14 @@ use tollgate_store::{
     SubscriptionRow, SubscriptionStatus,
 };
 
-use super::office::{self, Office};
-use super::{GOOD, print, time};
+use super::control_client::{self, ControlClient};
+use super::{SUCCESS, print, time};
 use crate::admin::control::{Applied, Change};
 use crate::args::AccountCommand;
 
 pub(super) fn run(
     command: AccountCommand,
-    office: &Office,
+    client: &ControlClient,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     match command {
@@ -36,7 +36,7 @@ pub(super) fn run(
                 class,
                 cache_scope,
             };
-            let Applied::Account { id } = office.change(&change)? else {
+            let Applied::Account { id } = client.change(&change)? else {
                 bail!("the gateway answered something else; use the same version for both");
             };
             if json {
@@ -51,17 +51,17 @@ pub(super) fn run(
             phone,
             json,
         } => {
-            let read = office.read()?;
+            let read = client.read()?;
             let row = find(
                 &*read,
                 account.as_deref(),
                 email.as_deref(),
                 phone.as_deref(),
             )?;
-            show(&*read, &row, office.clock.unix_micros(), json, out)?;
+            show(&*read, &row, client.clock.unix_micros(), json, out)?;
         }
         AccountCommand::List { json } => {
-            list(&*office.read()?, office.clock.unix_micros(), json, out)?;
+            list(&*client.read()?, client.clock.unix_micros(), json, out)?;
         }
         AccountCommand::Suspend {
             account,
@@ -69,18 +69,18 @@ pub(super) fn run(
             end_plan,
             json,
         } => {
-            office.change(&Change::AccountSuspend {
+            client.change(&Change::AccountSuspend {
                 account: account.account.clone(),
                 suspended: !lift,
             })?;
             if end_plan {
                 let account = account.account.clone();
-                office.change(&Change::AccountEndPlan { account })?;
+                client.change(&Change::AccountEndPlan { account })?;
             }
             let word = if lift { "active" } else { "suspended" };
-            let rows = office
+            let rows = client
                 .read()?
-                .mandates_of(office::account(&account.account)?, 64)?;
+                .mandates_of(control_client::account(&account.account)?, 64)?;
             let charging = current_mandate(rows).filter(|row| !lift && may_charge(row));
             suspended(&account.account, word, charging.as_ref(), json, out)?;
         }
@@ -89,7 +89,7 @@ pub(super) fn run(
             cache_scope,
             json,
         } => {
-            office.change(&Change::AccountCacheScope {
+            client.change(&Change::AccountCacheScope {
                 account: account.account.clone(),
                 scope: cache_scope.clone(),
             })?;
@@ -100,14 +100,14 @@ pub(super) fn run(
             class,
             json,
         } => {
-            office.change(&Change::AccountClass {
+            client.change(&Change::AccountClass {
                 account: account.account.clone(),
                 class: class.clone(),
             })?;
             changed(&account.account, "class", &class, json, out)?;
         }
     }
-    Ok(GOOD)
+    Ok(SUCCESS)
 }
 
 fn changed(id: &str, what: &str, now: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -133,12 +133,12 @@ fn suspended(
         )
     };
     if json {
-        let mut told = serde_json::json!({ "id": id, "status": word });
+        let mut output = serde_json::json!({ "id": id, "status": word });
         if let Some(row) = charging {
-            told["paypal_subscription"] =
+            output["paypal_subscription"] =
                 serde_json::json!({ "id": name(row), "is_ending": is_ending(row) });
         }
-        return print::json(out, &told);
+        return print::json(out, &output);
     }
     changed(id, "status", word, false, out)?;
     let Some(row) = charging else { return Ok(()) };
@@ -160,7 +160,7 @@ fn find(
     phone: Option<&str>,
 ) -> anyhow::Result<AccountRow> {
     if let Some(id) = account {
-        let id = office::account(id)?;
+        let id = control_client::account(id)?;
         return read.account(id)?.with_context(|| {
             format!("there is no account `{id}`; `tollgate account list` shows them")
         });

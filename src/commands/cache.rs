@@ -4,19 +4,19 @@ use std::io::Write;
 
 use anyhow::{Context as _, bail};
 
-use super::office::Office;
-use super::{GOOD, print};
+use super::control_client::ControlClient;
+use super::{SUCCESS, print};
 use crate::admin::control::{Applied, CacheState, Change};
 use crate::args::CacheCommand;
 
 pub(super) fn run(
     command: CacheCommand,
-    office: &Office,
+    client: &ControlClient,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     match command {
         CacheCommand::Show { json } => {
-            let Applied::Cache(state) = office.ask(&Change::CacheShow {})? else {
+            let Applied::Cache(state) = client.query(&Change::CacheShow {})? else {
                 bail!("the gateway answered something else; use the same version for both");
             };
             show(&state, json, out)?;
@@ -24,7 +24,8 @@ pub(super) fn run(
         CacheCommand::Purge {
             id, model, json, ..
         } => {
-            let Applied::Purged { removed } = office.ask(&Change::CachePurge { id, model })? else {
+            let Applied::Purged { removed } = client.query(&Change::CachePurge { id, model })?
+            else {
                 bail!("the gateway answered something else; use the same version for both");
             };
             if json {
@@ -34,7 +35,7 @@ pub(super) fn run(
             }
         }
     }
-    Ok(GOOD)
+    Ok(SUCCESS)
 }
 
 fn show(state: &CacheState, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {

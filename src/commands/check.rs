@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::{BAD, GOOD, print};
+use super::{FAILURE, SUCCESS, print};
 use crate::Gateway;
 use crate::config::{self, Environment, Settings};
 use crate::onboarding::installation;
@@ -46,7 +46,7 @@ pub(super) fn check(
                 )
                 .context("cannot print")?;
             }
-            Ok(GOOD)
+            Ok(SUCCESS)
         }
         Err(report) => {
             if !as_json {
@@ -54,7 +54,7 @@ pub(super) fn check(
                 let problems = if count == 1 { "problem" } else { "problems" };
                 writeln!(out, "{report}\n{count} {problems}").context("cannot print")?;
             }
-            Ok(BAD)
+            Ok(FAILURE)
         }
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn check(
 pub(super) fn schema(out: &mut dyn Write) -> anyhow::Result<u8> {
     let text = serde_json::to_string_pretty(&config::schema()).context("cannot write JSON")?;
     writeln!(out, "{text}").context("cannot print")?;
-    Ok(GOOD)
+    Ok(SUCCESS)
 }
 
 /// Prints the OpenAPI document.
@@ -71,5 +71,5 @@ pub(super) fn openapi(settings: &Settings, out: &mut dyn Write) -> anyhow::Resul
     let document = tollgate_onboarding::openapi(&settings.onboarding, &installation(settings));
     let text = serde_json::to_string_pretty(&document).context("cannot write JSON")?;
     writeln!(out, "{text}").context("cannot print")?;
-    Ok(GOOD)
+    Ok(SUCCESS)
 }

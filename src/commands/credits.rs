@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use tollgate_money::Micros;
 use tollgate_store::{EntryKind, LedgerLine};
 
-use super::office::{self, Office};
-use super::{GOOD, print, time};
+use super::control_client::{self, ControlClient};
+use super::{SUCCESS, print, time};
 use crate::admin::control::{Applied, Change};
 use crate::args::CreditsCommand;
 
@@ -18,7 +18,7 @@ const LINES: usize = 20;
 
 pub(super) fn run(
     command: CreditsCommand,
-    office: &Office,
+    client: &ControlClient,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     match command {
@@ -37,7 +37,7 @@ pub(super) fn run(
                 operation,
                 repeated,
                 available,
-            } = office.change(&change)?
+            } = client.change(&change)?
             else {
                 bail!("the gateway answered something else; use the same version for both");
             };
@@ -62,14 +62,19 @@ pub(super) fn run(
                     .context("cannot print")?;
             }
         }
-        CreditsCommand::Show { account, json } => show(&account.account, json, office, out)?,
+        CreditsCommand::Show { account, json } => show(&account.account, json, client, out)?,
     }
-    Ok(GOOD)
+    Ok(SUCCESS)
 }
 
-fn show(account: &str, json: bool, office: &Office, out: &mut dyn Write) -> anyhow::Result<()> {
-    let read = office.read()?;
-    let id = office::account(account)?;
+fn show(
+    account: &str,
+    json: bool,
+    client: &ControlClient,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let read = client.read()?;
+    let id = control_client::account(account)?;
     let row = read.account(id)?.with_context(|| {
         format!("there is no account `{id}`; `tollgate account list` shows them")
     })?;

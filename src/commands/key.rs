@@ -7,12 +7,16 @@ use tollgate_filter::Scopes;
 use tollgate_identity::{Key, list_keys};
 use tollgate_money::{CapPeriod, SpendingCap};
 
-use super::office::{self, Office};
-use super::{GOOD, print, time};
+use super::control_client::{self, ControlClient};
+use super::{SUCCESS, print, time};
 use crate::admin::control::{Applied, Change};
 use crate::args::KeyCommand;
 
-pub(super) fn run(command: KeyCommand, office: &Office, out: &mut dyn Write) -> anyhow::Result<u8> {
+pub(super) fn run(
+    command: KeyCommand,
+    client: &ControlClient,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
     match command {
         KeyCommand::Create {
             account,
@@ -24,7 +28,7 @@ pub(super) fn run(command: KeyCommand, office: &Office, out: &mut dyn Write) -> 
             expires,
             json,
         } => {
-            let now = office.clock.unix_micros();
+            let now = client.clock.unix_micros();
             let change = Change::KeyCreate {
                 account: account.account.clone(),
                 name,
@@ -34,7 +38,7 @@ pub(super) fn run(command: KeyCommand, office: &Office, out: &mut dyn Write) -> 
                 spend_period,
                 expires_at: expires.map(|text| time::read_end(&text, now)).transpose()?,
             };
-            let Applied::Key { id, secret } = office.change(&change)? else {
+            let Applied::Key { id, secret } = client.change(&change)? else {
                 bail!("the gateway answered something else; use the same version for both");
             };
             if json {
@@ -49,16 +53,16 @@ pub(super) fn run(command: KeyCommand, office: &Office, out: &mut dyn Write) -> 
             }
         }
         KeyCommand::List { account, json } => {
-            let read = office.read()?;
-            let account = office::account(&account.account)?;
+            let read = client.read()?;
+            let account = control_client::account(&account.account)?;
             if read.account(account)?.is_none() {
                 bail!("there is no account `{account}`; `tollgate account list` shows them");
             }
             let keys = list_keys(&*read, account)?;
-            list(&keys, office.clock.unix_micros(), json, out)?;
+            list(&keys, client.clock.unix_micros(), json, out)?;
         }
         KeyCommand::Revoke { key, json } => {
-            office.change(&Change::KeyRevoke { key: key.clone() })?;
+            client.change(&Change::KeyRevoke { key: key.clone() })?;
             if json {
                 let gone = serde_json::json!({ "id": key, "status": "revoked" });
                 print::json(out, &gone)?;
@@ -67,7 +71,7 @@ pub(super) fn run(command: KeyCommand, office: &Office, out: &mut dyn Write) -> 
             }
         }
     }
-    Ok(GOOD)
+    Ok(SUCCESS)
 }
 
 fn list(keys: &[Key], now: i64, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {

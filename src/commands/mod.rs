@@ -4,15 +4,15 @@
 //! socket, and where none runs they take the lock of the database and write themselves.
 
 mod account;
+mod audit;
 mod cache;
 mod check;
+mod control_client;
 mod credits;
 mod key;
-mod office;
 mod payment;
 mod paypal;
 mod print;
-mod proof;
 mod providers;
 mod repair;
 mod serve;
@@ -29,15 +29,15 @@ use clap::{CommandFactory, Parser};
 use crate::args::{Args, Command};
 use crate::config::{self, Environment, Settings};
 use crate::{Gateway, demo};
-use office::Office;
+use control_client::ControlClient;
 
 /// The variable that names the settings file by default.
 const CONFIG: &str = "TOLLGATE_CONFIG";
 
 /// Exit code of a successful command.
-const GOOD: u8 = 0;
+const SUCCESS: u8 = 0;
 /// Exit code of a command that failed or reports a problem.
-const BAD: u8 = 1;
+const FAILURE: u8 = 1;
 
 /// The `tollgate` program: parses the command line, runs the command, and reports its result.
 pub fn main() -> ExitCode {
@@ -51,9 +51,9 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(code) => ExitCode::from(code),
         // The reader closed the pipe, as `head` does.
-        Err(error) if is_broken_pipe(&error) => ExitCode::from(GOOD),
+        Err(error) if is_broken_pipe(&error) => ExitCode::from(SUCCESS),
         Err(error) => {
-            let code = error.downcast_ref().map_or(BAD, |code: &Exit| code.0);
+            let code = error.downcast_ref().map_or(FAILURE, |code: &Exit| code.0);
             crate::telemetry::print_error(&format!("tollgate: {error:#}\n"));
             ExitCode::from(code)
         }
@@ -74,7 +74,8 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
             format!("no settings file is named; use `--config FILE` or set {CONFIG}")
         })
     };
-    let office = || -> anyhow::Result<Office> { Ok(Office::new(load(file()?, environment)?)) };
+    let client =
+        || -> anyhow::Result<ControlClient> { Ok(ControlClient::new(load(file()?, environment)?)) };
     match args.command {
         Command::Demo { port, json } => {
             serve::demo(&demo::Options { port, json, config }, environment, out)
@@ -83,13 +84,13 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
         Command::Check { json } => check::check(file()?, environment, json, out),
         Command::Schema => check::schema(out),
         Command::OpenApi => check::openapi(&load(file()?, environment)?, out),
-        Command::Account(command) => account::run(command, &office()?, out),
-        Command::Key(command) => key::run(command, &office()?, out),
-        Command::Credits(command) => credits::run(command, &office()?, out),
-        Command::Payment(command) => payment::run(command, &office()?, out),
+        Command::Account(command) => account::run(command, &client()?, out),
+        Command::Key(command) => key::run(command, &client()?, out),
+        Command::Credits(command) => credits::run(command, &client()?, out),
+        Command::Payment(command) => payment::run(command, &client()?, out),
         Command::PayPal(command) => paypal::run(command, &load(file()?, environment)?, out),
-        Command::Providers { json } => providers::run(json, &office()?, out),
-        Command::Cache(command) => cache::run(command, &office()?, out),
+        Command::Providers { json } => providers::run(json, &client()?, out),
+        Command::Cache(command) => cache::run(command, &client()?, out),
         Command::Usage {
             account,
             from,
@@ -100,14 +101,14 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
                 from: from.as_deref(),
                 to: to.as_deref(),
             };
-            usage::run(&account.account, days, json, &office()?, out)
+            usage::run(&account.account, days, json, &client()?, out)
         }
-        Command::Audit { fix_derived, json } => proof::audit(office, fix_derived, json, out),
-        Command::Repair { apply, json } => repair::run(office, apply, json, out),
-        Command::Backup { file } => proof::backup(&office()?, &file, out),
+        Command::Audit { fix_derived, json } => audit::audit(client, fix_derived, json, out),
+        Command::Repair { apply, json } => repair::run(client, apply, json, out),
+        Command::Backup { file } => audit::backup(&client()?, &file, out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "tollgate", out);
-            Ok(GOOD)
+            Ok(SUCCESS)
         }
     }
 }

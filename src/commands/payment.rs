@@ -9,8 +9,8 @@ use tollgate_pay::x402::{payment_action, payment_reference};
 use tollgate_purchase::plan::PRICE;
 use tollgate_store::{AuthorizationRow, AuthorizationState};
 
-use super::office::Office;
-use super::{GOOD, print, time};
+use super::control_client::ControlClient;
+use super::{SUCCESS, print, time};
 use crate::admin::control::Change;
 use crate::args::PaymentCommand;
 
@@ -19,18 +19,18 @@ const PAGE: usize = 500;
 
 pub(super) fn run(
     command: PaymentCommand,
-    office: &Office,
+    client: &ControlClient,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     match command {
-        PaymentCommand::List { json } => list(json, office, out)?,
+        PaymentCommand::List { json } => list(json, client, out)?,
         PaymentCommand::Close {
             payment,
             paid,
             shared_transaction,
             ..
         } => {
-            office.change(&Change::PaymentClose {
+            client.change(&Change::PaymentClose {
                 payment: payment.clone(),
                 paid,
                 shared_transaction,
@@ -38,11 +38,11 @@ pub(super) fn run(
             writeln!(out, "{payment}: closed").context("cannot print")?;
         }
     }
-    Ok(GOOD)
+    Ok(SUCCESS)
 }
 
-fn list(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::Result<()> {
-    let store = office.read()?;
+fn list(json: bool, client: &ControlClient, out: &mut dyn Write) -> anyhow::Result<()> {
+    let store = client.read()?;
     let mut open: Vec<AuthorizationRow> = Vec::new();
     loop {
         let page = store.authorizations_open(open.last(), PAGE)?;
@@ -51,7 +51,7 @@ fn list(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::Result<()> 
         }
         open.extend(page);
     }
-    let now = office.clock.unix_micros();
+    let now = client.clock.unix_micros();
     let shown: Vec<Open<'_>> = open.iter().map(|row| Open::of(row, now)).collect();
     if json {
         return print::json(out, &shown);

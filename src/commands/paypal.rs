@@ -9,7 +9,7 @@ use tollgate_paypal::{Client, NewPlan};
 use tollgate_purchase::key_of;
 use tollgate_purchase::plan::PRICE;
 
-use super::{GOOD, print};
+use super::{SUCCESS, print};
 use crate::args::PayPalCommand;
 use crate::config::Settings;
 use crate::paypal::client;
@@ -46,7 +46,7 @@ pub(super) fn run(
     let found = runtime.block_on(set_up(&client, (&plan.product, &name), &clock))?;
     if json {
         print::json(out, &found)?;
-        return Ok(GOOD);
+        return Ok(SUCCESS);
     }
     let done = match found.made {
         true => "made",
@@ -67,7 +67,7 @@ pub(super) fn run(
             found.plan_id
         )?;
     }
-    Ok(GOOD)
+    Ok(SUCCESS)
 }
 
 /// Finds the plan or creates it. A plan with any other price is left alone.

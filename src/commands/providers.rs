@@ -4,18 +4,18 @@ use std::io::Write;
 
 use anyhow::{Context as _, bail};
 
-use super::office::Office;
-use super::{GOOD, print};
+use super::control_client::ControlClient;
+use super::{SUCCESS, print};
 use crate::admin::control::{Applied, Change};
 use crate::upstream::ProviderView;
 
-pub(super) fn run(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let Applied::Providers { providers } = office.ask(&Change::ProvidersShow {})? else {
+pub(super) fn run(json: bool, client: &ControlClient, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let Applied::Providers { providers } = client.query(&Change::ProvidersShow {})? else {
         bail!("the gateway answered something else; use the same version for both");
     };
     if json {
         print::json(out, &providers)?;
-        return Ok(GOOD);
+        return Ok(SUCCESS);
     }
     let providers: Vec<ProviderView> = serde_json::from_value(providers)
         .context("the gateway answered something else; use the same version for both")?;
@@ -49,7 +49,7 @@ pub(super) fn run(json: bool, office: &Office, out: &mut dyn Write) -> anyhow::R
         "PROVIDER", "MODEL", "STATE", "FOR", "CALLS", "WAITING", "OPEN FOR",
     ];
     print::table(out, headings, &rows)?;
-    Ok(GOOD)
+    Ok(SUCCESS)
 }
 
 /// The remaining cooldown.

@@ -14,28 +14,28 @@ use tollgate_ledger::audit::{self, Report};
 use tollgate_store::entries::Body;
 use tollgate_store::sqlite::{self, Action, BalanceChange, Finding, Repair};
 
-use super::office::Office;
-use super::proof::UNKNOWN;
-use super::{BAD, Exit, GOOD, print};
+use super::audit::INCOMPLETE;
+use super::control_client::ControlClient;
+use super::{Exit, FAILURE, SUCCESS, print};
 
 /// Shows the effect of a repair, and applies it.
 pub(super) fn run(
-    office: impl FnOnce() -> anyhow::Result<Office>,
+    client: impl FnOnce() -> anyhow::Result<ControlClient>,
     apply: bool,
     json: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     // As with the audit: an error that prevents completion is no verdict on the books.
-    let done = office().and_then(|office| repair(&office, apply));
-    let done = done.context(Exit(UNKNOWN))?;
+    let done = client().and_then(|client| repair(&client, apply));
+    let done = done.context(Exit(INCOMPLETE))?;
     if json {
         print::json(out, &Shown::of(&done))?;
     } else {
-        words(&done, out)?;
+        print_text(&done, out)?;
     }
     Ok(match done.outcome {
-        Outcome::Whole | Outcome::Repaired { .. } => GOOD,
-        Outcome::Tried | Outcome::Refused => BAD,
+        Outcome::Whole | Outcome::Repaired { .. } => SUCCESS,
+        Outcome::DryRun | Outcome::Refused => FAILURE,
     })
 }
 
@@ -51,7 +51,7 @@ enum Outcome {
     /// The journal is intact.
     Whole,
     /// The repair ran on a copy.
-    Tried,
+    DryRun,
     /// The audit of the copy is not clean.
     Refused,
     /// The books are repaired.
@@ -63,26 +63,26 @@ enum Outcome {
     },
 }
 
-fn repair(office: &Office, apply: bool) -> anyhow::Result<Done> {
-    let database = office.database();
+fn repair(client: &ControlClient, apply: bool) -> anyhow::Result<Done> {
+    let database = client.database();
     // From the copy to the end no other process may change the books.
-    let lock = apply.then(|| office.lock()).transpose()?;
+    let lock = apply.then(|| client.lock()).transpose()?;
     let folder = database.parent().context("the database has no folder")?;
     let folder = tempfile::tempdir_in(folder).context("cannot make a folder for a copy")?;
     let copy = folder.path().join("copy.db");
     sqlite::backup(database, &copy)?;
-    let tried = office.repair(&copy, None);
+    let trial = client.repair(&copy, None);
     let repair =
-        tried.with_context(|| format!("cannot repair a copy of `{}`", database.display()))?;
+        trial.with_context(|| format!("cannot repair a copy of `{}`", database.display()))?;
     let audit = audit_of(&copy)?;
     let is_whole = repair.findings.is_empty();
     let outcome = match lock {
         _ if is_whole && audit.clean() => Outcome::Whole,
         Some(_) if is_whole || !audit.clean() => Outcome::Refused,
-        None => Outcome::Tried,
+        None => Outcome::DryRun,
         Some(lock) => {
-            let act = || office.repair(database, Some(lock));
-            let (repair, copy, quarantine) = carry_out(database, &repair, act)?;
+            let repair_books = || client.repair(database, Some(lock));
+            let (repair, copy, quarantine) = apply_repair(database, &repair, repair_books)?;
             return Ok(Done {
                 repair,
                 audit: audit_of(database)?,
@@ -97,18 +97,18 @@ fn repair(office: &Office, apply: bool) -> anyhow::Result<Done> {
     })
 }
 
-/// Keeps what a repair is going to change in files beside the database, then makes it by `act`. Where it is not made, the files that are
+/// Keeps what a repair is going to change in files beside the database, then makes it by `repair_books`. Where it is not made, the files that are
 /// there go again: the next try makes them anew.
-fn carry_out(
+fn apply_repair(
     database: &Path,
-    tried: &Repair,
-    act: impl FnOnce() -> anyhow::Result<Repair>,
+    trial: &Repair,
+    repair_books: impl FnOnce() -> anyhow::Result<Repair>,
 ) -> anyhow::Result<(Repair, PathBuf, Option<PathBuf>)> {
-    let copy = beside(database, "before-repair", tried.epoch);
+    let copy = beside(database, "before-repair", trial.epoch);
     sqlite::backup(database, &copy)?;
-    let quarantined = (tried.quarantined() > 0).then(|| quarantine(database, tried));
+    let quarantined = (trial.quarantined() > 0).then(|| quarantine(database, trial));
     let quarantine = quarantined.transpose().inspect_err(|_| remove(&copy))?;
-    let repair = act().inspect_err(|_| {
+    let repair = repair_books().inspect_err(|_| {
         remove(&copy);
         quarantine.iter().for_each(|path| remove(path));
     })?;
@@ -146,7 +146,7 @@ fn quarantine(database: &Path, repair: &Repair) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-fn words(done: &Done, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_text(done: &Done, out: &mut dyn Write) -> anyhow::Result<()> {
     for finding in &done.repair.findings {
         let (node, epoch, number) = finding.commit;
         write!(out, "commit {number} of node {node}, run {epoch}").context("cannot print")?;
@@ -177,10 +177,10 @@ fn words(done: &Done, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let verdict = match &done.outcome {
         Outcome::Whole => "nothing to repair: the journal is whole".to_owned(),
-        Outcome::Tried if done.audit.clean() => {
+        Outcome::DryRun if done.audit.clean() => {
             "nothing was changed; the books balance after `tollgate repair --apply`".to_owned()
         }
-        Outcome::Tried | Outcome::Refused => format!(
+        Outcome::DryRun | Outcome::Refused => format!(
             "nothing was changed: {} things would still be wrong, which this repair does not help (`tollgate audit --fix-derived` where only balances are wrong, else a backup)",
             done.audit.violations_count
         ),
@@ -303,7 +303,7 @@ impl Shown<'_> {
     fn of(done: &Done) -> Shown<'_> {
         let (outcome, copy, quarantine) = match &done.outcome {
             Outcome::Whole => ("whole", None, None),
-            Outcome::Tried => ("tried", None, None),
+            Outcome::DryRun => ("tried", None, None),
             Outcome::Refused => ("refused", None, None),
             Outcome::Repaired { copy, quarantine } => {
                 ("repaired", Some(&**copy), quarantine.as_deref())
@@ -353,7 +353,7 @@ mod tests {
         sqlite::open(&database, options)
             .expect("a new store")
             .close();
-        let tried = Repair {
+        let trial = Repair {
             epoch: 5,
             findings: vec![Finding {
                 commit: (1, 1, 1),
@@ -366,7 +366,7 @@ mod tests {
         };
         let copy = beside(&database, "before-repair", 5);
         let rows = beside(&database, "quarantine", 5);
-        let failed = carry_out(&database, &tried, || {
+        let failed = apply_repair(&database, &trial, || {
             assert!(copy.exists() && rows.exists(), "they are there before");
             anyhow::bail!("the disk is full")
         });
@@ -375,19 +375,19 @@ mod tests {
         assert!(!copy.exists() && !rows.exists());
 
         fs::write(&rows, "of another").expect("written");
-        let refused = carry_out(&database, &tried, || panic!("it is not tried"));
+        let refused = apply_repair(&database, &trial, || panic!("it is not run"));
         let refused = refused.expect_err("it is refused").to_string();
         assert!(refused.contains("exists already"), "{refused}");
         assert!(!copy.exists());
         let left = fs::read_to_string(&rows).expect("it is there");
         assert_eq!(left, "of another");
         fs::rename(&rows, &copy).expect("renamed");
-        let refused = carry_out(&database, &tried, || panic!("it is not tried"));
+        let refused = apply_repair(&database, &trial, || panic!("it is not run"));
         assert!(refused.is_err() && copy.exists() && !rows.exists());
         fs::remove_file(&copy).expect("removed");
 
         let (_, kept, quarantine) =
-            carry_out(&database, &tried, || Ok(Repair::default())).expect("it is made");
+            apply_repair(&database, &trial, || Ok(Repair::default())).expect("it is made");
         assert_eq!((kept, quarantine), (copy.clone(), Some(rows.clone())));
         assert!(copy.exists() && rows.exists());
     }

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::{BAD, GOOD};
+use super::{FAILURE, SUCCESS};
 use crate::config::{Environment, Settings};
 use crate::telemetry::Telemetry;
 use crate::{Gateway, demo, telemetry};
@@ -17,7 +17,7 @@ use crate::{Gateway, demo, telemetry};
 /// Serves until a stop is requested, or the store fails.
 pub(super) fn serve(settings: Settings) -> anyhow::Result<u8> {
     let _diagnostics = telemetry::diagnostics(&settings.telemetry)?;
-    let hangup = Hangup::default();
+    let hangup = HangupHandler::default();
     let stop = stop(Some(hangup.clone()))?;
     let gateway = Gateway::builder().start(settings)?;
     hangup.reopens_logs_of(gateway.telemetry());
@@ -26,10 +26,10 @@ pub(super) fn serve(settings: Settings) -> anyhow::Result<u8> {
     }
     tracing::info!(address = %gateway.admin_address(), "health and metrics");
     match gateway.run(stop) {
-        Ok(()) => Ok(GOOD),
+        Ok(()) => Ok(SUCCESS),
         Err(failure) => {
             tracing::error!(message = %failure.message, "ended because the store failed");
-            Ok(BAD)
+            Ok(FAILURE)
         }
     }
 }
@@ -43,22 +43,22 @@ pub(super) fn demo(
     let mut out = out;
     // It belongs to a terminal and ends with it.
     demo::run(options, environment, stop(None)?, &mut out)?;
-    Ok(GOOD)
+    Ok(SUCCESS)
 }
 
 /// The handler of SIGHUP: log files are reopened. Before the gateway exists it does nothing, since its files are new then.
 #[derive(Clone, Default)]
-struct Hangup {
+struct HangupHandler {
     telemetry: Arc<OnceLock<Telemetry>>,
 }
 
-impl Hangup {
+impl HangupHandler {
     fn reopens_logs_of(&self, telemetry: &Telemetry) {
         // There is one gateway.
         let _ = self.telemetry.set(telemetry.clone());
     }
 
-    fn came(&self) {
+    fn received(&self) {
         tracing::info!("received SIGHUP, reopening log files");
         if let Some(telemetry) = self.telemetry.get() {
             telemetry.reopen_log();
@@ -68,28 +68,32 @@ impl Hangup {
 
 /// Completes when a terminal or a service manager requests a stop. Signals are handled from the return of this function, so that one that
 /// arrives while the gateway starts does not abort it. SIGHUP keeps its default where it has no handler.
-fn stop(hangup: Option<Hangup>) -> anyhow::Result<impl Future<Output = ()>> {
+fn stop(hangup: Option<HangupHandler>) -> anyhow::Result<impl Future<Output = ()>> {
     let (ready, listening) = std::sync::mpsc::sync_channel(1);
-    let (ask, asked) = oneshot::channel();
+    let (request_stop, stop_requested) = oneshot::channel();
     std::thread::Builder::new()
         .name("signals".to_owned())
-        .spawn(move || hear(&ready, ask, hangup))
+        .spawn(move || handle_signals(&ready, request_stop, hangup))
         .context("cannot start a thread")?;
     listening.recv().context("the thread for signals ended")??;
     Ok(async {
         // Without the thread there is no graceful shutdown; the process can still be killed, and recovers.
-        if asked.await.is_err() {
+        if stop_requested.await.is_err() {
             std::future::pending::<()>().await;
         }
     })
 }
 
 /// Waits for signals: forwards the first stop request, and runs the handler for each SIGHUP, while the gateway drains as well.
-fn hear(ready: &SyncSender<anyhow::Result<()>>, ask: oneshot::Sender<()>, hangup: Option<Hangup>) {
+fn handle_signals(
+    ready: &SyncSender<anyhow::Result<()>>,
+    request_stop: oneshot::Sender<()>,
+    hangup: Option<HangupHandler>,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let heard = runtime
+    let handled = runtime
         .context("cannot wait for signals")
         .and_then(|runtime| {
             runtime.block_on(async {
@@ -104,25 +108,25 @@ fn hear(ready: &SyncSender<anyhow::Result<()>>, ask: oneshot::Sender<()>, hangup
                 tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
-                    () = hang_ups(hangups.as_mut()) => {}
+                    () = handle_hangups(hangups.as_mut()) => {}
                 }
                 // The gateway may have ended by itself.
-                let _ = ask.send(());
-                hang_ups(hangups.as_mut()).await;
+                let _ = request_stop.send(());
+                handle_hangups(hangups.as_mut()).await;
                 anyhow::Ok(())
             })
         });
-    if let Err(error) = heard {
+    if let Err(error) = handled {
         // Sent while the parent thread still waits, or without a receiver.
         let _ = ready.send(Err(error));
     }
 }
 
 /// Runs the handler for each SIGHUP. Does not end.
-async fn hang_ups(signals: Option<&mut (Signal, Hangup)>) {
+async fn handle_hangups(signals: Option<&mut (Signal, HangupHandler)>) {
     if let Some((signals, hangup)) = signals {
         while signals.recv().await.is_some() {
-            hangup.came();
+            hangup.received();
         }
     }
     std::future::pending().await

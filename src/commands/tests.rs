@@ -9,7 +9,7 @@ use tollgate_filter::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 
 use super::*;
-use crate::admin::{Admin, Clerk, Options, Ready, Workers, control};
+use crate::admin::{Admin, AdminService, Options, Ready, Workers, control};
 use crate::telemetry::Telemetry;
 
 const SETTINGS: &str = "
@@ -27,15 +27,15 @@ const SETTINGS: &str = "
 ";
 
 /// A folder with settings and, after the first write, a database.
-struct House {
+struct Workspace {
     folder: tempfile::TempDir,
 }
 
-impl House {
-    fn new() -> House {
+impl Workspace {
+    fn new() -> Workspace {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("t.toml"), SETTINGS).expect("settings");
-        House { folder }
+        Workspace { folder }
     }
 
     fn file(&self) -> PathBuf {
@@ -75,14 +75,14 @@ impl House {
     }
 
     /// Books with an open control socket, as a gateway has them.
-    fn serve(&self) -> Served {
+    fn serve(&self) -> ControlServer {
         let settings = load(&self.file(), &Environment::default()).expect("the settings are good");
-        let office = Office::new(settings.clone());
-        let store = office.open().expect("the database is free");
+        let client = ControlClient::new(settings.clone());
+        let store = client.open().expect("the database is free");
         let clock = Clock::system();
         let (ledger, _) =
             Ledger::start(store.clone(), clock.unix_micros()).expect("the books open");
-        let clerk = Clerk::new(
+        let admin_service = AdminService::new(
             &settings,
             store.clone(),
             ledger.clone(),
@@ -93,15 +93,15 @@ impl House {
         .with_providers(providers());
         let admin = Admin::start(Options {
             address: settings.admin.address,
-            socket: control::path(office.database()),
+            socket: control::path(client.database()),
             telemetry: Telemetry::with_log(&settings, clock, None).expect("it starts"),
             liveness: Box::new(|| Box::pin(std::future::ready(Workers::default()))),
             readiness: Box::new(Ready::default),
             providers: providers(),
-            books: Arc::new(clerk),
+            service: Arc::new(admin_service),
         })
         .expect("the admin thread starts");
-        Served {
+        ControlServer {
             admin,
             ledger,
             store,
@@ -125,7 +125,7 @@ fn cache(
 }
 
 /// One provider with an open circuit, with a model that it asked not to be called for.
-fn providers() -> crate::admin::Look {
+fn providers() -> crate::admin::JsonSource {
     Arc::new(|| {
         serde_json::json!([{
             "name": "local", "state": "resting", "rests_ms": 8200, "calls": 3, "waiting": 2, "waited": 0,
@@ -138,33 +138,33 @@ fn providers() -> crate::admin::Look {
     })
 }
 
-struct Served {
+struct ControlServer {
     admin: Admin,
     ledger: Ledger,
     store: Arc<dyn tollgate_store::Store>,
 }
 
-impl Served {
+impl ControlServer {
     fn end(self) {
         drop(self.admin);
         self.store.close();
     }
 }
 
-/// Everything from an account to its proof.
-fn whole_story(house: &House) -> String {
-    let account = house.word("account create --email a@example.net --class pro", "id");
+/// Everything from an account to its audit.
+fn run_every_command(workspace: &Workspace) -> String {
+    let account = workspace.word("account create --email a@example.net --class pro", "id");
     assert!(account.starts_with("acct_"), "{account}");
-    let taken = house.run("account create --email A@Example.NET");
+    let taken = workspace.run("account create --email A@Example.NET");
     assert!(taken.expect_err("taken").contains("already signs in"));
 
-    let key = house.json(&format!(
+    let key = workspace.json(&format!(
         "key create --account {account} --name laptop --scopes api:chat,api:models --models small --expires 90d \
          --spend-max 12.5 --spend-period month"
     ));
     let secret = key["secret"].as_str().expect("a secret");
     assert!(secret.starts_with("sk-svc-"), "the form of a key");
-    let keys = house.json(&format!("key list --account {account}"));
+    let keys = workspace.json(&format!("key list --account {account}"));
     assert_eq!(keys[0]["id"], key["id"]);
     assert_eq!(keys[0]["status"], "active");
     assert_eq!(keys[0]["models"], serde_json::json!(["small"]));
@@ -173,69 +173,69 @@ fn whole_story(house: &House) -> String {
     assert!(!keys.to_string().contains(secret), "shown once");
 
     let grant = format!("credits grant --account {account} --amount 12.5 --reference inv-1");
-    assert_eq!(house.json(&grant)["available"].to_string(), "12.5");
-    let again = house.json(&grant);
+    assert_eq!(workspace.json(&grant)["available"].to_string(), "12.5");
+    let again = workspace.json(&grant);
     assert_eq!(again["repeated"], true);
     assert_eq!(again["available"].to_string(), "12.5");
-    let shown = house.json(&format!("credits show --account {account}"));
+    let shown = workspace.json(&format!("credits show --account {account}"));
     assert_eq!(shown["lines"][0]["reference"], "inv-1");
     assert_eq!(shown["lines"][0]["amount"].to_string(), "12.5");
 
     let revoke = format!("key revoke --key {}", key["id"].as_str().expect("an id"));
-    house.good(&revoke);
-    let keys = house.json(&format!("key list --account {account}"));
+    workspace.good(&revoke);
+    let keys = workspace.json(&format!("key list --account {account}"));
     assert_eq!(keys[0]["status"], "revoked");
 
-    house.good(&format!("account suspend --account {account}"));
-    house.good(&format!("account class --account {account} --class free"));
-    house.good(&format!(
+    workspace.good(&format!("account suspend --account {account}"));
+    workspace.good(&format!("account class --account {account} --class free"));
+    workspace.good(&format!(
         "account cache-scope --account {account} --cache-scope off"
     ));
-    let shown = house.json("account show --email a@example.net");
+    let shown = workspace.json("account show --email a@example.net");
     assert_eq!(shown["status"], "suspended");
     assert_eq!(shown["class"], "free");
     assert_eq!(shown["cache_scope"], "off");
     assert_eq!(shown["available"].to_string(), "12.5");
-    house.good(&format!("account suspend --account {account} --lift"));
-    let list = house.json("account list");
+    workspace.good(&format!("account suspend --account {account} --lift"));
+    let list = workspace.json("account list");
     assert_eq!(list[0]["id"], account.as_str());
     assert_eq!(list[0]["status"], "active");
 
     assert_eq!(
-        house.json(&format!("usage --account {account}")),
+        workspace.json(&format!("usage --account {account}")),
         serde_json::json!([])
     );
-    let audit = house.json("audit");
+    let audit = workspace.json("audit");
     assert_eq!(audit["clean"], true, "{audit}");
     assert_eq!(audit["sums"]["granted"].to_string(), "-12.5");
-    let copy = house.folder.path().join("copy.db");
-    house.good(&format!("backup {}", copy.display()));
+    let copy = workspace.folder.path().join("copy.db");
+    workspace.good(&format!("backup {}", copy.display()));
     assert!(copy.exists());
     account
 }
 
 #[test]
 fn without_a_gateway_commands_write_themselves() {
-    let house = House::new();
-    whole_story(&house);
+    let workspace = Workspace::new();
+    run_every_command(&workspace);
 }
 
 #[test]
 fn with_a_gateway_commands_ask_it_and_its_memory_follows() {
-    let house = House::new();
-    let served = house.serve();
-    let account = whole_story(&house);
-    let balance = served
+    let workspace = Workspace::new();
+    let server = workspace.serve();
+    let account = run_every_command(&workspace);
+    let balance = server
         .ledger
         .available(account.parse().expect("an id"))
         .expect("the account is in memory");
     assert_eq!(balance.to_string(), "12.5");
-    served.end();
+    server.end();
 }
 
 #[test]
 fn a_cache_is_shown_and_emptied_where_a_gateway_runs() {
-    let house = House::new();
+    let workspace = Workspace::new();
     let id = "ce_00112233445566778899aabbccddeeff";
     let lines = [
         "cache show".to_owned(),
@@ -244,39 +244,39 @@ fn a_cache_is_shown_and_emptied_where_a_gateway_runs() {
         format!("cache purge --id {id}"),
     ];
     for line in &lines {
-        let alone = house.run(line).expect_err("nobody has a cache");
+        let alone = workspace.run(line).expect_err("nobody has a cache");
         assert!(alone.contains("no gateway"), "{alone}");
     }
-    let served = house.serve();
-    let shown = house.json("cache show");
+    let server = workspace.serve();
+    let shown = workspace.json("cache show");
     assert_eq!(
         (&shown["entries"], &shown["bytes_max"]),
         (&Value::from(0), &Value::from(256 << 20))
     );
-    assert!(house.good("cache show").contains("entries    0"));
+    assert!(workspace.good("cache show").contains("entries    0"));
     for line in &lines[1..] {
         assert_eq!(
-            house.json(line),
+            workspace.json(line),
             serde_json::json!({"removed": 0}),
             "{line}"
         );
     }
-    for (line, says) in [
+    for (line, expected) in [
         ("cache purge", "--all"),
         ("cache purge --all --model small", "cannot be used"),
         ("cache purge --model large", "there is `small`"),
         ("cache purge --id 7", "cache_entry_id"),
     ] {
-        let error = house.run(line).expect_err("refused");
-        assert!(error.contains(says), "{line}: {error}");
+        let error = workspace.run(line).expect_err("refused");
+        assert!(error.contains(expected), "{line}: {error}");
     }
-    served.end();
+    server.end();
 }
 
 #[test]
 fn refusals_say_what_to_do() {
-    let house = House::new();
-    let account = house.word("account create", "id");
+    let workspace = Workspace::new();
+    let account = workspace.word("account create", "id");
     let missing = "acct_00000000000000000000000000000000";
     //    command line                                                message
     let cases = [
@@ -342,10 +342,10 @@ fn refusals_say_what_to_do() {
         ),
     ];
     for (line, wanted) in cases {
-        match house.run(&line) {
-            Err(said) => assert!(
-                said.contains(wanted),
-                "`{line}` says {said:?}, not {wanted:?}"
+        match workspace.run(&line) {
+            Err(message) => assert!(
+                message.contains(wanted),
+                "`{line}` answers {message:?}, not {wanted:?}"
             ),
             Ok(done) => panic!("`{line}` must be refused: {done:?}"),
         }
@@ -354,34 +354,37 @@ fn refusals_say_what_to_do() {
 
 #[test]
 fn the_same_refusals_come_through_the_socket() {
-    let house = House::new();
-    let served = house.serve();
-    let said = house
+    let workspace = Workspace::new();
+    let server = workspace.serve();
+    let message = workspace
         .run("account create --class gold")
         .expect_err("refused");
     assert!(
-        said.starts_with("there is no rate class `gold` in the settings; there is `anonymous`, ")
-            && said.contains("`free`"),
-        "{said}"
+        message
+            .starts_with("there is no rate class `gold` in the settings; there is `anonymous`, ")
+            && message.contains("`free`"),
+        "{message}"
     );
-    served.end();
+    server.end();
 }
 
 #[test]
 fn a_database_that_is_taken_and_silent_is_left_alone() {
-    let house = House::new();
-    let settings = load(&house.file(), &Environment::default()).expect("good settings");
-    let store = Office::new(settings).open().expect("the database is free");
-    let said = house.run("account create").expect_err("refused");
-    assert!(said.contains("does not answer yet"), "{said}");
+    let workspace = Workspace::new();
+    let settings = load(&workspace.file(), &Environment::default()).expect("good settings");
+    let store = ControlClient::new(settings)
+        .open()
+        .expect("the database is free");
+    let message = workspace.run("account create").expect_err("refused");
+    assert!(message.contains("does not answer yet"), "{message}");
     store.close();
 }
 
 #[test]
 fn an_audit_that_cannot_be_made_is_no_verdict() {
-    let house = House::new();
+    let workspace = Workspace::new();
     let args = Args::try_parse_from(["tollgate", "audit"]).expect("it reads");
-    let file = house.file();
+    let file = workspace.file();
     let environment = Environment::of([(CONFIG, file.to_str().expect("a plain path"))]);
     let error = run(args, &environment, &mut Vec::new()).expect_err("there is no store");
     let code: &Exit = error.downcast_ref().expect("an exit code of its own");
@@ -390,48 +393,51 @@ fn an_audit_that_cannot_be_made_is_no_verdict() {
 
 #[test]
 fn providers_are_shown_by_a_gateway_that_runs() {
-    let house = House::new();
-    let refused = house.run("providers").expect_err("no gateway runs");
+    let workspace = Workspace::new();
+    let refused = workspace.run("providers").expect_err("no gateway runs");
     assert!(refused.contains("no gateway"), "{refused}");
-    let served = house.serve();
-    let shown = house.good("providers");
+    let server = workspace.serve();
+    let shown = workspace.good("providers");
     assert_eq!(
         shown,
         "PROVIDER  MODEL  STATE    FOR  CALLS  WAITING  OPEN FOR\n\
          local            resting  9 s  3      2\n          small  closed   1 s                  2 accounts\n"
     );
-    assert_eq!(house.json("providers")[0]["models"][0]["closed_ms"], 1000);
-    served.end();
+    assert_eq!(
+        workspace.json("providers")[0]["models"][0]["closed_ms"],
+        1000
+    );
+    server.end();
 }
 
 #[test]
 fn check_warns_of_an_x402_route_without_a_node() {
-    let house = House::new();
-    let good = std::fs::read_to_string(house.file()).expect("settings");
-    assert_eq!(house.json("check")["warnings"], serde_json::json!([]));
+    let workspace = Workspace::new();
+    let good = std::fs::read_to_string(workspace.file()).expect("settings");
+    assert_eq!(workspace.json("check")["warnings"], serde_json::json!([]));
     let sells = "[payments.x402]\nfacilitator_url = 'https://x402.example.com'\npay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'\n";
-    std::fs::write(house.file(), format!("{good}\n{sells}")).expect("written");
-    let text = house.good("check");
-    for said in ["warning: payments.x402.rpc_url", "pay twice", "good ("] {
-        assert!(text.contains(said), "{said}: {text}");
+    std::fs::write(workspace.file(), format!("{good}\n{sells}")).expect("written");
+    let text = workspace.good("check");
+    for message in ["warning: payments.x402.rpc_url", "pay twice", "good ("] {
+        assert!(text.contains(message), "{message}: {text}");
     }
-    let found = house.json("check");
+    let found = workspace.json("check");
     assert_eq!(found["good"], true);
     assert_eq!(found["warnings"][0]["key"], "payments.x402.rpc_url");
     let node = "rpc_url = 'https://base.example.com'\n";
-    std::fs::write(house.file(), format!("{good}\n{sells}{node}")).expect("written");
-    assert!(!house.good("check").contains("warning"));
+    std::fs::write(workspace.file(), format!("{good}\n{sells}{node}")).expect("written");
+    assert!(!workspace.good("check").contains("warning"));
 }
 
 #[test]
 fn check_warns_of_trusted_proxies_whose_field_is_not_named() {
-    let house = House::new();
-    let good = std::fs::read_to_string(house.file()).expect("settings");
+    let workspace = Workspace::new();
+    let good = std::fs::read_to_string(workspace.file()).expect("settings");
     let write = |lines: &str| {
         let listener = format!(
             "[[listener]]\naddress = '127.0.0.1:0'\ntrusted_proxies = ['10.0.0.1']\n{lines}\n"
         );
-        std::fs::write(house.file(), good.clone() + &listener).expect("written");
+        std::fs::write(workspace.file(), good.clone() + &listener).expect("written");
     };
     for named in [
         "forwarded_field = 'x-forwarded-for'",
@@ -441,30 +447,30 @@ fn check_warns_of_trusted_proxies_whose_field_is_not_named() {
         "proxy_protocol = true",
     ] {
         write(named);
-        let found = house.json("check");
+        let found = workspace.json("check");
         assert_eq!(found["warnings"], serde_json::json!([]), "{named}");
     }
     for unnamed in ["", "proxy_protocol = false"] {
         write(unnamed);
         let before = good.matches("[[listener]]").count();
         let key = format!("listener.{before}.trusted_proxies");
-        assert_eq!(house.json("check")["warnings"][0]["key"], *key);
-        let text = house.good("check");
-        for said in [&key, "name the field that the proxy writes", "good ("] {
-            assert!(text.contains(said), "{said}: {text}");
+        assert_eq!(workspace.json("check")["warnings"][0]["key"], *key);
+        let text = workspace.good("check");
+        for message in [&key, "name the field that the proxy writes", "good ("] {
+            assert!(text.contains(message), "{message}: {text}");
         }
     }
 }
 
 #[test]
 fn check_tells_good_from_bad() {
-    let house = House::new();
-    assert!(house.good("check").contains("good"));
-    std::fs::write(house.file(), "[server]\nworkers = 0\nwokers = 1\n").expect("written");
-    let (code, text) = house.run("check").expect("it checks");
+    let workspace = Workspace::new();
+    assert!(workspace.good("check").contains("good"));
+    std::fs::write(workspace.file(), "[server]\nworkers = 0\nwokers = 1\n").expect("written");
+    let (code, text) = workspace.run("check").expect("it checks");
     assert_eq!(code, 1);
     assert!(text.contains("2 problems"), "{text}");
-    let (code, text) = house.run("check --json").expect("it checks");
+    let (code, text) = workspace.run("check --json").expect("it checks");
     assert_eq!(code, 1);
     let found: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(found["good"], false);
@@ -493,53 +499,53 @@ fn commands_that_need_no_settings_ask_for_none() {
 fn paypal_is_set_up_once_however_often_it_is_asked_for() {
     use tollgate_testing::paypal::{CLIENT_ID, CLIENT_SECRET, Effect, Fault, Operation, PayPal};
 
-    let house = House::new();
-    let refused = house
+    let workspace = Workspace::new();
+    let refused = workspace
         .run("paypal setup")
         .expect_err("nobody is known there");
     assert!(refused.contains("[payments.paypal]"), "{refused}");
 
     let paypal = PayPal::start_own_thread().expect("a stand-in");
     for (name, text) in [("id", CLIENT_ID), ("secret", CLIENT_SECRET)] {
-        std::fs::write(house.folder.path().join(name), text).expect("a file");
+        std::fs::write(workspace.folder.path().join(name), text).expect("a file");
     }
     let settings = format!(
         "{SETTINGS}\n[credits]\nusd_per_credit = '0.01'\n[payments.paypal]\nbase_url = '{}'\nclient_id_file = 'id'\n\
          client_secret_file = 'secret'\n",
         paypal.url()
     );
-    std::fs::write(house.file(), &settings).expect("settings");
+    std::fs::write(workspace.file(), &settings).expect("settings");
     let lost = Fault::once(Operation::Plan, Effect::Unavailable);
     paypal.fault(lost);
-    let refused = house.run("paypal setup").expect_err("out of service");
+    let refused = workspace.run("paypal setup").expect_err("out of service");
     assert!(
         refused.contains("PayPal did not take the product"),
         "{refused}"
     );
 
-    let first = house.json("paypal setup");
+    let first = workspace.json("paypal setup");
     assert_eq!(first["product_id"], "svc-pro-monthly");
     assert_eq!(first["made"], true);
     let plan = first["plan_id"].as_str().expect("an id").to_owned();
-    let again = house.json("paypal setup");
+    let again = workspace.json("paypal setup");
     assert_eq!(
         (&again["plan_id"], &again["made"]),
         (&first["plan_id"], &Value::Bool(false))
     );
-    let words = house.good("paypal setup");
+    let words = workspace.good("paypal setup");
     assert!(words.contains(&format!("plan_id = \"{plan}\"")), "{words}");
     assert!(words.contains("199.00 USD each month"), "{words}");
 
     // A plan that was changed there is left alone, and another created.
     paypal.change_plan(&plan, |plan| plan.cents = 100);
     paypal.forget_keys();
-    let other = house.json("paypal setup");
+    let other = workspace.json("paypal setup");
     assert_ne!(other["plan_id"], first["plan_id"]);
 
     let named = format!("{settings}plan_id = {}\n", other["plan_id"]);
-    std::fs::write(house.file(), named).expect("settings");
+    std::fs::write(workspace.file(), named).expect("settings");
     assert!(
-        house
+        workspace
             .good("paypal setup")
             .contains("The settings name it already.")
     );

@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use tollgate_money::Micros;
 use tollgate_store::UsageTotal;
 
-use super::office::{self, Office};
-use super::{GOOD, print, time};
+use super::control_client::{self, ControlClient};
+use super::{SUCCESS, print, time};
 
 /// Number of days shown by default.
 const DAYS: i64 = 30;
@@ -25,18 +25,18 @@ pub(super) fn run(
     account: &str,
     days: Days<'_>,
     json: bool,
-    office: &Office,
+    client: &ControlClient,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    let read = office.read()?;
-    let id = office::account(account)?;
+    let read = client.read()?;
+    let id = control_client::account(account)?;
     ensure!(
         read.account(id)?.is_some(),
         "there is no account `{id}`; `tollgate account list` shows them"
     );
     let to = match days.to {
         Some(day) => time::read_day(day)?.1,
-        None => time::read_day(&time::day(office.clock.unix_micros()))?.1,
+        None => time::read_day(&time::day(client.clock.unix_micros()))?.1,
     };
     let from = match days.from {
         Some(day) => time::read_day(day)?.0,
@@ -46,7 +46,7 @@ pub(super) fn run(
     if json {
         let shown: Vec<Total<'_>> = totals.iter().map(Total::of).collect();
         print::json(out, &shown)?;
-        return Ok(GOOD);
+        return Ok(SUCCESS);
     }
     let mut rows: Vec<[String; 6]> = totals
         .iter()
@@ -69,7 +69,7 @@ pub(super) fn run(
             time::day(to - 1)
         )
         .context("cannot print")?;
-        return Ok(GOOD);
+        return Ok(SUCCESS);
     }
     let sum: Micros = totals.iter().map(|total| total.cost).sum();
     let of = |count: fn(&UsageTotal) -> u64| totals.iter().map(count).sum::<u64>().to_string();
@@ -93,7 +93,7 @@ pub(super) fn run(
         ],
         &rows,
     )?;
-    Ok(GOOD)
+    Ok(SUCCESS)
 }
 
 /// JSON form of the usage of one model on one day.

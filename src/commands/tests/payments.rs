@@ -6,14 +6,14 @@ use super::*;
 fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transaction_counts_once()
 {
     use tollgate_store::{AuthorizationKey, AuthorizationState::RefusedAfterSubmit};
-    let house = House::new();
-    let served = house.serve();
-    let account = house.word("account create --email a@example.com", "id");
+    let workspace = Workspace::new();
+    let server = workspace.serve();
+    let account = workspace.word("account create --email a@example.com", "id");
     let later = Clock::system().unix_micros() + 600_000_000;
-    let first = unproved(&served.store, (&account, RefusedAfterSubmit), 1, later);
-    let second = unproved(&served.store, (&account, RefusedAfterSubmit), 2, 1_000_000);
-    let third = unclear(&served.store, &account, 3, later);
-    let listed = house.json("payment list");
+    let first = unproved(&server.store, (&account, RefusedAfterSubmit), 1, later);
+    let second = unproved(&server.store, (&account, RefusedAfterSubmit), 2, 1_000_000);
+    let third = unclear(&server.store, &account, 3, later);
+    let listed = workspace.json("payment list");
     assert_eq!(listed.as_array().map(Vec::len), Some(3));
     let of = |name: &str| {
         let found = listed.as_array().expect("a list").iter();
@@ -36,15 +36,15 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
         (&of(&third)["state"], &of(&third)["action"]),
         (&"unclear".into(), &"wait".into())
     );
-    let text = house.good("payment list");
+    let text = workspace.good("payment list");
     assert!(text.contains("resolve") && text.contains(&first), "{text}");
     // It could still settle.
-    house
+    workspace
         .run(&format!("payment close {first} --not-moved"))
         .expect_err("too early");
     let hash = format!("0x{}", "ab".repeat(32));
-    house.good(&format!("payment close {first} --paid {hash}"));
-    let refused = house
+    workspace.good(&format!("payment close {first} --paid {hash}"));
+    let refused = workspace
         .run(&format!("payment close {second} --paid {hash}"))
         .expect_err("it has paid for the first one");
     assert!(
@@ -53,14 +53,14 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
     );
     assert!(refused.contains("`--shared-transaction`"), "{refused}");
     // Another buyer's transfer in the same transaction: the operator has seen that it is there.
-    let other = house.word("account create --email b@example.com", "id");
-    let fourth = unproved(&served.store, (&other, RefusedAfterSubmit), 4, later);
-    house
+    let other = workspace.word("account create --email b@example.com", "id");
+    let fourth = unproved(&server.store, (&other, RefusedAfterSubmit), 4, later);
+    workspace
         .run(&format!(
             "payment close {fourth} --not-moved --shared-transaction"
         ))
         .expect_err("no transaction is named");
-    house.good(&format!(
+    workspace.good(&format!(
         "payment close {fourth} --paid {hash} --shared-transaction"
     ));
     let key = AuthorizationKey {
@@ -69,16 +69,16 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
         payer: [2; 20],
         nonce: [4; 32],
     };
-    let row = served.store.authorization(&key).expect("readable");
+    let row = server.store.authorization(&key).expect("readable");
     let note = row.and_then(|row| row.note).expect("a note");
     assert!(note.contains("a transfer of its own"), "{note}");
     let theirs = other.parse().expect("an id");
-    let paid = served.store.payments_of(theirs, 9).expect("readable");
+    let paid = server.store.payments_of(theirs, 9).expect("readable");
     assert_eq!(paid.len(), 1);
-    house.good(&format!("payment close {second} --not-moved"));
+    workspace.good(&format!("payment close {second} --not-moved"));
     let id = account.parse().expect("an id");
-    assert_eq!(served.store.payments_of(id, 9).expect("readable").len(), 1);
-    served.end();
+    assert_eq!(server.store.payments_of(id, 9).expect("readable").len(), 1);
+    server.end();
 }
 
 /// A payment of an account that was sent and whose outcome is unknown; its id.
@@ -129,16 +129,16 @@ fn unproved(
 
 #[test]
 fn a_payment_that_nobody_can_explain_is_closed_by_a_person_with_proof() {
-    let house = House::new();
-    let served = house.serve();
-    let account = house.word("account create --email a@example.com", "id");
-    assert_eq!(house.good("payment list"), "no payment is open\n");
+    let workspace = Workspace::new();
+    let server = workspace.serve();
+    let account = workspace.word("account create --email a@example.com", "id");
+    assert_eq!(workspace.good("payment list"), "no payment is open\n");
     let later = Clock::system().unix_micros() + 600_000_000;
-    let name = unclear(&served.store, &account, 1, later);
-    let listed = house.json("payment list");
+    let name = unclear(&server.store, &account, 1, later);
+    let listed = workspace.json("payment list");
     assert_eq!(listed[0]["payment"], *name);
     assert_eq!(listed[0]["account"], *account);
-    assert!(house.good("payment list").contains(&name));
+    assert!(workspace.good("payment list").contains(&name));
     // The operator states the outcome, with the transaction.
     for line in [
         format!("payment close {name}"),
@@ -151,29 +151,29 @@ fn a_payment_that_nobody_can_explain_is_closed_by_a_person_with_proof() {
         // It could still be sent.
         format!("payment close {name} --not-moved"),
     ] {
-        house.run(&line).expect_err(&line);
+        workspace.run(&line).expect_err(&line);
     }
-    house.good(&format!(
+    workspace.good(&format!(
         "payment close {name} --paid 0x{}",
         "ab".repeat(32)
     ));
-    assert_eq!(house.json("payment list"), serde_json::json!([]));
+    assert_eq!(workspace.json("payment list"), serde_json::json!([]));
     let id = account.parse().expect("an id");
-    let plan = served.store.subscription(id).expect("readable");
+    let plan = server.store.subscription(id).expect("readable");
     assert_eq!(
         &*plan.expect("the plan").reference,
         format!("0x{}", "ab".repeat(32))
     );
-    assert_eq!(served.store.payments_of(id, 9).expect("readable").len(), 1);
+    assert_eq!(server.store.payments_of(id, 9).expect("readable").len(), 1);
     // Where no gateway runs the same command writes to the database itself.
-    let other = house.word("account create --email b@example.com", "id");
-    let name = unclear(&served.store, &other, 2, 1_000_000);
-    served.end();
-    house.good(&format!("payment close {name} --not-moved"));
-    assert_eq!(house.json("payment list"), serde_json::json!([]));
-    let store = tollgate_store::sqlite::open_read(&house.folder.path().join("tollgate.db"))
+    let other = workspace.word("account create --email b@example.com", "id");
+    let name = unclear(&server.store, &other, 2, 1_000_000);
+    server.end();
+    workspace.good(&format!("payment close {name} --not-moved"));
+    assert_eq!(workspace.json("payment list"), serde_json::json!([]));
+    let store = tollgate_store::sqlite::open_read(&workspace.folder.path().join("tollgate.db"))
         .expect("the store opens");
     let id = other.parse().expect("an id");
     assert_eq!(store.subscription(id).expect("readable"), None);
-    assert_eq!(house.run("audit").map(|(code, _)| code), Ok(0));
+    assert_eq!(workspace.run("audit").map(|(code, _)| code), Ok(0));
 }

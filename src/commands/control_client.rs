@@ -10,21 +10,21 @@ use tollgate_money::AccountId;
 use tollgate_store::sqlite::{self, Lock, Repair};
 use tollgate_store::{OpenError, Read, RootSecret, Store};
 
-use crate::admin::Clerk;
-use crate::admin::control::{self, Applied, AskError, Change, Changes};
+use crate::admin::AdminService;
+use crate::admin::control::{self, Applied, Change, Changes, ControlError};
 use crate::config::{Durability, Settings, StoreUrl};
 
 /// The books named by the settings.
-pub(super) struct Office {
+pub(super) struct ControlClient {
     settings: Settings,
     database: PathBuf,
     pub(super) clock: Clock,
 }
 
-impl Office {
-    pub(super) fn new(settings: Settings) -> Office {
+impl ControlClient {
+    pub(super) fn new(settings: Settings) -> ControlClient {
         let StoreUrl::Sqlite(path) = &settings.store.url;
-        Office {
+        ControlClient {
             database: sqlite::resolve(path),
             settings,
             clock: Clock::system(),
@@ -43,22 +43,22 @@ impl Office {
 
     /// Makes a change: through the gateway, or here when none runs.
     pub(super) fn change(&self, change: &Change) -> anyhow::Result<Applied> {
-        match control::ask(&control::path(self.database()), change) {
+        match control::request(&control::path(self.database()), change) {
             Ok(applied) => Ok(applied),
-            Err(AskError::NoGateway { .. }) => self.change_here(change.clone()),
+            Err(ControlError::NoGateway { .. }) => self.change_directly(change.clone()),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Requests state from the running gateway that no other process has.
-    pub(super) fn ask(&self, change: &Change) -> anyhow::Result<Applied> {
-        Ok(control::ask(&control::path(self.database()), change)?)
+    pub(super) fn query(&self, change: &Change) -> anyhow::Result<Applied> {
+        Ok(control::request(&control::path(self.database()), change)?)
     }
 
-    fn change_here(&self, change: Change) -> anyhow::Result<Applied> {
+    fn change_directly(&self, change: Change) -> anyhow::Result<Applied> {
         let store = self.open()?;
         let (ledger, _) = Ledger::start(store.clone(), self.clock.unix_micros())?;
-        let clerk = Clerk::new(
+        let admin_service = AdminService::new(
             &self.settings,
             store.clone(),
             ledger,
@@ -68,24 +68,24 @@ impl Office {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .context("cannot wait for the database")?;
-        let applied = runtime.block_on(clerk.apply(change));
+        let applied = runtime.block_on(admin_service.apply(change));
         store.close();
         applied.map_err(anyhow::Error::msg)
     }
 
     /// The books opened for writing, which no gateway may have at the same time.
     pub(super) fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
-        sqlite::open(self.database(), self.options()).map_err(taken)
+        sqlite::open(self.database(), self.options()).map_err(lock_error)
     }
 
     /// Rebuilds the state derived from the journal of the books, which no gateway may have at the same time.
     pub(super) fn rebuild_postings(&self) -> anyhow::Result<()> {
-        sqlite::rebuild_postings(self.database(), self.options()).map_err(taken)
+        sqlite::rebuild_postings(self.database(), self.options()).map_err(lock_error)
     }
 
     /// Takes the lock of the books, which no gateway may have at the same time.
     pub(super) fn lock(&self) -> anyhow::Result<Lock> {
-        Lock::acquire(self.database()).map_err(taken)
+        Lock::acquire(self.database()).map_err(lock_error)
     }
 
     /// Repairs the journal of the database at `path`: that of the books, of which the caller has the lock, or a copy.
@@ -109,7 +109,7 @@ impl Office {
     }
 }
 
-fn taken(error: OpenError) -> anyhow::Error {
+fn lock_error(error: OpenError) -> anyhow::Error {
     match error {
         // The lock is held and the socket does not answer: a gateway that starts or stops.
         OpenError::InUse { .. } => anyhow::Error::new(error)

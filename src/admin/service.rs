@@ -15,18 +15,18 @@ use tollgate_purchase::mandates::request_cancellation;
 use tollgate_purchase::plan::Plans;
 use tollgate_store::{AccountStatus, CacheScope, Store};
 
-use super::Look;
-use super::control::{Applied, Applying, CacheState, Change, Changes, SecretText};
+use super::JsonSource;
+use super::control::{Applied, ApplyFuture, CacheState, Change, Changes, SecretText};
 use crate::config::Settings;
 
 /// Maximum number of an account's mandates that are read.
-const MANDATES: usize = 64;
+const MANDATES_MAX: usize = 64;
 
 /// The default class of accounts.
-const CLASS: &str = "free";
+const DEFAULT_CLASS: &str = "free";
 
 /// Changes accounts, keys and credits, each durable before the response and visible to a running gateway at once.
-pub struct Clerk {
+pub struct AdminService {
     store: Arc<dyn Store>,
     ledger: Ledger,
     clock: Clock,
@@ -39,10 +39,10 @@ pub struct Clerk {
     /// Present in a running gateway.
     cache: Option<Arc<Cache>>,
     /// The same.
-    providers: Option<Look>,
+    providers: Option<JsonSource>,
 }
 
-impl Clerk {
+impl AdminService {
     /// The admin service for these books, with the classes, models and terms of these settings.
     pub fn new(
         settings: &Settings,
@@ -50,9 +50,9 @@ impl Clerk {
         ledger: Ledger,
         clock: Clock,
         entropy: Entropy,
-    ) -> Clerk {
+    ) -> AdminService {
         let plans = crate::plan::plans(settings, (&store, &ledger), (&clock, &entropy));
-        Clerk {
+        AdminService {
             plans,
             store,
             ledger,
@@ -79,19 +79,19 @@ impl Clerk {
 
     /// Attaches the cache of a running gateway.
     #[must_use]
-    pub fn with_cache(mut self, cache: Arc<Cache>) -> Clerk {
+    pub fn with_cache(mut self, cache: Arc<Cache>) -> AdminService {
         self.cache = Some(cache);
         self
     }
 
     /// Attaches the provider health of a running gateway.
     #[must_use]
-    pub fn with_providers(mut self, providers: Look) -> Clerk {
+    pub fn with_providers(mut self, providers: JsonSource) -> AdminService {
         self.providers = Some(providers);
         self
     }
 
-    async fn make(&self, change: Change) -> Result<Applied, String> {
+    async fn apply_change(&self, change: Change) -> Result<Applied, String> {
         let now = self.clock.unix_micros();
         match change {
             Change::AccountCreate {
@@ -100,7 +100,7 @@ impl Clerk {
                 class,
                 cache_scope,
             } => {
-                let new = New {
+                let new = NewAccountRequest {
                     emails: &emails,
                     phones: &phones,
                     class,
@@ -114,31 +114,33 @@ impl Clerk {
                 } else {
                     AccountStatus::Active
                 };
-                set_status(&*self.store, read(&account)?, status, now)
+                set_status(&*self.store, parse_account(&account)?, status, now)
                     .await
-                    .map_err(words)?;
+                    .map_err(error_text)?;
                 Ok(Applied::Done)
             }
             Change::AccountEndPlan { account } => {
-                let rows = self.store.mandates_of(read(&account)?, MANDATES);
+                let rows = self
+                    .store
+                    .mandates_of(parse_account(&account)?, MANDATES_MAX);
                 // A running gateway has PayPal cancel it within seconds, otherwise the next one does at its start.
-                request_cancellation(&self.plans, rows.map_err(words)?, now)
+                request_cancellation(&self.plans, rows.map_err(error_text)?, now)
                     .await
-                    .map_err(words)?;
+                    .map_err(error_text)?;
                 Ok(Applied::Done)
             }
             Change::AccountClass { account, class } => {
                 let class = self.class(&class)?;
-                set_class(&*self.store, read(&account)?, class, now)
+                set_class(&*self.store, parse_account(&account)?, class, now)
                     .await
-                    .map_err(words)?;
+                    .map_err(error_text)?;
                 Ok(Applied::Done)
             }
             Change::AccountCacheScope { account, scope } => {
                 let scope = read_cache_scope(&scope)?;
-                set_cache_scope(&*self.store, read(&account)?, scope, now)
+                set_cache_scope(&*self.store, parse_account(&account)?, scope, now)
                     .await
-                    .map_err(words)?;
+                    .map_err(error_text)?;
                 Ok(Applied::Done)
             }
             Change::CachePurge { id, model } => self.purge(id, model),
@@ -147,7 +149,7 @@ impl Clerk {
                 let providers = providers.ok_or("no gateway runs on this database")?();
                 Ok(Applied::Providers { providers })
             }
-            Change::CacheShow {} => Ok(Applied::Cache(state(self.cache()?))),
+            Change::CacheShow {} => Ok(Applied::Cache(cache_state(self.cache()?))),
             Change::KeyCreate {
                 account,
                 name,
@@ -161,7 +163,7 @@ impl Clerk {
                     .map(|max| read_cap(&max, spend_period.as_deref()))
                     .transpose()?;
                 let key = NewKey {
-                    account: read(&account)?,
+                    account: parse_account(&account)?,
                     label: name,
                     resources: Resources::API.bits(),
                     scopes: read_scopes(&scopes)?.bits(),
@@ -172,15 +174,17 @@ impl Clerk {
                 };
                 let made = create_key(&*self.store, &self.form, key, |out| self.entropy.fill(out))
                     .await
-                    .map_err(words)?;
+                    .map_err(error_text)?;
                 Ok(Applied::Key {
                     id: made.id.to_string(),
                     secret: SecretText(made.secret.expose().to_owned()),
                 })
             }
             Change::KeyRevoke { key } => {
-                let key: KeyId = key.parse().map_err(words)?;
-                revoke_key(&*self.store, key, now).await.map_err(words)?;
+                let key: KeyId = key.parse().map_err(error_text)?;
+                revoke_key(&*self.store, key, now)
+                    .await
+                    .map_err(error_text)?;
                 Ok(Applied::Done)
             }
             Change::PaymentClose {
@@ -199,7 +203,7 @@ impl Clerk {
                 };
                 let books = (&self.store, &self.plans);
                 let closed = close_payment(books, now, &payment, verdict).await;
-                closed.map(|()| Applied::Done).map_err(words)
+                closed.map(|()| Applied::Done).map_err(error_text)
             }
             Change::CreditsGrant {
                 account,
@@ -208,14 +212,14 @@ impl Clerk {
             } => {
                 let credit = Credit {
                     operation: self.entropy.operation_id(&self.clock),
-                    account: read(&account)?,
+                    account: parse_account(&account)?,
                     amount: amount
                         .parse()
-                        .map_err(words::<tollgate_money::DecimalError>)?,
+                        .map_err(error_text::<tollgate_money::DecimalError>)?,
                     reference: reference.into(),
                     at: now,
                 };
-                let booked = self.ledger.grant(credit).await.map_err(words)?;
+                let booked = self.ledger.grant(credit).await.map_err(error_text)?;
                 Ok(Applied::Credits {
                     operation: booked.operation.to_string(),
                     repeated: booked.repeated,
@@ -225,8 +229,12 @@ impl Clerk {
         }
     }
 
-    async fn account_create(&self, new: New<'_>, now: i64) -> Result<Applied, String> {
-        let New {
+    async fn account_create(
+        &self,
+        new: NewAccountRequest<'_>,
+        now: i64,
+    ) -> Result<Applied, String> {
+        let NewAccountRequest {
             class, cache_scope, ..
         } = new;
         let scope = cache_scope
@@ -238,23 +246,23 @@ impl Clerk {
             logins: emails
                 .chain(phones)
                 .collect::<Result<_, _>>()
-                .map_err(words)?,
-            class: self.class(class.as_deref().unwrap_or(CLASS))?,
+                .map_err(error_text)?,
+            class: self.class(class.as_deref().unwrap_or(DEFAULT_CLASS))?,
             credit_limit: self.credit_limit,
             cache_scope: scope.unwrap_or(CacheScope::Shared),
             created_at: now,
         };
         let id = create_account(&*self.store, account, |out| self.entropy.fill(out))
             .await
-            .map_err(words)?;
+            .map_err(error_text)?;
         Ok(Applied::Account { id: id.to_string() })
     }
 
     fn purge(&self, id: Option<String>, model: Option<String>) -> Result<Applied, String> {
         let cache = self.cache()?;
         let what = match (id, model) {
-            (Some(id), None) => Purge::Entry(id.parse().map_err(words::<NoCacheEntryId>)?),
-            (None, Some(model)) => Purge::Model(known(&self.models, &model, "model")?),
+            (Some(id), None) => Purge::Entry(id.parse().map_err(error_text::<NoCacheEntryId>)?),
+            (None, Some(model)) => Purge::Model(find_named(&self.models, &model, "model")?),
             (None, None) => Purge::All,
             (Some(_), Some(_)) => return Err("name an entry or a model, not both".to_owned()),
         };
@@ -270,7 +278,7 @@ impl Clerk {
     }
 
     fn class(&self, name: &str) -> Result<Arc<str>, String> {
-        known(&self.classes, name, "rate class")
+        find_named(&self.classes, name, "rate class")
     }
 
     fn models(&self, names: &[String]) -> Result<Option<Arc<[Arc<str>]>>, String> {
@@ -279,27 +287,27 @@ impl Clerk {
         }
         names
             .iter()
-            .map(|name| known(&self.models, name, "model"))
+            .map(|name| find_named(&self.models, name, "model"))
             .collect::<Result<Arc<[_]>, _>>()
             .map(Some)
     }
 }
 
-impl Changes for Clerk {
-    fn apply(&self, change: Change) -> Applying<'_> {
-        Box::pin(self.make(change))
+impl Changes for AdminService {
+    fn apply(&self, change: Change) -> ApplyFuture<'_> {
+        Box::pin(self.apply_change(change))
     }
 }
 
 /// A request to create an account.
-struct New<'a> {
+struct NewAccountRequest<'a> {
     emails: &'a [String],
     phones: &'a [String],
     class: Option<String>,
     cache_scope: Option<String>,
 }
 
-fn state(cache: &Cache) -> CacheState {
+fn cache_state(cache: &Cache) -> CacheState {
     let totals = cache.totals();
     let counters = cache.counters();
     CacheState {
@@ -326,7 +334,7 @@ fn read_cache_scope(word: &str) -> Result<CacheScope, String> {
 }
 
 /// The one of this name, or a sentence that lists them all.
-fn known(all: &[Arc<str>], name: &str, what: &str) -> Result<Arc<str>, String> {
+fn find_named(all: &[Arc<str>], name: &str, what: &str) -> Result<Arc<str>, String> {
     all.iter()
         .find(|one| ***one == *name)
         .cloned()
@@ -341,7 +349,9 @@ fn known(all: &[Arc<str>], name: &str, what: &str) -> Result<Arc<str>, String> {
 
 fn read_cap(max: &str, period: Option<&str>) -> Result<SpendingCap, String> {
     Ok(SpendingCap {
-        max: max.parse().map_err(words::<tollgate_money::DecimalError>)?,
+        max: max
+            .parse()
+            .map_err(error_text::<tollgate_money::DecimalError>)?,
         period: match period {
             None | Some("total") => CapPeriod::Total,
             Some("month") => CapPeriod::Month,
@@ -370,12 +380,14 @@ fn read_scopes(names: &[String]) -> Result<Scopes, String> {
     })
 }
 
-fn read(account: &str) -> Result<AccountId, String> {
-    account.parse().map_err(words::<tollgate_money::IdError>)
+fn parse_account(account: &str) -> Result<AccountId, String> {
+    account
+        .parse()
+        .map_err(error_text::<tollgate_money::IdError>)
 }
 
 /// An error and its causes in one sentence.
-fn words<E: std::error::Error>(error: E) -> String {
+fn error_text<E: std::error::Error>(error: E) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

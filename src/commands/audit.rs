@@ -9,48 +9,48 @@ use serde_json::value::RawValue;
 use tollgate_ledger::audit::{self, Paid, Report};
 use tollgate_store::sqlite;
 
-use super::office::Office;
-use super::{BAD, Exit, GOOD, print};
+use super::control_client::ControlClient;
+use super::{Exit, FAILURE, SUCCESS, print};
 
 /// Exit code of an audit that could not be completed.
-pub(super) const UNKNOWN: u8 = 2;
+pub(super) const INCOMPLETE: u8 = 2;
 
 /// Proves that the books balance, or shows where they do not.
 pub(super) fn audit(
-    office: impl FnOnce() -> anyhow::Result<Office>,
+    client: impl FnOnce() -> anyhow::Result<ControlClient>,
     fix_derived: bool,
     json: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     // An error that prevents a complete audit has an exit code of its own: it is no verdict on the books.
-    look(office, fix_derived, json, out).context(Exit(UNKNOWN))
+    run_audit(client, fix_derived, json, out).context(Exit(INCOMPLETE))
 }
 
-fn look(
-    office: impl FnOnce() -> anyhow::Result<Office>,
+fn run_audit(
+    client: impl FnOnce() -> anyhow::Result<ControlClient>,
     fix_derived: bool,
     json: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    let office = office()?;
+    let client = client()?;
     if fix_derived {
-        let before = audit::audit(&*office.read()?)?;
-        office.rebuild_postings()?;
+        let before = audit::audit(&*client.read()?)?;
+        client.rebuild_postings()?;
         for one in before.derived_differences {
             let ((was, was_held), (is, is_held)) = (one.stored, one.summed);
             tracing::warn!(account = %one.account, %was, %is, %was_held, %is_held, "rewrote a balance");
         }
     }
-    let report = audit::audit(&*office.read()?)?;
+    let report = audit::audit(&*client.read()?)?;
     if json {
         print::json(out, &Shown::of(&report))?;
     } else {
-        words(&report, out)?;
+        print_text(&report, out)?;
     }
-    Ok(if report.clean() { GOOD } else { BAD })
+    Ok(if report.clean() { SUCCESS } else { FAILURE })
 }
 
-fn words(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     for violation in &report.violations {
         writeln!(out, "{violation}").context("cannot print")?;
     }
@@ -203,14 +203,14 @@ impl Shown<'_> {
 }
 
 /// Copies the store to a new file.
-pub(super) fn backup(office: &Office, to: &Path, out: &mut dyn Write) -> anyhow::Result<u8> {
-    sqlite::backup(office.database(), to)?;
+pub(super) fn backup(client: &ControlClient, to: &Path, out: &mut dyn Write) -> anyhow::Result<u8> {
+    sqlite::backup(client.database(), to)?;
     writeln!(
         out,
         "{}: a copy of {}",
         to.display(),
-        office.database().display()
+        client.database().display()
     )
     .context("cannot print")?;
-    Ok(GOOD)
+    Ok(SUCCESS)
 }
