@@ -33,14 +33,14 @@ pub(crate) fn authorization(
 pub(crate) fn endpoints(
     settings: &Settings,
     authorization: &Arc<AuthorizationServer>,
-    look: &Arc<PageRenderer>,
+    renderer: &Arc<PageRenderer>,
     clock: &Clock,
 ) -> Result<Arc<Endpoints>, SetupError> {
     Endpoints::new(
         &settings.service.identity(),
         settings.oauth,
         authorization.clone(),
-        look.clone(),
+        renderer.clone(),
         clock.clone(),
     )
 }

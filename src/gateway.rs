@@ -26,10 +26,12 @@ use tollgate_store::{Failure, OpenError, PriceRow, RootSecret, Store, sqlite};
 
 use crate::access;
 use crate::admin::{self, Admin, AdminError, AdminService};
-use crate::chores::{Chore, keep_house, keep_promises, note_uses, sweep_signin};
 use crate::config::{Durability, Settings, StoreUrl};
-use crate::drain::{LAST_WORDS, landed};
+use crate::drain::{FINAL_RESPONSES, drained};
 use crate::health;
+use crate::maintenance::{
+    PeriodicTask, book_pending_grants, record_credential_uses, run_maintenance, signin_sweep,
+};
 use crate::onboarding::installation;
 use crate::paypal::PayPal;
 use crate::portal;
@@ -37,7 +39,7 @@ use crate::proxy::{
     Bound, InProcessClient, LifecycleHeaders, ListenError, Proxy, ProxyDeps, RouteEntry, Routes,
     server_config,
 };
-use crate::registry::{BuildError, Context, House, Registry};
+use crate::registry::{BuildError, Context, Registry, Services};
 use crate::telemetry::{self, Telemetry, sources};
 use crate::upstream::Providers;
 
@@ -148,12 +150,12 @@ impl GatewayBuilder {
             .map_err(StartError::Threads)?;
         let plans = crate::plan::plans(&settings, (&store, &ledger), (&clock, &entropy));
         let idempotency_keys = crate::plan::idempotency_keys(&store, &clock);
-        let under_way = PurchaseTasks::new(runtime.handle().clone());
+        let purchase_tasks = PurchaseTasks::new(runtime.handle().clone());
         let paypal = PayPal::new(
             &settings,
             (&store, &ledger, &plans),
             (&clock, &entropy),
-            under_way.clone(),
+            purchase_tasks.clone(),
         )
         .map_err(StartError::PayPal)?;
         for warning in settings.warnings() {
@@ -164,7 +166,7 @@ impl GatewayBuilder {
             &store,
             (&plans, &idempotency_keys),
             &clock,
-            under_way.clone(),
+            purchase_tasks.clone(),
         )
         .map_err(StartError::X402)?;
         let top_ups = paypal.as_ref().and_then(|paypal| paypal.top_ups.clone());
@@ -175,13 +177,13 @@ impl GatewayBuilder {
             mandates.clone(),
             (&clock, &entropy),
         );
-        let signin = Signin::new(store.clone(), crate::post::rules(&settings));
-        let outbox = crate::post::outbox(&settings, &signin, &*store, &clock, &entropy)?;
+        let signin = Signin::new(store.clone(), crate::messages::rules(&settings));
+        let outbox = crate::messages::outbox(&settings, &signin, &*store, &clock, &entropy)?;
         let counters = Arc::new(Counters::default());
         let api = Arc::new(InProcessClient::default());
-        let look = Arc::new(PageRenderer::new(settings.brand.clone()));
+        let renderer = Arc::new(PageRenderer::new(settings.brand.clone()));
         let authorization = access::authorization(&settings, &store, &clock, &entropy);
-        let house = House {
+        let services = Services {
             ledger: ledger.clone(),
             auths: Auths::new(
                 settings.service.identity(),
@@ -218,9 +220,9 @@ impl GatewayBuilder {
                 clock: clock.clone(),
                 entropy: entropy.clone(),
             })),
-            portal: Arc::new(portal::portal(&portal::Parts {
+            portal: Arc::new(portal::portal(&portal::Deps {
                 settings: &settings,
-                look: &look,
+                renderer: &renderer,
                 signin: &signin,
                 authorization: &authorization,
                 store: &store,
@@ -258,15 +260,15 @@ impl GatewayBuilder {
                     &settings,
                     (&plans, mandates.as_ref(), &idempotency_keys),
                     (&clock, &entropy),
-                    under_way.clone(),
+                    purchase_tasks.clone(),
                 ),
                 x402.clone(),
             ),
-            oauth: access::endpoints(&settings, &authorization, &look, &clock)
+            oauth: access::endpoints(&settings, &authorization, &renderer, &clock)
                 .map_err(StartError::ClientDocuments)?,
         };
-        let pages = error_page(look.clone());
-        let routes = routes(&registry, &settings, (&clock, &entropy), &house, &pages)?;
+        let pages = error_page(renderer.clone());
+        let routes = routes(&registry, &settings, (&clock, &entropy), &services, &pages)?;
         let providers = Arc::new(Providers::new(
             &settings.providers,
             settings.upstream,
@@ -302,9 +304,9 @@ impl GatewayBuilder {
         let (workers, liveness) = proxy.start(bound).map_err(StartError::Threads)?;
         let refreshed = providers.clone();
         runtime.spawn(async move { refreshed.run_maintenance().await });
-        let (cache, idempotency) = (house.cache.clone(), house.idempotency.clone());
+        let (cache, idempotency) = (services.cache.clone(), services.idempotency.clone());
         let (live, today) = (credentials.clone(), clock.clone());
-        let chores: Vec<Chore> = vec![
+        let tasks: Vec<PeriodicTask> = vec![
             Box::new(move || {
                 cache.sweep();
             }),
@@ -312,14 +314,14 @@ impl GatewayBuilder {
             Box::new(move || authorization.forget()),
             Box::new(move || checkouts.forget()),
             Box::new(move || live.forget_expired(today.unix_micros())),
-            sweep_signin(&signin, &clock),
+            signin_sweep(&signin, &clock),
             Box::new(telemetry::report_suppressed),
         ];
-        runtime.spawn(keep_house(
+        runtime.spawn(run_maintenance(
             proxy.clone(),
             ledger.clone(),
             clock.clone(),
-            chores,
+            tasks,
         ));
         if let Some(paypal) = paypal {
             runtime.spawn(paypal.run());
@@ -329,21 +331,21 @@ impl GatewayBuilder {
             runtime.spawn(async move { processor.run().await });
         }
         runtime.spawn(async move { outbox.run().await });
-        runtime.spawn(keep_promises(
+        runtime.spawn(book_pending_grants(
             signin,
             ledger.clone(),
             clock.clone(),
             entropy.clone(),
         ));
-        runtime.spawn(note_uses(credentials, store.clone()));
+        runtime.spawn(record_credential_uses(credentials, store.clone()));
         for source in [
             sources::store(store.clone()),
             sources::ledger(ledger.clone()),
-            sources::meter(house.meter.counters()),
+            sources::meter(services.meter.counters()),
             sources::providers(providers.clone()),
-            sources::cache(house.cache.clone()),
-            sources::idempotency(house.idempotency.counters()),
-            sources::notices(house.commerce.counters()),
+            sources::cache(services.cache.clone()),
+            sources::idempotency(services.idempotency.counters()),
+            sources::notices(services.commerce.counters()),
             sources::plan(plans.clone()),
             sources::x402(signed, store.clone()),
             sources::purchases(top_ups),
@@ -359,7 +361,7 @@ impl GatewayBuilder {
             clock.clone(),
             entropy,
         )
-        .with_cache(house.cache.clone())
+        .with_cache(services.cache.clone())
         .with_providers(health::providers(&providers));
         // Last, so that a client that gets an answer from it finds a gateway that serves.
         let admin = Admin::start(admin::Options {
@@ -391,7 +393,7 @@ impl GatewayBuilder {
             telemetry,
             admin,
             runtime,
-            under_way,
+            purchase_tasks,
             workers,
             addresses,
             failure,
@@ -432,7 +434,7 @@ fn routes(
     registry: &Registry,
     settings: &Settings,
     (clock, entropy): (&Clock, &Entropy),
-    house: &House,
+    services: &Services,
     pages: &ErrorPage,
 ) -> Result<Routes, StartError> {
     let mut entries = Vec::with_capacity(settings.routes.len());
@@ -442,7 +444,7 @@ fn routes(
             route,
             clock,
             entropy,
-            house,
+            services,
         };
         let filters = route
             .chain
@@ -487,7 +489,7 @@ pub struct Gateway {
     telemetry: Telemetry,
     admin: Admin,
     runtime: Runtime,
-    under_way: PurchaseTasks,
+    purchase_tasks: PurchaseTasks,
     workers: Vec<JoinHandle<()>>,
     addresses: Vec<Address>,
     failure: watch::Receiver<Option<Failure>>,
@@ -579,7 +581,7 @@ impl Gateway {
     fn shut_down(self, finish: bool) {
         let grace = self.settings.server.grace;
         self.proxy.drain();
-        self.under_way.close();
+        self.purchase_tasks.close();
         if finish {
             let open = self.proxy.open_exchanges();
             tracing::info!(
@@ -588,11 +590,12 @@ impl Gateway {
                 "draining: no new connections, open requests may finish"
             );
             let drained = self.runtime.block_on(async {
-                let landed = landed(&self.proxy, &self.under_way);
-                tokio::time::timeout(grace, landed).await.is_ok()
+                let drained = drained(&self.proxy, &self.purchase_tasks);
+                tokio::time::timeout(grace, drained).await.is_ok()
             });
             if !drained {
-                let (open, purchases) = (self.proxy.open_exchanges(), self.under_way.running());
+                let (open, purchases) =
+                    (self.proxy.open_exchanges(), self.purchase_tasks.running());
                 tracing::warn!(
                     open,
                     purchases,
@@ -603,7 +606,7 @@ impl Gateway {
         // After a failed store the only remaining work is the error responses; this is their time limit.
         self.runtime.block_on(async {
             // A client that does not read its response in time is disconnected.
-            let _ = tokio::time::timeout(LAST_WORDS, self.proxy.closed()).await;
+            let _ = tokio::time::timeout(FINAL_RESPONSES, self.proxy.closed()).await;
         });
         self.proxy.stop();
         for worker in self.workers {
@@ -641,11 +644,11 @@ pub enum StartError {
     Document(#[from] ExpiresError),
     /// The fetcher of OAuth client metadata could not be created.
     #[error(
-        "cannot set up `oauth.client_documents`; switch it off, or look at the system's certificates"
+        "cannot set up `oauth.client_documents`; switch it off, or check the system's certificates"
     )]
     ClientDocuments(#[source] tollgate_fetch::SetupError),
     /// The fetcher of platform profiles could not be created.
-    #[error("cannot set up `ucp.profile_fetch`; look at the system's certificates, or never fetch")]
+    #[error("cannot set up `ucp.profile_fetch`; check the system's certificates, or never fetch")]
     Profiles(#[source] tollgate_fetch::SetupError),
     /// Mail or text messages cannot be sent with these settings.
     #[error("cannot set up the sending of messages")]

@@ -36,7 +36,7 @@ impl PayPal {
         runtime: PurchaseTasks,
     ) -> Result<Option<PayPal>, paypal::ClientError> {
         let Some(known) = &settings.payments.paypal else {
-            left_alone(&**store);
+            log_unattended_mandates(&**store);
             return Ok(None);
         };
         let client = client(settings, known, clock)?;
@@ -96,7 +96,7 @@ impl PayPal {
 }
 
 /// Warns where PayPal may be charging buyers and no processor would detect it.
-fn left_alone(store: &dyn Store) {
+fn log_unattended_mandates(store: &dyn Store) {
     use MandateState::{Active, Agreed, CancelPending, Created, Dropped, Duplicate, Open};
     let states = [
         Created,

@@ -18,10 +18,10 @@ use tollgate_store::Store;
 use crate::config::{Route, Settings};
 use crate::proxy::InProcessClient;
 
-/// The parts of the gateway that the pages show and change.
-pub(crate) struct Parts<'a> {
+/// The deps of the gateway that the pages show and change.
+pub(crate) struct Deps<'a> {
     pub(crate) settings: &'a Settings,
-    pub(crate) look: &'a Arc<PageRenderer>,
+    pub(crate) renderer: &'a Arc<PageRenderer>,
     pub(crate) signin: &'a Signin,
     pub(crate) authorization: &'a Arc<AuthorizationServer>,
     pub(crate) store: &'a Arc<dyn Store>,
@@ -37,16 +37,16 @@ pub(crate) struct Parts<'a> {
 }
 
 /// The pages of a gateway.
-pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
-    let settings = parts.settings;
+pub(crate) fn portal(deps: &Deps<'_>) -> Portal {
+    let settings = deps.settings;
     let service = &settings.service;
     Portal::new(tollgate_portal::PortalDeps {
-        renderer: parts.look.clone(),
-        authorization: parts.authorization.clone(),
+        renderer: deps.renderer.clone(),
+        authorization: deps.authorization.clone(),
         buy_needs_checkbox: settings.oauth.tick_to_buy,
-        signin: parts.signin.clone(),
-        store: parts.store.clone(),
-        ledger: parts.ledger.clone(),
+        signin: deps.signin.clone(),
+        store: deps.store.clone(),
+        ledger: deps.ledger.clone(),
         channels: Channels {
             email: settings.signin.mail.is_some(),
             phone: settings.signin.sms.is_some(),
@@ -54,15 +54,15 @@ pub(crate) fn portal(parts: &Parts<'_>) -> Portal {
         sign_up: settings.signin.sign_up,
         service: service.identity(),
         installation: installation(settings),
-        credentials: parts.credentials.clone(),
-        api: Some(parts.api.clone()),
-        top_ups: parts.top_ups.cloned(),
-        mandates: parts.mandates.cloned(),
-        checkouts: parts.checkouts.clone(),
+        credentials: deps.credentials.clone(),
+        api: Some(deps.api.clone()),
+        top_ups: deps.top_ups.cloned(),
+        mandates: deps.mandates.cloned(),
+        checkouts: deps.checkouts.clone(),
         refund_url: settings.ucp.refund_url.clone(),
-        plans: parts.plans.clone(),
-        clock: parts.clock.clone(),
-        entropy: parts.entropy.clone(),
+        plans: deps.plans.clone(),
+        clock: deps.clock.clone(),
+        entropy: deps.entropy.clone(),
     })
 }
 

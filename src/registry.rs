@@ -31,7 +31,7 @@ pub struct Context<'a> {
     /// Randomness.
     pub entropy: &'a Entropy,
     /// The state that the built-in filters share.
-    pub(crate) house: &'a House,
+    pub(crate) services: &'a Services,
 }
 
 /// Why a filter could not be built for a route.
@@ -54,7 +54,7 @@ impl BuildError {
 pub type Build = Box<dyn Fn(&Context<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync>;
 
 /// The books and counters that several filters work on.
-pub(crate) struct House {
+pub(crate) struct Services {
     pub(crate) ledger: Ledger,
     pub(crate) auths: Auths,
     pub(crate) rate_limits: RateLimits,
@@ -78,12 +78,12 @@ impl Registry {
     pub(crate) fn standard() -> Registry {
         let mut registry = Registry { list: Vec::new() };
         registry.add("address-limit", |context| {
-            Ok(Arc::new(context.house.rate_limits.address_limit()))
+            Ok(Arc::new(context.services.rate_limits.address_limit()))
         });
         registry.add("auth", auth);
         registry.add("rate-limit", |context| {
             let filter = context
-                .house
+                .services
                 .rate_limits
                 .rate_limit(context.route.class.as_deref());
             Ok(Arc::new(
@@ -97,15 +97,15 @@ impl Registry {
             Ok(Arc::new(filter))
         });
         registry.add("idempotency", |context| {
-            Ok(context.house.idempotency.clone())
+            Ok(context.services.idempotency.clone())
         });
-        registry.add("meter", |context| Ok(context.house.meter.clone()));
-        registry.add("cache", |context| Ok(context.house.cache.clone()));
+        registry.add("meter", |context| Ok(context.services.meter.clone()));
+        registry.add("cache", |context| Ok(context.services.cache.clone()));
         registry.add("mcp", mcp);
         registry.add("models", |context| {
             let settings = context.settings;
             let rate = settings.credits.usd_per_credit;
-            let ledger = context.house.ledger.clone();
+            let ledger = context.services.ledger.clone();
             Ok(Arc::new(Models::new(
                 &settings.service.name,
                 &settings.catalog,
@@ -115,7 +115,7 @@ impl Registry {
         });
         registry.add("pay", |context| {
             let filter = Pay::new(
-                &context.house.payment_protocols,
+                &context.services.payment_protocols,
                 context.route.path.as_str(),
             );
             Ok(Arc::new(
@@ -123,20 +123,20 @@ impl Registry {
             ))
         });
         registry.add("commerce", |context| {
-            let filter = Commerce::new(&context.house.commerce, context.route.path.as_str());
+            let filter = Commerce::new(&context.services.commerce, context.route.path.as_str());
             Ok(Arc::new(
                 filter.map_err(|error| BuildError::new(error.to_string()))?,
             ))
         });
-        registry.add("portal", |context| Ok(context.house.portal.clone()));
+        registry.add("portal", |context| Ok(context.services.portal.clone()));
         registry.add("oauth", |context| {
-            let filter = OAuth::new(&context.house.oauth, context.route.path.as_str());
+            let filter = OAuth::new(&context.services.oauth, context.route.path.as_str());
             Ok(Arc::new(
                 filter.map_err(|error| BuildError::new(error.to_string()))?,
             ))
         });
         registry.add("onboarding", |context| {
-            let filter = Onboarding::new(&context.house.documents, context.route.path.as_str());
+            let filter = Onboarding::new(&context.services.documents, context.route.path.as_str());
             Ok(Arc::new(
                 filter.map_err(|error| BuildError::new(error.to_string()))?,
             ))
@@ -183,7 +183,7 @@ fn auth(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
             "`auth` needs to know what a credential must be allowed to do; give the route a `scope`",
         ));
     };
-    let auths = &context.house.auths;
+    let auths = &context.services.auths;
     let unsound = |error: AddressError| BuildError::new(error.to_string());
     let route = context.route;
     let sells = route.chain.iter().any(|name| **name == *"pay");

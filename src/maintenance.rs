@@ -11,33 +11,33 @@ use tollgate_store::{Admission, OAuthPart, Part, Store, UnitOfWork, commit};
 use crate::proxy::Proxy;
 
 /// Interval of the removal of expired holds and unused counters, and of the release of freed memory.
-const SWEEP: Duration = Duration::from_secs(10);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval at which the last use of credentials is recorded.
-const NOTE_USES: Duration = Duration::from_secs(60);
+const RECORD_USES_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Uses written in one unit: it must not delay the writes after it for long.
-const USES_AT_ONCE: usize = 500;
+const USES_PER_COMMIT: usize = 500;
 
 /// Interval of the check for signup grants that are not booked yet.
-const PROMISES: Duration = Duration::from_secs(60);
+const PENDING_GRANTS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// With fewer concurrent exchanges than this there is no memory worth releasing.
-const CROWD: usize = 100;
+const RELEASE_THRESHOLD: usize = 100;
 
 /// A periodic task, immediate and without blocking.
-pub(crate) type Chore = Box<dyn Fn() + Send>;
+pub(crate) type PeriodicTask = Box<dyn Fn() + Send>;
 
 /// The periodic tasks of a serving gateway.
-pub(crate) async fn keep_house(
+pub(crate) async fn run_maintenance(
     proxy: Arc<Proxy>,
     ledger: Ledger,
     clock: Clock,
-    chores: Vec<Chore>,
+    tasks: Vec<PeriodicTask>,
 ) {
-    let mut most_open = 0;
+    let mut peak = 0;
     loop {
-        tokio::time::sleep(SWEEP).await;
+        tokio::time::sleep(SWEEP_INTERVAL).await;
         let expired = ledger.sweep(clock.steady_micros());
         if expired > 0 {
             tracing::warn!(
@@ -45,21 +45,21 @@ pub(crate) async fn keep_house(
                 "released holds that outlived their requests"
             );
         }
-        chores.iter().for_each(|chore| chore());
+        tasks.iter().for_each(|task| task());
         let open = proxy.open_exchanges();
-        most_open = most_open.max(proxy.take_peak_concurrency());
-        if most_open >= CROWD && open < most_open / 2 {
-            most_open = open;
+        peak = peak.max(proxy.take_peak_concurrency());
+        if peak >= RELEASE_THRESHOLD && open < peak / 2 {
+            peak = open;
             proxy.release_memory();
         }
     }
 }
 
 /// Records which credentials have been used. No request waits for it, and a lost record has no effect.
-pub(crate) async fn note_uses(credentials: Arc<Credentials>, store: Arc<dyn Store>) {
+pub(crate) async fn record_credential_uses(credentials: Arc<Credentials>, store: Arc<dyn Store>) {
     loop {
-        tokio::time::sleep(NOTE_USES).await;
-        for uses in credentials.take_uses().chunks(USES_AT_ONCE) {
+        tokio::time::sleep(RECORD_USES_INTERVAL).await;
+        for uses in credentials.take_uses().chunks(USES_PER_COMMIT) {
             let part = Part::OAuth(Box::new(OAuthPart::NoteUses(uses.to_vec())));
             if let Err(error) = commit(&*store, UnitOfWork::of(part, Admission::BestEffort)).await {
                 tracing::debug!(%error, "the last uses of credentials were not noted");
@@ -70,15 +70,20 @@ pub(crate) async fn note_uses(credentials: Arc<Credentials>, store: Arc<dyn Stor
 }
 
 /// Removes expired sessions, codes and counters.
-pub(crate) fn sweep_signin(signin: &Signin, clock: &Clock) -> Chore {
+pub(crate) fn signin_sweep(signin: &Signin, clock: &Clock) -> PeriodicTask {
     let (signin, clock) = (signin.clone(), clock.clone());
     Box::new(move || signin.sweep(clock.unix_micros()))
 }
 
 /// Books signup grants that an earlier run, or a busy store, has left pending.
-pub(crate) async fn keep_promises(signin: Signin, ledger: Ledger, clock: Clock, entropy: Entropy) {
+pub(crate) async fn book_pending_grants(
+    signin: Signin,
+    ledger: Ledger,
+    clock: Clock,
+    entropy: Entropy,
+) {
     loop {
         tollgate_portal::book_signup_grants(&signin, &ledger, &clock, &entropy).await;
-        tokio::time::sleep(PROMISES).await;
+        tokio::time::sleep(PENDING_GRANTS_INTERVAL).await;
     }
 }
