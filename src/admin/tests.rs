@@ -81,7 +81,7 @@ fn start(socket: &Path, ready: Arc<AtomicBool>, stuck: Stuck) -> Result<Admin, A
         socket: socket.to_owned(),
         telemetry: Telemetry::with_log(&settings, Clock::system(), None).expect("it starts"),
         liveness: Box::new(move || {
-            let unresponsive = stuck.lock().expect("nobody panics here").clone();
+            let unresponsive = stuck.lock().expect("not poisoned").clone();
             Box::pin(async move {
                 Workers {
                     all: 4,
@@ -144,7 +144,7 @@ fn readiness_says_why_not() {
 fn a_worker_that_does_not_answer_is_named_and_without_any_no_client_is_sent_here() {
     let fixture = TestAdmin::new();
     let stick = |numbers: &[usize]| {
-        *fixture.stuck.lock().expect("nobody panics here") = numbers.to_vec();
+        *fixture.stuck.lock().expect("not poisoned") = numbers.to_vec();
     };
     stick(&[1, 3]);
     let refused = fixture.get("GET /live");

@@ -44,7 +44,7 @@ pub(crate) fn parse<'a>(text: &'a str, problems: &mut Problems) -> DeTable<'a> {
 }
 
 /// Inserts the value of a variable into the tree.
-pub(crate) fn lay_over<'a>(
+pub(crate) fn apply_env<'a>(
     table: &mut DeTable<'a>,
     root: &Node<'_>,
     over: &Override<'a>,
@@ -80,22 +80,22 @@ fn typed<'a>(text: &'a str, node: &Node<'_>) -> Result<DeValue<'a>, String> {
     let mut value = DeValue::parse(text)
         .map_err(|_| format!("is not {} in TOML; write it as in the file", node.kind()))?
         .into_inner();
-    forget_places(&mut value);
+    clear_spans(&mut value);
     Ok(value)
 }
 
 /// Positions inside a variable's value are not positions of the file.
-fn forget_places(value: &mut DeValue<'_>) {
+fn clear_spans(value: &mut DeValue<'_>) {
     match value {
         DeValue::Array(items) => {
             for item in items.iter_mut() {
-                forget_places(item.get_mut());
+                clear_spans(item.get_mut());
                 *item = Spanned::new(NOWHERE, take(item));
             }
         }
         DeValue::Table(table) => {
             for (_, item) in table.iter_mut() {
-                forget_places(item.get_mut());
+                clear_spans(item.get_mut());
                 *item = Spanned::new(NOWHERE, take(item));
             }
         }
@@ -156,18 +156,18 @@ fn empty<'a>(path: &[String]) -> DeValue<'a> {
 }
 
 /// Validates the tree against the schema: records what does not match, removes it, and stores the origin of the rest.
-pub(crate) fn fit(
+pub(crate) fn validate(
     table: &mut DeTable<'_>,
     node: &Node<'_>,
     origins: &mut Origins,
     problems: &mut Problems,
 ) {
     // No key is required at the top level.
-    let _ = fit_table(table, node, "", origins, problems);
+    let _ = validate_table(table, node, "", origins, problems);
 }
 
 /// Returns whether the table can be deserialized: every key that the schema requires remains in it.
-fn fit_table(
+fn validate_table(
     table: &mut DeTable<'_>,
     node: &Node<'_>,
     path: &str,
@@ -181,19 +181,19 @@ fn fit_table(
         } else {
             format!("{path}.{}", name.get_ref())
         };
-        let fits = match node.child(name.get_ref()) {
+        let is_valid = match node.child(name.get_ref()) {
             Some(child) => {
-                remember(origins, &key, value.span());
-                fit_value(value, &child, &key, origins, problems)
+                record_origin(origins, &key, value.span());
+                validate_value(value, &child, &key, origins, problems)
             }
             None => {
-                remember(origins, &key, name.span());
+                record_origin(origins, &key, name.span());
                 let message = unknown(name.get_ref(), &node.names());
                 problems.note(&key, &at(name.span()), message);
                 false
             }
         };
-        if !fits {
+        if !is_valid {
             wrong.push(name.get_ref().to_string());
         }
     }
@@ -213,7 +213,7 @@ fn fit_table(
     whole
 }
 
-fn fit_value(
+fn validate_value(
     value: &mut Spanned<DeValue<'_>>,
     node: &Node<'_>,
     key: &str,
@@ -236,16 +236,16 @@ fn fit_value(
             }
         }
         (DeValue::Table(table), Kind::Table) => {
-            return fit_table(table, node, key, origins, problems);
+            return validate_table(table, node, key, origins, problems);
         }
         (DeValue::Array(items), Kind::List) => {
             let element = node.element();
             let mut kept = DeArray::new();
             for (index, item) in items.iter_mut().enumerate() {
                 let key = format!("{key}.{index}");
-                remember(origins, &key, item.span());
+                record_origin(origins, &key, item.span());
                 // An invalid element is replaced by an empty one where possible, so that the indices of the others do not change.
-                if fit_value(item, &element, &key, origins, problems) {
+                if validate_value(item, &element, &key, origins, problems) {
                     kept.push(Spanned::new(item.span(), take(item)));
                 } else if element.kind() == Kind::Table {
                     kept.push(Spanned::new(item.span(), DeValue::Table(DeTable::new())));
@@ -261,7 +261,7 @@ fn fit_value(
     false
 }
 
-fn remember(origins: &mut Origins, key: &str, span: Range<usize>) {
+fn record_origin(origins: &mut Origins, key: &str, span: Range<usize>) {
     if !span.is_empty() {
         origins.entry(key.to_owned()).or_insert(Origin::File(span));
     }

@@ -31,7 +31,7 @@ use tollgate_filter::settings::{Problem, Problems};
 use toml::Spanned;
 
 pub use certificate::{Certificate, CertificateError};
-pub use check::Shop;
+pub use check::CheckContext;
 pub use environment::{Environment, PREFIX};
 pub use mcp::{Mcp, McpResource, RelayUpstream};
 pub use mpp::Mpp;
@@ -91,12 +91,12 @@ pub fn load_text(
     let mut origins = Origins::new();
     let raw = read(text, environment, &mut origins, &mut problems);
     let folder = file.parent().unwrap_or(Path::new(""));
-    let shop = Shop {
+    let context = CheckContext {
         folder,
         environment,
         filters,
     };
-    let settings = check::settings(&raw, &shop, &mut problems);
+    let settings = check::settings(&raw, &context, &mut problems);
     match settings {
         Some(settings) if problems.is_empty() => Ok(settings),
         _ => Err(report(file, text, &origins, problems.into_vec())),
@@ -114,9 +114,9 @@ fn read(
     let root = Node::root(&schema);
     let mut table = document::parse(text, problems);
     for over in environment.settings() {
-        document::lay_over(&mut table, &root, &over, origins, problems);
+        document::apply_env(&mut table, &root, &over, origins, problems);
     }
-    document::fit(&mut table, &root, origins, problems);
+    document::validate(&mut table, &root, origins, problems);
     let deserializer = toml::de::Deserializer::from(Spanned::new(0..text.len(), table));
     RawSettings::deserialize(deserializer).unwrap_or_else(|error| {
         // Constraints that the schema does not contain, such as the range of an integer type.
@@ -138,8 +138,9 @@ fn report(file: &Path, text: &str, origins: &Origins, problems: Vec<Problem>) ->
             None => inherited(file, text, origins, &problem.key),
         };
         // A value that was removed as invalid is not reported as missing too.
-        let told = problem.span.is_none() && findings.iter().any(|one| one.key == problem.key);
-        if !told {
+        let is_reported =
+            problem.span.is_none() && findings.iter().any(|one| one.key == problem.key);
+        if !is_reported {
             findings.push(Finding {
                 place,
                 key: problem.key,

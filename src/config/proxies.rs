@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_no_range_of_proxies_is_told_with_its_remedy() {
-        for (text, told) in [
+        for (text, expected) in [
             (
                 "proxy.example",
                 "is `proxy.example`; write a range such as `10.0.0.0/8`, or an address",
@@ -163,7 +163,7 @@ mod tests {
             ),
         ] {
             let error = text.parse::<Network>().expect_err(text);
-            assert_eq!(error.to_string(), told);
+            assert_eq!(error.to_string(), expected);
         }
     }
 }

@@ -73,7 +73,7 @@ pub fn run(
     paypal.send_notices_to(&format!("http://127.0.0.1:{}/webhooks/paypal", ports.0));
     let builder = Gateway::builder();
     let config_file = folder.path().join("tollgate.toml");
-    let own = settings::Own {
+    let values = settings::DemoValues {
         ports,
         provider_url: &provider.base_url(),
         mcp_url: &mcp.url(),
@@ -83,7 +83,7 @@ pub fn run(
         paypal: &paypal_files,
         certificate: &certificate,
     };
-    settings::write(&config_file, &own, options.config.as_deref())?;
+    settings::write(&config_file, &values, options.config.as_deref())?;
     // A file and not a variable: commands that use these settings have to find it too.
     for (name, secret) in [
         (settings::SMS_SECRET_FILE, settings::SMS_SECRET),

@@ -20,7 +20,7 @@ pub(super) const MPP_SECRET_FILE: &str = "mpp-secret";
 pub(super) const MPP_SECRET: &str = "payment-challenges-of-the-demo-and-of-no-other";
 
 /// The inputs of the demo's settings.
-pub(super) struct Own<'a> {
+pub(super) struct DemoValues<'a> {
     /// The ports of HTTP and of HTTPS.
     pub(super) ports: (u16, u16),
     pub(super) provider_url: &'a str,
@@ -33,15 +33,19 @@ pub(super) struct Own<'a> {
 }
 
 /// Writes the settings file of this run.
-pub(super) fn write(file: &Path, own: &Own<'_>, over: Option<&Path>) -> anyhow::Result<()> {
-    let mut settings = own.table();
+pub(super) fn write(
+    file: &Path,
+    values: &DemoValues<'_>,
+    over: Option<&Path>,
+) -> anyhow::Result<()> {
+    let mut settings = values.table();
     if let Some(over) = over {
         let text = std::fs::read_to_string(over)
             .with_context(|| format!("cannot read `{}`", over.display()))?;
         let over = text
             .parse()
             .with_context(|| format!("`{}` is not TOML", over.display()))?;
-        lay_over(&mut settings, over);
+        merge(&mut settings, over);
     }
     let text = toml::to_string(&settings).context("the settings cannot be written as TOML")?;
     std::fs::write(file, text).with_context(|| format!("cannot write `{}`", file.display()))
@@ -56,7 +60,7 @@ pub(super) fn first_model(settings: &Settings) -> &str {
     default.map_or("", |model| &model.id)
 }
 
-impl Own<'_> {
+impl DemoValues<'_> {
     fn table(&self) -> Table {
         let (port, tls_port) = self.ports;
         let path = |path: &Path| Value::from(path.to_string_lossy().into_owned());
@@ -168,10 +172,10 @@ impl Own<'_> {
 }
 
 /// Merges one table into another: tables are joined, all other values are replaced.
-fn lay_over(under: &mut Table, over: Table) {
+fn merge(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {
-            (Some(Value::Table(under)), Value::Table(over)) => lay_over(under, over),
+            (Some(Value::Table(under)), Value::Table(over)) => merge(under, over),
             (_, value) => {
                 under.insert(key, value);
             }
@@ -208,7 +212,7 @@ mod tests {
     fn an_operators_keys_win_and_the_rest_stays() {
         let mut under: Table = "[a]\nx = 1\ny = 2\n[b]\nz = 3".parse().expect("TOML");
         let over: Table = "[a]\ny = 9\n[c]\nw = 4".parse().expect("TOML");
-        lay_over(&mut under, over);
+        merge(&mut under, over);
         let expected: Table = "[a]\nx = 1\ny = 9\n[b]\nz = 3\n[c]\nw = 4"
             .parse()
             .expect("TOML");

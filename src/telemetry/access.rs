@@ -72,15 +72,15 @@ impl Entry<'_> {
         );
         text(out, member!("method"), known_method(&request.method));
         text(out, member!("route"), self.route.unwrap_or("none"));
-        said(out, member!("protocol"), request.protocol.word());
+        keyword(out, member!("protocol"), request.protocol.word());
         flag(out, member!("tls"), request.tls);
         count(out, member!("status"), record.status);
-        said(out, member!("ending"), self.ending.word());
+        keyword(out, member!("ending"), self.ending.word());
         if let Ending::UpstreamFailed(fault) | Ending::UpstreamCut(fault) = self.ending {
-            said(out, member!("fault"), fault.word());
+            keyword(out, member!("fault"), fault.word());
         }
         if let Some(error) = record.error {
-            said(out, member!("error"), error.word());
+            keyword(out, member!("error"), error.word());
         }
         if let Some(principal) = self.exchange.get::<Principal>() {
             out.extend_from_slice(b",\"owner\":\"acct_");
@@ -102,7 +102,7 @@ impl Entry<'_> {
             out.extend_from_slice(record.charged.text().as_bytes());
         }
         if let Some(cache) = record.cache {
-            said(out, member!("cache"), cache.word());
+            keyword(out, member!("cache"), cache.word());
         }
         if let Some(entry) = record.cache_entry {
             out.extend_from_slice(member!("cache_entry"));
@@ -157,7 +157,7 @@ fn text(out: &mut Vec<u8>, member: &[u8], value: &str) {
 }
 
 #[inline(always)]
-fn said(out: &mut Vec<u8>, member: &[u8], value: &'static str) {
+fn keyword(out: &mut Vec<u8>, member: &[u8], value: &'static str) {
     out.extend_from_slice(member);
     word(out, value);
 }

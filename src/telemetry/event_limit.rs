@@ -220,7 +220,7 @@ mod tests {
         fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
             let mut line = Line(String::new());
             event.record(&mut line);
-            self.0.lock().expect("nobody panics here").push(line.0);
+            self.0.lock().expect("not poisoned").push(line.0);
         }
     }
 
@@ -232,18 +232,18 @@ mod tests {
         }
     }
 
-    struct Setting {
+    struct TestLimit {
         limit: EventLimit,
         hand: ManualClock,
         suppressed: Arc<AtomicU64>,
         written: Written,
     }
 
-    impl Setting {
-        fn new() -> Setting {
+    impl TestLimit {
+        fn new() -> TestLimit {
             let (clock, hand) = Clock::manual(1);
             let suppressed = Arc::<AtomicU64>::default();
-            Setting {
+            TestLimit {
                 limit: EventLimit::new(clock, suppressed.clone()),
                 hand,
                 suppressed,
@@ -259,7 +259,7 @@ mod tests {
         }
 
         fn take(&self) -> Vec<String> {
-            std::mem::take(&mut *self.written.0.lock().expect("nobody panics here"))
+            std::mem::take(&mut *self.written.0.lock().expect("not poisoned"))
         }
     }
 
@@ -272,31 +272,31 @@ mod tests {
 
     #[test]
     fn each_kind_has_a_burst_and_then_one_a_second() {
-        let setting = Setting::new();
-        setting.run(|| {
+        let fixture = TestLimit::new();
+        fixture.run(|| {
             (0..1000).for_each(fail);
             tracing::warn!(target: TARGET, "another kind");
         });
-        let lines = setting.take();
+        let lines = fixture.take();
         assert_eq!(lines.len(), 11, "{lines:?}");
         assert!(lines[10].contains("another kind"), "{lines:?}");
         for _ in 0..3 {
-            setting.hand.advance(Duration::from_secs(1));
-            setting.run(|| (0..5).for_each(fail));
-            assert_eq!(setting.take().len(), 1);
+            fixture.hand.advance(Duration::from_secs(1));
+            fixture.run(|| (0..5).for_each(fail));
+            assert_eq!(fixture.take().len(), 1);
         }
-        assert_eq!(setting.suppressed.load(Relaxed), 990 + 3 * 4);
+        assert_eq!(fixture.suppressed.load(Relaxed), 990 + 3 * 4);
     }
 
     #[test]
     fn what_is_suppressed_becomes_one_line_a_report_with_its_number() {
-        let setting = Setting::new();
-        setting.run(|| {
+        let fixture = TestLimit::new();
+        fixture.run(|| {
             (0..1000).for_each(fail);
-            setting.limit.report();
-            setting.limit.report();
+            fixture.limit.report();
+            fixture.limit.report();
         });
-        let lines = setting.take();
+        let lines = fixture.take();
         assert_eq!(lines.len(), 11, "{lines:?}");
         for word in [
             "suppressed log lines",
@@ -306,11 +306,11 @@ mod tests {
         ] {
             assert!(lines[10].contains(word), "no `{word}` in {:?}", lines[10]);
         }
-        setting.run(|| {
+        fixture.run(|| {
             (0..7).for_each(fail);
-            setting.limit.report();
+            fixture.limit.report();
         });
-        let lines = setting.take();
+        let lines = fixture.take();
         assert!(lines[0].contains("lines=7"), "{lines:?}");
     }
 
@@ -329,13 +329,13 @@ mod tests {
         ] {
             assert_eq!(is_exempt(target, level), exempt, "{target} {level}");
         }
-        let setting = Setting::new();
-        setting.run(|| {
+        let fixture = TestLimit::new();
+        fixture.run(|| {
             for payment in 0..100 {
                 tracing::error!(target: "tollgate_purchase::topups::reconcile", payment, "stuck");
             }
         });
-        assert_eq!(setting.take().len(), 100);
+        assert_eq!(fixture.take().len(), 100);
     }
 
     #[test]
@@ -360,14 +360,14 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut_between_letters() {
-        let setting = Setting::new();
-        setting.run(|| {
+        let fixture = TestLimit::new();
+        fixture.run(|| {
             for _ in 0..11 {
                 tracing::warn!(target: TARGET, "{}", "ä".repeat(MESSAGE_BYTES_MAX));
             }
-            setting.limit.report();
+            fixture.limit.report();
         });
-        let lines = setting.take();
+        let lines = fixture.take();
         let kept = format!("kind=\"{}\"", "ä".repeat(MESSAGE_BYTES_MAX / 2));
         assert!(lines[10].contains(&kept), "{:?}", lines[10]);
     }

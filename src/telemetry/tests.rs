@@ -17,11 +17,11 @@ use crate::config::{self, Environment};
 
 /// A file that a test can read.
 #[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
+struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Paper {
+impl Write for SharedBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("nobody panics here").extend(bytes);
+        self.0.lock().expect("not poisoned").extend(bytes);
         Ok(bytes.len())
     }
 
@@ -40,14 +40,14 @@ const SETTINGS: &str = "
     price = { input = '1', output = '2' }
 ";
 
-struct Setting {
+struct TestTelemetry {
     telemetry: Telemetry,
-    paper: Paper,
+    buffer: SharedBuffer,
 }
 
-impl Setting {
+impl TestTelemetry {
     /// At half past one in the morning, with a clock that stands still.
-    fn new() -> Setting {
+    fn new() -> TestTelemetry {
         let filters = [
             "address-limit",
             "auth",
@@ -66,18 +66,18 @@ impl Setting {
         .expect("good settings");
         let (clock, hand) = Clock::manual(1_767_230_999_000_000);
         hand.advance(Duration::from_secs(1));
-        let paper = Paper::default();
-        Setting {
-            telemetry: Telemetry::with_log(&settings, clock, Some(Box::new(paper.clone())))
+        let buffer = SharedBuffer::default();
+        TestTelemetry {
+            telemetry: Telemetry::with_log(&settings, clock, Some(Box::new(buffer.clone())))
                 .expect("it starts"),
-            paper,
+            buffer,
         }
     }
 
     fn log(&self) -> String {
         let log = self.telemetry.inner.log.as_ref().expect("a log");
         assert!(log.flush(Duration::from_secs(60)), "the log is written");
-        let bytes = self.paper.0.lock().expect("nobody panics here").clone();
+        let bytes = self.buffer.0.lock().expect("not poisoned").clone();
         String::from_utf8(bytes).expect("the log is ASCII")
     }
 }
@@ -138,12 +138,12 @@ fn completion() -> Exchange {
 
 #[test]
 fn a_line_tells_all_of_a_completion_and_no_secret() {
-    let setting = Setting::new();
-    setting
+    let fixture = TestTelemetry::new();
+    fixture
         .telemetry
         .record(&completion(), Some(0), Ending::Complete);
     assert_eq!(
-        setting.log(),
+        fixture.log(),
         concat!(
             r#"{"time":"2026-01-01T01:30:00.000000Z","request_id":"req_07070707070707070707070707070707","#,
             r#""client_request_id":"mine-1","method":"POST","route":"/v1/chat/completions","protocol":"2","tls":true,"#,
@@ -159,19 +159,19 @@ fn a_line_tells_all_of_a_completion_and_no_secret() {
 
 #[test]
 fn a_line_of_a_refusal_says_why() {
-    let setting = Setting::new();
+    let fixture = TestTelemetry::new();
     let mut refused = exchange(&[]);
     refused.request.method = Method::from_bytes(b"SK-SECRET").expect("a token");
     refused.record.status = 501;
     refused.record.error = Some(ErrorCode::NotImplemented);
     refused.record.started = Duration::from_secs(2);
-    setting.telemetry.record(&refused, None, Ending::Refused);
+    fixture.telemetry.record(&refused, None, Ending::Refused);
     let mut cut = exchange(&[]);
     cut.record.started = Duration::from_secs(2);
-    setting
+    fixture
         .telemetry
         .record(&cut, Some(1), Ending::UpstreamCut(UpstreamFault::Timeout));
-    let log = setting.log();
+    let log = fixture.log();
     let lines: Vec<&str> = log.lines().collect();
     assert!(
         lines[0].contains(
@@ -197,17 +197,17 @@ fn a_client_id_is_logged_only_when_it_is_short_and_visible() {
         (&[], false),
     ];
     for (values, logged) in cases {
-        let setting = Setting::new();
+        let fixture = TestTelemetry::new();
         let mut exchange = exchange(&[]);
         for value in values {
             let value = HeaderValue::from_str(value).expect("a value");
             exchange.request.headers.append("x-request-id", value);
         }
-        setting
+        fixture
             .telemetry
             .record(&exchange, Some(0), Ending::Refused);
         assert_eq!(
-            setting.log().contains("client_request_id"),
+            fixture.log().contains("client_request_id"),
             logged,
             "{values:?}"
         );
@@ -216,23 +216,23 @@ fn a_client_id_is_logged_only_when_it_is_short_and_visible() {
 
 #[test]
 fn the_metrics_count_a_completion() {
-    let setting = Setting::new();
-    setting
+    let fixture = TestTelemetry::new();
+    fixture
         .telemetry
         .record(&completion(), Some(0), Ending::Complete);
     let mut limited = completion();
     limited.record.error = Some(ErrorCode::RateLimitExceeded);
     limited.record.status = 429;
     limited.record.model = None;
-    setting.telemetry.record(&limited, Some(0), Ending::Refused);
-    setting.telemetry.upstream_call("local", Ok(()));
-    setting
+    fixture.telemetry.record(&limited, Some(0), Ending::Refused);
+    fixture.telemetry.upstream_call("local", Ok(()));
+    fixture
         .telemetry
         .upstream_call("local", Err(UpstreamFault::Cut));
-    setting.telemetry.upstream_call("stranger", Ok(()));
-    let open = setting.telemetry.connection();
-    drop(setting.telemetry.connection());
-    let page = setting.telemetry.metrics().render();
+    fixture.telemetry.upstream_call("stranger", Ok(()));
+    let open = fixture.telemetry.connection();
+    drop(fixture.telemetry.connection());
+    let page = fixture.telemetry.metrics().render();
     for line in [
         r#"tollgate_requests_total{ending="complete",route="/v1/chat/completions",status="200"} 1"#,
         r#"tollgate_requests_total{ending="refused",route="/v1/chat/completions",status="429"} 1"#,
@@ -263,7 +263,7 @@ fn the_metrics_count_a_completion() {
 
 #[test]
 fn every_status_and_ending_has_a_counter() {
-    let setting = Setting::new();
+    let fixture = TestTelemetry::new();
     let fault = UpstreamFault::Cut;
     let endings = [
         Ending::Complete,
@@ -281,10 +281,10 @@ fn every_status_and_ending_has_a_counter() {
         for status in [0, 200, 418] {
             let mut exchange = exchange(&[]);
             exchange.record.status = status;
-            setting.telemetry.record(&exchange, Some(2), ending);
+            fixture.telemetry.record(&exchange, Some(2), ending);
         }
     }
-    let page = setting.telemetry.metrics().render();
+    let page = fixture.telemetry.metrics().render();
     for word in Ending::WORDS {
         for status in ["none", "200", "other"] {
             let line = format!(

@@ -3,7 +3,7 @@
 use tollgate_filter::settings::{At, Problems};
 use tollgate_pages::{ACCENT, Brand, Logo, LogoKind};
 
-use super::Shop;
+use super::CheckContext;
 use crate::config::raw::RawBrand;
 
 const NAME_CHARS_MAX: usize = 40;
@@ -13,7 +13,7 @@ const LOGO_BYTES_MAX: usize = 256 * 1024;
 pub(super) fn brand(
     raw: &RawBrand,
     service: &str,
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     problems: &mut Problems,
 ) -> Brand {
     let name = raw.name.as_ref();
@@ -35,16 +35,16 @@ pub(super) fn brand(
         logo: raw
             .logo_file
             .as_ref()
-            .and_then(|at| logo(at, shop, problems)),
+            .and_then(|at| logo(at, context, problems)),
         support: support(raw.support.as_ref(), problems),
         terms_url: page("brand.terms_url", raw.terms_url.as_ref(), problems),
         privacy_url: page("brand.privacy_url", raw.privacy_url.as_ref(), problems),
     }
 }
 
-fn logo(at: &At<String>, shop: &Shop<'_>, problems: &mut Problems) -> Option<Logo> {
+fn logo(at: &At<String>, context: &CheckContext<'_>, problems: &mut Problems) -> Option<Logo> {
     const KEY: &str = "brand.logo_file";
-    let file = shop.path(at);
+    let file = context.path(at);
     let bytes = match std::fs::read(&file) {
         Ok(bytes) => bytes,
         Err(error) => {

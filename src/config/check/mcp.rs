@@ -6,7 +6,7 @@ use http::Uri;
 use tollgate_filter::settings::{At, Problems};
 
 use super::secret::is_variable;
-use super::{Shop, number, seconds};
+use super::{CheckContext, number, seconds};
 use crate::config::certificate;
 use crate::config::mcp::{Mcp, McpResource, RawMcp, RawMcpResource, RelayUpstream};
 use crate::config::secret::Secret;
@@ -17,22 +17,22 @@ const HOUR: u64 = 3600;
 /// A shorter secret could be found by brute force.
 const SECRET_BYTES_MIN: usize = 32;
 
-pub(super) fn mcp(raw: &RawMcp, shop: &Shop<'_>, problems: &mut Problems) -> Mcp {
+pub(super) fn mcp(raw: &RawMcp, context: &CheckContext<'_>, problems: &mut Problems) -> Mcp {
     Mcp {
-        general: resource("mcp.general", &raw.general, shop, problems),
-        android: resource("mcp.android", &raw.android, shop, problems),
+        general: resource("mcp.general", &raw.general, context, problems),
+        android: resource("mcp.android", &raw.android, context, problems),
     }
 }
 
 fn resource(
     name: &str,
     raw: &RawMcpResource,
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     problems: &mut Problems,
 ) -> McpResource {
     let key = |key: &str| format!("{name}.{key}");
     let roots = raw.ca_file.as_ref().and_then(|at| {
-        certificate::read_certificates(&shop.path(at))
+        certificate::read_certificates(&context.path(at))
             .map_err(|error| problems.note(key("ca_file"), at, error))
             .ok()
     });
@@ -53,7 +53,7 @@ fn resource(
     let signing_secret = raw
         .signing_secret_env
         .as_ref()
-        .and_then(|at| secret(key("signing_secret_env"), at, shop, problems));
+        .and_then(|at| secret(key("signing_secret_env"), at, context, problems));
     let origins = raw.origins.as_ref().map(|list| {
         let all = list.value.iter().enumerate();
         all.filter_map(|(number, at)| {
@@ -87,7 +87,7 @@ fn resource(
 fn secret(
     key: String,
     at: &At<String>,
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     problems: &mut Problems,
 ) -> Option<Secret> {
     // The text is not repeated: it is likely the secret itself.
@@ -96,7 +96,7 @@ fn secret(
         problems.note(key, at, message);
         return None;
     }
-    let Some(value) = shop.environment.get(at) else {
+    let Some(value) = context.environment.get(at) else {
         let message = format_args!(
             "names the variable `{}`, which is not set; set it",
             at.value

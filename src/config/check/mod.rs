@@ -34,7 +34,7 @@ use super::settings::{
 
 /// The inputs of the validation besides the settings.
 #[derive(Clone, Copy, Debug)]
-pub struct Shop<'a> {
+pub struct CheckContext<'a> {
     /// The base folder of relative paths.
     pub folder: &'a Path,
     /// The source of secrets named by variable.
@@ -43,7 +43,7 @@ pub struct Shop<'a> {
     pub filters: &'a [&'a str],
 }
 
-impl Shop<'_> {
+impl CheckContext<'_> {
     /// Resolves a path of the settings against the folder of their file.
     pub(super) fn path(&self, text: &str) -> PathBuf {
         self.folder.join(text)
@@ -109,11 +109,11 @@ fn uncached(raw: &RawSettings) -> HashSet<Arc<str>> {
 /// Checks all sections.
 pub(super) fn settings(
     raw: &RawSettings,
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     problems: &mut Problems,
 ) -> Option<Settings> {
-    let listeners = server::listeners(&raw.listener, shop, problems);
-    let providers = provider::providers(&raw.provider, shop, problems);
+    let listeners = server::listeners(&raw.listener, context, problems);
+    let providers = provider::providers(&raw.provider, context, problems);
     let service = server::service(&raw.service, listeners.first(), problems);
     // Invalid classes must not cause errors at the routes that name them.
     let limits = raw.limits.check("limits", problems);
@@ -124,23 +124,23 @@ pub(super) fn settings(
     Some(Settings {
         server: server::server(&raw.server, problems),
         admin: server::admin(&raw.admin, problems),
-        store: server::store(&raw.store, shop, problems),
+        store: server::store(&raw.store, context, problems),
         upstream: provider::upstream(&raw.upstream, problems),
-        routes: route::routes(&raw.route, &service, shop, limits.as_ref(), problems),
-        mcp: mcp::mcp(&raw.mcp, shop, problems),
+        routes: route::routes(&raw.route, &service, context, limits.as_ref(), problems),
+        mcp: mcp::mcp(&raw.mcp, context, problems),
         credits: payments::credits(&raw.credits, &service, problems),
         plan: raw.plan.check(&service.name, problems),
-        payments: payments::payments(&raw.payments, &raw.credits, shop, problems),
+        payments: payments::payments(&raw.payments, &raw.credits, context, problems),
         ucp: raw.ucp.check("ucp", problems).unwrap_or_default(),
-        signin: signin::signin(&raw.signin, shop, problems),
-        brand: brand::brand(&raw.brand, &service.name, shop, problems),
+        signin: signin::signin(&raw.signin, context, problems),
+        brand: brand::brand(&raw.brand, &service.name, context, problems),
         onboarding: raw.onboarding.check(
             "onboarding",
             (&service.name, service.base_url.as_str()),
             problems,
         ),
         oauth: raw.oauth.check("oauth", problems).unwrap_or_default(),
-        telemetry: telemetry(&raw.telemetry, shop, problems),
+        telemetry: telemetry(&raw.telemetry, context, problems),
         meter,
         cache,
         uncached: uncached(raw),
@@ -156,7 +156,7 @@ pub(super) fn settings(
     })
 }
 
-fn telemetry(raw: &RawTelemetry, shop: &Shop<'_>, problems: &mut Problems) -> Telemetry {
+fn telemetry(raw: &RawTelemetry, context: &CheckContext<'_>, problems: &mut Problems) -> Telemetry {
     const FORMATS: &[(&str, LogFormat)] = &[("json", LogFormat::Json), ("text", LogFormat::Text)];
     const LEVELS: &[(&str, LogLevel)] = &[
         ("error", LogLevel::Error),
@@ -206,7 +206,7 @@ fn telemetry(raw: &RawTelemetry, shop: &Shop<'_>, problems: &mut Problems) -> Te
                 }
                 AccessLog::None
             }
-            Some(path) => AccessLog::File(shop.path(path)),
+            Some(path) => AccessLog::File(context.path(path)),
         },
     }
 }

@@ -3,7 +3,7 @@
 use tollgate_filter::settings::{At, Problems};
 
 use super::secret::Named;
-use super::{Shop, word};
+use super::{CheckContext, word};
 use crate::config::mpp::{Mpp, RawMpp};
 use crate::config::secret::Secret;
 
@@ -12,19 +12,23 @@ const SECTION: &str = "payments.mpp";
 /// A shorter secret could be found by brute force.
 const SECRET_BYTES_MIN: usize = 32;
 
-pub(super) fn mpp(raw: &RawMpp, shop: &Shop<'_>, problems: &mut Problems) -> Option<Mpp> {
+pub(super) fn mpp(
+    raw: &RawMpp,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Option<Mpp> {
     const FIELDS: &[(&str, bool)] = &[("authorization", false), ("payment-authorization", true)];
     let key = |name: &str| format!("{SECTION}.{name}");
     let current = secret(
         ("secret_env", raw.secret_env.as_ref()),
         ("secret_file", raw.secret_file.as_ref()),
-        shop,
+        context,
         problems,
     );
     let previous = secret(
         ("previous_secret_env", raw.previous_secret_env.as_ref()),
         ("previous_secret_file", raw.previous_secret_file.as_ref()),
-        shop,
+        context,
         problems,
     );
     let own_field = word(
@@ -51,7 +55,7 @@ pub(super) fn mpp(raw: &RawMpp, shop: &Shop<'_>, problems: &mut Problems) -> Opt
 fn secret(
     variable: (&str, Option<&At<String>>),
     file: (&str, Option<&At<String>>),
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     problems: &mut Problems,
 ) -> Option<Secret> {
     let named = Named {
@@ -59,7 +63,7 @@ fn secret(
         variable,
         file,
     };
-    let secret = named.secret(shop, problems)?;
+    let secret = named.secret(context, problems)?;
     if secret.expose().len() >= SECRET_BYTES_MIN {
         return Some(secret);
     }

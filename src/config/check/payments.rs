@@ -7,7 +7,7 @@ use tollgate_paypal::{Environment, Verify};
 use tollgate_purchase::Offer;
 
 use super::secret::is_variable;
-use super::{Shop, seconds, word};
+use super::{CheckContext, seconds, word};
 use crate::config::certificate;
 use crate::config::payments::{Credits, PayPal, Payments, RawCredits, RawPayPal, RawPayments};
 use crate::config::secret::Secret;
@@ -130,20 +130,20 @@ fn amount(key: &str, at: &At<String>, problems: &mut Problems) -> Option<Usd> {
 pub(super) fn payments(
     raw: &RawPayments,
     credits: &RawCredits,
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     problems: &mut Problems,
 ) -> Payments {
-    let paypal = paypal(&raw.paypal, shop, problems);
+    let paypal = paypal(&raw.paypal, context, problems);
     if paypal.is_some() && credits.usd_per_credit.is_none() {
         let message = "is missing where something can be paid; write what a credit costs, `usd_per_credit = \"0.01\"`";
         problems.note_missing("credits.usd_per_credit", message);
     }
-    let mpp = super::mpp::mpp(&raw.mpp, shop, problems);
-    let x402 = super::x402::x402(&raw.x402, shop, problems);
+    let mpp = super::mpp::mpp(&raw.mpp, context, problems);
+    let x402 = super::x402::x402(&raw.x402, context, problems);
     Payments { paypal, mpp, x402 }
 }
 
-fn paypal(raw: &RawPayPal, shop: &Shop<'_>, problems: &mut Problems) -> Option<PayPal> {
+fn paypal(raw: &RawPayPal, context: &CheckContext<'_>, problems: &mut Problems) -> Option<PayPal> {
     const CHECKS: &[(&str, Verify)] = &[("here", Verify::Locally), ("ask", Verify::AskPayPal)];
     let key = |name: &str| format!("payments.paypal.{name}");
     let environment = match &raw.base_url {
@@ -160,7 +160,7 @@ fn paypal(raw: &RawPayPal, shop: &Shop<'_>, problems: &mut Problems) -> Option<P
         secret(
             &key(name),
             (variable.as_ref(), file.as_ref()),
-            shop,
+            context,
             problems,
         )
     };
@@ -221,7 +221,7 @@ fn paypal(raw: &RawPayPal, shop: &Shop<'_>, problems: &mut Problems) -> Option<P
         CHECKS,
     );
     let roots = raw.ca_file.as_ref().and_then(|at| {
-        certificate::read_certificates(&shop.path(at))
+        certificate::read_certificates(&context.path(at))
             .map_err(|error| problems.note(key("ca_file"), at, error))
             .ok()
     });
@@ -256,7 +256,7 @@ fn paypal(raw: &RawPayPal, shop: &Shop<'_>, problems: &mut Problems) -> Option<P
 fn secret(
     key: &str,
     (variable, file): (Option<&At<String>>, Option<&At<String>>),
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     problems: &mut Problems,
 ) -> Option<Secret> {
     let (key, at, text) = match (variable, file) {
@@ -274,7 +274,7 @@ fn secret(
                 problems.note(key, at, message);
                 return None;
             }
-            let Some(value) = shop.environment.get(at) else {
+            let Some(value) = context.environment.get(at) else {
                 let message = format_args!(
                     "names the variable `{}`, which is not set; set it",
                     at.value
@@ -286,10 +286,10 @@ fn secret(
         }
         (None, Some(at)) => {
             let key = format!("{key}_file");
-            match std::fs::read_to_string(shop.path(at)) {
+            match std::fs::read_to_string(context.path(at)) {
                 Ok(text) => (key, at, text),
                 Err(error) => {
-                    let path = shop.path(at);
+                    let path = context.path(at);
                     let message = format_args!(
                         "names `{}`, which cannot be read ({error}); name a file that the gateway's user may read",
                         path.display()

@@ -7,7 +7,7 @@ use tollgate_filter::settings::{At, Problems};
 use tollgate_openai::is_same_but_for_case;
 
 use super::secret::Named;
-use super::{Shop, number, required, seconds};
+use super::{CheckContext, number, required, seconds};
 use crate::config::certificate;
 use crate::config::raw::{RawHealth, RawProvider, RawTimeouts, RawUpstream};
 use crate::config::secret::Secret;
@@ -72,7 +72,7 @@ pub(super) fn upstream(raw: &RawUpstream, problems: &mut Problems) -> Upstream {
 
 pub(super) fn providers(
     raw: &[RawProvider],
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     problems: &mut Problems,
 ) -> Vec<Arc<Provider>> {
     let mut providers: Vec<Arc<Provider>> = Vec::new();
@@ -104,9 +104,9 @@ pub(super) fn providers(
             "`base_url = \"http://127.0.0.1:11434/v1\"`",
         )
         .and_then(|at| problems.parse(key("base_url"), at));
-        let api_key = api_key(index, one, shop, problems);
+        let api_key = api_key(index, one, context, problems);
         let roots = one.ca_file.as_ref().and_then(|at| {
-            certificate::read_certificates(&shop.path(at))
+            certificate::read_certificates(&context.path(at))
                 .map_err(|error| problems.note(key("ca_file"), at, error))
                 .ok()
         });
@@ -188,7 +188,7 @@ fn check_name(key: &str, at: &At<String>, problems: &mut Problems) {
 fn api_key(
     index: usize,
     raw: &RawProvider,
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     problems: &mut Problems,
 ) -> Option<Secret> {
     let named = Named {
@@ -196,7 +196,7 @@ fn api_key(
         variable: ("api_key_env", raw.api_key_env.as_ref()),
         file: ("api_key_file", raw.api_key_file.as_ref()),
     };
-    named.secret(shop, problems)
+    named.secret(context, problems)
 }
 
 fn timeouts(index: usize, raw: &RawTimeouts, problems: &mut Problems) -> ProviderTimeouts {

@@ -8,7 +8,7 @@ use tollgate_filter::settings::{At, Problems};
 use tollgate_filter::{ErrorShape, Scope, Scopes};
 use tollgate_rate_limit::Limits;
 
-use super::{Shop, lifecycle, number, required, word};
+use super::{CheckContext, lifecycle, number, required, word};
 use crate::config::document::words;
 use crate::config::raw::RawRoute;
 use crate::config::settings::{Cors, Route, Service};
@@ -287,7 +287,7 @@ fn path_of(url: &str) -> &str {
 pub(super) fn routes(
     raw: &[RawRoute],
     service: &Service,
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     limits: Option<&Limits>,
     problems: &mut Problems,
 ) -> Vec<Route> {
@@ -306,7 +306,7 @@ pub(super) fn routes(
         );
         let pattern = path.and_then(|at| problems.parse(key("path"), at));
         let methods = methods(index, one, problems);
-        let chain = chain(index, one, shop, problems);
+        let chain = chain(index, one, context, problems);
         let access = access(index, one, &chain, problems);
         let errors = word(problems, key("errors"), one.errors.as_ref(), SHAPES);
         let cors = word(problems, key("cors"), one.cors.as_ref(), CORS);
@@ -380,7 +380,12 @@ fn methods(index: usize, raw: &RawRoute, problems: &mut Problems) -> Vec<Method>
     methods
 }
 
-fn chain(index: usize, raw: &RawRoute, shop: &Shop<'_>, problems: &mut Problems) -> Vec<Arc<str>> {
+fn chain(
+    index: usize,
+    raw: &RawRoute,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Vec<Arc<str>> {
     let key = format!("route.{index}.chain");
     let list = required(
         problems,
@@ -398,17 +403,17 @@ fn chain(index: usize, raw: &RawRoute, shop: &Shop<'_>, problems: &mut Problems)
     }
     for (number, at) in list.value.iter().enumerate() {
         let key = format!("{key}.{number}");
-        if !shop.filters.contains(&at.value.as_str()) {
+        if !context.filters.contains(&at.value.as_str()) {
             problems.note(
                 key,
                 at,
                 format_args!(
                     "is `{}`, which is no filter; use {}",
                     at.value,
-                    words(shop.filters)
+                    words(context.filters)
                 ),
             );
-        } else if twice(&list.value[..number], &at.value) {
+        } else if is_repeated(&list.value[..number], &at.value) {
             problems.note(
                 key,
                 at,
@@ -422,7 +427,7 @@ fn chain(index: usize, raw: &RawRoute, shop: &Shop<'_>, problems: &mut Problems)
         .collect()
 }
 
-fn twice(before: &[At<String>], name: &str) -> bool {
+fn is_repeated(before: &[At<String>], name: &str) -> bool {
     before.iter().any(|at| at.value == name)
 }
 

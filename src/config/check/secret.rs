@@ -2,7 +2,7 @@
 
 use tollgate_filter::settings::{At, Problems};
 
-use super::Shop;
+use super::CheckContext;
 use crate::config::secret::Secret;
 
 /// The two settings that can reference one secret: a variable, or a file.
@@ -17,7 +17,11 @@ pub(super) struct Named<'a> {
 
 impl Named<'_> {
     /// The secret; `None` where none is referenced, or the reference is empty, which is recorded as a problem.
-    pub(super) fn secret(&self, shop: &Shop<'_>, problems: &mut Problems) -> Option<Secret> {
+    pub(super) fn secret(
+        &self,
+        context: &CheckContext<'_>,
+        problems: &mut Problems,
+    ) -> Option<Secret> {
         let key = |name: &str| format!("{}.{name}", self.section);
         let ((variable, in_variable), (file, in_file)) = (self.variable, self.file);
         let (name, at, text) = match (in_variable, in_file) {
@@ -37,7 +41,7 @@ impl Named<'_> {
                     );
                     return None;
                 }
-                let Some(value) = shop.environment.get(at) else {
+                let Some(value) = context.environment.get(at) else {
                     problems.note(
                         key(variable),
                         at,
@@ -50,7 +54,7 @@ impl Named<'_> {
                 };
                 (variable, at, value.to_owned())
             }
-            (None, Some(at)) => match std::fs::read_to_string(shop.path(at)) {
+            (None, Some(at)) => match std::fs::read_to_string(context.path(at)) {
                 Ok(text) => (file, at, text),
                 Err(error) => {
                     problems.note(
@@ -58,7 +62,7 @@ impl Named<'_> {
                         at,
                         format_args!(
                             "names `{}`, which cannot be read ({error}); name a file that the gateway's user may read",
-                            shop.path(at).display()
+                            context.path(at).display()
                         ),
                     );
                     return None;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::crypto::ring;
 use tollgate_filter::settings::{At, Problems};
 
-use super::{Shop, number, required, seconds, word};
+use super::{CheckContext, number, required, seconds, word};
 use crate::config::certificate::{self, Certificate};
 use crate::config::proxies::{ForwardedField, Network, TrustedProxies};
 use crate::config::raw::{RawAdmin, RawListener, RawServer, RawService, RawStore, RawTls};
@@ -116,7 +116,7 @@ pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
 
 pub(super) fn listeners(
     raw: &[RawListener],
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     problems: &mut Problems,
 ) -> Vec<Listener> {
     if raw.is_empty() {
@@ -142,7 +142,7 @@ pub(super) fn listeners(
             .tls
             .iter()
             .enumerate()
-            .filter_map(|(number, pair)| tls(index, number, pair, shop, problems))
+            .filter_map(|(number, pair)| tls(index, number, pair, context, problems))
             .collect();
         let proxies = proxies(index, one, problems);
         let Some((at, address)) = address else {
@@ -235,7 +235,7 @@ fn tls(
     listener: usize,
     number: usize,
     raw: &RawTls,
-    shop: &Shop<'_>,
+    context: &CheckContext<'_>,
     problems: &mut Problems,
 ) -> Option<Certificate> {
     let key = |name: &str| format!("listener.{listener}.tls.{number}.{name}");
@@ -252,9 +252,9 @@ fn tls(
         "the PEM file of the key",
     );
     let (certificate, private) = (certificate?, private?);
-    let key_file = shop.path(private);
+    let key_file = context.path(private);
     certificate::read_pair(
-        &shop.path(certificate),
+        &context.path(certificate),
         &key_file,
         &ring::default_provider(),
     )
@@ -301,7 +301,7 @@ fn address(key: &str, at: &At<String>, problems: &mut Problems) -> Option<Socket
     address
 }
 
-pub(super) fn store(raw: &RawStore, shop: &Shop<'_>, problems: &mut Problems) -> Store {
+pub(super) fn store(raw: &RawStore, context: &CheckContext<'_>, problems: &mut Problems) -> Store {
     const DURABILITIES: &[(&str, Durability)] = &[
         ("power", Durability::Power),
         ("process", Durability::Process),
@@ -321,7 +321,7 @@ pub(super) fn store(raw: &RawStore, shop: &Shop<'_>, problems: &mut Problems) ->
         },
     };
     Store {
-        url: StoreUrl::Sqlite(shop.path(path)),
+        url: StoreUrl::Sqlite(context.path(path)),
         durability: word(
             problems,
             "store.durability",

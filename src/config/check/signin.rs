@@ -7,7 +7,7 @@ use tollgate_identity::signin::CodeLength;
 use tollgate_outbox::mail::{TransportSecurity, is_sender};
 
 use super::secret::Named;
-use super::{Shop, number, required, word};
+use super::{CheckContext, number, required, word};
 use crate::config::raw::{RawMail, RawSignin, RawSms};
 use crate::config::settings::{Signin, SigninMail, SigninSms};
 use crate::config::url::BaseUrl;
@@ -18,7 +18,11 @@ const GUARDS: &[(&str, TransportSecurity)] = &[
     ("none", TransportSecurity::None),
 ];
 
-pub(super) fn signin(raw: &RawSignin, shop: &Shop<'_>, problems: &mut Problems) -> Signin {
+pub(super) fn signin(
+    raw: &RawSignin,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Signin {
     let length = match raw.code_digits.as_ref().map(|at| (at, at.value)) {
         None | Some((_, 8)) => CodeLength::Eight,
         Some((_, 6)) => CodeLength::Six,
@@ -41,12 +45,12 @@ pub(super) fn signin(raw: &RawSignin, shop: &Shop<'_>, problems: &mut Problems) 
         length,
         network_hourly_max: most("network_hourly_max", raw.network_hourly_max.as_ref(), 20),
         country_daily_max: most("country_daily_max", raw.country_daily_max.as_ref(), 500),
-        mail: mail(&raw.mail, shop, problems),
-        sms: sms(&raw.sms, shop, problems),
+        mail: mail(&raw.mail, context, problems),
+        sms: sms(&raw.sms, context, problems),
     }
 }
 
-fn mail(raw: &RawMail, shop: &Shop<'_>, problems: &mut Problems) -> Option<SigninMail> {
+fn mail(raw: &RawMail, context: &CheckContext<'_>, problems: &mut Problems) -> Option<SigninMail> {
     const SECTION: &str = "signin.mail";
     let key = |name: &str| format!("{SECTION}.{name}");
     let Some(url) = &raw.smtp_url else {
@@ -83,7 +87,7 @@ fn mail(raw: &RawMail, shop: &Shop<'_>, problems: &mut Problems) -> Option<Signi
         variable: ("password_env", raw.password_env.as_ref()),
         file: ("password_file", raw.password_file.as_ref()),
     };
-    let password = named.secret(shop, problems);
+    let password = named.secret(context, problems);
     let login = match (&raw.user, password) {
         (Some(user), Some(password)) => Some((user.value.clone(), password)),
         (Some(at), None) if raw.password_env.is_none() && raw.password_file.is_none() => {
@@ -94,7 +98,7 @@ fn mail(raw: &RawMail, shop: &Shop<'_>, problems: &mut Problems) -> Option<Signi
         _ => None,
     };
     let root_pem = raw.ca_file.as_ref().and_then(|at| {
-        let file = shop.path(at);
+        let file = context.path(at);
         std::fs::read(&file)
             .map_err(|error| {
                 let message =
@@ -105,7 +109,7 @@ fn mail(raw: &RawMail, shop: &Shop<'_>, problems: &mut Problems) -> Option<Signi
     });
     let server = server?;
     let security = asked.unwrap_or(server.security);
-    if security == TransportSecurity::None && !is_this_machine(&server.host) {
+    if security == TransportSecurity::None && !is_loopback(&server.host) {
         let at = raw.tls.as_ref().unwrap_or(url);
         let message = "is `none`, and the mail server is not this machine: codes would be readable on the way; use `starttls` or `implicit`";
         problems.note(key("tls"), at, message);
@@ -149,7 +153,7 @@ fn server(at: &At<String>, problems: &mut Problems) -> Option<Server> {
         .rsplit_once(':')
         .is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
     Some(Server {
-        security: match (implicit, is_this_machine(&url.host)) {
+        security: match (implicit, is_loopback(&url.host)) {
             (true, _) => TransportSecurity::Implicit,
             (false, true) => TransportSecurity::None,
             (false, false) => TransportSecurity::StartTls,
@@ -163,21 +167,21 @@ fn server(at: &At<String>, problems: &mut Problems) -> Option<Server> {
     })
 }
 
-fn is_this_machine(host: &str) -> bool {
+fn is_loopback(host: &str) -> bool {
     host == "localhost"
         || host
             .parse::<IpAddr>()
             .is_ok_and(|address| address.is_loopback())
 }
 
-fn sms(raw: &RawSms, shop: &Shop<'_>, problems: &mut Problems) -> Option<SigninSms> {
+fn sms(raw: &RawSms, context: &CheckContext<'_>, problems: &mut Problems) -> Option<SigninSms> {
     const SECTION: &str = "signin.sms";
     let named = Named {
         section: SECTION,
         variable: ("secret_env", raw.secret_env.as_ref()),
         file: ("secret_file", raw.secret_file.as_ref()),
     };
-    let secret = named.secret(shop, problems);
+    let secret = named.secret(context, problems);
     let Some(at) = &raw.webhook_url else {
         if let Some(at) = raw.secret_env.as_ref().or(raw.secret_file.as_ref()) {
             let key = match raw.secret_env {
@@ -197,7 +201,7 @@ fn sms(raw: &RawSms, shop: &Shop<'_>, problems: &mut Problems) -> Option<SigninS
     }
     let url: Option<BaseUrl> = problems.parse("signin.sms.webhook_url", at);
     let url = url?;
-    if !url.tls && !is_this_machine(&url.host) {
+    if !url.tls && !is_loopback(&url.host) {
         let message = "does not start with `https://`, and is not this machine: codes would be readable on the way";
         problems.note("signin.sms.webhook_url", at, message);
     }

@@ -6,7 +6,7 @@ use tollgate_pay::x402::Terms;
 use tollgate_purchase::plan::PRICE;
 
 use super::secret::Named;
-use super::{Shop, number};
+use super::{CheckContext, number};
 use crate::config::certificate;
 use crate::config::secret::Secret;
 use crate::config::url::BaseUrl;
@@ -38,7 +38,11 @@ fn key(name: &str) -> String {
     format!("{SECTION}.{name}")
 }
 
-pub(super) fn x402(raw: &RawX402, shop: &Shop<'_>, problems: &mut Problems) -> Option<X402> {
+pub(super) fn x402(
+    raw: &RawX402,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Option<X402> {
     let token = Named {
         section: SECTION,
         variable: ("facilitator_token_env", raw.facilitator_token_env.as_ref()),
@@ -47,10 +51,10 @@ pub(super) fn x402(raw: &RawX402, shop: &Shop<'_>, problems: &mut Problems) -> O
             raw.facilitator_token_file.as_ref(),
         ),
     };
-    let facilitator_token = token.secret(shop, problems);
-    let rpc_url = rpc(raw, shop, problems);
+    let facilitator_token = token.secret(context, problems);
+    let rpc_url = rpc(raw, context, problems);
     let roots = raw.ca_file.as_ref().and_then(|at| {
-        certificate::read_certificates(&shop.path(at))
+        certificate::read_certificates(&context.path(at))
             .map_err(|error| problems.note(key("ca_file"), at, error))
             .ok()
     });
@@ -181,7 +185,7 @@ fn address(name: &str, at: &At<String>, problems: &mut Problems) -> Option<Writt
 /// The address of a called service. The data sent there is as good as money, so it goes over TLS, or stays on this machine.
 fn remote(name: &str, at: &At<String>, problems: &mut Problems) -> Option<String> {
     let url: BaseUrl = problems.parse(key(name), at)?;
-    if !url.tls && !is_here(&url.host) {
+    if !url.tls && !is_loopback(&url.host) {
         let message = format_args!(
             "is `{}`; use `https`, without which payments could be read on the way",
             at.value
@@ -193,7 +197,7 @@ fn remote(name: &str, at: &At<String>, problems: &mut Problems) -> Option<String
 }
 
 /// Whether a host is this machine.
-fn is_here(host: &str) -> bool {
+fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let address: Result<std::net::IpAddr, _> = bare.parse();
     bare.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
@@ -202,7 +206,7 @@ fn is_here(host: &str) -> bool {
 /// The address of a node, from the settings or, where it contains a key, from a variable or a file. Its answers decide about money, so they
 /// come over TLS or from this machine, wherever the address is configured; and the address may contain a key anywhere, so it is never
 /// repeated.
-fn rpc(raw: &RawX402, shop: &Shop<'_>, problems: &mut Problems) -> Option<Secret> {
+fn rpc(raw: &RawX402, context: &CheckContext<'_>, problems: &mut Problems) -> Option<Secret> {
     let named = Named {
         section: SECTION,
         variable: ("rpc_url_env", raw.rpc_url_env.as_ref()),
@@ -215,8 +219,8 @@ fn rpc(raw: &RawX402, shop: &Shop<'_>, problems: &mut Problems) -> Option<Secret
             problems.note(key("rpc_url"), at, message);
             return None;
         }
-        (None, Some(at), _) => ("rpc_url_env", at, named.secret(shop, problems)?),
-        (None, None, Some(at)) => ("rpc_url_file", at, named.secret(shop, problems)?),
+        (None, Some(at), _) => ("rpc_url_env", at, named.secret(context, problems)?),
+        (None, None, Some(at)) => ("rpc_url_file", at, named.secret(context, problems)?),
         (None, None, None) => return None,
     };
     if let Err(message) = node_address(secret.expose()) {
@@ -233,7 +237,7 @@ fn node_address(text: &str) -> Result<(), &'static str> {
     let host = address.host().filter(|host| !host.is_empty()).ok_or(NONE)?;
     match address.scheme_str() {
         Some("https") => Ok(()),
-        Some("http") if is_here(host) => Ok(()),
+        Some("http") if is_loopback(host) => Ok(()),
         Some("http") => Err(
             "holds an address without TLS; use `https`, or what the node says could be forged on the way",
         ),
@@ -251,13 +255,13 @@ mod tests {
     fn checked(text: &str) -> (Option<X402>, Vec<String>) {
         let raw: RawX402 = toml::from_str(text).expect("the section's own keys");
         let environment = Environment::of([("RPC", "https://base.example/v2/key"), ("WORD", "no")]);
-        let shop = Shop {
+        let context = CheckContext {
             folder: Path::new("."),
             environment: &environment,
             filters: &[],
         };
         let mut problems = Problems::default();
-        let found = x402(&raw, &shop, &mut problems);
+        let found = x402(&raw, &context, &mut problems);
         let told = problems.into_vec().into_iter();
         (found, told.map(|problem| problem.to_string()).collect())
     }

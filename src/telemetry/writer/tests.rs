@@ -36,7 +36,7 @@ impl Output for Destination {
     }
 }
 
-struct Setting {
+struct TestWriter {
     writer: LineWriter,
     next: mpsc::Sender<Next>,
     got: mpsc::Receiver<Vec<u8>>,
@@ -53,21 +53,21 @@ fn options(dropped: &Arc<AtomicU64>) -> LogOptions {
     }
 }
 
-impl Setting {
-    fn new() -> Setting {
-        let (say, next) = mpsc::channel();
+impl TestWriter {
+    fn new() -> TestWriter {
+        let (script, next) = mpsc::channel();
         let (got, lines) = mpsc::channel();
         let dropped = Arc::<AtomicU64>::default();
         let writer = LineWriter::start(options(&dropped), Box::new(Destination { next, got }));
-        Setting {
+        TestWriter {
             writer: writer.expect("a thread"),
-            next: say,
+            next: script,
             got: lines,
             dropped,
         }
     }
 
-    fn say(&self, next: impl IntoIterator<Item = Next>) {
+    fn script(&self, next: impl IntoIterator<Item = Next>) {
         for next in next {
             self.next.send(next).expect("the destination is there");
         }
@@ -88,90 +88,90 @@ fn takes(writes: usize) -> impl Iterator<Item = Next> {
 
 #[test]
 fn lines_arrive_whole_and_in_order() {
-    let setting = Setting::new();
-    setting.say(takes(100));
+    let fixture = TestWriter::new();
+    fixture.script(takes(100));
     let mut expected = Vec::new();
     for number in 0..100 {
         let line = format!("{number}\n");
-        setting.writer.push(line.as_bytes());
+        fixture.writer.push(line.as_bytes());
         expected.extend_from_slice(line.as_bytes());
     }
-    assert!(setting.writer.flush(LONG));
-    assert_eq!(setting.written(), expected);
+    assert!(fixture.writer.flush(LONG));
+    assert_eq!(fixture.written(), expected);
 }
 
 #[test]
 fn a_blocked_destination_costs_lines_and_no_caller_waits() {
-    let setting = Setting::new();
+    let fixture = TestWriter::new();
     let mut line = vec![b'x'; MAX / 4];
     line.extend_from_slice(b"\n");
     for _ in 0..20 {
-        setting.writer.push(&line);
+        fixture.writer.push(&line);
     }
-    let lost = setting.dropped();
+    let lost = fixture.dropped();
     // One buffer may be with the thread already, one is full behind it.
     assert!((14..=17).contains(&lost), "{lost} lines were dropped");
-    assert!(setting.writer.is_behind());
+    assert!(fixture.writer.is_behind());
     let bytes = line.len() * (20 - lost as usize);
-    setting.say(takes(bytes.div_ceil(PIECE_BYTES) + 20));
-    assert!(setting.writer.flush(LONG));
-    assert_eq!(setting.written().len(), bytes);
-    assert!(!setting.writer.is_behind());
+    fixture.script(takes(bytes.div_ceil(PIECE_BYTES) + 20));
+    assert!(fixture.writer.flush(LONG));
+    assert_eq!(fixture.written().len(), bytes);
+    assert!(!fixture.writer.is_behind());
 }
 
 #[test]
 fn a_flush_and_the_end_wait_no_longer_than_their_limit_and_count_what_is_left() {
-    let setting = Setting::new();
+    let fixture = TestWriter::new();
     for _ in 0..3 {
-        setting.writer.push(b"line\n");
+        fixture.writer.push(b"line\n");
     }
     let short = Duration::from_millis(10);
-    assert!(!setting.writer.flush(short));
-    assert_eq!(setting.writer.close(short), 3);
-    assert_eq!(setting.dropped(), 3);
+    assert!(!fixture.writer.flush(short));
+    assert_eq!(fixture.writer.close(short), 3);
+    assert_eq!(fixture.dropped(), 3);
     // Later lines may still fit, but are not counted twice; the drop of the writer does not wait again.
-    assert_eq!(setting.writer.close(LONG), 0);
+    assert_eq!(fixture.writer.close(LONG), 0);
 }
 
 #[test]
 fn what_a_full_disk_does_not_take_is_written_when_it_has_room() {
-    let setting = Setting::new();
-    setting.say([
+    let fixture = TestWriter::new();
+    fixture.script([
         Next::TakesOnly(6),
         Next::Fails(io::ErrorKind::StorageFull),
         Next::Fails(io::ErrorKind::StorageFull),
         Next::Fails(io::ErrorKind::WouldBlock),
         Next::Fails(io::ErrorKind::Interrupted),
     ]);
-    setting.say(takes(10));
+    fixture.script(takes(10));
     for line in ["one\n", "two\n", "three\n"] {
-        setting.writer.push(line.as_bytes());
+        fixture.writer.push(line.as_bytes());
     }
-    assert!(setting.writer.flush(LONG));
-    assert_eq!(setting.written(), b"one\ntwo\nthree\n");
-    assert_eq!(setting.dropped(), 0);
+    assert!(fixture.writer.flush(LONG));
+    assert_eq!(fixture.written(), b"one\ntwo\nthree\n");
+    assert_eq!(fixture.dropped(), 0);
 }
 
 #[test]
 fn a_pipe_without_a_reader_loses_its_lines_and_they_are_counted() {
-    let setting = Setting::new();
-    setting.say([Next::Fails(io::ErrorKind::BrokenPipe)]);
-    setting.writer.push(b"one\n");
-    setting.writer.push(b"two\n");
-    assert!(setting.writer.flush(LONG), "given up");
-    assert_eq!(setting.dropped(), 2);
-    setting.say(takes(1));
-    setting.writer.push(b"three\n");
-    assert!(setting.writer.flush(LONG));
-    assert_eq!(setting.written(), b"three\n");
+    let fixture = TestWriter::new();
+    fixture.script([Next::Fails(io::ErrorKind::BrokenPipe)]);
+    fixture.writer.push(b"one\n");
+    fixture.writer.push(b"two\n");
+    assert!(fixture.writer.flush(LONG), "given up");
+    assert_eq!(fixture.dropped(), 2);
+    fixture.script(takes(1));
+    fixture.writer.push(b"three\n");
+    assert!(fixture.writer.flush(LONG));
+    assert_eq!(fixture.written(), b"three\n");
 }
 
 #[test]
 fn the_end_writes_what_waits() {
-    let setting = Setting::new();
-    setting.say(takes(1));
-    setting.writer.push(b"last\n");
-    let Setting { writer, got, .. } = setting;
+    let fixture = TestWriter::new();
+    fixture.script(takes(1));
+    fixture.writer.push(b"last\n");
+    let TestWriter { writer, got, .. } = fixture;
     drop(writer);
     assert_eq!(got.try_iter().flatten().collect::<Vec<u8>>(), b"last\n");
 }
