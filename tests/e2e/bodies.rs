@@ -14,7 +14,7 @@ fn head(rig: &Rig, fields: &str) -> String {
 }
 
 #[tokio::test]
-async fn chunks_that_are_none_are_refused_and_nothing_is_sent_on() {
+async fn malformed_chunks_are_refused_and_not_forwarded() {
     let rig = Rig::start().await;
     let body = chat(false).to_string();
     let length = body.len();
@@ -73,7 +73,7 @@ async fn chunks_that_are_none_are_refused_and_nothing_is_sent_on() {
 }
 
 #[tokio::test]
-async fn chunks_of_every_proper_kind_are_read() {
+async fn valid_chunked_bodies_are_read() {
     let rig = Rig::start().await;
     let body = chat(false).to_string();
     let length = body.len();
@@ -233,7 +233,7 @@ async fn a_large_body_reaches_the_provider_whole() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_408() {
+async fn a_body_timeout_is_408() {
     let rig = Rig::with("[server]\nbody_secs = 1").await;
     let mut raw = rig.raw().await;
     raw.send(head(&rig, "Content-Length: 100\r\n") + "{\"model\":")
@@ -248,7 +248,7 @@ async fn a_body_that_does_not_come_is_408() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_completion_request_is_400_with_the_member_at_fault() {
+async fn an_invalid_completion_request_is_400_and_names_the_member() {
     let rig = Rig::start().await;
     for (what, client) in rig.both() {
         //   body                                                            code           param

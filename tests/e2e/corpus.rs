@@ -302,7 +302,7 @@ fn head(rig: &Rig, operation: &Operation, length: usize, fields: &[(&str, &[u8])
 }
 
 #[tokio::test]
-async fn no_body_makes_a_failure_of_ours() {
+async fn no_request_body_causes_an_internal_error() {
     let shop = Shop::open().await;
     let rig = &shop.rig;
     let mut problems = Vec::new();
@@ -323,7 +323,7 @@ async fn no_body_makes_a_failure_of_ours() {
 }
 
 #[tokio::test]
-async fn no_field_makes_a_failure_of_ours() {
+async fn no_header_field_causes_an_internal_error() {
     let shop = Shop::open().await;
     let rig = &shop.rig;
     let mut problems = Vec::new();

@@ -120,7 +120,7 @@ pub(crate) fn order_of(page: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn a_person_adds_credits_and_finds_them_in_the_ledger() {
+async fn credits_bought_with_paypal_are_in_the_ledger() {
     let mut shop = Shop::open().await;
     let page = shop.browser.get("/credits/add").await;
     has(
@@ -201,7 +201,7 @@ async fn a_person_adds_credits_and_finds_them_in_the_ledger() {
 }
 
 #[tokio::test]
-async fn a_form_sent_twice_is_one_order_and_nobody_sees_anothers() {
+async fn a_form_sent_twice_is_one_order_visible_to_its_buyer_only() {
     let mut shop = Shop::open().await;
     let review = shop.browser.get("/credits/add?amount=10.00").await;
     let id = field(&review, "id");
@@ -222,7 +222,7 @@ async fn a_form_sent_twice_is_one_order_and_nobody_sees_anothers() {
 }
 
 #[tokio::test]
-async fn whatever_paypal_does_wrong_the_buyer_pays_once_and_gets_it_once() {
+async fn faults_of_paypal_never_charge_or_credit_twice() {
     use Effect::{FailAfter, LoseAnswer, LoseCall, TooMany, Unauthorized, Unavailable};
     for operation in [Operation::Capture, Operation::Read] {
         for effect in [
@@ -251,7 +251,7 @@ async fn whatever_paypal_does_wrong_the_buyer_pays_once_and_gets_it_once() {
 }
 
 #[tokio::test]
-async fn an_order_that_paypal_does_not_make_costs_nothing_and_can_be_asked_for_again() {
+async fn an_order_that_paypal_fails_to_create_is_free_and_can_be_repeated() {
     let mut shop = Shop::open().await;
     for effect in [Effect::LoseAnswer, Effect::Unavailable, Effect::StrangeLink] {
         shop.paypal.fault(Fault::once(Operation::Create, effect));
@@ -271,7 +271,7 @@ async fn an_order_that_paypal_does_not_make_costs_nothing_and_can_be_asked_for_a
 }
 
 #[tokio::test]
-async fn an_order_that_paypal_refuses_is_over_and_its_own_page_says_so() {
+async fn an_order_refused_by_paypal_ends_and_its_page_shows_that() {
     let mut shop = Shop::open().await;
     shop.paypal
         .fault(Fault::once(Operation::Create, Effect::Refuse));
@@ -283,7 +283,7 @@ async fn an_order_that_paypal_refuses_is_over_and_its_own_page_says_so() {
 }
 
 #[tokio::test]
-async fn too_many_unfinished_purchases_are_the_buyers_to_end_and_no_failure_of_ours() {
+async fn unfinished_purchases_are_limited() {
     let mut shop = Shop::open().await;
     for _ in 0..10 {
         shop.order("10.00").await;
@@ -302,7 +302,7 @@ async fn too_many_unfinished_purchases_are_the_buyers_to_end_and_no_failure_of_o
 }
 
 #[tokio::test]
-async fn a_choice_that_is_declined_leads_back_to_paypal() {
+async fn a_declined_payment_method_leads_back_to_paypal() {
     let mut shop = Shop::open().await;
     let (page, path) = shop.order("20.00").await;
     let order = order_of(&page);
@@ -326,7 +326,7 @@ async fn a_choice_that_is_declined_leads_back_to_paypal() {
 }
 
 #[tokio::test]
-async fn money_that_takes_days_is_waited_for_and_a_refusal_says_so() {
+async fn a_pending_capture_is_awaited_and_its_refusal_is_shown() {
     for (arrives, says) in [
         (true, "2,000 credits added"),
         (
@@ -359,7 +359,7 @@ async fn money_that_takes_days_is_waited_for_and_a_refusal_says_so() {
 }
 
 #[tokio::test]
-async fn notices_ring_once_and_forgeries_are_answered_without_a_word() {
+async fn repeated_webhook_events_count_once_and_forged_ones_are_refused() {
     let mut shop = Shop::open().await;
     let (page, _) = shop.order("20.00").await;
     let order = order_of(&page);
@@ -412,7 +412,7 @@ async fn notices_ring_once_and_forgeries_are_answered_without_a_word() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_never_credited() {
+async fn an_inconsistent_paypal_response_is_never_credited() {
     let mut shop = Shop::open().await;
     let (page, path) = shop.order("20.00").await;
     let order = order_of(&page);
@@ -430,7 +430,7 @@ async fn an_answer_that_does_not_fit_is_never_credited() {
 }
 
 #[tokio::test]
-async fn money_that_goes_back_takes_its_credits_along() {
+async fn a_refunded_capture_removes_its_credits() {
     let mut shop = Shop::open().await;
     let (page, _) = shop.order("20.00").await;
     let order = order_of(&page);
@@ -452,7 +452,7 @@ async fn money_that_goes_back_takes_its_credits_along() {
 }
 
 #[tokio::test]
-async fn without_paypal_the_pages_say_so_and_grants_still_show() {
+async fn without_paypal_pages_show_grants_and_no_purchase() {
     let rig = Rig::start().await;
     let account = rig.new_account("free", 100 * MICROS_PER_CREDIT).await;
     let mut browser = Browser::signed_in_as(&rig, account, "mara@example.com").await;

@@ -91,7 +91,7 @@ async fn the_overview_leads_to_the_first_request_and_shows_what_it_cost_then() {
 }
 
 #[tokio::test]
-async fn a_balance_that_is_used_up_is_the_first_thing_said() {
+async fn an_exhausted_balance_is_shown_first() {
     let rig = Rig::start().await;
     let account = rig.new_account("free", PRICE_OF_A_CHAT * 3).await;
     let (_, key) = rig.new_key(account, |_| {}).await;
@@ -203,7 +203,7 @@ async fn a_key_is_made_shown_once_and_works() {
 }
 
 #[tokio::test]
-async fn whoever_typed_a_code_long_ago_types_another_before_a_key_is_made() {
+async fn creating_a_key_requires_recent_authentication() {
     let rig = Rig::start().await;
     let mut browser = Browser::signed_in_a_while_ago(&rig).await;
     let form = browser.get("/keys/create").await;
@@ -445,7 +445,7 @@ async fn requests_are_paged_in_both_directions() {
 }
 
 #[tokio::test]
-async fn nobody_sees_what_belongs_to_another_account() {
+async fn pages_show_only_the_own_account() {
     let rig = Rig::start().await;
     send(&rig, &rig.key).await;
     let stranger = rig.new_account("free", 0).await;

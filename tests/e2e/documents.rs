@@ -18,7 +18,7 @@ const PATHS: [(&str, &str); 6] = [
 ];
 
 #[tokio::test]
-async fn anybody_can_read_how_to_get_in_and_keep_a_copy() {
+async fn onboarding_documents_are_public_and_cacheable() {
     let rig = Rig::with(
         "[service]\nbase_url = \"https://api.example.com\"\n[onboarding]\nservice = \"Example\"",
     )
@@ -79,7 +79,7 @@ async fn a_service_without_a_security_contact_has_no_such_document() {
 }
 
 #[tokio::test]
-async fn a_route_that_ends_says_so_in_every_answer_and_others_do_not() {
+async fn deprecated_routes_send_deprecation_and_sunset_fields() {
     let rig = Rig::with(
         r#"
         [service]

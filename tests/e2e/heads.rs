@@ -82,7 +82,7 @@ fn post(rig: &Rig, fields: &str, body: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn framing_that_two_programs_could_read_differently_is_refused() {
+async fn ambiguous_framing_is_refused() {
     let rig = Rig::start().await;
     let body = chat(false).to_string();
     let length = body.len();
@@ -234,7 +234,7 @@ async fn framing_that_two_programs_could_read_differently_is_refused() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_none_is_refused_in_the_envelope() {
+async fn malformed_heads_are_refused_with_the_error_envelope() {
     let rig = Rig::start().await;
     let mut cases = Vec::new();
     for (what, bytes) in [
@@ -415,7 +415,7 @@ async fn heads_and_targets_that_are_too_large_are_refused_by_their_own_codes() {
 }
 
 #[tokio::test]
-async fn a_head_that_never_ends_is_refused_and_does_not_grow_for_ever() {
+async fn an_endless_head_is_refused_within_the_size_limit() {
     let rig = Rig::start().await;
     let mut raw = rig.raw().await;
     raw.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-a: ")

@@ -44,7 +44,7 @@ fn code(answer: &Answer) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_request_that_is_sent_again_gets_the_same_bytes_and_is_charged_once() {
+async fn a_repeated_request_gets_the_same_bytes_and_is_charged_once() {
     let rig = Rig::start().await;
     let mut number = 0;
     for (what, client) in rig.clients() {
@@ -94,7 +94,7 @@ async fn a_request_that_is_sent_again_gets_the_same_bytes_and_is_charged_once() 
 }
 
 #[tokio::test]
-async fn a_key_stands_for_one_body_within_one_account_and_endpoint() {
+async fn an_idempotency_key_is_scoped_to_account_endpoint_and_body() {
     let rig = Rig::start().await;
     let other = rig.new_account("pro", 1_000_000).await;
     let (_, other_key) = rig.new_key(other, |_| {}).await;
@@ -121,7 +121,7 @@ async fn a_key_stands_for_one_body_within_one_account_and_endpoint() {
 }
 
 #[tokio::test]
-async fn while_a_request_is_under_way_its_key_is_taken() {
+async fn a_concurrent_request_with_the_same_key_is_409() {
     let rig = Rig::start().await;
     for stream in [false, true] {
         let key = format!("key {stream}");
@@ -148,7 +148,7 @@ async fn while_a_request_is_under_way_its_key_is_taken() {
 }
 
 #[tokio::test]
-async fn a_crowd_with_one_key_is_one_request() {
+async fn concurrent_requests_with_one_key_are_one_request() {
     let rig = Rig::with("[server]\nworkers = 2").await;
     rig.provider.script(Script::hold_head("head").once());
     let mut crowd = tokio::task::JoinSet::new();
@@ -172,7 +172,7 @@ async fn a_crowd_with_one_key_is_one_request() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_success_leaves_its_key_free() {
+async fn a_failed_request_releases_its_key() {
     let rig = Setup::default().credits(1).start().await;
     let client = rig.client();
     // Too little credit; then a provider that fails, each in its way; a request that is none; and then it works.
@@ -232,7 +232,7 @@ async fn a_client_that_left_in_the_middle_gets_the_whole_answer_when_it_comes_ag
 
 /// Half an answer has been paid for and is in nobody's hand. It is not an answer: the key is free, and a new answer costs its own price.
 #[tokio::test]
-async fn half_an_answer_is_never_told_again() {
+async fn a_partial_response_is_never_replayed() {
     let rig = Rig::start().await;
     rig.provider
         .script(Script::cut_after(6, Leave::Reset).once());
@@ -279,7 +279,7 @@ async fn an_account_that_spent_its_last_credit_on_an_answer_gets_it_again() {
 }
 
 #[tokio::test]
-async fn an_answer_too_large_to_be_kept_is_not_paid_for_twice() {
+async fn a_response_too_large_to_record_is_not_charged_twice() {
     let rig = Rig::with("[idempotency]\nanswer_bytes_max = 2048").await;
     for (path, body) in [(CHAT, chat(false)), (CHAT, chat(true)), (TEXT, text(true))] {
         let key = body.to_string().replace('"', "'");
@@ -299,7 +299,7 @@ async fn an_answer_too_large_to_be_kept_is_not_paid_for_twice() {
 }
 
 #[tokio::test]
-async fn what_is_no_key_is_refused_before_anything_is_done() {
+async fn an_invalid_idempotency_key_is_refused() {
     let rig = Rig::start().await;
     for keys in [
         &[""][..],
@@ -328,7 +328,7 @@ async fn what_is_no_key_is_refused_before_anything_is_done() {
 
 /// An answer from the cache costs its own price, once, and is told again with the words it was told with first.
 #[tokio::test]
-async fn an_answer_from_the_cache_is_kept_like_any_other() {
+async fn a_cached_response_is_recorded_like_any_other() {
     for ppm in [0, 500_000] {
         let rig = Rig::with(&format!("[cache]\nenabled = true\nhit_price_ppm = {ppm}")).await;
         let client = rig.client();

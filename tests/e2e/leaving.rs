@@ -91,7 +91,7 @@ impl Visitor {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_anything_was_said_pays_nothing_and_the_provider_is_let_go() {
+async fn a_disconnect_before_output_is_free_and_cancels_the_call() {
     //   where the provider stands                    stream
     for (what, script, stream) in [
         ("before its head", Script::hold_head("gate"), false),
@@ -120,7 +120,7 @@ async fn a_client_that_leaves_before_anything_was_said_pays_nothing_and_the_prov
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_during_output_pays_what_the_provider_reports_within_the_time() {
+async fn a_disconnect_during_output_is_charged_by_the_reported_usage() {
     let rig = Rig::start().await;
     for by in WAYS {
         rig.provider.script(Script::hold(5, "gate").once());
@@ -163,13 +163,12 @@ async fn what_was_relayed_is_charged(settings: &str) {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_a_provider_that_goes_on_for_ever_pays_what_was_relayed() {
+async fn a_disconnect_from_an_endless_stream_is_charged_for_what_was_relayed() {
     what_was_relayed_is_charged("[meter]\ndrain_secs = 1").await;
 }
 
 #[tokio::test]
-async fn a_provider_is_hung_up_on_at_once_where_the_settings_want_it_and_what_was_relayed_is_charged()
- {
+async fn with_after_leaving_stop_a_disconnect_cancels_the_call_and_charges_what_was_relayed() {
     for settings in [
         "[meter]\nafter_leaving = \"stop\"\ndrain_secs = 600",
         "[meter]\ndrain_secs = 600\n[[model]]\nafter_leaving = \"stop\"",
@@ -180,7 +179,7 @@ async fn a_provider_is_hung_up_on_at_once_where_the_settings_want_it_and_what_wa
 }
 
 #[tokio::test]
-async fn a_model_may_be_listened_to_where_others_are_not() {
+async fn after_leaving_can_be_set_for_one_model() {
     let settings = "[meter]\nafter_leaving = \"stop\"\n[[model]]\nafter_leaving = \"drain\"";
     let rig = Rig::with(settings).await;
     for by in WAYS {
@@ -201,7 +200,7 @@ async fn a_model_may_be_listened_to_where_others_are_not() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_after_the_role_alone_pays_nothing() {
+async fn a_disconnect_after_the_role_event_is_free() {
     let rig = Rig::with("[meter]\ndrain_secs = 0").await;
     for by in WAYS {
         rig.provider.script(Script::hold(1, "never").once());
@@ -214,7 +213,7 @@ async fn a_client_that_leaves_after_the_role_alone_pays_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_while_it_sends_its_body_calls_nobody() {
+async fn a_disconnect_during_the_request_body_calls_no_provider() {
     let rig = Rig::start().await;
     let key = &rig.key;
     let head = format!(
@@ -256,7 +255,7 @@ fn log_lines(rig: &Rig) -> usize {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_reading_is_given_up_and_pays_for_what_it_was_sent() {
+async fn a_client_that_stops_reading_is_disconnected_and_charged_for_what_was_sent() {
     let rig = Rig::with("[server]\nwrite_secs = 1\n[meter]\ndrain_secs = 0").await;
     let endless = Script {
         endless: true,
@@ -285,7 +284,7 @@ async fn a_client_that_stops_reading_is_given_up_and_pays_for_what_it_was_sent()
 }
 
 #[tokio::test]
-async fn a_provider_that_never_stops_talking_is_heard_for_the_time_and_no_longer() {
+async fn an_endless_stream_is_drained_for_a_limited_time() {
     let rig = Rig::with("[meter]\ndrain_secs = 1").await;
     for by in WAYS {
         rig.provider.script(
@@ -309,7 +308,7 @@ async fn a_provider_that_never_stops_talking_is_heard_for_the_time_and_no_longer
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_one_stream_keeps_its_others() {
+async fn resetting_one_http2_stream_does_not_affect_others() {
     let rig = Rig::start().await;
     rig.provider.script(Script::hold(5, "gate").times(2));
     let client = rig.client().with_http2();

@@ -23,8 +23,7 @@ fn clients(rig: &Rig, key: &str) -> [Client; 2] {
 }
 
 #[tokio::test]
-async fn an_owner_has_no_more_requests_under_way_than_its_class_allows_and_streams_count_to_their_end()
- {
+async fn concurrent_requests_are_limited_by_class_and_streams_count_until_their_end() {
     let rig =
         Rig::with("[limits.classes.free]\nquota = 100\nwindow_secs = 60\nconcurrent = 2").await;
     let key = free(&rig).await;
@@ -73,7 +72,7 @@ async fn an_owner_has_no_more_requests_under_way_than_its_class_allows_and_strea
 }
 
 #[tokio::test]
-async fn a_place_is_given_back_however_a_request_ends() {
+async fn a_concurrency_permit_is_released_however_a_request_ends() {
     let rig = Rig::with("[limits.classes.free]\nquota = 100\nwindow_secs = 60\nconcurrent = 1\n[meter]\nafter_leaving = \"stop\"").await;
     let clients = clients(&rig, &free(&rig).await);
     for client in clients.iter().cycle().take(4) {
@@ -109,7 +108,7 @@ async fn settled(client: &Client, stream: bool) -> u16 {
 }
 
 #[tokio::test]
-async fn tokens_are_limited_by_what_a_request_may_use_and_counted_by_what_it_used() {
+async fn token_limits_reserve_the_maximum_and_count_the_usage() {
     let rig = Rig::with(
         "[limits.classes.free]\nquota = 1000\nwindow_secs = 3600\ntokens_per_window = 400",
     )
@@ -188,7 +187,7 @@ async fn spender(rig: &Rig, max: i64, period: CapPeriod) -> [Client; 2] {
 }
 
 #[tokio::test]
-async fn a_key_spends_no_more_than_its_cap_and_is_told_so() {
+async fn a_key_cannot_spend_more_than_its_cap() {
     let rig = Rig::start().await;
     for (period, words) in [
         (CapPeriod::Total, "credits in all"),
@@ -221,7 +220,7 @@ async fn a_key_spends_no_more_than_its_cap_and_is_told_so() {
 }
 
 #[tokio::test]
-async fn requests_at_once_cannot_pass_the_cap_of_their_key_and_what_fails_costs_none_of_it() {
+async fn concurrent_requests_cannot_exceed_the_keys_cap_and_failures_are_free() {
     let rig = Rig::start().await;
     let clients = spender(&rig, 3 * HELD, CapPeriod::Total).await;
     // More of them in a row, and the provider would be rested.
@@ -280,7 +279,7 @@ async fn all<T>(futures: impl IntoIterator<Item = impl Future<Output = T>>) -> V
 }
 
 #[tokio::test]
-async fn a_request_without_a_cap_is_cut_to_what_its_key_may_still_spend() {
+async fn a_request_without_a_cap_is_capped_by_the_keys_spending_cap() {
     let rig = Rig::start().await;
     let [one, _] = spender(&rig, HELD, CapPeriod::Total).await;
     let answer = one.post(CHAT, &chat(false)).await;

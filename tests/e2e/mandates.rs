@@ -164,7 +164,7 @@ fn back(path: &str, subscription: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_person_buys_the_plan_at_paypal_and_it_renews_each_month() {
+async fn a_subscription_bought_at_paypal_renews_each_month() {
     let mut shop = Shop::open().await;
     let page = shop.browser.get("/plan").await;
     has(&page, &["Buy Pro for 199.00 USD a month"]);
@@ -211,7 +211,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn a_renewal_whose_notice_is_lost_is_found() {
+async fn a_renewal_is_found_without_its_webhook_event() {
     let mut shop = Shop::open().await;
     shop.bought().await;
     shop.paypal.send_no_notices();
@@ -227,7 +227,7 @@ async fn a_renewal_whose_notice_is_lost_is_found() {
 }
 
 #[tokio::test]
-async fn a_first_payment_is_found_by_the_buyers_return_alone() {
+async fn a_first_payment_is_found_when_the_buyer_returns() {
     let mut shop = Shop::open().await;
     let (_, path, id) = shop.begin().await;
     shop.paypal.send_no_notices();
@@ -238,7 +238,7 @@ async fn a_first_payment_is_found_by_the_buyers_return_alone() {
 }
 
 #[tokio::test]
-async fn whatever_is_lost_between_agreement_and_plan_the_payment_counts_once() {
+async fn lost_responses_between_approval_and_plan_count_one_payment() {
     for operation in [Operation::Subscription, Operation::Transactions] {
         for effect in [
             Effect::LoseAnswer,
@@ -264,7 +264,7 @@ async fn whatever_is_lost_between_agreement_and_plan_the_payment_counts_once() {
 }
 
 #[tokio::test]
-async fn a_subscription_whose_creation_was_lost_is_created_once() {
+async fn a_subscription_is_created_once_when_the_response_is_lost() {
     for effect in [Effect::LoseAnswer, Effect::LoseCall, Effect::FailAfter] {
         let mut shop = Shop::open().await;
         shop.paypal.fault(Fault::once(Operation::Subscribe, effect));
@@ -283,7 +283,7 @@ async fn a_subscription_whose_creation_was_lost_is_created_once() {
 }
 
 #[tokio::test]
-async fn a_token_that_was_refused_costs_nothing() {
+async fn a_refused_approval_token_costs_nothing() {
     let mut shop = Shop::open().await;
     shop.paypal.expire_tokens();
     shop.bought().await;
@@ -291,7 +291,7 @@ async fn a_token_that_was_refused_costs_nothing() {
 }
 
 #[tokio::test]
-async fn running_without_a_payment_is_waited_for_and_gives_nothing() {
+async fn an_active_subscription_without_a_payment_grants_nothing() {
     let mut shop = Shop::open().await;
     shop.paypal.purse(Purse::Slow);
     let (_, path, id) = shop.begin().await;
@@ -315,7 +315,7 @@ async fn running_without_a_payment_is_waited_for_and_gives_nothing() {
 }
 
 #[tokio::test]
-async fn a_status_that_lags_is_waited_for() {
+async fn a_lagging_subscription_status_is_awaited() {
     let mut shop = Shop::open().await;
     let (_, path, id) = shop.begin().await;
     shop.paypal.lag(2);
@@ -330,7 +330,7 @@ async fn a_status_that_lags_is_waited_for() {
 }
 
 #[tokio::test]
-async fn whoever_cancels_keeps_what_is_paid_even_when_paypal_loses_the_answer() {
+async fn cancellation_keeps_the_paid_period_when_paypals_response_is_lost() {
     for effect in [None, Some(Effect::LoseAnswer), Some(Effect::Unavailable)] {
         let mut shop = Shop::open().await;
         let id = shop.bought().await;
@@ -367,7 +367,7 @@ async fn whoever_cancels_keeps_what_is_paid_even_when_paypal_loses_the_answer() 
 }
 
 #[tokio::test]
-async fn a_buyer_may_end_it_at_paypal_as_well() {
+async fn a_subscription_can_be_cancelled_at_paypal() {
     let mut shop = Shop::open().await;
     let id = shop.bought().await;
     assert!(shop.paypal.set_status(&id, "CANCELLED").await);
@@ -378,7 +378,7 @@ async fn a_buyer_may_end_it_at_paypal_as_well() {
 }
 
 #[tokio::test]
-async fn a_failed_charge_is_told_on_the_page_and_one_that_succeeds_puts_it_right() {
+async fn a_failed_charge_is_shown_until_a_retry_succeeds() {
     let mut shop = Shop::open().await;
     let id = shop.bought().await;
     shop.paypal.change(&id, |one| one.purse = Purse::Empty);
@@ -401,7 +401,7 @@ async fn a_failed_charge_is_told_on_the_page_and_one_that_succeeds_puts_it_right
 }
 
 #[tokio::test]
-async fn money_that_goes_back_ends_what_it_bought() {
+async fn a_refunded_payment_ends_the_plan() {
     for refunded in [true, false] {
         let mut shop = Shop::open().await;
         let id = shop.bought().await;
@@ -420,7 +420,7 @@ async fn money_that_goes_back_ends_what_it_bought() {
 }
 
 #[tokio::test]
-async fn a_second_agreement_is_ended_and_its_money_goes_back() {
+async fn a_duplicate_subscription_is_cancelled_and_refunded() {
     let mut shop = Shop::open().await;
     let (_, _, old) = shop.begin().await;
     shop.pass(4 * Duration::from_secs(3600)).await;
@@ -447,7 +447,7 @@ async fn a_second_agreement_is_ended_and_its_money_goes_back() {
 }
 
 #[tokio::test]
-async fn notices_come_twice_in_any_order_and_respaced_ones_are_refused() {
+async fn webhook_events_are_accepted_in_any_order_and_modified_ones_refused() {
     let mut shop = Shop::open().await;
     let (_, _, id) = shop.begin().await;
     shop.paypal.send_no_notices();
@@ -473,7 +473,7 @@ async fn notices_come_twice_in_any_order_and_respaced_ones_are_refused() {
 }
 
 #[tokio::test]
-async fn a_plan_that_was_changed_at_paypal_is_not_sold_until_it_fits_again() {
+async fn a_changed_paypal_plan_is_not_sold_until_it_matches_again() {
     let paypal = PayPal::start().await;
     paypal.change_plan(PLAN_ID, |plan| plan.cents = 24_900);
     let mut shop = Shop::beside(paypal, "").await;
@@ -490,7 +490,7 @@ async fn a_plan_that_was_changed_at_paypal_is_not_sold_until_it_fits_again() {
 }
 
 #[tokio::test]
-async fn a_link_to_another_host_is_given_to_nobody() {
+async fn an_approval_url_of_another_host_is_not_used() {
     let mut shop = Shop::open().await;
     shop.paypal
         .fault(Fault::once(Operation::Subscribe, Effect::StrangeLink));
@@ -502,7 +502,7 @@ async fn a_link_to_another_host_is_given_to_nobody() {
 }
 
 #[tokio::test]
-async fn anothers_agreement_is_not_shown() {
+async fn mandates_of_other_accounts_are_not_shown() {
     let mut shop = Shop::open().await;
     let (_, path, _) = shop.begin().await;
     let other = shop.rig.new_account("free", 0).await;

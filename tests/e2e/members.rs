@@ -22,7 +22,7 @@ async fn send(rig: &Rig, path: &str, body: &str) -> (u16, String, String, Value)
 }
 
 #[tokio::test]
-async fn a_member_in_another_case_is_refused_before_any_provider_reads_it() {
+async fn a_member_in_another_case_is_refused() {
     let rig = Rig::start().await;
     // What a provider makes of names whose case it ignores, it would be paid for by us.
     rig.provider.script(Script {
@@ -113,7 +113,7 @@ async fn a_member_in_another_case_is_refused_before_any_provider_reads_it() {
 }
 
 #[tokio::test]
-async fn names_that_no_decoder_takes_for_a_known_one_go_on_as_they_are() {
+async fn unknown_member_names_are_forwarded_unchanged() {
     let rig = Rig::start().await;
     rig.provider.script(Script {
         ignore_case: true,
@@ -184,7 +184,7 @@ const HOUSE: &str = r#"
 "#;
 
 #[tokio::test]
-async fn a_provider_does_not_get_what_its_settings_say_and_everything_else_to_the_byte() {
+async fn configured_members_are_removed_and_all_others_are_forwarded_unchanged() {
     let rig = Rig::with(HOUSE).await;
     let body = format!(
         r#"{{"model" : "small","service_tier":"priority", "options":{{"num_predict": 1e9}},{MESSAGES},"keep_alive":-1 ,"OPTION\u017f":2,"top_p":0.90}}"#
@@ -230,7 +230,7 @@ async fn a_provider_does_not_get_what_its_settings_say_and_everything_else_to_th
 }
 
 #[tokio::test]
-async fn a_member_that_one_of_the_providers_refuses_is_refused_whichever_would_be_chosen() {
+async fn a_member_refused_for_one_provider_is_refused_for_the_model() {
     let rig = Rig::with(HOUSE).await;
     for (model, member, param) in [
         ("third", r#""store":true"#, Some("store")),
@@ -259,7 +259,7 @@ async fn a_member_that_one_of_the_providers_refuses_is_refused_whichever_would_b
 }
 
 #[tokio::test]
-async fn what_no_provider_gets_is_not_held_for_and_what_one_gets_is() {
+async fn removed_members_do_not_increase_the_hold() {
     // Enough for a short chat with a cap, and not for a prompt of a hundred kilobytes.
     let rig = Setup::with(HOUSE).credits(100_000).start().await;
     let long = "x".repeat(100_000);
@@ -277,7 +277,7 @@ async fn what_no_provider_gets_is_not_held_for_and_what_one_gets_is() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_removed_is_still_a_part_of_what_was_asked() {
+async fn removed_members_are_part_of_the_cache_key() {
     let rig = Rig::with(&format!("cache.enabled = true\n{HOUSE}")).await;
     for (options, status) in [
         (json!(1), "stored"),

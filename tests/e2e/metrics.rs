@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::rig::Rig;
 
 #[tokio::test]
-async fn what_the_reference_lists_without_labels_is_there_from_the_start() {
+async fn unlabelled_metrics_exist_from_the_start() {
     let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/README.md");
     let reference = std::fs::read_to_string(reference).expect("the reference");
     let rows: Vec<[&str; 2]> = reference

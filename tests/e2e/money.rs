@@ -16,7 +16,7 @@ fn error(answer: &Answer) -> Value {
 }
 
 #[tokio::test]
-async fn an_account_without_credit_is_told_what_it_needs_what_it_has_and_where_to_get_more() {
+async fn a_402_names_needed_and_available_credits_and_the_topup_url() {
     const TOPUP_URL: &str = "https://toll.example/credits";
     let settings = format!("[credits]\ntopup_url = \"{TOPUP_URL}\"");
     let rig = Setup::with(&settings).credits(0).start().await;
@@ -50,7 +50,7 @@ async fn an_account_without_credit_is_told_what_it_needs_what_it_has_and_where_t
 }
 
 #[tokio::test]
-async fn what_a_refusal_says_is_needed_is_enough() {
+async fn the_amount_in_a_402_is_sufficient() {
     let rig = Setup::default().credits(1).start().await;
     let mut body = chat(false);
     body["max_tokens"] = 100.into();
@@ -75,7 +75,7 @@ async fn what_a_refusal_says_is_needed_is_enough() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_cap_gets_the_one_that_its_account_can_pay() {
+async fn a_request_without_a_cap_is_capped_at_what_its_account_can_pay() {
     // Enough for the prompt and some fifty tokens of the 4,096 that the model may write.
     let rig = Setup::default().credits(45_000).start().await;
     for stream in [false, true] {
@@ -102,7 +102,7 @@ async fn a_request_without_a_cap_gets_the_one_that_its_account_can_pay() {
 }
 
 #[tokio::test]
-async fn exactly_as_many_of_a_crowd_are_let_in_as_the_balance_pays() {
+async fn concurrent_requests_are_admitted_up_to_the_balance() {
     const PAID_FOR: usize = 20;
     let rig = Setup::with("[server]\nworkers = 2")
         .credits(0)
@@ -144,7 +144,7 @@ async fn exactly_as_many_of_a_crowd_are_let_in_as_the_balance_pays() {
 }
 
 #[tokio::test]
-async fn what_a_hold_does_not_use_is_free_for_the_next_request() {
+async fn the_unused_part_of_a_hold_is_released() {
     let rig = Setup::default().credits(0).start().await;
     let mut body = chat(false);
     body["max_tokens"] = 1000.into();
@@ -160,7 +160,7 @@ async fn what_a_hold_does_not_use_is_free_for_the_next_request() {
 }
 
 #[tokio::test]
-async fn usage_beyond_the_hold_takes_what_is_free_and_never_more() {
+async fn usage_beyond_the_hold_is_charged_up_to_the_available_balance() {
     for (stream, http2) in [(false, false), (false, true), (true, false), (true, true)] {
         let rig = Setup::default().credits(30_000).start().await;
         let mut body = chat(stream);
@@ -222,7 +222,7 @@ async fn a_revoked_key_is_refused_on_the_next_request_of_the_same_connection() {
 }
 
 #[tokio::test]
-async fn a_suspended_account_is_refused_until_it_is_let_in_again() {
+async fn a_suspended_account_is_refused_until_reactivated() {
     let rig = Rig::start().await;
     for (status, expected) in [
         (AccountStatus::Suspended, 403),
@@ -245,7 +245,7 @@ async fn a_suspended_account_is_refused_until_it_is_let_in_again() {
 }
 
 #[tokio::test]
-async fn a_credential_that_is_none_or_may_not_do_this_is_refused() {
+async fn invalid_and_insufficient_credentials_are_refused() {
     let rig = Rig::start().await;
     let (_, expired) = rig
         .new_key(rig.account, |key| key.expires_at = Some(key.created_at + 1))
@@ -356,7 +356,7 @@ async fn a_credential_that_is_none_or_may_not_do_this_is_refused() {
 }
 
 #[tokio::test]
-async fn a_key_in_the_address_is_refused_and_stands_in_no_log() {
+async fn a_key_in_the_query_is_refused_and_never_logged() {
     let rig = Rig::start().await;
     let path = format!("/v1/models?api_key={}", rig.key);
     let with = rig.client().get(&path).await;
@@ -374,7 +374,7 @@ async fn a_key_in_the_address_is_refused_and_stands_in_no_log() {
 }
 
 #[tokio::test]
-async fn a_quota_that_is_used_up_is_429_and_told_in_every_field() {
+async fn an_exhausted_quota_is_429_with_rate_limit_fields() {
     let rig = Rig::with("[limits.classes.free]\nquota = 3\nwindow_secs = 3600").await;
     let account = rig.new_account("free", 1_000_000).await;
     let (_, key) = rig.new_key(account, |_| {}).await;
@@ -431,7 +431,7 @@ async fn a_quota_that_is_used_up_is_429_and_told_in_every_field() {
 }
 
 #[tokio::test]
-async fn a_request_sent_after_the_wait_it_was_told_is_admitted() {
+async fn a_request_after_retry_after_is_admitted() {
     let rig = Rig::with("[limits.classes.free]\nquota = 1\nwindow_secs = 1").await;
     let account = rig.new_account("free", 1_000_000).await;
     let (_, key) = rig.new_key(account, |_| {}).await;
@@ -457,7 +457,7 @@ async fn a_request_sent_after_the_wait_it_was_told_is_admitted() {
 }
 
 #[tokio::test]
-async fn guesses_at_credentials_are_limited_by_address_and_cost_their_victim_nothing() {
+async fn credential_guessing_is_limited_by_address() {
     let rig = Rig::with("[limits.failed_credentials]\nquota = 5\nwindow_secs = 3600").await;
     let guess = Client::new(&rig.url()).with_key("sk-svc-0123456789");
     let mut statuses = Vec::new();
@@ -477,7 +477,7 @@ async fn guesses_at_credentials_are_limited_by_address_and_cost_their_victim_not
 }
 
 #[tokio::test]
-async fn two_accounts_at_once_pay_each_for_its_own() {
+async fn concurrent_accounts_are_charged_separately() {
     let rig = Rig::with("[server]\nworkers = 2").await;
     let other = rig.new_account("pro", 1_000_000).await;
     let (_, key) = rig.new_key(other, |_| {}).await;

@@ -3,7 +3,7 @@
 use crate::rig::{Browser, Rig};
 
 #[tokio::test]
-async fn whoever_is_not_signed_in_is_led_to_sign_in_and_back() {
+async fn pages_redirect_to_sign_in_and_back() {
     let rig = Rig::start().await;
     let mut browser = Browser::new(&rig);
     let page = browser.get("/").await;
@@ -16,7 +16,7 @@ async fn whoever_is_not_signed_in_is_led_to_sign_in_and_back() {
 }
 
 #[tokio::test]
-async fn whoever_is_signed_in_sees_their_balance() {
+async fn the_overview_shows_the_balance() {
     let rig = Rig::start().await;
     let mut browser = Browser::signed_in(&rig).await;
     let page = browser.get("/").await;
@@ -47,7 +47,7 @@ async fn signing_out_ends_the_session_and_changes_its_value() {
 }
 
 #[tokio::test]
-async fn forms_of_other_pages_change_nothing() {
+async fn cross_site_forms_are_refused() {
     let rig = Rig::start().await;
     let mut browser = Browser::signed_in(&rig).await;
     browser.get("/").await;
@@ -71,7 +71,7 @@ async fn forms_of_other_pages_change_nothing() {
 }
 
 #[tokio::test]
-async fn every_page_carries_the_fields_that_guard_its_reader() {
+async fn every_page_has_security_headers() {
     let rig = Rig::start().await;
     let mut browser = Browser::signed_in(&rig).await;
     let mut stranger = Browser::new(&rig);
@@ -100,7 +100,7 @@ async fn every_page_carries_the_fields_that_guard_its_reader() {
 }
 
 #[tokio::test]
-async fn what_pages_are_made_of_is_kept_for_a_year_and_counted_by_no_limit() {
+async fn assets_are_cacheable_for_a_year_and_not_rate_limited() {
     let rig = Rig::with("[limits.classes.anonymous]\nquota = 3\nwindow_secs = 3600").await;
     let mut browser = Browser::new(&rig);
     let page = browser.get("/sign-in").await;
@@ -125,7 +125,7 @@ async fn what_pages_are_made_of_is_kept_for_a_year_and_counted_by_no_limit() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_before_a_page_is_told_by_a_page_too() {
+async fn errors_before_a_page_are_error_pages() {
     let rig = Rig::with("[limits.classes.anonymous]\nquota = 2\nwindow_secs = 3600").await;
     let mut browser = Browser::new(&rig);
     browser.get("/sign-in").await;

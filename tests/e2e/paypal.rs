@@ -162,7 +162,7 @@ async fn subscriptions_and_charges_have_the_published_shape_in_every_state() {
 }
 
 #[tokio::test]
-async fn what_the_gateway_asks_has_the_published_shape() {
+async fn requests_of_the_gateway_match_the_published_schema() {
     let mut shop = Shop::open().await;
     shop.bought().await;
     let body = |shop: &Shop, operation| {

@@ -23,7 +23,7 @@ fn is_error(answer: &Answer, status: u16, code: &str, what: &str) {
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_is_404_however_it_is_spelled() {
+async fn unknown_paths_are_404_in_every_spelling() {
     let rig = Rig::start().await;
     for (what, client) in rig.clients() {
         for path in [
@@ -78,7 +78,7 @@ async fn a_target_in_absolute_form_is_routed_by_its_path() {
 }
 
 #[tokio::test]
-async fn a_target_with_a_byte_that_no_target_may_have_finds_nothing() {
+async fn targets_with_invalid_bytes_match_no_route() {
     let rig = Rig::start().await;
     for (target, status) in [
         // Neither a path nor a whole address.
@@ -138,7 +138,7 @@ async fn a_method_that_an_address_does_not_answer_is_405_with_allow_and_an_unkno
 }
 
 #[tokio::test]
-async fn methods_without_an_address_are_refused() {
+async fn methods_without_a_route_are_refused() {
     let rig = Rig::start().await;
     for (line, statuses) in [
         ("OPTIONS * HTTP/1.1", [404, 405]),

@@ -21,7 +21,7 @@ fn spent(rig: &Rig) -> i64 {
 }
 
 #[tokio::test]
-async fn a_message_is_answered_and_charged_once_however_often_its_form_is_sent() {
+async fn a_sandbox_form_sent_repeatedly_is_charged_once() {
     let rig = Rig::start().await;
     let mut browser = Browser::signed_in(&rig).await;
     let page = browser.get("/sandbox").await;
@@ -77,7 +77,7 @@ async fn a_message_is_answered_and_charged_once_however_often_its_form_is_sent()
 }
 
 #[tokio::test]
-async fn the_conversation_travels_in_the_form() {
+async fn the_sandbox_form_contains_the_conversation() {
     let rig = Rig::start().await;
     let mut browser = Browser::signed_in(&rig).await;
     browser.get("/sandbox").await;
@@ -109,7 +109,7 @@ async fn the_conversation_travels_in_the_form() {
 }
 
 #[tokio::test]
-async fn what_the_api_refuses_is_told_with_its_code_and_what_was_typed_stays() {
+async fn api_errors_are_shown_with_their_code_and_the_input_is_kept() {
     let rig = Setup::default().credits(0).start().await;
     let mut browser = Browser::signed_in(&rig).await;
     browser.get("/sandbox").await;
@@ -146,7 +146,7 @@ async fn what_the_api_refuses_is_told_with_its_code_and_what_was_typed_stays() {
 }
 
 #[tokio::test]
-async fn a_page_cannot_pass_the_quota_of_its_account() {
+async fn sandbox_requests_count_against_the_accounts_quota() {
     let rig = Rig::with("[limits.classes.pro]\nquota = 2\nwindow_secs = 3600").await;
     let mut browser = Browser::signed_in(&rig).await;
     browser.get("/sandbox").await;
@@ -164,8 +164,7 @@ async fn a_page_cannot_pass_the_quota_of_its_account() {
 }
 
 #[tokio::test]
-async fn a_token_given_before_its_owner_confirmed_who_they_are_ends_with_the_session_all_the_same()
-{
+async fn a_sandbox_token_from_before_reauthentication_ends_with_the_session() {
     let (rig, mailbox) = with_mailbox("").await;
     let mut browser = Browser::signed_in_a_while_ago(&rig).await;
     browser.get("/sandbox").await;

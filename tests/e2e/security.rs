@@ -112,7 +112,7 @@ async fn clickjacking_no_page_can_be_put_into_a_frame() {
 }
 
 #[tokio::test]
-async fn open_redirect_nobody_is_led_to_another_host() {
+async fn open_redirect_all_redirects_stay_on_the_own_host() {
     let rig = Rig::start().await;
     let mut ways = 0;
     for mut browser in [Browser::new(&rig), Browser::signed_in(&rig).await] {
@@ -168,7 +168,7 @@ async fn open_redirect_nobody_is_led_to_another_host() {
 }
 
 #[tokio::test]
-async fn open_redirect_an_app_is_answered_where_it_registered_and_nowhere_else() {
+async fn open_redirect_only_registered_redirect_uris_are_used() {
     let rig = rig("").await;
     let mut app = App::at(&rig, "https://app.example/cb").await;
     for target in [
@@ -212,7 +212,7 @@ async fn open_redirect_an_app_is_answered_where_it_registered_and_nowhere_else()
 }
 
 #[tokio::test]
-async fn header_injection_what_an_app_sends_ends_no_field_and_no_policy() {
+async fn header_injection_client_metadata_cannot_inject_fields_or_directives() {
     let rig = rig("").await;
     let mut app = App::at(&rig, "https://app.example/cb").await;
     let state = "x\r\nPlanted: yes\r\n\r\n<script>alert(1)</script>";
@@ -292,7 +292,7 @@ fn app_of<'r>(app: &App<'r>) -> App<'r> {
 }
 
 #[tokio::test]
-async fn clickjacking_nobody_can_be_made_to_allow_an_app_in_a_frame() {
+async fn clickjacking_consent_pages_cannot_be_framed() {
     let rig = rig("").await;
     let mut app = App::at(&rig, "https://app.example/cb").await;
     let path = app.ask(&[]).await;
@@ -312,7 +312,7 @@ async fn clickjacking_nobody_can_be_made_to_allow_an_app_in_a_frame() {
 }
 
 #[tokio::test]
-async fn parameter_pollution_a_request_for_authorization_says_everything_once() {
+async fn parameter_pollution_repeated_authorization_parameters_are_refused() {
     let rig = rig("").await;
     let mut app = App::at(&rig, "https://app.example/cb").await;
     for (name, value, told) in [
@@ -379,7 +379,7 @@ async fn parameter_pollution_a_request_for_authorization_says_everything_once() 
 }
 
 #[tokio::test]
-async fn host_header_what_programs_discover_is_made_of_settings() {
+async fn host_header_discovery_documents_use_the_settings_alone() {
     let rig = rig("").await;
     let mut app = App::at(&rig, "https://app.example/cb").await;
     let consent = app.ask(&[]).await;
@@ -423,7 +423,7 @@ async fn host_header_what_programs_discover_is_made_of_settings() {
 }
 
 #[tokio::test]
-async fn header_injection_nothing_that_was_sent_becomes_a_field_or_markup() {
+async fn header_injection_request_data_cannot_inject_fields_or_markup() {
     let rig = Rig::start().await;
     let injected = "x%0d%0aPlanted:%20yes%0d%0a%0d%0a%22%3E%3Cscript%3Ealert(1)%3C/script%3E";
     let plain = "x\r\nPlanted: yes\r\n\r\n\"><script>alert(1)</script>";
@@ -467,7 +467,7 @@ async fn header_injection_nothing_that_was_sent_becomes_a_field_or_markup() {
 }
 
 #[tokio::test]
-async fn host_header_no_address_is_made_of_what_a_client_calls_us() {
+async fn host_header_urls_never_contain_the_clients_host() {
     let rig = Rig::start().await;
     let session = Browser::signed_in(&rig).await.cookie().to_owned();
     for path in pages("GET", "nothing")
@@ -508,7 +508,7 @@ async fn host_header_no_address_is_made_of_what_a_client_calls_us() {
 }
 
 #[tokio::test]
-async fn session_fixation_whoever_signs_in_leaves_a_planted_value_behind() {
+async fn session_fixation_sign_in_replaces_the_session_value() {
     let (rig, mailbox) = with_mailbox("").await;
     add_login(&rig, rig.account, Browser::ADDRESS).await;
     let mut attacker = Browser::new(&rig);
@@ -548,7 +548,7 @@ async fn session_fixation_whoever_signs_in_leaves_a_planted_value_behind() {
 }
 
 #[tokio::test]
-async fn session_fixation_a_value_that_was_planted_opens_nothing() {
+async fn session_fixation_an_invented_session_value_is_not_accepted() {
     let rig = Rig::start().await;
     // A value of the right form that somebody has made up, and what is no value at all.
     for made_up in [
@@ -577,7 +577,7 @@ async fn session_fixation_a_value_that_was_planted_opens_nothing() {
 }
 
 #[tokio::test]
-async fn parameter_pollution_a_field_that_stands_twice_is_worth_no_more_than_one() {
+async fn parameter_pollution_repeated_form_fields_are_refused_or_ignored() {
     let rig = Rig::start().await;
     let mut browser = Browser::signed_in(&rig).await;
     browser.get("/").await;
@@ -614,7 +614,7 @@ async fn parameter_pollution_a_field_that_stands_twice_is_worth_no_more_than_one
 }
 
 #[tokio::test]
-async fn secrets_of_a_session_are_in_no_log_no_address_and_no_page() {
+async fn session_secrets_are_never_in_logs_urls_or_pages() {
     let rig = Rig::start().await;
     let mut browser = Browser::signed_in(&rig).await;
     let (_, value) = browser.cookie().split_once('=').expect("a value");

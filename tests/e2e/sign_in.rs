@@ -84,7 +84,7 @@ async fn a_code_by_mail_or_phone_signs_in() {
 }
 
 #[tokio::test]
-async fn whoever_came_from_a_page_goes_back_there_and_nowhere_else() {
+async fn after_sign_in_the_browser_returns_to_a_page_of_the_service_only() {
     for (asked, led) in [
         ("/keys?a=b", "/keys?a=b"),
         ("//evil.example", "/"),
@@ -107,7 +107,7 @@ async fn whoever_came_from_a_page_goes_back_there_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn an_address_without_an_account_gets_the_same_answers_and_no_message() {
+async fn sign_in_responses_do_not_reveal_whether_an_account_exists() {
     let (rig, mailbox) = with_mailbox("").await;
     add_login(&rig, rig.account, ADA).await;
     let mut pages = Vec::new();
@@ -168,7 +168,7 @@ async fn a_code_works_once_and_in_the_browser_that_asked() {
 }
 
 #[tokio::test]
-async fn two_at_once_with_one_code_are_one_session() {
+async fn one_code_used_concurrently_opens_one_session() {
     let (rig, mailbox) = with_mailbox("").await;
     add_login(&rig, rig.account, ADA).await;
     let mut browser = Browser::new(&rig);
@@ -187,7 +187,7 @@ async fn two_at_once_with_one_code_are_one_session() {
 }
 
 #[tokio::test]
-async fn five_wrong_tries_end_a_code_even_all_at_once() {
+async fn five_wrong_attempts_end_a_code_also_concurrently() {
     let (rig, mailbox) = with_mailbox("").await;
     add_login(&rig, rig.account, ADA).await;
     let mut browser = Browser::new(&rig);
@@ -214,7 +214,7 @@ async fn five_wrong_tries_end_a_code_even_all_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_no_code_costs_no_try() {
+async fn malformed_codes_do_not_count_as_attempts() {
     let (rig, mailbox) = with_mailbox("").await;
     add_login(&rig, rig.account, ADA).await;
     let mut browser = Browser::new(&rig);
@@ -231,7 +231,7 @@ async fn what_is_no_code_costs_no_try() {
 }
 
 #[tokio::test]
-async fn codes_are_asked_for_at_a_pace_whether_or_not_there_is_an_account() {
+async fn code_requests_are_rate_limited_with_and_without_an_account() {
     for address in [ADA, "bob@example.com", "+4930123456"] {
         let (rig, _mailbox) = with_mailbox("").await;
         add_login(&rig, rig.account, ADA).await;
@@ -260,7 +260,7 @@ async fn codes_are_asked_for_at_a_pace_whether_or_not_there_is_an_account() {
 }
 
 #[tokio::test]
-async fn one_network_asks_for_so_many_codes_in_an_hour() {
+async fn codes_are_limited_by_network_and_hour() {
     let (rig, _mailbox) = with_mailbox("[signin]\nnetwork_hourly_max = 3").await;
     for (at, status) in [303, 303, 303, 429, 429].into_iter().enumerate() {
         let mut browser = Browser::new(&rig);
@@ -272,7 +272,7 @@ async fn one_network_asks_for_so_many_codes_in_an_hour() {
 }
 
 #[tokio::test]
-async fn one_country_gets_so_many_text_messages_in_a_day() {
+async fn text_messages_are_limited_by_country_and_day() {
     let (rig, _mailbox) = with_mailbox("[signin]\ncountry_daily_max = 2").await;
     for (number, status) in [
         ("+4930123451", 303),
@@ -289,7 +289,7 @@ async fn one_country_gets_so_many_text_messages_in_a_day() {
 }
 
 #[tokio::test]
-async fn a_way_that_is_not_set_up_is_off_and_says_so() {
+async fn an_unconfigured_channel_is_shown_as_unavailable() {
     let rig = Rig::start().await;
     let mut browser = Browser::new(&rig);
     let page = browser.get("/sign-in").await;
@@ -365,7 +365,7 @@ async fn signing_up_can_be_switched_off() {
 }
 
 #[tokio::test]
-async fn a_mail_server_that_refuses_lags_or_hangs_up_gets_the_message_all_the_same() {
+async fn mail_is_delivered_despite_refusals_timeouts_and_disconnects() {
     for behaviour in [
         Behaviour {
             refuse: 2,
@@ -402,7 +402,7 @@ async fn a_mail_server_that_refuses_lags_or_hangs_up_gets_the_message_all_the_sa
 }
 
 #[tokio::test]
-async fn a_suspended_account_is_not_let_in_and_its_sessions_end() {
+async fn suspension_ends_sessions_and_refuses_sign_in() {
     let (rig, mailbox) = with_mailbox("").await;
     let mut inside = Browser::signed_in(&rig).await;
     assert_eq!(inside.get("/").await.status, 200);
@@ -465,7 +465,7 @@ async fn signing_out_everywhere_ends_the_sessions_of_other_browsers() {
 }
 
 #[tokio::test]
-async fn whoever_is_signed_out_everywhere_keeps_nothing_and_comes_back_by_nothing() {
+async fn signing_out_everywhere_ends_sessions_grants_and_tokens() {
     let (rig, mailbox) = with_mailbox("").await;
     let mut evicted = Browser::signed_in_a_while_ago(&rig).await;
     evicted.get("/confirm").await;
@@ -556,7 +556,7 @@ async fn a_form_that_needs_a_recent_code_waits_for_it() {
 }
 
 #[tokio::test]
-async fn mail_leaves_over_tls_that_is_checked() {
+async fn mail_is_sent_over_verified_tls() {
     for tls in [mailbox::Tls::Implicit, mailbox::Tls::StartTls] {
         let certificate = tollgate_testing::Certificate::for_localhost();
         let mailbox = Mailbox::start(mailbox::Settings {

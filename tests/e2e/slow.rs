@@ -52,7 +52,7 @@ async fn a_thousand_clients_that_send_one_byte_are_closed_and_delay_no_other() {
 }
 
 #[tokio::test]
-async fn a_client_that_sends_a_byte_now_and_then_is_closed_all_the_same() {
+async fn a_slowly_sending_client_is_closed() {
     let rig = Rig::with("[server]\nhead_secs = 1").await;
     let mut raw = rig.raw().await;
     raw.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-a: ")

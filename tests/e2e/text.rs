@@ -288,7 +288,7 @@ async fn more_prompts_than_permits_are_answered_one_after_the_other() {
 
 /// Two prompts, of which the fallback serves the one and the own provider the other: not to be had from the cache as the own model's.
 #[tokio::test]
-async fn a_text_is_served_by_the_other_model_when_one_of_its_chats_is() {
+async fn a_text_is_marked_as_fallback_when_one_of_its_chats_is() {
     let fallback = CHAT_ALONE.replace(
         "providers",
         "fallback = [\"dear\"]\n    expensive_fallback = true\n    providers",
@@ -337,7 +337,7 @@ async fn a_chat_that_fails_fails_the_text_it_is_a_part_of() {
 }
 
 #[tokio::test]
-async fn what_a_chat_cannot_do_is_refused_before_anything_is_held() {
+async fn text_options_without_a_chat_equivalent_are_refused_before_the_hold() {
     let rig = Rig::with(CHAT_ALONE).await;
     for (member, value) in [
         ("suffix", json!("end")),

@@ -233,7 +233,7 @@ impl Filter for Blocking {
 }
 
 #[tokio::test]
-async fn a_worker_whose_thread_is_blocked_is_seen_by_its_health_check() {
+async fn a_blocked_worker_fails_the_liveness_check() {
     let mut setup = Setup::with(&format!(
         "server = {{ workers = 2 }}\n\
          [[route]]\npath = \"{CHAT}\"\nmethods = [\"POST\"]\nscope = \"api:chat\"\n\

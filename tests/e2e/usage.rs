@@ -156,7 +156,7 @@ fn is_shown(rig: &Rig, body: &Value, report: &Value, charged: Charged, times: i6
 }
 
 #[tokio::test]
-async fn a_client_is_shown_the_usage_that_it_is_charged_for_whatever_is_reported() {
+async fn the_reported_usage_is_the_charged_usage() {
     let rig = Setup::with(CHATS).credits(RICH).start().await;
     for (at, (report, charged)) in reports().into_iter().enumerate() {
         rig.provider.clear_scripts();
@@ -211,7 +211,7 @@ async fn a_client_is_shown_the_usage_that_it_is_charged_for_whatever_is_reported
 }
 
 #[tokio::test]
-async fn tokens_that_stand_in_the_total_alone_are_paid_for() {
+async fn tokens_reported_only_in_the_total_are_charged() {
     let rig = Rig::start().await;
     rig.provider.script(Script::usage(UsageReport::Json(
         json!({"prompt_tokens": 30, "completion_tokens": 0, "total_tokens": 20_030,
@@ -287,7 +287,7 @@ async fn an_answer_from_the_cache_shows_the_usage_that_the_hit_is_charged_for() 
 }
 
 #[tokio::test]
-async fn an_answer_that_is_told_again_shows_the_usage_that_was_charged() {
+async fn a_replayed_response_shows_the_charged_usage() {
     let rig = Setup::default().credits(RICH).start().await;
     for (at, (report, _)) in reports().into_iter().enumerate() {
         rig.provider.clear_scripts();
@@ -322,7 +322,7 @@ async fn an_answer_that_is_told_again_shows_the_usage_that_was_charged() {
 }
 
 #[tokio::test]
-async fn of_several_usages_in_a_stream_the_client_gets_one_and_it_is_the_one_charged() {
+async fn a_stream_shows_one_usage_which_is_the_charged_one() {
     let custom = |request: &tollgate_testing::provider::Request| {
         let _: Value = serde_json::from_slice(&request.body).ok()?;
         let head = r#""id":"chatcmpl-1","object":"chat.completion.chunk","created":7,"model":"x""#;

@@ -85,7 +85,7 @@ async fn unknown_and_revoked_keys_are_refused_together_and_a_valid_key_never_is(
 }
 
 #[tokio::test]
-async fn a_valid_key_of_another_resource_is_told_so_however_many_credentials_failed() {
+async fn a_key_of_another_resource_is_wrong_resource_despite_failed_credentials() {
     let rig = Rig::with("[limits.failed_credentials]\nquota = 1\nwindow_secs = 3600").await;
     let unknown = without_credential(&rig).with_key(UNKNOWN);
     assert_eq!(statuses(&unknown, 2).await, [401, 429]);

@@ -240,7 +240,7 @@ async fn codes_and_registrations_are_limited_by_the_address_that_the_proxy_repor
 }
 
 #[tokio::test]
-async fn the_access_log_has_the_address_as_the_settings_say() {
+async fn the_access_log_has_the_configured_form_of_the_address() {
     for (setting, one, other) in [
         (None, "", ""),
         (Some("none"), "", ""),

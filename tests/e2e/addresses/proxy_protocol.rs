@@ -117,7 +117,7 @@ async fn http2_with_prior_knowledge_may_stand_right_behind_the_header() {
 }
 
 #[tokio::test]
-async fn what_begins_otherwise_is_closed_before_tls_without_a_word() {
+async fn connections_without_a_proxy_header_are_closed_before_tls() {
     let rig = Rig::with(SETTINGS).await;
     let too_long = format!("PROXY UNKNOWN {}", "x".repeat(100));
     let cases: [&[u8]; 6] = [
@@ -174,7 +174,7 @@ async fn a_header_that_does_not_come_in_time_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_header_from_elsewhere_is_not_read() {
+async fn a_proxy_header_from_an_untrusted_peer_is_not_read() {
     let elsewhere = SETTINGS.replace("\"127.0.0.1\", ", "");
     let rig = Rig::with(&elsewhere).await;
     for address in [rig.plain, rig.tls] {
@@ -223,7 +223,7 @@ async fn after_the_header_fields_are_trusted_of_a_trusted_proxy_only() {
 }
 
 #[tokio::test]
-async fn only_a_source_on_this_machine_is_excused_from_tls13_behind_a_local_proxy() {
+async fn only_local_sources_are_exempt_from_tls13_behind_a_local_proxy() {
     let rig = Rig::with(SETTINGS).await;
     //  header, whether TLS is used, whether the connection is refused
     for (header, tls, is_refused) in [

@@ -67,7 +67,7 @@ async fn a_thousand_equal_requests_at_once_are_one_call() {
 }
 
 #[tokio::test]
-async fn a_lead_that_fails_goes_to_one_of_those_who_wait_and_no_further() {
+async fn when_a_leader_fails_one_follower_takes_over_once() {
     let rig = rig("server = { workers = 2 }\nupstream = { attempts_max = 1 }").await;
     // The first two calls fail, the third one does not.
     rig.provider.script(
@@ -110,7 +110,7 @@ async fn a_lead_that_fails_goes_to_one_of_those_who_wait_and_no_further() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_is_not_stored_and_hands_over() {
+async fn a_cut_stream_is_not_stored_and_a_follower_takes_over() {
     let rig = rig("").await;
     rig.provider.script(
         Script {
@@ -140,7 +140,7 @@ async fn a_stream_that_is_cut_is_not_stored_and_hands_over() {
 }
 
 #[tokio::test]
-async fn who_waits_and_leaves_is_passed_over() {
+async fn a_disconnected_follower_does_not_become_the_leader() {
     let rig = rig("upstream = { attempts_max = 1 }").await;
     rig.provider.script(
         Script {
@@ -181,7 +181,7 @@ async fn who_waits_and_leaves_is_passed_over() {
 }
 
 #[tokio::test]
-async fn an_answer_whose_client_has_left_is_still_stored_when_it_is_whole() {
+async fn a_complete_response_is_stored_after_its_client_disconnected() {
     let rig = rig("").await;
     rig.provider.script(Script::hold(4, "rest").once());
     let mut raw = rig.raw().await;
@@ -204,7 +204,7 @@ async fn an_answer_whose_client_has_left_is_still_stored_when_it_is_whole() {
 }
 
 #[tokio::test]
-async fn a_request_that_wants_no_cache_waits_for_nobody_and_leads_nobody() {
+async fn an_uncached_request_is_neither_leader_nor_follower() {
     let rig = rig("").await;
     rig.provider.script(Script::hold_head("held").times(2));
     let mut without = chat(false);
@@ -232,7 +232,7 @@ async fn a_request_that_wants_no_cache_waits_for_nobody_and_leads_nobody() {
 }
 
 #[tokio::test]
-async fn who_has_waited_too_long_goes_by_itself() {
+async fn a_follower_calls_the_provider_after_its_wait_limit() {
     let rig = rig("cache.wait_secs = 1").await;
     rig.provider.script(Script::hold_head("held").once());
     let client = rig.client();
@@ -254,7 +254,7 @@ async fn who_has_waited_too_long_goes_by_itself() {
 }
 
 #[tokio::test]
-async fn a_lead_that_was_capped_for_want_of_credit_is_not_stored_and_hands_over() {
+async fn a_leader_capped_by_its_balance_is_not_stored_and_a_follower_takes_over() {
     let rig = rig("").await;
     let poor = rig.new_account("pro", 45_000).await;
     let (_, key) = rig.new_key(poor, |_| {}).await;

@@ -6,7 +6,7 @@ use super::{metadata, rig, status};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
 #[tokio::test]
-async fn an_equal_request_is_answered_again_for_nothing_without_a_call() {
+async fn an_equal_request_is_a_free_cache_hit() {
     let rig = rig("").await;
     let first = rig.client().post(CHAT, &chat(false)).await;
     assert_eq!(status(&first), "stored");
@@ -54,7 +54,7 @@ async fn an_equal_request_is_answered_again_for_nothing_without_a_call() {
 }
 
 #[tokio::test]
-async fn what_asks_for_the_same_in_other_words_is_the_same() {
+async fn equivalent_requests_share_an_entry() {
     let rig = rig("").await;
     let first = rig.client().post(CHAT, &chat(false)).await;
     rig.told(&first.json());
@@ -94,7 +94,7 @@ async fn what_asks_for_the_same_in_other_words_is_the_same() {
 }
 
 #[tokio::test]
-async fn a_request_that_wants_no_cache_neither_reads_nor_writes() {
+async fn an_uncached_request_neither_reads_nor_stores() {
     let rig = rig("").await;
     let mut without = chat(false);
     without["cache"] = false.into();
@@ -115,7 +115,7 @@ async fn a_request_that_wants_no_cache_neither_reads_nor_writes() {
 }
 
 #[tokio::test]
-async fn without_a_cache_everything_is_asked_anew() {
+async fn without_a_cache_every_request_calls_the_provider() {
     let rig = Rig::start().await;
     for _ in 0..2 {
         let answer = rig.client().post(CHAT, &chat(false)).await;

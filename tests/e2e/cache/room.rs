@@ -21,7 +21,7 @@ fn question(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_answer_is_given_again_for_its_time_and_not_longer() {
+async fn a_response_is_served_until_its_ttl() {
     let rig = rig("cache.ttl_secs = 1").await;
     let clock = Clock::system();
     let began = clock.elapsed();
@@ -47,7 +47,7 @@ async fn an_answer_is_given_again_for_its_time_and_not_longer() {
 }
 
 #[tokio::test]
-async fn an_answer_larger_than_an_entry_is_passed_on_and_not_stored() {
+async fn a_response_above_the_entry_limit_is_not_stored() {
     let rig = rig("cache.max_entry_bytes = 1024").await;
     rig.provider.script(Script {
         words: Some(19),
@@ -131,7 +131,7 @@ async fn an_operator_removes_one_answer_those_of_a_model_or_all() {
 }
 
 #[tokio::test]
-async fn a_flood_of_different_requests_stays_within_its_room() {
+async fn distinct_requests_stay_within_the_cache_size() {
     const BYTES: i64 = 1 << 20;
     let rig = rig(&format!(
         "cache.max_bytes = {BYTES}\ncache.max_entry_bytes = 32768"

@@ -24,7 +24,7 @@ async fn ask(rig: &Rig, client: &Client) -> Answer {
 }
 
 #[tokio::test]
-async fn accounts_share_unless_the_service_or_one_of_them_says_otherwise() {
+async fn cache_scopes_restrict_sharing_between_accounts() {
     const KEYED: &str = "partition = \"keyed\"\nsalts = { free = \"a\", pro = \"a\", mcp = \"b\" }";
     // The first account is of the class pro.
     for (settings, class, expected) in [
@@ -57,7 +57,7 @@ async fn accounts_share_unless_the_service_or_one_of_them_says_otherwise() {
 }
 
 #[tokio::test]
-async fn an_account_that_keeps_to_itself_neither_gives_nor_takes() {
+async fn an_account_scope_neither_shares_nor_uses_shared_entries() {
     let rig = rig("").await;
     ask(&rig, &rig.client()).await;
     let (account, own) = stranger(&rig, "pro").await;
@@ -105,7 +105,7 @@ async fn a_hit_needs_a_balance_above_zero() {
 }
 
 #[tokio::test]
-async fn a_model_that_is_not_to_be_stored_and_a_request_with_plugins_are_not() {
+async fn uncached_models_and_requests_with_plugins_are_not_stored() {
     let rig = setup("[[model]]\n[[model]]\ncache = false").start().await;
     let mut dear = chat(false);
     dear["model"] = "dear".into();

@@ -81,7 +81,7 @@ fn streamed(body: &Value, include_usage: bool) -> Value {
 }
 
 #[tokio::test]
-async fn a_stored_answer_is_told_whole_and_streamed_whichever_it_was() {
+async fn a_stored_response_is_served_whole_and_streamed() {
     let rig = rig("").await;
     let tool = json!([{"type": "function", "function": {"name": "look_up", "parameters": {}}}]);
     let ask = |text: &str| json!({"messages": [{"role": "user", "content": text}]});
@@ -189,7 +189,7 @@ async fn a_stored_answer_is_told_whole_and_streamed_whichever_it_was() {
 }
 
 #[tokio::test]
-async fn an_answer_whose_provider_told_no_usage_is_counted_for_each_reply() {
+async fn a_stored_response_without_reported_usage_is_counted_on_each_hit() {
     let nothing = UsageReport::Exactly {
         prompt_tokens: 0,
         completion_tokens: 0,
@@ -226,7 +226,7 @@ async fn counted_for_each_reply(report: UsageReport) {
 }
 
 #[tokio::test]
-async fn a_hit_has_the_price_that_was_set_and_is_one_row_in_the_books() {
+async fn a_hit_costs_the_configured_price_and_is_one_ledger_entry() {
     let rig = Rig::with("cache = { enabled = true, hit_price_ppm = 100000 }").await;
     for (stream, price) in [
         (false, PRICE_OF_A_CHAT),

@@ -119,7 +119,7 @@ impl Reader {
 
 /// Everything that several streams were answered is there, each byte in its stream and place, however little the client takes at a time.
 #[tokio::test]
-async fn answers_side_by_side_reach_a_client_that_takes_little_at_a_time() {
+async fn concurrent_responses_reach_a_client_with_small_windows() {
     const WORDS: usize = 30_000;
     let rig = Rig::start().await;
     let document = rig.client().get("/openapi.json").await.body;
@@ -268,7 +268,7 @@ fn coded(name: &str) -> Vec<u8> {
 /// What is another value in every answer would push out of the table what comes again, and what a proxy remembers of one client's answers
 /// could be guessed at by another (RFC 7541 section 7.1).
 #[tokio::test]
-async fn what_differs_in_every_answer_is_marked_as_never_to_be_remembered() {
+async fn per_response_fields_are_never_indexed() {
     let rig = Rig::start().await;
     let mut reader = Reader::over(rig.raw().await, &rig).await;
     let changing = ["x-request-id", "ratelimit", "ratelimit-remaining"].map(coded);

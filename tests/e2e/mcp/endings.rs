@@ -6,7 +6,7 @@ use super::{MCP, McpRig, call};
 use crate::rig::Rig;
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_the_work_behind_it_at_once() {
+async fn a_disconnect_cancels_the_relayed_request() {
     let rig = McpRig::start().await;
     // In a stream; while it waits for an answer; in the middle of its body.
     rig.server
@@ -51,7 +51,7 @@ async fn a_client_that_leaves_ends_the_work_behind_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_breaks_off_before_its_answer_is_a_502_and_within_it_a_cut() {
+async fn a_server_failure_is_502_before_the_head_and_a_cut_after_it() {
     let rig = McpRig::start().await;
     let broken = [
         vec![Act::ReadBody, Act::Cut { reset: false }],
@@ -113,7 +113,7 @@ async fn a_server_that_breaks_off_before_its_answer_is_a_502_and_within_it_a_cut
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_a_502() {
+async fn an_unreachable_server_is_502() {
     let address = refusing_address().expect("an address");
     let settings = format!("[mcp.general]\nupstream = \"http://{address}/mcp\"\n");
     let rig = Rig::with(&settings).await;
@@ -127,7 +127,7 @@ async fn a_server_that_is_not_there_is_a_502() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_too_long_is_a_504_before_its_answer_and_a_cut_within_it() {
+async fn a_server_timeout_is_504_before_the_head_and_a_cut_after_it() {
     let rig = McpRig::with("first_byte_secs = 1\nidle_secs = 1\n").await;
     rig.server.play([Act::ReadBody, Act::Wait]);
     let answer = rig.client().post(MCP, &call()).await;
@@ -154,7 +154,7 @@ async fn a_server_that_takes_too_long_is_a_504_before_its_answer_and_a_cut_withi
 }
 
 #[tokio::test]
-async fn a_stream_that_has_lasted_as_long_as_it_may_ends_in_order() {
+async fn a_stream_ends_cleanly_at_its_time_limit() {
     let rig = McpRig::with("total_secs = 1\n").await;
     rig.server
         .play([Act::event_stream(), Act::chunk("data: 1\n\n"), Act::Wait]);
@@ -174,7 +174,7 @@ async fn a_stream_that_has_lasted_as_long_as_it_may_ends_in_order() {
 }
 
 #[tokio::test]
-async fn a_stream_whose_token_is_revoked_ends_in_order() {
+async fn a_stream_ends_cleanly_when_its_token_is_revoked() {
     let rig = McpRig::with("[server]\ncomment_secs = 1\n").await;
     rig.server
         .play([Act::event_stream(), Act::chunk("data: 1\n\n"), Act::Wait]);
@@ -202,7 +202,7 @@ async fn a_stream_whose_token_is_revoked_ends_in_order() {
 }
 
 #[tokio::test]
-async fn a_stop_of_the_gateway_ends_a_listening_stream_in_order() {
+async fn shutdown_ends_a_listening_stream_cleanly() {
     let rig = McpRig::start().await;
     rig.server
         .play([Act::event_stream(), Act::chunk("data: 1\n\n"), Act::Wait]);

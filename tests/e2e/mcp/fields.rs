@@ -23,7 +23,7 @@ fn one<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 #[tokio::test]
-async fn the_server_is_told_the_owner_the_scopes_and_the_request_and_shown_no_credential() {
+async fn the_server_receives_owner_scopes_and_request_id_and_no_credential() {
     let rig = McpRig::start().await;
     let token = Token {
         scopes: &[Scope::McpChat, Scope::McpDevices],
@@ -55,7 +55,7 @@ async fn the_server_is_told_the_owner_the_scopes_and_the_request_and_shown_no_cr
 }
 
 #[tokio::test]
-async fn no_field_of_a_client_is_taken_for_one_of_the_gateways() {
+async fn the_gateways_fields_cannot_be_forged_by_a_client() {
     let rig = McpRig::start().await;
     let owner = rig.account.to_string();
     for forged in [
@@ -91,7 +91,7 @@ async fn no_field_of_a_client_is_taken_for_one_of_the_gateways() {
 }
 
 #[tokio::test]
-async fn fields_statuses_and_bodies_of_the_protocol_pass_as_they_are() {
+async fn mcp_fields_statuses_and_bodies_are_relayed_unchanged() {
     let rig = McpRig::start().await;
     let asked = [
         ("mcp-session-id", "s-1"),
@@ -203,7 +203,7 @@ async fn fields_statuses_and_bodies_of_the_protocol_pass_as_they_are() {
 }
 
 #[tokio::test]
-async fn the_query_passes_and_a_credential_in_it_does_not() {
+async fn the_query_is_relayed_without_credentials() {
     let rig = McpRig::start().await;
     rig.server.play([Act::ReadBody, Act::send(ACCEPTED)]);
     let path = format!("{MCP}?profile=a%20b&x=1");
@@ -222,7 +222,7 @@ async fn the_query_passes_and_a_credential_in_it_does_not() {
 }
 
 #[tokio::test]
-async fn a_server_that_shares_a_secret_can_check_who_told_it() {
+async fn the_gateways_fields_are_signed_with_the_shared_secret() {
     let environment = Environment::of([("PROVIDER_KEY", PROVIDER_KEY), ("MCP_SECRET", SECRET)]);
     SECRETS.used("the MCP server's secret", SECRET);
     let setup = Setup {

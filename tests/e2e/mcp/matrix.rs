@@ -220,7 +220,7 @@ async fn a_token_works_at_its_own_resource_and_with_its_own_scopes_only() {
 }
 
 #[tokio::test]
-async fn what_is_no_credential_at_a_resource_is_none_whatever_it_is_elsewhere() {
+async fn credentials_of_other_resources_are_invalid() {
     let bench = Bench::start().await;
     let key = bench.rig.key.clone();
     let account = bench.rig.account;
@@ -292,7 +292,7 @@ async fn a_revoked_token_is_refused_by_the_next_request() {
 }
 
 #[tokio::test]
-async fn a_token_for_any_name_of_a_resource_works_there_and_nowhere_else() {
+async fn a_token_for_any_alias_of_a_resource_works_only_there() {
     use crate::oauth::support::{App, BASE, ROOT, setup};
 
     let servers = [McpServer::start().await, McpServer::start().await];

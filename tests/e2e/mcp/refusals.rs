@@ -6,7 +6,7 @@ use super::{MCP, McpRig, call};
 use crate::rig::{Rig, Token};
 
 #[tokio::test]
-async fn without_a_server_those_who_may_call_are_told_and_nobody_else() {
+async fn without_a_server_authorized_requests_get_503() {
     let rig = Rig::start().await;
     let (_, token) = rig.new_token(rig.account, Token::MCP).await;
     let anonymous = Client::new(&rig.url());
@@ -54,7 +54,7 @@ async fn only_the_methods_of_the_transport_are_answered() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_a_credential_is_not_the_clients_to_satisfy() {
+async fn a_401_of_the_server_is_not_relayed() {
     let rig = McpRig::start().await;
     for status in ["401 Unauthorized", "407 Proxy Authentication Required"] {
         rig.server.play([

@@ -76,7 +76,7 @@ async fn the_first_event_arrives_before_the_server_ends() {
 }
 
 #[tokio::test]
-async fn the_head_of_a_stream_arrives_before_anything_is_said() {
+async fn the_head_of_a_stream_is_sent_before_its_first_event() {
     let rig = McpRig::start().await;
     rig.server
         .play([Act::event_stream(), Act::Stop("end"), Act::last_chunk()]);
@@ -89,7 +89,7 @@ async fn the_head_of_a_stream_arrives_before_anything_is_said() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_before_the_request_is_whole_is_passed_on() {
+async fn an_early_response_is_relayed_before_the_request_is_complete() {
     let rig = McpRig::start().await;
     rig.server.play([
         Act::ReadPiece,
@@ -123,7 +123,7 @@ async fn an_answer_that_comes_before_the_request_is_whole_is_passed_on() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
+async fn expect_100_continue_is_answered_on_relayed_requests() {
     let rig = McpRig::start().await;
     let lines = "Expect: 100-continue\r\nContent-Length: 2\r\n";
     let mut raw = rig.begin("POST", lines).await;
@@ -190,7 +190,7 @@ async fn connections_to_a_server_are_used_again() {
 }
 
 #[tokio::test]
-async fn a_server_is_spoken_to_over_tls_and_not_believed_without_its_certificate() {
+async fn the_servers_tls_certificate_is_verified() {
     let certificate = Certificate::for_localhost();
     let folder = tollgate_testing::tempdir().expect("a folder");
     let file = folder.path().join("mcp-ca.pem");

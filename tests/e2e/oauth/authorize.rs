@@ -7,7 +7,7 @@ use super::support::{App, BASE, REDIRECT, encoded, parameter, rig, way_back};
 use crate::rig::Browser;
 
 #[tokio::test]
-async fn what_cannot_be_believed_is_told_on_a_page_and_never_redirected() {
+async fn untrusted_authorization_requests_are_error_pages_and_never_redirects() {
     let rig = rig("").await;
     let app = App::new(&rig).await;
     let mut stranger = Browser::new(&rig);
@@ -100,7 +100,7 @@ async fn what_cannot_be_believed_is_told_on_a_page_and_never_redirected() {
 }
 
 #[tokio::test]
-async fn every_other_failure_goes_to_the_client_in_the_order_of_the_checks() {
+async fn other_failures_are_redirected_to_the_client_in_the_order_of_the_checks() {
     let rig = rig("").await;
     let app = App::new(&rig).await;
     let v1 = format!("{BASE}/v1");
@@ -209,7 +209,7 @@ async fn every_other_failure_goes_to_the_client_in_the_order_of_the_checks() {
 
 /// Anybody can register an app, so nobody is led to its address without being asked; to a program on their own computer they are.
 #[tokio::test]
-async fn a_failure_is_sent_on_by_itself_to_the_own_computer_only() {
+async fn failures_are_redirected_automatically_only_to_loopback() {
     let rig = rig("").await;
     for (address, by_itself) in [
         ("http://127.0.0.1:5000/cb", true),
@@ -240,7 +240,7 @@ async fn a_failure_is_sent_on_by_itself_to_the_own_computer_only() {
 }
 
 #[tokio::test]
-async fn a_sound_request_leads_through_sign_in_to_the_page_where_a_person_decides() {
+async fn a_valid_request_leads_through_sign_in_to_the_consent_page() {
     let rig = rig("").await;
     let app = App::new(&rig).await;
     let v1 = format!("{BASE}/v1");
@@ -299,7 +299,7 @@ async fn a_sound_request_leads_through_sign_in_to_the_page_where_a_person_decide
 }
 
 #[tokio::test]
-async fn rfc8252_7_3_a_program_takes_whatever_port_it_gets() {
+async fn rfc8252_7_3_loopback_redirects_allow_any_port() {
     let rig = rig("").await;
     let mut app = App::at(&rig, "http://127.0.0.1:47211/cb").await;
     for (asked, accepted) in [
@@ -331,7 +331,7 @@ async fn rfc8252_7_3_a_program_takes_whatever_port_it_gets() {
 }
 
 #[tokio::test]
-async fn a_document_that_cannot_be_believed_is_told_on_a_page() {
+async fn an_untrusted_client_document_is_an_error_page() {
     let on = rig("[oauth]\nclient_documents = true").await;
     let mut browser = Browser::new(&on);
     for id in [

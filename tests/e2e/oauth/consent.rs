@@ -4,7 +4,7 @@ use super::support::{App, BASE, parameter, rig, text, token, works};
 use crate::rig::{Browser, SECRETS};
 
 #[tokio::test]
-async fn the_page_says_who_asks_where_it_goes_and_what_for_in_words() {
+async fn the_consent_page_names_client_redirect_host_and_scopes() {
     let rig = rig("").await;
     let mut app = App::new(&rig).await;
     let path = app.ask(&[("scope", "api:models api:chat")]).await;
@@ -44,7 +44,7 @@ async fn the_page_says_who_asks_where_it_goes_and_what_for_in_words() {
 }
 
 #[tokio::test]
-async fn whoever_has_yet_to_sign_in_is_told_what_comes_then() {
+async fn sign_in_pages_name_the_pending_authorization() {
     let rig = rig("").await;
     let mut app = App::of(&rig, Browser::new(&rig), super::support::REDIRECT).await;
     let path = app.ask(&[("scope", "api:chat")]).await;
@@ -63,7 +63,7 @@ async fn whoever_has_yet_to_sign_in_is_told_what_comes_then() {
 }
 
 #[tokio::test]
-async fn a_loopback_address_and_a_name_in_other_letters_are_told_as_such() {
+async fn loopback_and_internationalized_redirect_hosts_are_marked() {
     let rig = rig("").await;
     let browser = Browser::signed_in(&rig).await;
     for (redirect, words, source) in [
@@ -113,7 +113,7 @@ async fn a_loopback_address_and_a_name_in_other_letters_are_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_markup_is_shown_as_text() {
+async fn client_names_are_escaped() {
     let rig = rig("").await;
     let mut browser = Browser::signed_in(&rig).await;
     let metadata = serde_json::json!({
@@ -134,7 +134,7 @@ async fn a_name_that_is_markup_is_shown_as_text() {
 }
 
 #[tokio::test]
-async fn buying_stands_apart_and_is_part_of_the_button() {
+async fn the_purchase_scope_is_named_on_the_consent_button() {
     let rig = rig("").await;
     let mut app = App::new(&rig).await;
     let path = app.ask(&[("scope", "api:chat commerce:subscribe")]).await;
@@ -162,7 +162,7 @@ async fn buying_stands_apart_and_is_part_of_the_button() {
 }
 
 #[tokio::test]
-async fn where_buying_is_a_box_the_token_has_what_was_ticked() {
+async fn with_tick_to_buy_the_token_has_the_ticked_scope() {
     let rig = rig("[oauth]\ntick_to_buy = true").await;
     let mut app = App::new(&rig).await;
     let asked = [("scope", "api:chat commerce:subscribe")];
@@ -184,7 +184,7 @@ async fn where_buying_is_a_box_the_token_has_what_was_ticked() {
 }
 
 #[tokio::test]
-async fn nobody_can_be_made_to_allow_more_than_the_page_showed() {
+async fn consent_covers_only_what_the_page_showed() {
     let rig = rig("[oauth]\ntick_to_buy = true").await;
     let mut app = App::new(&rig).await;
     let path = app.ask(&[("scope", "api:chat")]).await;
@@ -213,7 +213,7 @@ async fn nobody_can_be_made_to_allow_more_than_the_page_showed() {
 }
 
 #[tokio::test]
-async fn rfc6749_4_1_2_1_cancelling_sends_a_refusal_and_nothing_else() {
+async fn rfc6749_4_1_2_1_cancelling_returns_access_denied() {
     let rig = rig("").await;
     let mut app = App::new(&rig).await;
     let path = app.ask(&[]).await;
@@ -237,7 +237,7 @@ async fn rfc6749_4_1_2_1_cancelling_sends_a_refusal_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_request_belongs_to_the_session_that_looked_first() {
+async fn an_authorization_request_belongs_to_the_first_session() {
     let rig = rig("").await;
     let mut app = App::new(&rig).await;
     let other = rig.new_account("free", 0).await;
@@ -281,7 +281,7 @@ async fn a_request_belongs_to_the_session_that_looked_first() {
 }
 
 #[tokio::test]
-async fn whoever_has_no_credits_is_told_before_they_decide() {
+async fn the_consent_page_warns_of_an_empty_balance() {
     let rig = rig("").await;
     let poor = rig.new_account("free", 0).await;
     let browser = Browser::signed_in_as(&rig, poor, "poor@example.com").await;
@@ -305,7 +305,7 @@ async fn whoever_has_no_credits_is_told_before_they_decide() {
 }
 
 #[tokio::test]
-async fn an_app_is_listed_until_it_is_removed_and_refused_from_then_on() {
+async fn a_removed_app_is_refused() {
     let rig = rig("").await;
     let mut app = App::new(&rig).await;
     let empty = app.browser.get("/apps").await;
@@ -345,7 +345,7 @@ async fn an_app_is_listed_until_it_is_removed_and_refused_from_then_on() {
 }
 
 #[tokio::test]
-async fn an_app_is_removed_by_a_page_that_names_a_grant_which_has_ended_since() {
+async fn an_app_is_removed_although_the_page_names_an_ended_grant() {
     let rig = rig("").await;
     let mut app = App::new(&rig).await;
     let code = app.code(&[]).await;

@@ -47,7 +47,7 @@ async fn rfc8414_2_the_metadata_of_the_server_is_exactly_this() {
 }
 
 #[tokio::test]
-async fn what_is_switched_on_is_advertised_and_nothing_else() {
+async fn only_enabled_features_are_advertised() {
     let rig = rig("[oauth]\nrefresh_tokens = true\nclient_documents = true").await;
     let metadata = get(&rig, "/.well-known/oauth-authorization-server", &[])
         .await

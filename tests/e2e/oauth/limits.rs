@@ -21,7 +21,7 @@ fn is_too_many(answer: &Answer, limit: &str, what: &str) {
 }
 
 #[tokio::test]
-async fn five_registrations_at_once_are_enough_for_one_network() {
+async fn registrations_are_limited_by_network() {
     let rig = Rig::start().await;
     let metadata = json!({"redirect_uris": ["https://app.example/cb"]});
     for _ in 0..5 {

@@ -7,7 +7,7 @@ use tollgate_testing::Client;
 use super::support::{is_error, register, rig, text};
 
 #[tokio::test]
-async fn rfc7591_3_2_1_a_client_is_told_what_was_registered_and_no_secret() {
+async fn rfc7591_3_2_1_registration_returns_the_metadata_without_a_secret() {
     let rig = rig("").await;
     let metadata = json!({
         "client_name": "Note\u{202e}book\r\n Copilot",
@@ -51,7 +51,7 @@ async fn rfc7591_3_2_1_a_client_is_told_what_was_registered_and_no_secret() {
 }
 
 #[tokio::test]
-async fn rfc7591_3_2_2_what_breaks_a_rule_is_refused_in_the_words_of_the_rule() {
+async fn rfc7591_3_2_2_invalid_metadata_is_refused_with_its_error_code() {
     let rig = rig("").await;
     let sound = json!(["https://app.example/cb"]);
     let redirects = "invalid_redirect_uri";
@@ -152,7 +152,7 @@ async fn rfc7591_3_2_2_what_breaks_a_rule_is_refused_in_the_words_of_the_rule() 
 }
 
 #[tokio::test]
-async fn a_registration_that_two_programs_could_read_differently_is_refused() {
+async fn an_ambiguous_registration_is_refused() {
     let rig = rig("").await;
     let client = Client::new(&rig.url());
     let sound = r#"{"redirect_uris":["https://app.example/cb"]}"#;

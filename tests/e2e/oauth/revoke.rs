@@ -3,7 +3,7 @@
 use super::support::{App, encoded, form, is_error, rig, text, works};
 
 #[tokio::test]
-async fn rfc7009_2_2_every_token_there_may_be_is_answered_alike() {
+async fn rfc7009_2_2_revocation_of_any_token_returns_200() {
     let rig = rig("").await;
     let mut app = App::new(&rig).await;
     let granted = app.token(&[]).await;
@@ -51,7 +51,7 @@ async fn rfc7009_2_2_every_token_there_may_be_is_answered_alike() {
 }
 
 #[tokio::test]
-async fn rfc7009_2_1_without_a_token_there_is_nothing_to_revoke() {
+async fn rfc7009_2_1_revocation_requires_a_token() {
     let rig = rig("").await;
     for (body, headers) in [
         ("", vec![]),
@@ -71,7 +71,7 @@ async fn rfc7009_2_1_without_a_token_there_is_nothing_to_revoke() {
 }
 
 #[tokio::test]
-async fn whoever_holds_a_token_may_give_it_back_without_saying_who_they_are() {
+async fn revocation_requires_no_client_authentication() {
     let rig = rig("[oauth]\nrefresh_tokens = true").await;
     let mut app = App::new(&rig).await;
     let (one, other) = (app.token(&[]).await, app.token(&[]).await);

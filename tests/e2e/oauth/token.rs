@@ -61,7 +61,7 @@ async fn a_scope_that_was_not_asked_for_is_the_default_of_the_resource() {
 }
 
 #[tokio::test]
-async fn rfc6749_5_2_every_refusal_has_its_word() {
+async fn rfc6749_5_2_every_refusal_has_its_error_code() {
     let rig = rig("").await;
     let mut app = App::new(&rig).await;
     let code = app.code(&[]).await;
@@ -164,7 +164,7 @@ async fn rfc6749_5_2_every_refusal_has_its_word() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_about_the_code_leaves_it_usable_four_times_and_not_five() {
+async fn a_code_survives_four_wrong_exchanges_and_not_five() {
     let rig = rig("").await;
     let mut app = App::new(&rig).await;
     let stranger = App::of(&rig, app.browser.clone(), "https://other.example/cb")
@@ -250,7 +250,7 @@ async fn rfc7636_4_6_a_verifier_of_a_wrong_form_meets_no_challenge() {
 }
 
 #[tokio::test]
-async fn rfc6749_4_1_2_a_code_that_comes_twice_takes_its_token_with_it() {
+async fn rfc6749_4_1_2_reuse_of_a_code_revokes_its_token() {
     let rig = rig("").await;
     let mut app = App::new(&rig).await;
     let code = app.code(&[]).await;
@@ -266,7 +266,7 @@ async fn rfc6749_4_1_2_a_code_that_comes_twice_takes_its_token_with_it() {
 }
 
 #[tokio::test]
-async fn of_two_exchanges_of_one_code_at_the_same_moment_one_at_most_wins() {
+async fn concurrent_exchanges_of_one_code_yield_at_most_one_token() {
     let rig = Arc::new(rig("").await);
     for round in 0..20 {
         let browser = crate::rig::Browser::signed_in_as(
@@ -302,7 +302,7 @@ async fn of_two_exchanges_of_one_code_at_the_same_moment_one_at_most_wins() {
 }
 
 #[tokio::test]
-async fn refresh_tokens_rotate_where_they_are_switched_on() {
+async fn refresh_tokens_rotate_when_enabled() {
     let rig = rig("[oauth]\nrefresh_tokens = true\nrefresh_grace_secs = 0").await;
     let mut app = App::new(&rig).await;
     let first = app.token(&[("scope", "api:models api:chat")]).await;

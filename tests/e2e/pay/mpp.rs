@@ -202,7 +202,7 @@ fn check_waits(answer: &Answer, slug: &str, state: &str) {
 }
 
 #[tokio::test]
-async fn a_program_buys_the_plan_and_its_next_request_is_counted_as_the_plan_has_it() {
+async fn an_mpp_purchase_activates_the_plans_rate_class() {
     let shop = Shop::open().await;
     for client in [
         Client::new(&shop.rig.url()),
@@ -230,7 +230,7 @@ async fn a_program_buys_the_plan_and_its_next_request_is_counted_as_the_plan_has
 }
 
 #[tokio::test]
-async fn the_two_credentials_are_told_apart_before_anything_is_said_of_payment() {
+async fn account_and_payment_credentials_are_distinguished_before_payment() {
     let shop = Shop::open().await;
     let offer = shop.offer().await;
     shop.paypal.agree(&offer.subscription).await;
@@ -297,7 +297,7 @@ async fn check_bought_by_now(shop: &Shop, offer: &Offer) {
 
 /// A POST without a body is what many tools call a form.
 #[tokio::test]
-async fn a_body_that_is_not_there_has_no_media_type() {
+async fn an_empty_body_needs_no_media_type() {
     let shop = Shop::open().await;
     let bearer = shop.bearer();
     for client in [
@@ -318,7 +318,7 @@ async fn a_body_that_is_not_there_has_no_media_type() {
 }
 
 #[tokio::test]
-async fn an_owner_who_has_not_agreed_is_waited_for_and_paypals_lag_is_borne() {
+async fn a_purchase_waits_for_approval_and_for_paypals_status() {
     let shop = Shop::open().await;
     let offer = shop.offer().await;
     let waits = shop.show(&offer.credential()).await;
@@ -340,7 +340,7 @@ async fn an_owner_who_has_not_agreed_is_waited_for_and_paypals_lag_is_borne() {
 }
 
 #[tokio::test]
-async fn a_subscription_ended_at_paypal_is_followed_by_another() {
+async fn a_subscription_cancelled_at_paypal_can_be_replaced() {
     let shop = Shop::open().await;
     let offer = shop.offer().await;
     assert!(
@@ -360,7 +360,7 @@ async fn a_subscription_ended_at_paypal_is_followed_by_another() {
 }
 
 #[tokio::test]
-async fn while_paypal_cannot_be_asked_there_is_neither_a_402_nor_a_guess() {
+async fn while_paypal_is_unreachable_the_route_is_503() {
     let shop = Shop::open().await;
     let down = |operation| Fault::once(operation, Effect::Unavailable).times(1_000);
     shop.paypal.fault(down(Operation::Subscribe));
@@ -390,7 +390,7 @@ fn check_unavailable(answer: &Answer, state: &str) {
 }
 
 #[tokio::test]
-async fn what_paypal_tells_first_is_the_plan_and_the_buyer_hears_of_it_with_a_receipt() {
+async fn a_webhook_event_activates_the_plan_and_the_buyer_gets_a_receipt() {
     let shop = Shop::open().await;
     let offer = shop.offer().await;
     shop.paypal.agree(&offer.subscription).await;
@@ -436,7 +436,7 @@ async fn twenty_equal_requests_at_once_are_one_activation() {
 }
 
 #[tokio::test]
-async fn a_credential_that_is_none_and_a_body_that_is_not_ours_never_fail_us() {
+async fn malformed_credentials_and_bodies_are_client_errors() {
     let shop = Shop::open().await;
     let offer = shop.offer().await;
     let changed = |pointer: &str, value: Value| {
@@ -496,7 +496,7 @@ async fn a_credential_that_is_none_and_a_body_that_is_not_ours_never_fail_us() {
 }
 
 #[tokio::test]
-async fn a_credential_in_a_field_of_its_own_leaves_the_other_to_the_account() {
+async fn a_payment_credential_in_its_own_field_leaves_authorization_to_the_account() {
     let shop = Shop::with("credential_header = 'payment-authorization'\n").await;
     let offer = shop.offer().await;
     assert_eq!(offer.challenge["header"], "Payment-Authorization");

@@ -85,7 +85,7 @@ fn has_plan_of(answer: &Answer, route: &str) {
 }
 
 #[tokio::test]
-async fn an_unclear_transfer_shuts_the_other_way_until_it_is_the_plan() {
+async fn an_unclear_transfer_blocks_mpp_until_it_is_resolved() {
     let both = Both::open().await;
     let before = both.offer().await;
     let payment = both.shop.payment(1).await;
@@ -117,7 +117,7 @@ async fn an_unclear_transfer_shuts_the_other_way_until_it_is_the_plan() {
 }
 
 #[tokio::test]
-async fn an_agreed_mandate_shuts_the_other_way_until_it_is_paid() {
+async fn an_approved_mandate_blocks_x402_until_it_is_paid() {
     let both = Both::open().await;
     let payment = both.shop.payment(1).await;
     let offer = both.offer().await;
@@ -140,7 +140,7 @@ async fn an_agreed_mandate_shuts_the_other_way_until_it_is_paid() {
 }
 
 #[tokio::test]
-async fn an_old_approval_url_that_is_agreed_to_later_is_ended_and_its_money_goes_back() {
+async fn a_late_approval_is_cancelled_and_refunded() {
     let both = Both::open().await;
     let offer = both.offer().await;
     let payment = both.shop.payment(1).await;
@@ -159,7 +159,7 @@ async fn an_old_approval_url_that_is_agreed_to_later_is_ended_and_its_money_goes
 }
 
 #[tokio::test]
-async fn a_program_and_a_platform_are_led_to_the_same_mandate() {
+async fn mpp_and_ucp_share_one_mandate() {
     let both = Both::open().await;
     let offer = both.offer().await;
     let session = both

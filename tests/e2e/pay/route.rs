@@ -7,7 +7,7 @@ use tollgate_testing::Client;
 use crate::rig::{Rig, Token};
 
 #[tokio::test]
-async fn who_is_not_known_or_may_not_buy_hears_nothing_about_payment() {
+async fn unauthorized_requests_get_no_payment_challenge() {
     let rig = Rig::start().await;
     let (_, no_scope) = rig
         .new_token(
@@ -37,7 +37,7 @@ async fn who_is_not_known_or_may_not_buy_hears_nothing_about_payment() {
 }
 
 #[tokio::test]
-async fn another_plan_is_not_found_and_without_settings_nothing_is_sold() {
+async fn an_unknown_plan_is_404_and_an_unconfigured_route_503() {
     let rig = Rig::start().await;
     for way in ["x402", "mpp"] {
         for plan in ["svc-plus", "pro", "svc-pro-monthly"] {

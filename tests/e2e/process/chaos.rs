@@ -50,7 +50,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_storm_the_books_say_what_clients_were_told_and_nothing_is_held() {
+async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left() {
     let (requests, seed) = (
         number(REQUESTS, REQUESTS_DEFAULT),
         number(SEED, SEED_DEFAULT),

@@ -10,7 +10,7 @@ const ADA: &str = "ada@example.com";
 /// The program is killed while its mail server takes nothing. The code was promised to the browser by then, so the next run sends it, and
 /// it is good in that browser.
 #[tokio::test]
-async fn a_code_that_was_promised_leaves_after_a_kill() {
+async fn a_queued_code_is_delivered_after_a_kill() {
     let mailbox = Mailbox::start(mailbox::Settings::default()).expect("free ports");
     mailbox.behave(Behaviour {
         refuse: u32::MAX,

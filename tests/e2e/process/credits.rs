@@ -46,7 +46,7 @@ async fn serve(house: &House) -> Serving {
 /// PayPal has taken the money, the answer is lost, PayPal cannot be read, and the process is killed. The next run finds the payment and
 /// credits it once, without the buyer doing anything.
 #[tokio::test]
-async fn a_payment_whose_process_was_killed_is_credited_by_the_next_one() {
+async fn a_payment_interrupted_by_a_kill_is_credited_at_the_next_start() {
     let paypal = PayPal::start().await;
     let folder = tollgate_testing::tempdir().expect("a folder");
     let ca = folder.path().join("paypal-ca.pem");

@@ -22,7 +22,7 @@ async fn demo(words: &[&str], is_it: fn(&str) -> bool) -> (Process, String) {
 }
 
 #[tokio::test]
-async fn the_demo_says_where_it_is_serves_and_leaves_nothing_behind() {
+async fn the_demo_prints_its_addresses_serves_and_removes_its_files() {
     let (mut process, line) = demo(&["--json"], |line| line.starts_with('{')).await;
     let said: Value = serde_json::from_str(&line).expect("JSON");
     let text = |name: &str| {

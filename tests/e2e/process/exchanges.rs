@@ -62,7 +62,7 @@ async fn exchange(url: &str, client: &str, code: &str) -> Option<Result<String, 
 /// A client that has its token keeps it whatever happens. One that was cut off asks again: either its code was never used and it gets a
 /// token, or it was, and what came of it is dead, since nobody can tell that client from a thief. No token is alive that nobody was given.
 #[tokio::test]
-async fn a_kill_between_a_code_and_its_token_leaves_no_token_that_nobody_was_given() {
+async fn a_kill_during_a_code_exchange_leaves_no_undelivered_token() {
     let house = House::new("").await;
     let account: AccountId = house.account.parse().expect("an id");
     let session = sign_in(&house.database(), account).await;

@@ -41,7 +41,7 @@ impl Told {
 }
 
 #[tokio::test]
-async fn a_killed_program_loses_nothing_that_clients_were_told_and_keeps_nothing_held() {
+async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
     let house = House::new("[telemetry]\naccess_log = \"none\"").await;
     let told = Told::default();
     let mut orphans = 0;
@@ -84,7 +84,7 @@ async fn a_killed_program_loses_nothing_that_clients_were_told_and_keeps_nothing
 /// Requests of one key each, sent again after every kill until they have their answer. A client that gets one has paid for one, and
 /// nobody has paid for two: what was kept and what was charged became durable together, or not at all.
 #[tokio::test]
-async fn a_request_that_is_sent_again_after_a_kill_is_charged_once() {
+async fn a_request_repeated_after_a_kill_is_charged_once() {
     const CLIENTS: usize = 6;
     let house = House::new("[telemetry]\naccess_log = \"none\"").await;
     // Which request each client is at.

@@ -227,7 +227,7 @@ async fn a_blocked_reader_of_the_access_log_keeps_neither_clients_nor_the_end() 
 }
 
 #[tokio::test]
-async fn a_program_that_cannot_start_ends_though_nobody_reads_why() {
+async fn a_failed_start_exits_although_its_output_is_blocked() {
     let house = House::new("").await;
     std::fs::write(&house.config, "[server]\nworkers = 0\n").expect("written");
     let (theirs, unread) = output();

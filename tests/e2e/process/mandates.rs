@@ -56,7 +56,7 @@ async fn house(paypal: &PayPal) -> (House, tollgate_testing::TempDir) {
 /// PayPal does not answer while the process that asked is killed: while the subscription is made, while the first payment is looked at,
 /// and while it is ended. The next run goes on by itself, and the buyer has paid once.
 #[tokio::test]
-async fn what_was_begun_with_paypal_is_brought_to_its_end_by_the_next_run() {
+async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
     let paypal = PayPal::start().await;
     let (house, _folder) = house(&paypal).await;
     let account: AccountId = house.account.parse().expect("an id");
@@ -117,7 +117,7 @@ async fn what_was_begun_with_paypal_is_brought_to_its_end_by_the_next_run() {
 }
 
 #[tokio::test]
-async fn who_bars_an_account_is_told_what_it_is_charged_for_and_can_end_that() {
+async fn suspending_an_account_names_its_subscription_and_can_cancel_it() {
     let paypal = PayPal::start().await;
     let (house, _folder) = house(&paypal).await;
     let account: AccountId = house.account.parse().expect("an id");

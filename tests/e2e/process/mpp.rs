@@ -50,7 +50,7 @@ fn bought_once(paypal: &PayPal, house: &House) {
 /// The process is killed after the challenge, after the owner has agreed, while the payment is looked at, with the answer of PayPal's
 /// lost, and after the answer. The buyer repeats what it has sent, and has the plan, for one payment of one subscription.
 #[tokio::test]
-async fn a_buyer_whose_gateway_is_killed_at_each_step_has_the_plan_once() {
+async fn an_mpp_purchase_survives_a_kill_at_each_step() {
     let paypal = PayPal::start().await;
     let folder = tollgate_testing::tempdir().expect("a folder");
     let house = selling_house(&paypal, folder.path()).await;

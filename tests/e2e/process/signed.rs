@@ -28,7 +28,7 @@ enum Point {
 /// The program dies without a word, starts again, and the buyer sends the same request once more: the plan is there, and the money moved
 /// once. Before the repeat the next start has looked by itself at what was sent.
 #[tokio::test]
-async fn a_purchase_whose_program_was_killed_ends_in_one_transfer_and_one_plan() {
+async fn an_x402_purchase_survives_a_kill_at_each_step() {
     for point in [
         Point::BeforeVerify,
         Point::AfterVerify,
@@ -110,7 +110,7 @@ async fn a_purchase_whose_program_was_killed_ends_in_one_transfer_and_one_plan()
 
 /// The buyer has left, the money is on its way, and the program is asked to end: what it began is in its books when it is gone.
 #[tokio::test]
-async fn a_program_asked_to_end_writes_down_a_transfer_that_nobody_waits_for() {
+async fn shutdown_completes_a_transfer_whose_buyer_disconnected() {
     let facilitator = Facilitator::start().await;
     // Without a node, which would end the purchase before the facilitator answers.
     let house = House::of(Setup::with(&settings(&facilitator, false))).await;
@@ -224,7 +224,7 @@ async fn a_false_refusal_without_a_node_is_found_and_closed_by_the_operator() {
 /// The answer to a transfer is lost, and the settings that sold by it are taken away. The account cannot pay in any other way until a person
 /// has said what became of it, and the program names it until then.
 #[tokio::test]
-async fn a_transfer_whose_settings_are_gone_is_named_at_the_start_and_closed_by_a_person() {
+async fn a_transfer_without_settings_is_logged_at_start_and_closed_by_the_operator() {
     let facilitator = Facilitator::start().await;
     let house = House::of(Setup::with(&settings(&facilitator, false))).await;
     let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());

@@ -101,7 +101,7 @@ async fn settings_that_are_wrong_are_all_named_at_once() {
 
 /// The shell limits the size of the program's files, so that a real write fails as one on a full disk does.
 #[tokio::test]
-async fn a_disk_that_is_full_ends_the_program_and_nobody_was_told_of_what_is_not_in_the_books() {
+async fn a_full_disk_stops_the_process_and_nothing_undurable_was_delivered() {
     let house = House::new("[telemetry]\naccess_log = \"none\"").await;
     // In units of 512 bytes; the signal that would end the process is turned into the error that a write returns.
     let full = house.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
@@ -148,7 +148,7 @@ async fn a_disk_that_is_full_ends_the_program_and_nobody_was_told_of_what_is_not
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_cuts_streams_before_their_end() {
+async fn a_full_disk_cuts_streams_before_their_tail() {
     let house = House::new("[telemetry]\naccess_log = \"none\"").await;
     let full = house.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
     let mut serving = house.serve_as(full).await;

@@ -251,7 +251,7 @@ async fn a_checkout_of_the_service_is_completed_in_its_own_form() {
 }
 
 #[tokio::test]
-async fn a_notice_of_paypals_completes_a_checkout_that_nobody_asks_about() {
+async fn a_paypal_webhook_event_completes_an_unpolled_checkout() {
     let mut shop = Shop::open().await;
     let session = shop.begin().await;
     let subscription = shop.led(&session).await;
@@ -296,7 +296,7 @@ async fn cancelling_one_checkout_leaves_what_another_relies_on() {
 }
 
 #[tokio::test]
-async fn an_owner_who_does_not_agree_is_charged_nothing_and_can_still_buy() {
+async fn a_declined_approval_charges_nothing_and_can_be_repeated() {
     let mut shop = Shop::open().await;
     let session = shop.begin().await;
     let subscription = shop.led(&session).await;
@@ -325,7 +325,7 @@ async fn an_owner_who_does_not_agree_is_charged_nothing_and_can_still_buy() {
 }
 
 #[tokio::test]
-async fn money_that_is_on_its_way_is_told_as_such() {
+async fn a_pending_payment_is_reported_as_pending() {
     let mut shop = Shop::open().await;
     shop.paypal.purse(Purse::Slow);
     let session = shop.begin().await;
@@ -404,7 +404,7 @@ async fn a_paypal_that_does_not_answer_is_not_guessed_about() {
 }
 
 #[tokio::test]
-async fn the_page_is_for_the_owner_who_is_signed_in_and_for_nobody_else() {
+async fn the_checkout_page_requires_the_owners_session() {
     let mut shop = Shop::open().await;
     let session = shop.begin().await;
     let path = page_of(&session);

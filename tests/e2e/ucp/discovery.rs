@@ -6,7 +6,7 @@ use super::schemas::{IDENTITY, PROFILE, assert_keeps_to};
 use crate::rig::Rig;
 
 #[tokio::test]
-async fn platforms_are_told_of_the_address_that_speaks_their_protocol() {
+async fn the_ucp_profile_names_the_protocols_endpoint() {
     let rig = Rig::with("[service]\nbase_url = \"https://api.example.com\"").await;
     for (what, client) in rig.both() {
         let mut request = client.request("GET", "/.well-known/ucp", Bytes::new());

@@ -18,7 +18,7 @@ async fn rig() -> Rig {
 }
 
 #[tokio::test]
-async fn an_owner_who_has_the_plan_is_told_so_in_both_forms_and_buys_nothing() {
+async fn a_checkout_of_an_active_plan_is_refused_in_both_formats() {
     let rig = rig().await;
     give_plan(&rig, rig.account).await;
     for (what, client) in rig.clients() {

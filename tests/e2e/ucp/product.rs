@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::rig::Rig;
 
 #[tokio::test]
-async fn anybody_can_read_what_is_sold_and_where() {
+async fn the_product_document_is_public() {
     let rig = Rig::with(
         "[service]\nbase_url = \"https://api.example.com\"\nroot_url = \"https://example.com\"\n\
          [plan]\nincluded_device_slots = 3\nfeatures = [\"More requests\"]",

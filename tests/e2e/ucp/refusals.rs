@@ -10,7 +10,7 @@ use super::schemas::{ERROR, assert_keeps_to};
 use crate::rig::{Rig, Token};
 
 #[tokio::test]
-async fn a_platform_without_a_credential_is_told_how_to_get_one() {
+async fn a_platform_without_a_credential_gets_a_challenge() {
     let rig = Rig::start().await;
     let stranger = Platform::of(Client::new(&rig.url()));
     let answer = stranger.post(PROTOCOL, &plan()).await;
@@ -203,7 +203,7 @@ async fn what_is_not_sold_is_an_outcome_to_platforms_and_missing_to_others() {
 }
 
 #[tokio::test]
-async fn without_a_payment_provider_nothing_is_begun_and_everybody_is_told() {
+async fn without_a_payment_provider_checkouts_are_refused() {
     let rig = Rig::start().await;
     let platform = Platform::of(rig.client());
     for (path, body) in [(PROTOCOL, Some(plan())), (SERVICE, None)] {
@@ -219,7 +219,7 @@ async fn without_a_payment_provider_nothing_is_begun_and_everybody_is_told() {
 }
 
 #[tokio::test]
-async fn where_platforms_are_named_no_other_is_served() {
+async fn only_listed_platforms_are_served() {
     let settings = "[ucp]\nprofile_hosts = [\"friend.example\"]";
     let rig = Rig::with(settings).await;
     let platform = Platform::of(rig.client());
@@ -231,8 +231,7 @@ async fn where_platforms_are_named_no_other_is_served() {
 }
 
 #[tokio::test]
-async fn where_profiles_are_fetched_what_cannot_be_had_sells_nothing_and_the_service_asks_for_none()
-{
+async fn unfetchable_profiles_are_refused_only_at_the_protocols_address() {
     let settings = "[ucp]\nprofile_fetch = \"always\"\nprofile_loopback = true";
     let rig = Rig::with(settings).await;
     let platform = Platform::of(rig.client());

@@ -7,7 +7,7 @@ use tollgate_testing::wallet::{decoded, encoded};
 use super::{Shop, bring, is};
 
 #[tokio::test]
-async fn a_program_pays_an_offer_and_has_the_plan_at_once() {
+async fn an_x402_payment_activates_the_plan() {
     let shop = Shop::open().await;
     let asked = shop.ask().await;
     is(&asked, 402, "payment-required", "required", "pay");
@@ -65,7 +65,7 @@ async fn a_program_pays_an_offer_and_has_the_plan_at_once() {
 }
 
 #[tokio::test]
-async fn an_answer_names_the_page_of_the_plan_where_pages_are() {
+async fn responses_name_the_plan_page_under_the_root_url() {
     let facilitator = tollgate_testing::Facilitator::start().await;
     let settings = format!(
         "{}\n[service]\nroot_url = \"https://example.com\"\n",
@@ -83,7 +83,7 @@ async fn an_answer_names_the_page_of_the_plan_where_pages_are() {
 }
 
 #[tokio::test]
-async fn the_same_payment_again_is_the_same_purchase() {
+async fn a_repeated_payment_is_one_purchase() {
     let shop = Shop::open().await;
     let payment = shop.payment(1).await;
     let first = shop.bring(&payment).await;
@@ -103,7 +103,7 @@ async fn the_same_payment_again_is_the_same_purchase() {
 }
 
 #[tokio::test]
-async fn who_has_the_plan_is_shown_no_offer_and_a_new_payment_stays_unspent() {
+async fn an_active_plan_gets_no_offer_and_a_new_payment_is_not_submitted() {
     let shop = Shop::open().await;
     let payment = shop.payment(1).await;
     let other = shop.payment(2).await;
@@ -177,7 +177,7 @@ async fn ten_different_payments_of_one_account_at_once_are_one_transfer() {
 }
 
 #[tokio::test]
-async fn a_request_that_has_a_name_is_answered_again_word_for_word() {
+async fn a_request_with_an_identifier_is_replayed_unchanged() {
     let shop = Shop::open().await;
     let payment = shop.payment(1).await;
     let named = json!({"idempotency_key": "buy-1", "product_id": "svc-pro-monthly"});
@@ -200,7 +200,7 @@ async fn a_request_that_has_a_name_is_answered_again_word_for_word() {
 }
 
 #[tokio::test]
-async fn a_payment_that_has_a_name_of_its_own_is_told_from_another_of_that_name() {
+async fn payments_with_one_identifier_are_distinguished() {
     let shop = Shop::open().await;
     let asked = shop.ask().await;
     let offer = decoded(asked.header("payment-required").expect("an offer"));

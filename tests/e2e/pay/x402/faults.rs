@@ -27,7 +27,7 @@ async fn until_clear(shop: &Shop, payment: &str) -> tollgate_testing::Answer {
 }
 
 #[tokio::test]
-async fn a_lost_answer_to_settle_is_found_on_the_chain_and_paid_once() {
+async fn a_lost_settle_response_is_reconciled_from_the_chain() {
     for effect in [
         Effect::LoseAnswer,
         Effect::FailAfter,
@@ -53,7 +53,7 @@ async fn a_lost_answer_to_settle_is_found_on_the_chain_and_paid_once() {
 }
 
 #[tokio::test]
-async fn without_a_node_a_facilitator_that_remembers_closes_what_was_lost() {
+async fn without_a_node_a_repeated_settle_reconciles_a_lost_response() {
     let shop = Shop::without_node().await;
     shop.facilitator.remember();
     let payment = shop.payment(1).await;
@@ -65,7 +65,7 @@ async fn without_a_node_a_facilitator_that_remembers_closes_what_was_lost() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_explain_stays_unclear_and_nothing_is_offered_meanwhile() {
+async fn an_unexplained_payment_stays_unclear_and_blocks_offers() {
     let shop = Shop::without_node().await;
     let (payment, other) = (shop.payment(1).await, shop.payment(2).await);
     shop.facilitator
@@ -97,7 +97,7 @@ async fn what_nobody_can_explain_stays_unclear_and_nothing_is_offered_meanwhile(
 }
 
 #[tokio::test]
-async fn a_transfer_that_never_left_is_sent_again_with_the_same_words() {
+async fn an_unsubmitted_transfer_is_submitted_again_unchanged() {
     let refused = |why: &str, status| Effect::Refuse(why.to_owned(), status);
     for effect in [
         Effect::LoseCall,
@@ -131,7 +131,7 @@ async fn a_transfer_that_never_left_is_sent_again_with_the_same_words() {
 }
 
 #[tokio::test]
-async fn a_transfer_on_its_way_is_waited_for() {
+async fn a_pending_transfer_is_awaited() {
     for status in [500, 200, 202] {
         let shop = Shop::open().await;
         let payment = shop.payment(1).await;
@@ -155,7 +155,7 @@ async fn a_transfer_on_its_way_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_transfer_that_fell_out_of_the_queue_is_sent_again() {
+async fn a_dropped_transaction_is_submitted_again() {
     let shop = Shop::open().await;
     let payment = shop.payment(1).await;
     shop.facilitator
@@ -168,7 +168,7 @@ async fn a_transfer_that_fell_out_of_the_queue_is_sent_again() {
 }
 
 #[tokio::test]
-async fn the_plan_comes_by_itself_when_the_buyer_never_asks_again() {
+async fn the_plan_is_activated_without_another_request() {
     let shop = Shop::open().await;
     let payment = shop.payment(1).await;
     shop.facilitator
@@ -186,7 +186,7 @@ async fn the_plan_comes_by_itself_when_the_buyer_never_asks_again() {
 }
 
 #[tokio::test]
-async fn a_buyer_who_leaves_in_the_middle_has_the_plan_all_the_same() {
+async fn a_purchase_completes_after_the_buyer_disconnects() {
     for effect in [Effect::Hold, Effect::HoldAfter] {
         let shop = Shop::open().await;
         let payment = shop.payment(1).await;
@@ -218,7 +218,7 @@ async fn a_buyer_who_leaves_in_the_middle_has_the_plan_all_the_same() {
 }
 
 #[tokio::test]
-async fn verify_that_fails_takes_nothing_and_the_same_payment_works_later() {
+async fn a_failed_verification_consumes_nothing() {
     for effect in [
         Effect::LoseCall,
         Effect::LoseAnswer,
@@ -254,7 +254,7 @@ async fn verify_that_fails_takes_nothing_and_the_same_payment_works_later() {
 }
 
 #[tokio::test]
-async fn a_call_is_followed_within_its_host() {
+async fn facilitator_redirects_are_followed_within_the_host() {
     let shop = Shop::open().await;
     let payment = shop.payment(1).await;
     for operation in [Operation::Verify, Operation::Settle] {
@@ -266,7 +266,7 @@ async fn a_call_is_followed_within_its_host() {
 }
 
 #[tokio::test]
-async fn nothing_is_offered_while_the_facilitator_does_not_answer() {
+async fn no_offer_is_made_while_the_facilitator_is_down() {
     let shop = Shop::open().await;
     let payment = shop.payment(1).await;
     for operation in [Operation::Verify, Operation::Supported] {

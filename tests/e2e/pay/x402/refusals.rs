@@ -93,7 +93,7 @@ async fn requests_that_are_broken_in_themselves_are_400_and_show_no_offer() {
 }
 
 #[tokio::test]
-async fn a_payment_for_anything_else_is_refused_before_anybody_is_asked() {
+async fn a_payment_with_other_terms_is_refused_before_verification() {
     let shop = Shop::open().await;
     let offer = offer(&shop).await;
     let good = shop.wallet.payment(&offer, [1; 32], now());
@@ -206,7 +206,7 @@ async fn what_the_facilitator_refuses_is_refused_and_never_sent() {
 }
 
 #[tokio::test]
-async fn an_empty_wallet_is_told_so_and_buys_when_it_has_the_money() {
+async fn a_wallet_without_funds_is_refused_and_can_pay_later() {
     let shop = Shop::open().await;
     shop.facilitator
         .set_balance(shop.wallet.address(), PRICE - 1);
@@ -222,7 +222,7 @@ async fn an_empty_wallet_is_told_so_and_buys_when_it_has_the_money() {
 }
 
 #[tokio::test]
-async fn without_a_node_a_transfer_that_was_submitted_and_refused_says_so_in_both_fields() {
+async fn without_a_node_a_refused_submission_is_reported_in_both_fields() {
     let shop = Shop::without_node().await;
     for (nonce, status) in [(1, 200), (2, 402), (3, 500)] {
         let payment = shop.payment(nonce).await;
@@ -304,7 +304,7 @@ async fn another_signature_under_the_same_number_is_another_payment() {
 }
 
 #[tokio::test]
-async fn a_transfer_that_somebody_else_has_sent_counts_when_the_chain_proves_it() {
+async fn a_transfer_submitted_by_another_party_counts_when_the_chain_proves_it() {
     let shop = Shop::open().await;
     let offer = offer(&shop).await;
     let transfer = transfer(&shop.wallet, [1; 32]);
@@ -339,7 +339,7 @@ async fn a_number_that_was_spent_for_something_else_pays_for_nothing() {
 }
 
 #[tokio::test]
-async fn signatures_that_are_not_plainly_good_are_looked_at_five_times() {
+async fn unverified_signatures_are_checked_at_most_five_times() {
     let shop = Shop::open().await;
     let offer = offer(&shop).await;
     let stranger = Wallet::new(2);
@@ -366,7 +366,7 @@ async fn signatures_that_are_not_plainly_good_are_looked_at_five_times() {
 }
 
 #[tokio::test]
-async fn the_facilitator_is_told_our_terms_and_our_token() {
+async fn the_facilitator_receives_the_terms_and_the_token() {
     let facilitator = tollgate_testing::Facilitator::start().await;
     facilitator.want_bearer("facilitator-token-1f0c");
     let settings = super::settings(&facilitator, true)

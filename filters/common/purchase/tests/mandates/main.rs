@@ -109,7 +109,7 @@ fn attached_parts_are_written_with_the_payment_or_neither_is() {
 }
 
 #[test]
-fn a_subscription_whose_creation_was_lost_is_created_once() {
+fn a_subscription_is_created_once_when_the_response_is_lost() {
     for fault in FAULTS {
         let mut bed = TestBed::new();
         bed.provider.faults([fault]);
