@@ -106,7 +106,7 @@ async fn valid_chunked_bodies_are_read() {
             .await;
         let (head, answer) = raw.read_answer().await;
         assert_eq!(head.status(), 200, "{what}: {answer:?}");
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
         let call = rig.provider.last_call();
         assert_eq!(call.json()["messages"], chat(false)["messages"], "{what}");
         assert!(
@@ -133,7 +133,7 @@ async fn a_client_that_expects_100_continue_receives_it() {
     raw.send(body).await;
     let (head, answer) = raw.read_answer().await;
     assert_eq!(head.status(), 200, "{answer:?}");
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
     assert!(rig.provider.last_call().header("expect").is_none());
     rig.finish().await;
 }
@@ -196,7 +196,7 @@ async fn a_body_past_the_limit_of_its_route_is_413_and_one_at_the_limit_is_not()
             let what = format!("{bytes} bytes, chunked {chunked}");
             assert_eq!(head.status(), status, "{what}: {answer:?}");
             if status == 200 {
-                rig.charged(PRICE_OF_A_CHAT);
+                rig.add_expected_charge(PRICE_OF_A_CHAT);
                 continue;
             }
             let error: Value = serde_json::from_slice(&answer).expect("the envelope");
@@ -208,7 +208,7 @@ async fn a_body_past_the_limit_of_its_route_is_413_and_one_at_the_limit_is_not()
         let answer = client.send(request).await;
         assert_eq!(answer.status, status, "{bytes} bytes over HTTP/2");
         if status == 200 {
-            rig.told(&answer.json());
+            rig.record_charge(&answer.json());
         }
     }
     rig.finish().await;
@@ -222,7 +222,7 @@ async fn a_large_body_reaches_the_provider_whole() {
         body["pad"] = "x".repeat(3 << 20).into();
         let answer = client.post(CHAT, &body).await;
         assert_eq!(answer.status, 200, "{what}");
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
         assert_eq!(
             rig.provider.last_call().json()["pad"],
             body["pad"],

@@ -265,7 +265,7 @@ fn told(rig: &Rig, answer: &[u8]) {
                 .get("x_svc")
                 .and_then(|x_svc| x_svc.get("credits_used"))
         {
-            rig.charged(micros(cost));
+            rig.add_expected_charge(micros(cost));
         }
     }
 }

@@ -38,7 +38,7 @@ async fn send(rig: &Rig, key: &str) {
         .post(CHAT, &chat(false))
         .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
 }
 
 /// How many keys the rig's account has.
@@ -101,7 +101,7 @@ async fn an_exhausted_balance_is_shown_first() {
         .post(CHAT, &asked)
         .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     // A hold is larger than what is used of it, so the rest is taken without one.
     let rest = rig.available(account);
     let operation = Entropy::system().operation_id(&Clock::system());
@@ -129,7 +129,7 @@ async fn an_exhausted_balance_is_shown_first() {
         .expect("a charge")
         .await
         .expect("it is written");
-    rig.charged(rest);
+    rig.add_expected_charge(rest);
     let mut browser = Browser::signed_in_as(&rig, account, "poor@example.com").await;
     let page = browser.get("/").await;
     has(
@@ -554,7 +554,7 @@ async fn the_token_of_a_sandbox_chats_and_nothing_else_and_ends_with_the_session
     let statuses = async |token: &String| {
         let chatted = client(token).post(CHAT, &chat(false)).await;
         if chatted.status == 200 {
-            rig.told(&chatted.json());
+            rig.record_charge(&chatted.json());
         }
         (chatted.status, client(token).get("/v1/models").await.status)
     };

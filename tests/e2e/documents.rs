@@ -124,7 +124,7 @@ async fn deprecated_routes_send_deprecation_and_sunset_fields() {
         let mut question = chat(true);
         question["cache"] = json!(false);
         let stream = client.post(CHAT, &question).await;
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
         for (answer, status, sunset) in [
             (&ended, 200, true),
             (&refused, 401, true),

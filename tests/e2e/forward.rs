@@ -30,7 +30,7 @@ async fn a_whole_chat_is_answered_and_charged_over_every_protocol() {
             "{what}"
         );
         left -= PRICE_OF_A_CHAT;
-        assert_eq!(rig.told(&body), PRICE_OF_A_CHAT, "{what}");
+        assert_eq!(rig.record_charge(&body), PRICE_OF_A_CHAT, "{what}");
         assert_eq!(micros(&body["x_svc"]["credits_remaining"]), left, "{what}");
         assert_eq!(body["x_svc"]["owner"], rig.account.to_string(), "{what}");
         assert_eq!(body["x_svc"]["cache_hit"], false, "{what}");
@@ -66,7 +66,7 @@ async fn a_streamed_chat_ends_with_its_charge_and_done_over_every_protocol() {
         }
         let (last, before) = chunks.split_last().expect("chunks");
         assert_eq!(last["choices"][0]["finish_reason"], "stop", "{what}");
-        assert_eq!(rig.told(last), PRICE_OF_A_CHAT, "{what}");
+        assert_eq!(rig.record_charge(last), PRICE_OF_A_CHAT, "{what}");
         assert!(
             before.iter().all(|chunk| chunk.get("x_svc").is_none()),
             "{what}: the charge stands once"
@@ -93,7 +93,7 @@ async fn a_stream_with_usage_requested_carries_it_and_the_charge_after_the_finis
             json!({"prompt_tokens": 1, "completion_tokens": 16, "total_tokens": 17}),
             "{what}"
         );
-        assert_eq!(rig.told(last), PRICE_OF_A_CHAT, "{what}");
+        assert_eq!(rig.record_charge(last), PRICE_OF_A_CHAT, "{what}");
         for chunk in before {
             assert_eq!(chunk.get("usage"), Some(&Value::Null), "{what}");
             assert!(chunk.get("x_svc").is_none(), "{what}");
@@ -112,7 +112,7 @@ async fn text_completions_are_answered_and_charged_whole_and_streamed() {
         let whole_body = answer.json();
         assert_eq!(whole_body["object"], "text_completion", "{what}");
         assert_eq!(whole_body["choices"][0]["text"], answer::text(5), "{what}");
-        assert_eq!(rig.told(&whole_body), 3 * IN + 5 * OUT, "{what}");
+        assert_eq!(rig.record_charge(&whole_body), 3 * IN + 5 * OUT, "{what}");
 
         let mut body = body.clone();
         body["stream"] = true.into();
@@ -125,7 +125,7 @@ async fn text_completions_are_answered_and_charged_whole_and_streamed() {
         assert_eq!(text, answer::text(5), "{what}");
         let last = chunks.last().expect("chunks");
         assert_eq!(last["choices"][0]["finish_reason"], "length", "{what}");
-        assert_eq!(rig.told(last), 3 * IN + 5 * OUT, "{what}");
+        assert_eq!(rig.record_charge(last), 3 * IN + 5 * OUT, "{what}");
     }
     rig.finish().await;
 }
@@ -142,7 +142,7 @@ async fn members_that_the_gateway_does_not_own_are_forwarded_byte_for_byte() {
             .await;
         let (head_of_answer, body) = raw.read_answer().await;
         assert_eq!(head_of_answer.status(), 200, "{body:?}");
-        rig.told(&serde_json::from_slice(&body).expect("JSON"));
+        rig.record_charge(&serde_json::from_slice(&body).expect("JSON"));
         let sent = rig.provider.last_call().body;
         assert_eq!(
             String::from_utf8_lossy(&sent),
@@ -157,7 +157,7 @@ async fn the_member_cache_stays_here_and_a_missing_model_is_the_default_one() {
     let rig = Rig::start().await;
     let body = json!({"cache": false, "messages": [{"role": "user", "content": "Halt!"}]});
     let answer = rig.client().post(CHAT, &body).await;
-    assert_eq!(rig.told(&answer.json()), PRICE_OF_A_CHAT);
+    assert_eq!(rig.record_charge(&answer.json()), PRICE_OF_A_CHAT);
     assert_eq!(answer.json()["model"], "small");
     assert_eq!(
         rig.provider.last_call().json(),
@@ -187,7 +187,7 @@ async fn the_provider_gets_its_own_key_and_nothing_of_the_clients_head() {
             headers.insert(name, value.parse().expect("a field"));
         }
         let answer = client.send(request).await;
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
         let call = rig.provider.last_call();
         let mut names: Vec<&str> = call.headers.keys().map(|name| name.as_str()).collect();
         names.sort_unstable();
@@ -232,7 +232,7 @@ async fn an_answer_has_our_fields_and_none_of_the_providers() {
                     serde_json::from_str(&format!("{{{last}")).expect("JSON")
                 }
             };
-            rig.told(&last);
+            rig.record_charge(&last);
             let id = answer.header("x-request-id").expect("an id");
             let digits = id.strip_prefix("req_").expect("our own id");
             assert!(
@@ -276,7 +276,7 @@ async fn one_connection_to_the_provider_serves_requests_one_after_another() {
         let answer = rig.client().stream(CHAT, &chat(stream)).await;
         let answer = answer.whole().await;
         assert_eq!(answer.status, 200);
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
         rig.provider.calls_when_ended().await;
     }
     let connections: Vec<usize> = rig
@@ -301,7 +301,7 @@ async fn one_connection_of_a_client_carries_requests_one_after_another() {
             head.header("connection")
                 .is_none_or(|value| value != "close")
         );
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
     rig.finish().await;
 }
@@ -329,7 +329,7 @@ async fn a_provider_may_use_tls_and_http2() {
                 "{protocol}, TLS {tls}: {}",
                 answer.text()
             );
-            rig.charged(PRICE_OF_A_CHAT);
+            rig.add_expected_charge(PRICE_OF_A_CHAT);
             let call = rig.provider.last_call();
             assert_eq!(call.protocol, protocol);
             assert_eq!(call.json()["model"], "vendor/small-1");
@@ -383,7 +383,7 @@ async fn the_price_of_a_request_is_charged_beside_its_tokens() {
     let mut body = chat(false);
     body["model"] = "dear".into();
     let answer = rig.client().post(CHAT, &body).await.json();
-    assert_eq!(rig.told(&answer), 50_000 + 16 * 200_000 + 10_000);
+    assert_eq!(rig.record_charge(&answer), 50_000 + 16 * 200_000 + 10_000);
     assert_eq!(rig.provider.last_call().json()["model"], "dear");
     rig.finish().await;
 }
@@ -401,7 +401,7 @@ async fn many_requests_at_once_on_one_connection_are_each_answered_and_charged()
     });
     let statuses = join_all(requests).await;
     assert_eq!(statuses, vec![200; 40]);
-    rig.charged(40 * PRICE_OF_A_CHAT);
+    rig.add_expected_charge(40 * PRICE_OF_A_CHAT);
     let after = rig.finish().await;
     assert_eq!(after.report.usage, 40);
 }

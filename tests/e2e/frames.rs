@@ -90,7 +90,7 @@ async fn a_request_that_http2_forbids_reaches_no_provider() {
     ];
     assert_eq!(answer(&rig, &good, &body).await, HEADERS);
     rig.quiet().await;
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
     assert_eq!(rig.provider.call_count(), 1, "the frames as such are good");
 
     let mut reached = Vec::new();

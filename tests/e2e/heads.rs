@@ -453,7 +453,7 @@ async fn a_second_request_behind_a_body_is_a_request_of_its_own() {
         let (head, body) = raw.read_answer().await;
         assert_eq!(head.status(), expected, "{body:?}");
     }
-    rig.charged(2 * PRICE_OF_A_CHAT);
+    rig.add_expected_charge(2 * PRICE_OF_A_CHAT);
     let calls = rig.provider.calls();
     assert_eq!(calls.len(), 2);
     assert!(
@@ -502,7 +502,7 @@ async fn an_upgrade_is_not_done_and_changes_nothing_about_the_body() {
             .await;
         let (head, answer) = raw.read_answer().await;
         assert_eq!(head.status(), 200, "{upgrade}: {answer:?}");
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
         assert!(head.header("upgrade").is_none());
         assert_eq!(
             rig.provider.last_call().json()["messages"],
@@ -537,7 +537,7 @@ async fn fields_that_a_client_declares_hop_by_hop_change_nothing() {
         Some("close"),
         "as the client asked"
     );
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
     let call = rig.provider.last_call();
     for name in [
         "connection",
@@ -581,7 +581,7 @@ async fn a_client_of_http_1_0_gets_an_answer_it_understands() {
             true => assert!(text.ends_with("data: [DONE]\n\n"), "{text}"),
             false => assert!(text.ends_with('}'), "{text}"),
         }
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
     rig.finish().await;
 }

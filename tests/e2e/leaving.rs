@@ -136,7 +136,7 @@ async fn a_disconnect_during_output_is_charged_by_the_reported_usage() {
         let call = calls.last().expect("a call");
         assert_eq!(call.ended, Some(Ended::Whole), "{by:?}: the rest is heard");
         rig.quiet().await;
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
     let after = rig.finish().await;
     assert_eq!(after.report.usage, 4);
@@ -155,7 +155,7 @@ async fn what_was_relayed_is_charged(settings: &str) {
         assert_eq!(call.ended, Some(Ended::PeerGone), "{by:?}");
         rig.quiet().await;
         // Counted here: the prompt, and four words of one token each.
-        rig.charged(9 * IN + 4 * OUT);
+        rig.add_expected_charge(9 * IN + 4 * OUT);
     }
     let after = rig.finish().await;
     assert_eq!(after.endings(), ["gone_during"; 4]);
@@ -194,7 +194,7 @@ async fn after_leaving_can_be_set_for_one_model() {
         let calls = rig.provider.calls_when_ended().await;
         assert_eq!(calls.last().and_then(|call| call.ended), Some(Ended::Whole));
         rig.quiet().await;
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
     rig.finish().await;
 }
@@ -269,14 +269,14 @@ async fn a_client_that_stops_reading_is_disconnected_and_charged_for_what_was_se
     raw.read_head().await;
     rig.provider.calls_when_ended().await;
     rig.quiet().await;
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
 
     rig.provider.script(endless.once());
     let client = rig.client().with_http2();
     let stream = client.stream(CHAT, &chat(true)).await;
     rig.provider.calls_when_ended().await;
     rig.quiet().await;
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
     drop((raw, stream));
     let calls = rig.provider.calls();
     assert!(calls.iter().all(|call| call.ended == Some(Ended::PeerGone)));
@@ -302,7 +302,7 @@ async fn an_endless_stream_is_drained_for_a_limited_time() {
         let call = calls.last().expect("a call");
         assert_eq!(call.ended, Some(Ended::PeerGone), "{by:?}");
         rig.quiet().await;
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
     assert_eq!(rig.finish().await.endings(), ["gone_during"; 4]);
 }
@@ -324,6 +324,6 @@ async fn resetting_one_http2_stream_does_not_affect_others() {
         .await;
     assert_eq!(answer.status, 200);
     rig.quiet().await;
-    rig.charged(2 * PRICE_OF_A_CHAT);
+    rig.add_expected_charge(2 * PRICE_OF_A_CHAT);
     rig.finish().await;
 }

@@ -55,18 +55,18 @@ async fn concurrent_requests_are_limited_by_class_and_streams_count_until_their_
         }
     }
     // The other account has its own.
-    rig.told(&rig.client().post(CHAT, &chat(false)).await.json());
+    rig.record_charge(&rig.client().post(CHAT, &chat(false)).await.json());
     rig.provider.gate("gate").open();
     for mut stream in streams {
         let (events, _) = stream.rest().await;
         assert!(events.last().expect("events").is_done());
     }
-    rig.charged(2 * PRICE_OF_A_CHAT);
+    rig.add_expected_charge(2 * PRICE_OF_A_CHAT);
     // Who has the end of an answer finds its place free, again and again.
     for client in [&one, &two].repeat(10) {
         let answer = client.post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
     }
     rig.finish().await;
 }
@@ -144,7 +144,7 @@ async fn token_limits_reserve_the_maximum_and_count_the_usage() {
     assert_eq!(rig.provider.call_count(), 2, "what is refused calls nobody");
     rig.provider.gate("gate").open();
     for one in under_way {
-        rig.told(&one.await.expect("no panic").json());
+        rig.record_charge(&one.await.expect("no panic").json());
     }
     // 34 were used; ten more requests use 170, if each gives back what it did not use.
     for client in [&one, &two].repeat(5) {
@@ -155,7 +155,7 @@ async fn token_limits_reserve_the_maximum_and_count_the_usage() {
             state.starts_with("\"requests\";r=") && state.contains(", \"tokens\";r="),
             "{state}"
         );
-        assert_eq!(rig.told(&answer.json()), IN + 16 * OUT);
+        assert_eq!(rig.record_charge(&answer.json()), IN + 16 * OUT);
     }
     // What fails uses none.
     for _ in 0..5 {
@@ -197,7 +197,7 @@ async fn a_key_cannot_spend_more_than_its_cap() {
         for (client, stream) in [(&one, false), (&two, true), (&one, true)] {
             let answer = client.stream(CHAT, &capped(stream)).await.whole().await;
             assert_eq!(answer.status, 200, "{}", answer.text());
-            rig.charged(PRICE_OF_A_CHAT);
+            rig.add_expected_charge(PRICE_OF_A_CHAT);
             rig.quiet().await;
         }
         for (client, stream) in [(&one, false), (&two, true)] {
@@ -215,7 +215,7 @@ async fn a_key_cannot_spend_more_than_its_cap() {
         }
     }
     // The account's other key is not concerned.
-    rig.told(&rig.client().post(CHAT, &capped(false)).await.json());
+    rig.record_charge(&rig.client().post(CHAT, &capped(false)).await.json());
     rig.finish().await;
 }
 
@@ -251,7 +251,7 @@ async fn concurrent_requests_cannot_exceed_the_keys_cap_and_failures_are_free() 
     assert!(statuses(200) >= 3, "{}", statuses(200));
     assert_eq!(statuses(200) + statuses(403), 10);
     for answer in answers.iter().filter(|answer| answer.status == 200) {
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
     }
     let spent = 100_000_000 - rig.available(rig.account);
     assert!(spent <= 3 * HELD, "{spent}");
@@ -284,7 +284,7 @@ async fn a_request_without_a_cap_is_capped_by_the_keys_spending_cap() {
     let [one, _] = spender(&rig, HELD, CapPeriod::Total).await;
     let answer = one.post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     assert_eq!(rig.provider.last_call().json()["max_tokens"], 16);
     rig.finish().await;
 }

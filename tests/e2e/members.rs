@@ -134,7 +134,7 @@ async fn unknown_member_names_are_forwarded_unchanged() {
         let body = format!(r#"{{"model":"small",{MESSAGES},{member}}}"#);
         let (status, .., answer) = send(&rig, CHAT, &body).await;
         assert_eq!(status, 200, "{member}: {answer}");
-        assert_eq!(rig.told(&answer), PRICE_OF_A_CHAT, "{member}");
+        assert_eq!(rig.record_charge(&answer), PRICE_OF_A_CHAT, "{member}");
         let sent = rig.provider.last_call().body;
         let expected = body.replace("\"small\"", "\"vendor/small-1\"");
         assert_eq!(sent, expected, "{member}: to the byte");
@@ -191,7 +191,7 @@ async fn configured_members_are_removed_and_all_others_are_forwarded_unchanged()
     );
     let (status, .., answer) = send(&rig, CHAT, &body).await;
     assert_eq!(status, 200, "{answer}");
-    rig.told(&answer);
+    rig.record_charge(&answer);
     let first =
         format!(r#"{{"model" : "vendor/small-1",{MESSAGES},"keep_alive":-1 ,"top_p":0.90}}"#);
     assert_eq!(rig.provider.last_call().body, first);
@@ -203,7 +203,7 @@ async fn configured_members_are_removed_and_all_others_are_forwarded_unchanged()
     });
     let (status, .., answer) = send(&rig, CHAT, &body).await;
     assert_eq!(status, 200, "{answer}");
-    rig.told(&answer);
+    rig.record_charge(&answer);
     let second = format!(
         r#"{{"model" : "vendor/small-2","service_tier":"priority",{MESSAGES} ,"top_p":0.90}}"#
     );
@@ -214,7 +214,7 @@ async fn configured_members_are_removed_and_all_others_are_forwarded_unchanged()
     let text = r#"{"model":"chats","prompt":["Halt!","Who goes there?"],"Options":1,"service_tier":"flex","top_p":0.90}"#;
     let (status, .., answer) = send(&rig, TEXT, text).await;
     assert_eq!(status, 200, "{answer}");
-    rig.told(&answer);
+    rig.record_charge(&answer);
     let calls = rig.provider.calls();
     for call in &calls[calls.len() - 2..] {
         let names: Vec<String> = call
@@ -246,7 +246,7 @@ async fn a_member_refused_for_one_provider_is_refused_for_the_model() {
         match param {
             None => {
                 assert_eq!(status, 200, "{answer}");
-                rig.told(&answer);
+                rig.record_charge(&answer);
             }
             Some(param) => {
                 let seen = (status, &*code, &*named);
@@ -270,7 +270,11 @@ async fn removed_members_do_not_increase_the_hold() {
         let answer = rig.client().post(CHAT, &body).await;
         assert_eq!(answer.status, status, "{member}: {}", answer.text());
         if status == 200 {
-            assert_eq!(rig.told(&answer.json()), PRICE_OF_A_CHAT, "{member}");
+            assert_eq!(
+                rig.record_charge(&answer.json()),
+                PRICE_OF_A_CHAT,
+                "{member}"
+            );
         }
     }
     rig.finish().await;
@@ -288,7 +292,7 @@ async fn removed_members_are_part_of_the_cache_key() {
         let mut body = chat(false);
         body["options"] = options;
         let answer = rig.client().post(CHAT, &body).await.json();
-        rig.told(&answer);
+        rig.record_charge(&answer);
         assert_eq!(answer["x_svc"]["cache_store_status"], status, "{body}");
     }
     rig.finish().await;

@@ -18,7 +18,7 @@ async fn unlabelled_metrics_exist_from_the_start() {
         })
         .collect();
     let rig = Rig::start().await;
-    let page = rig.look_at("/metrics").await;
+    let page = rig.admin_get("/metrics").await;
     for [name, kind] in &rows {
         let line = format!("# TYPE tollgate_{name} {kind}");
         assert!(

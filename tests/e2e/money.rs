@@ -70,7 +70,7 @@ async fn the_amount_in_a_402_is_sufficient() {
     rig.grant(rig.account, 1).await;
     let answer = rig.client().post(CHAT, &body).await;
     assert_eq!(answer.status, 200);
-    assert_eq!(rig.told(&answer.json()), PRICE_OF_A_CHAT);
+    assert_eq!(rig.record_charge(&answer.json()), PRICE_OF_A_CHAT);
     rig.finish().await;
 }
 
@@ -81,7 +81,7 @@ async fn a_request_without_a_cap_is_capped_at_what_its_account_can_pay() {
     for stream in [false, true] {
         let answer = rig.client().stream(CHAT, &chat(stream)).await.whole().await;
         assert_eq!(answer.status, 200);
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
         rig.quiet().await;
         let cap = rig.provider.last_call().json()["max_tokens"]
             .as_i64()
@@ -94,7 +94,7 @@ async fn a_request_without_a_cap_is_capped_at_what_its_account_can_pay() {
         body["max_tokens"] = 16.into();
         let answer = rig.client().post(CHAT, &body).await;
         assert_eq!(answer.status, 200);
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
     }
     let answer = rig.client().post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 402);
@@ -137,7 +137,7 @@ async fn concurrent_requests_are_admitted_up_to_the_balance() {
     let accepted = statuses.iter().filter(|status| **status == 200).count();
     let refused = statuses.iter().filter(|status| **status == 402).count();
     assert_eq!((accepted, refused), (PAID_FOR, 4 * PAID_FOR));
-    rig.charged(PAID_FOR as i64 * PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PAID_FOR as i64 * PRICE_OF_A_CHAT);
     assert_eq!(rig.provider.call_count(), PAID_FOR as u64);
     let after = rig.finish().await;
     assert_eq!(after.report.usage, PAID_FOR as u64);
@@ -153,7 +153,7 @@ async fn the_unused_part_of_a_hold_is_released() {
     for _ in 0..3 {
         let answer = rig.client().post(CHAT, &body).await;
         assert_eq!(answer.status, 200);
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
     }
     assert_eq!(rig.client().post(CHAT, &body).await.status, 402);
     rig.finish().await;
@@ -179,8 +179,8 @@ async fn usage_beyond_the_hold_is_charged_up_to_the_available_balance() {
         // More than the hold was sized for, less than the account has.
         let charge = 100 * IN + 16 * OUT;
         match stream {
-            true => rig.charged(charge),
-            false => assert_eq!(rig.told(&answer.json()), charge),
+            true => rig.add_expected_charge(charge),
+            false => assert_eq!(rig.record_charge(&answer.json()), charge),
         }
         assert_eq!(rig.available(rig.account), 30_000 - charge);
         rig.finish().await;
@@ -203,7 +203,7 @@ async fn a_revoked_key_is_refused_on_the_next_request_of_the_same_connection() {
             "round {round}"
         );
         if round == 1 {
-            rig.charged(2 * PRICE_OF_A_CHAT);
+            rig.add_expected_charge(2 * PRICE_OF_A_CHAT);
             let now = Clock::system().unix_micros();
             revoke_key(&*rig.books.store, id, now)
                 .await
@@ -236,7 +236,7 @@ async fn a_suspended_account_is_refused_until_reactivated() {
             let answer = client.post(CHAT, &chat(false)).await;
             assert_eq!(answer.status, expected, "{what}");
             match expected {
-                200 => drop(rig.told(&answer.json())),
+                200 => drop(rig.record_charge(&answer.json())),
                 _ => assert_eq!(error(&answer)["code"], "account_suspended", "{what}"),
             }
         }
@@ -493,7 +493,7 @@ async fn concurrent_accounts_are_charged_separately() {
     let mut owners = Vec::new();
     for one in crowd {
         let body = one.await.expect("no panic");
-        rig.told(&body);
+        rig.record_charge(&body);
         owners.push(
             body["x_svc"]["owner"]
                 .as_str()

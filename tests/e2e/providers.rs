@@ -50,7 +50,7 @@ async fn check(rig: &Rig, stream: bool, cases: Vec<Case>) {
             rig.provider.forget_calls();
             let seen = observe(&client, stream).await;
             rig.quiet().await;
-            rig.charged(*charge);
+            rig.add_expected_charge(*charge);
             let charged = left - rig.available(rig.account);
             left -= charged;
             let ended = rig.provider.calls_when_ended().await.len();

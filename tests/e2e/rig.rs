@@ -170,7 +170,7 @@ impl Rig {
     }
 
     /// What the admin address shows.
-    pub(crate) async fn look_at(&self, path: &str) -> tollgate_testing::Answer {
+    pub(crate) async fn admin_get(&self, path: &str) -> tollgate_testing::Answer {
         self.operator().get(path).await
     }
 
@@ -222,14 +222,14 @@ impl Rig {
     }
 
     /// Notes what a client was told in `x_svc`, and gives the charge in micro-credits.
-    pub(crate) fn told(&self, body: &Value) -> i64 {
+    pub(crate) fn record_charge(&self, body: &Value) -> i64 {
         let micros = micros(&body["x_svc"]["credits_used"]);
-        self.charged(micros);
+        self.add_expected_charge(micros);
         micros
     }
 
     /// Notes a charge that no client was told of.
-    pub(crate) fn charged(&self, micros: i64) {
+    pub(crate) fn add_expected_charge(&self, micros: i64) {
         let mut charged = self.charged.lock().expect("nobody panics while holding it");
         *charged += Micros::new(micros);
     }

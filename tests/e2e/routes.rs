@@ -227,7 +227,7 @@ async fn media_types_and_encodings_other_than_plain_json_are_415() {
             let case = format!("{what}: {kind:?} {encoding:?}");
             assert_eq!(answer.status, status, "{case}");
             match status {
-                200 => drop(rig.told(&answer.json())),
+                200 => drop(rig.record_charge(&answer.json())),
                 _ => {
                     is_error(&answer, 415, "unsupported_media_type", &case);
                     let help = if encoding.is_some() {
@@ -350,7 +350,7 @@ async fn answers_and_errors_can_be_read_by_pages_of_other_origins() {
                 assert!(exposed.contains(name), "{case}: {name} is not exposed");
             }
             if status == 200 {
-                rig.charged(PRICE_OF_A_CHAT);
+                rig.add_expected_charge(PRICE_OF_A_CHAT);
             }
         }
         // Nothing of it without an origin.

@@ -52,7 +52,7 @@ async fn a_sandbox_form_sent_repeatedly_is_charged_once() {
         );
         assert_eq!(spent(&rig), PRICE_OF_A_CHAT);
     }
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
     assert_eq!(rig.provider.calls().len(), 1);
     let sent: Value = serde_json::from_slice(&rig.provider.calls()[0].body).expect("JSON");
     assert_eq!(
@@ -104,7 +104,7 @@ async fn the_sandbox_form_contains_the_conversation() {
         .map(|message| message["content"].as_str().expect("a text"))
         .collect();
     assert_eq!(said, ["One?", "Two <b>.", "Three?"]);
-    rig.charged(spent(&rig));
+    rig.add_expected_charge(spent(&rig));
     rig.finish().await;
 }
 
@@ -159,7 +159,7 @@ async fn sandbox_requests_count_against_the_accounts_quota() {
         statuses.push((page.status, page.text().contains("rate_limit_exceeded")));
     }
     assert_eq!(statuses, [(200, false), (200, false), (422, true)]);
-    rig.charged(spent(&rig));
+    rig.add_expected_charge(spent(&rig));
     rig.finish().await;
 }
 

@@ -32,7 +32,7 @@ async fn a_thousand_clients_that_send_one_byte_are_closed_and_delay_no_other() {
     }
     let answer = rig.client().post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "others are served meanwhile");
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     for (first, mut raw) in waiting {
         let end = raw.read_to_end().await.unwrap_or_default();
         if first == "G" {
@@ -73,7 +73,7 @@ async fn an_idle_connection_is_closed_between_requests_and_not_within_one() {
     used.post(CHAT, &rig.key, &chat(false).to_string()).await;
     let (head, _) = used.read_answer().await;
     assert_eq!(head.status(), 200);
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
     for raw in [&mut silent, &mut used] {
         let end = raw.read_to_end().await.expect("closed in order");
         assert!(end.is_empty(), "{end:?}");
@@ -103,7 +103,7 @@ async fn no_more_connections_than_allowed_are_served_at_once() {
     for raw in [&mut first, &mut second] {
         raw.post(CHAT, &rig.key, &chat(false).to_string()).await;
         assert_eq!(raw.read_answer().await.0.status(), 200);
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
     // The third waits in the system's queue until one of the others has gone.
     let mut third = rig.raw().await;
@@ -111,7 +111,7 @@ async fn no_more_connections_than_allowed_are_served_at_once() {
     assert_eq!(rig.provider.call_count(), 2);
     drop(first);
     assert_eq!(third.read_answer().await.0.status(), 200);
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
     rig.finish().await;
 }
 
@@ -135,7 +135,7 @@ async fn more_streams_than_allowed_on_one_connection_wait_for_their_turn() {
     gate.open();
     for one in crowd {
         assert_eq!(one.await.expect("no panic"), 200);
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
     rig.finish().await;
 }

@@ -92,7 +92,7 @@ async fn every_choice_of_every_prompt_has_its_number_and_one_charge_covers_them(
             json!([0, 3, 8]),
             "{what}: the provider's own"
         );
-        assert_eq!(rig.told(&answer), 3 * IN + 12 * OUT, "{what}");
+        assert_eq!(rig.record_charge(&answer), 3 * IN + 12 * OUT, "{what}");
         let asked = rig.provider.last_call();
         assert!(asked.target.ends_with("/v1/completions"), "{what}");
         for member in ["prompt", "suffix", "best_of", "echo", "logprobs", "n"] {
@@ -105,7 +105,7 @@ async fn every_choice_of_every_prompt_has_its_number_and_one_charge_covers_them(
         let choices = chunks.iter().flat_map(|chunk| chunk["choices"].as_array());
         assert_eq!(texts(choices.flatten()), vec![answer::text(3); 4], "{what}");
         let last = chunks.last().expect("chunks");
-        assert_eq!(rig.told(last), 3 * IN + 12 * OUT, "{what}");
+        assert_eq!(rig.record_charge(last), 3 * IN + 12 * OUT, "{what}");
     }
     assert_eq!(rig.finish().await.endings(), ["complete"; 4]);
 }
@@ -120,7 +120,7 @@ async fn a_system_text_stands_before_the_prompt_where_the_provider_takes_texts()
         rig.provider.last_call().json(),
         json!({"model": "vendor/small-1", "prompt": ["Be brief.\n\na", "Be brief.\n\nb"], "max_tokens": 1})
     );
-    assert_eq!(rig.told(&answer), 6 * IN + 2 * OUT);
+    assert_eq!(rig.record_charge(&answer), 6 * IN + 2 * OUT);
     rig.finish().await;
 }
 
@@ -130,7 +130,7 @@ async fn a_system_text_is_a_system_message_where_the_model_wants_it_so() {
     let with = json!({"model": "small", "prompt": "a", "system": "Be brief.", "max_tokens": 1});
     let answer = rig.client().post(TEXT, &with).await.json();
     assert_eq!(answer["object"], "text_completion");
-    assert_eq!(rig.told(&answer), 3 * IN + OUT);
+    assert_eq!(rig.record_charge(&answer), 3 * IN + OUT);
     let asked = rig.provider.last_call();
     assert!(asked.target.ends_with("/chat/completions"));
     assert_eq!(
@@ -139,7 +139,7 @@ async fn a_system_text_is_a_system_message_where_the_model_wants_it_so() {
     );
     let without = json!({"model": "small", "prompt": "a", "max_tokens": 1});
     let answer = rig.client().post(TEXT, &without).await.json();
-    assert_eq!(rig.told(&answer), IN + OUT);
+    assert_eq!(rig.record_charge(&answer), IN + OUT);
     assert!(rig.provider.last_call().target.ends_with("/v1/completions"));
     rig.finish().await;
 }
@@ -181,7 +181,7 @@ async fn a_model_that_only_chats_completes_texts_over_every_protocol() {
             json!({"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}),
             "{what}"
         );
-        assert_eq!(rig.told(&answer), 3 * IN + 5 * OUT, "{what}");
+        assert_eq!(rig.record_charge(&answer), 3 * IN + 5 * OUT, "{what}");
         let asked = rig.provider.last_call();
         assert!(asked.target.ends_with("/chat/completions"), "{what}");
 
@@ -206,7 +206,7 @@ async fn a_model_that_only_chats_completes_texts_over_every_protocol() {
             );
             assert_eq!(chunks[5]["choices"][0]["finish_reason"], "length", "{what}");
             let last = chunks.last().expect("chunks");
-            assert_eq!(rig.told(last), 3 * IN + 5 * OUT, "{what}");
+            assert_eq!(rig.record_charge(last), 3 * IN + 5 * OUT, "{what}");
             assert_eq!(
                 rig.provider.last_call().json()["stream_options"]["include_usage"],
                 true
@@ -227,7 +227,7 @@ async fn several_prompts_for_a_model_that_only_chats_are_several_chats_and_one_c
         let choices = answer["choices"].as_array().expect("choices");
         assert_eq!(texts(choices.iter()), expected, "{what}");
         assert_eq!(answer["usage"]["total_tokens"], 36, "{what}");
-        assert_eq!(rig.told(&answer), 30 * IN + 6 * OUT, "{what}");
+        assert_eq!(rig.record_charge(&answer), 30 * IN + 6 * OUT, "{what}");
         assert_eq!(rig.provider.call_count() - before, 3, "{what}");
 
         body["stream"] = true.into();
@@ -242,7 +242,7 @@ async fn several_prompts_for_a_model_that_only_chats_are_several_chats_and_one_c
         let told = chunks.iter().filter(|chunk| chunk.get("x_svc").is_some());
         assert_eq!(told.count(), 1, "{what}: the charge stands once");
         let last = chunks.last().expect("chunks");
-        assert_eq!(rig.told(last), 30 * IN + 6 * OUT, "{what}");
+        assert_eq!(rig.record_charge(last), 30 * IN + 6 * OUT, "{what}");
         let ids: Vec<&Value> = chunks.iter().map(|chunk| &chunk["id"]).collect();
         assert!(ids.iter().all(|id| *id == ids[0]), "{what}: {ids:?}");
     }
@@ -270,14 +270,14 @@ async fn more_prompts_than_permits_are_answered_one_after_the_other() {
                 let answer = client.post(TEXT, &body).await.json();
                 let choices = answer["choices"].as_array().expect("choices");
                 assert_eq!(texts(choices.iter()), expected, "whole");
-                rig.told(&answer);
+                rig.record_charge(&answer);
                 return;
             }
             let (events, end) = client.stream(TEXT, &body).await.rest().await;
             let chunks = whole(&events, &end, "stream");
             let choices = chunks.iter().flat_map(|chunk| chunk["choices"].as_array());
             assert_eq!(texts(choices.flatten()), expected, "stream");
-            rig.told(chunks.last().expect("chunks"));
+            rig.record_charge(chunks.last().expect("chunks"));
         }
     };
     tokio::join!(ask(false), ask(true), ask(true));
@@ -302,7 +302,7 @@ async fn a_text_is_marked_as_fallback_when_one_of_its_chats_is() {
     let body = json!({"model": "small", "prompt": ["a", "b"]});
     let answer = rig.client().post(TEXT, &body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     let after = rig.finish().await;
     assert_eq!(after.each("served_by"), ["dear"]);
 }
@@ -331,7 +331,7 @@ async fn a_chat_that_fails_fails_the_text_it_is_a_part_of() {
     let last = events.last().expect("events").json();
     assert_eq!(last["error"]["code"], "upstream_error", "{last}");
     rig.quiet().await;
-    rig.charged(crate::rig::CREDITS - rig.available(rig.account));
+    rig.add_expected_charge(crate::rig::CREDITS - rig.available(rig.account));
     let after = rig.finish().await;
     assert_eq!(after.endings(), ["upstream_failed", "upstream_cut"]);
 }
@@ -375,7 +375,7 @@ async fn a_cap_that_the_account_can_pay_reaches_every_chat() {
     let body = json!({"model": "small", "prompt": ["a", "b"]});
     let answer = rig.client().post(TEXT, &body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     let caps: Vec<Value> = rig
         .provider
         .calls()

@@ -109,7 +109,7 @@ async fn a_filter_of_an_operators_own_sees_refuses_and_marks_requests() {
             );
             let promised = answer.header("strict-transport-security");
             assert_eq!(promised, LONGER.to_str().ok(), "{what}: as promised");
-            rig.charged(PRICE_OF_A_CHAT);
+            rig.add_expected_charge(PRICE_OF_A_CHAT);
         }
     }
     rig.finish().await;
@@ -185,7 +185,7 @@ async fn a_filter_that_panics_loses_one_request_and_nothing_else() {
 
         let answer = client.post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{what}: the next one is served");
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
     }
     let after = rig.finish().await;
     let aborted = after
@@ -244,25 +244,25 @@ async fn a_blocked_worker_fails_the_liveness_check() {
     setup.customise =
         Box::new(move |builder| builder.filter("blocking", move |_| Ok(Arc::new(filter.clone()))));
     let rig = setup.start().await;
-    let live = rig.look_at("/live").await;
+    let live = rig.admin_get("/live").await;
     assert_eq!((live.status, live.text()), (200, "live\n"));
 
     let client = rig.client();
     let waiting = tokio::spawn(async move { client.post(CHAT, &chat(false)).await });
     let blocked = || blocking.blocked.load(Ordering::SeqCst) == 1;
     within("the blocked worker", poll(blocked)).await;
-    let live = rig.look_at("/live").await;
+    let live = rig.admin_get("/live").await;
     assert_eq!(live.status, 503, "{}", live.text());
     let words = "1 of 2 workers do not answer: worker-";
     assert!(live.text().starts_with(words), "{}", live.text());
-    let ready = rig.look_at("/ready").await;
+    let ready = rig.admin_get("/ready").await;
     assert_eq!(ready.status, 200, "the other one serves");
     assert!(ready.text().contains(words), "{}", ready.text());
 
     blocking.let_go();
     let answer = waiting.await.expect("the request ends");
     assert_eq!(answer.status, 200, "{}", answer.text());
-    rig.told(&answer.json());
-    assert_eq!(rig.look_at("/live").await.status, 200);
+    rig.record_charge(&answer.json());
+    assert_eq!(rig.admin_get("/live").await.status, 200);
     rig.finish().await;
 }

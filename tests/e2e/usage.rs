@@ -128,7 +128,11 @@ fn shown(rig: &Rig, body: &Value, ppm: i64, what: &str) -> (i64, i64) {
         "{what}: {usage}"
     );
     let price = prompt * IN + completion * OUT;
-    assert_eq!(rig.told(body), price * ppm / 1_000_000, "{what}: {usage}");
+    assert_eq!(
+        rig.record_charge(body),
+        price * ppm / 1_000_000,
+        "{what}: {usage}"
+    );
     (prompt, completion)
 }
 
@@ -176,7 +180,7 @@ async fn the_reported_usage_is_the_charged_usage() {
         let plain = events(&client.stream(CHAT, &body).await.whole().await);
         assert!(plain.iter().all(|event| event.get("usage").is_none()));
         let last = plain.last().expect("events");
-        let told = rig.told(last);
+        let told = rig.record_charge(last);
         body["stream_options"] = json!({"include_usage": true});
         let asked = events(&client.stream(CHAT, &body).await.whole().await);
         let (last, others) = asked.split_last().expect("events");
@@ -220,7 +224,7 @@ async fn tokens_reported_only_in_the_total_are_charged() {
     let mut body = chat(false);
     body["max_tokens"] = 20_000.into();
     let answer = rig.client().post(CHAT, &body).await.json();
-    assert_eq!(rig.told(&answer), 12_004_500, "not 4,500");
+    assert_eq!(rig.record_charge(&answer), 12_004_500, "not 4,500");
     let expected = json!({"prompt_tokens": 30, "completion_tokens": 20_000, "total_tokens": 20_030,
         "completion_tokens_details": {"reasoning_tokens": 20_000}});
     assert_eq!(answer["usage"], expected);
@@ -276,7 +280,7 @@ async fn an_answer_from_the_cache_shows_the_usage_that_the_hit_is_charged_for() 
                         false => {
                             let (prompt, completion) = paid_for;
                             let price = (prompt * IN + completion * OUT) * ppm / 1_000_000;
-                            assert_eq!(rig.told(last), price, "{what}");
+                            assert_eq!(rig.record_charge(last), price, "{what}");
                         }
                     }
                 }

@@ -327,7 +327,7 @@ async fn a_provider_receives_the_client_address_where_configured_and_never_what_
                 }
                 let answer = client.send(request).await;
                 assert_eq!(answer.status, 200, "{}", answer.text());
-                rig.charged(crate::rig::PRICE_OF_A_CHAT);
+                rig.add_expected_charge(crate::rig::PRICE_OF_A_CHAT);
                 let call = rig.provider.last_call();
                 let told = call.headers.get_all("x-forwarded-for").iter();
                 let told: Vec<&[u8]> = told.map(|value| value.as_bytes()).collect();

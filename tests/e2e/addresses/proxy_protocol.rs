@@ -278,6 +278,6 @@ async fn limits_count_by_the_client_that_the_header_names() {
     raw.post(CHAT, &rig.key, &chat(false).to_string()).await;
     let (head, body) = raw.read_answer().await;
     assert_eq!(head.status(), 200, "{body:?}");
-    rig.told(&serde_json::from_slice(&body).expect("JSON"));
+    rig.record_charge(&serde_json::from_slice(&body).expect("JSON"));
     rig.finish().await;
 }

@@ -36,7 +36,7 @@ async fn count(rig: &Rig, crowd: Vec<tokio::task::JoinHandle<Answer>>) -> (usize
     for one in crowd {
         let answer = one.await.expect("no panic");
         assert_eq!(answer.status, 200, "{}", answer.text());
-        rig.charged(crate::rig::micros(&metadata(&answer)["credits_used"]));
+        rig.add_expected_charge(crate::rig::micros(&metadata(&answer)["credits_used"]));
         match status(&answer).as_str() {
             "stored" => stored += 1,
             "hit" => hits += 1,
@@ -98,7 +98,7 @@ async fn when_a_leader_fails_one_follower_takes_over_once() {
         let answer = one.await.expect("no panic");
         *statuses.entry(answer.status).or_insert(0) += 1;
         if answer.status == 200 {
-            rig.charged(crate::rig::micros(&metadata(&answer)["credits_used"]));
+            rig.add_expected_charge(crate::rig::micros(&metadata(&answer)["credits_used"]));
         }
     }
     assert_eq!(
@@ -130,11 +130,11 @@ async fn a_cut_stream_is_not_stored_and_a_follower_takes_over() {
     assert!(cut.text().contains("\"error\""), "{}", cut.text());
     let whole = follower.await.expect("no panic");
     assert_eq!(status(&whole), "stored");
-    rig.told(&whole.json());
+    rig.record_charge(&whole.json());
     rig.quiet().await;
     // What was relayed of the cut one is charged: three words, and the prompt.
     let spent = crate::rig::CREDITS - rig.available(rig.account);
-    rig.charged(spent - PRICE_OF_A_CHAT);
+    rig.add_expected_charge(spent - PRICE_OF_A_CHAT);
     assert_eq!(rig.provider.call_count(), 2);
     rig.finish().await;
 }
@@ -170,7 +170,7 @@ async fn a_disconnected_follower_does_not_become_the_leader() {
     assert_eq!(leader.await.expect("no panic").status, 502);
     let answer = stays.await.expect("no panic");
     assert_eq!(status(&answer), "stored");
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     assert_eq!(rig.provider.call_count(), 2);
     let after = rig.finish().await;
     let gone = after
@@ -198,7 +198,7 @@ async fn a_complete_response_is_stored_after_its_client_disconnected() {
     rig.provider.gate("rest").open();
     let answer = follower.await.expect("no panic");
     assert_eq!(status(&answer), "hit");
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
     assert_eq!(rig.provider.call_count(), 1);
     rig.finish().await;
 }
@@ -220,12 +220,12 @@ async fn an_uncached_request_is_neither_leader_nor_follower() {
     // A third one, while the two are under way, is answered.
     let third = rig.client().post(CHAT, &without).await;
     assert_eq!(status(&third), "bypass");
-    rig.told(&third.json());
+    rig.record_charge(&third.json());
     rig.provider.gate("held").open();
     for (one, expected) in [(bypassing, "bypass"), (leader, "stored")] {
         let answer = one.await.expect("no panic");
         assert_eq!(status(&answer), expected);
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
     }
     assert_eq!(rig.provider.call_count(), 3);
     rig.finish().await;
@@ -240,11 +240,11 @@ async fn a_follower_calls_the_provider_after_its_wait_limit() {
     rig.provider.gate("held").reached_by(1).await;
     let impatient = rig.client().post(CHAT, &chat(true)).await;
     assert_eq!(status(&impatient), "stored");
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
     rig.provider.gate("held").open();
     let answer = leader.await.expect("no panic");
     assert_eq!(status(&answer), "stored");
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     assert_eq!(
         rig.metric("tollgate_cache_followers_total{outcome=\"gave_up\"}")
             .await,
@@ -265,11 +265,11 @@ async fn a_leader_capped_by_its_balance_is_not_stored_and_a_follower_takes_over(
     // The lead was given up before the call, so nobody waits for it.
     let full = rig.client().post(CHAT, &chat(false)).await;
     assert_eq!(status(&full), "stored");
-    rig.told(&full.json());
+    rig.record_charge(&full.json());
     rig.provider.gate("held").open();
     let capped = capped.await.expect("no panic");
     assert_eq!(status(&capped), "uncacheable");
-    rig.told(&capped.json());
+    rig.record_charge(&capped.json());
     assert_eq!(rig.provider.call_count(), 2);
     rig.finish().await;
 }

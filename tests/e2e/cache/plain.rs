@@ -10,7 +10,7 @@ async fn an_equal_request_is_a_free_cache_hit() {
     let rig = rig("").await;
     let first = rig.client().post(CHAT, &chat(false)).await;
     assert_eq!(status(&first), "stored");
-    assert_eq!(rig.told(&first.json()), PRICE_OF_A_CHAT);
+    assert_eq!(rig.record_charge(&first.json()), PRICE_OF_A_CHAT);
     let left = rig.available(rig.account);
     for (what, client) in rig.clients() {
         let again = client.post(CHAT, &chat(false)).await;
@@ -20,7 +20,7 @@ async fn an_equal_request_is_a_free_cache_hit() {
             "{what}"
         );
         let (one, other) = (first.json(), again.json());
-        assert_eq!(rig.told(&other), 0, "{what}");
+        assert_eq!(rig.record_charge(&other), 0, "{what}");
         assert_ne!(
             one["id"], other["id"],
             "{what}: a reply has an id of its own"
@@ -57,7 +57,7 @@ async fn an_equal_request_is_a_free_cache_hit() {
 async fn equivalent_requests_share_an_entry() {
     let rig = rig("").await;
     let first = rig.client().post(CHAT, &chat(false)).await;
-    rig.told(&first.json());
+    rig.record_charge(&first.json());
     for body in [
         r#"{"messages":[{"content":"Halt!","role":"user"}]}"#,
         r#" { "user":"u1", "model" : "small", "messages": [ {"role":"user","content":"\u0048alt!"} ] } "#,
@@ -87,7 +87,7 @@ async fn equivalent_requests_share_an_entry() {
     ] {
         let answer = rig.client().post(CHAT, &body).await;
         assert_eq!(status(&answer), "stored", "{why}");
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
     }
     assert_eq!(rig.provider.call_count(), 5);
     rig.finish().await;
@@ -102,14 +102,14 @@ async fn an_uncached_request_neither_reads_nor_stores() {
         let answer = rig.client().post(CHAT, &without).await;
         assert_eq!(status(&answer), "bypass", "round {round}");
         assert_eq!(metadata(&answer)["cache_entry_id"], Value::Null);
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
     }
     let with = rig.client().post(CHAT, &chat(false)).await;
     assert_eq!(status(&with), "stored", "nothing was written before");
-    rig.told(&with.json());
+    rig.record_charge(&with.json());
     let answer = rig.client().post(CHAT, &without).await;
     assert_eq!(status(&answer), "bypass", "nothing is read");
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     assert_eq!(rig.provider.call_count(), 4);
     rig.finish().await;
 }
@@ -120,7 +120,7 @@ async fn without_a_cache_every_request_calls_the_provider() {
     for _ in 0..2 {
         let answer = rig.client().post(CHAT, &chat(false)).await;
         assert_eq!(status(&answer), "bypass");
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
     }
     assert_eq!(rig.provider.call_count(), 2);
     rig.finish().await;

@@ -12,7 +12,7 @@ use crate::rig::{CHAT, Rig, chat};
 async fn ask(rig: &Rig, body: &Value) -> String {
     let answer = rig.client().post(CHAT, body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    rig.charged(crate::rig::micros(&metadata(&answer)["credits_used"]));
+    rig.add_expected_charge(crate::rig::micros(&metadata(&answer)["credits_used"]));
     status(&answer)
 }
 
@@ -78,7 +78,7 @@ async fn an_operator_removes_one_answer_those_of_a_model_or_all() {
     let mut dear = question("dear");
     dear["model"] = "dear".into();
     let first = rig.client().post(CHAT, &question("one")).await;
-    rig.told(&first.json());
+    rig.record_charge(&first.json());
     let id = metadata(&first)["cache_entry_id"]
         .as_str()
         .expect("an id")

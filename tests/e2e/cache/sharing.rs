@@ -19,7 +19,7 @@ async fn stranger(rig: &Rig, class: &str) -> (AccountId, Client) {
 async fn ask(rig: &Rig, client: &Client) -> Answer {
     let answer = client.post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     answer
 }
 
@@ -99,7 +99,7 @@ async fn a_hit_needs_a_balance_above_zero() {
     rig.grant(empty, 1).await;
     let answer = client.post(CHAT, &chat(false)).await;
     assert_eq!(status(&answer), "hit", "one micro-credit will do");
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     assert_eq!(rig.available(empty), 1);
     rig.finish().await;
 }
@@ -116,7 +116,7 @@ async fn uncached_models_and_requests_with_plugins_are_not_stored() {
         for _ in 0..2 {
             let answer = rig.client().post(CHAT, &body).await;
             assert_eq!(status(&answer), "uncacheable", "{body}");
-            rig.told(&answer.json());
+            rig.record_charge(&answer.json());
         }
     }
     assert_eq!(rig.provider.call_count(), 4);

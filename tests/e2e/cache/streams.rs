@@ -122,7 +122,7 @@ async fn a_stored_response_is_served_whole_and_streamed() {
                 rig.client().post(path, &body).await
             };
             assert_eq!(status(&first), "stored", "{case}: {}", first.text());
-            rig.charged(crate::rig::micros(&metadata(&first)["credits_used"]));
+            rig.add_expected_charge(crate::rig::micros(&metadata(&first)["credits_used"]));
             let expected = match stream_first {
                 true => told(&events(&first)),
                 false => said(&first.json()),
@@ -220,7 +220,7 @@ async fn counted_for_each_reply(report: UsageReport) {
         let asked = body["stream"] == false || body.get("stream_options").is_some();
         assert_eq!(usage["completion_tokens"].is_u64(), asked, "{usage}");
     }
-    rig.charged(4 * charged);
+    rig.add_expected_charge(4 * charged);
     assert_eq!(rig.provider.call_count(), 1);
     rig.finish().await;
 }
@@ -244,7 +244,7 @@ async fn a_hit_costs_the_configured_price_and_is_one_ledger_entry() {
             before - price
         );
         assert_eq!(rig.available(rig.account), before - price);
-        rig.charged(price);
+        rig.add_expected_charge(price);
     }
     let after = rig.finish().await;
     assert_eq!(after.report.usage, 3);

@@ -151,12 +151,12 @@ async fn concurrent_responses_reach_a_client_with_small_windows() {
             assert!(*body == document, "{what}: another document");
         }
         let answer: serde_json::Value = serde_json::from_slice(&bodies[0]).expect("JSON");
-        rig.told(&answer);
+        rig.record_charge(&answer);
         let text = &answer["choices"][0]["message"]["content"];
         let words = text.as_str().expect("a text").split_whitespace();
         assert_eq!(words.count(), WORDS, "{what}");
         assert!(bodies[4].ends_with(b"data: [DONE]\n\n"), "{what}");
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
         rig.provider.forget_calls();
     }
     rig.finish().await;

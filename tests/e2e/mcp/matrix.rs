@@ -186,7 +186,7 @@ impl Bench {
         if status == 200 {
             if path != "/v1/models" && operation.resource == Resource::Api {
                 let body: serde_json::Value = serde_json::from_str(&said).expect("JSON");
-                self.rig.told(&body);
+                self.rig.record_charge(&body);
             }
         } else {
             assert_eq!(head.header("cache-control"), Some("no-store"), "{case}");

@@ -43,7 +43,7 @@ fn chat_with(text: &str, stream: bool) -> Value {
 async fn serve(rig: &Rig, key: &str, text: &str) {
     let response = client(rig, key).post(CHAT, &chat_with(text, false)).await;
     assert_eq!(response.status, 200, "{text}: {}", response.text());
-    rig.told(&response.json());
+    rig.record_charge(&response.json());
 }
 
 /// Sends a chat and lets it fail at the rig's own provider in this way; another may serve it then.
@@ -61,11 +61,11 @@ async fn fail(rig: &Rig, key: &str, text: &str, stream: bool, script: &Script) {
     if kind == "text/event-stream" {
         let (events, _) = response.rest().await;
         rig.quiet().await;
-        rig.charged(counted(words(&events) as i64));
+        rig.add_expected_charge(counted(words(&events) as i64));
     } else {
         let whole = response.whole().await;
         if whole.status == 200 {
-            rig.told(&whole.json());
+            rig.record_charge(&whole.json());
         }
     }
     assert!(rig.provider.call_count() > calls, "{text}: it was called");
@@ -79,7 +79,7 @@ async fn serve_at_once(rig: &Rig, key: &str, count: usize) {
     for response in held {
         let response = response.await.expect("no panic");
         assert_eq!(response.status, 200, "{}", response.text());
-        rig.told(&response.json());
+        rig.record_charge(&response.json());
     }
     rig.provider.clear_scripts();
 }
@@ -101,7 +101,7 @@ async fn hold(rig: &Rig, key: &str, count: usize) -> Vec<JoinHandle<Response>> {
 
 /// For how many accounts the circuit of the first model of a provider is open, as operators see it.
 async fn accounts_open(rig: &Rig, provider: usize) -> Value {
-    rig.look_at("/providers").await.json()[provider]["models"][0]["accounts_open"].clone()
+    rig.admin_get("/providers").await.json()[provider]["models"][0]["accounts_open"].clone()
 }
 
 #[tokio::test]
@@ -231,7 +231,7 @@ async fn a_refused_request_in_between_neither_counts_nor_resets_the_count() {
         fail(&rig, &rig.key, "b", false, &Script::status(status)).await;
         assert_eq!(state(&rig, 0, true).await, "working", "{status}");
         tollgate_testing::within("the end of the limit", async {
-            while rig.look_at("/providers").await.json()[0]["models"][0]["closed_ms"] != 0 {
+            while rig.admin_get("/providers").await.json()[0]["models"][0]["closed_ms"] != 0 {
                 tokio::task::yield_now().await;
             }
         })
@@ -308,7 +308,7 @@ async fn a_provider_with_an_open_circuit_that_is_the_last_one_keeps_its_queue() 
     for response in held.into_iter().chain([waits]) {
         let response = response.await.expect("no panic");
         assert_eq!(response.status, 200, "{}", response.text());
-        rig.told(&response.json());
+        rig.record_charge(&response.json());
     }
     rig.finish().await;
 }
@@ -360,7 +360,7 @@ async fn a_failed_probe_makes_the_failures_of_one_account_count_for_all() {
     .await;
     // The stand-in knows no such path.
     tollgate_testing::within("a failed probe", async {
-        while rig.look_at("/providers").await.json()[0]["probe_failed"] != true {
+        while rig.admin_get("/providers").await.json()[0]["probe_failed"] != true {
             tokio::task::yield_now().await;
         }
     })
@@ -409,7 +409,7 @@ async fn a_text_that_goes_through_chat_counts_for_its_account() {
     let other = new_key(&rig).await;
     let body = |text: &str| json!({"model": "small", "prompt": text});
     let response = client(&rig, &other).post(TEXT, &body("good")).await;
-    rig.told(&response.json());
+    rig.record_charge(&response.json());
     for text in ["a", "b"] {
         rig.provider.script(Script::status(500).once());
         let response = client(&rig, &rig.key).post(TEXT, &body(text)).await;
@@ -452,7 +452,7 @@ async fn a_half_open_circuit_admits_as_many_requests_as_configured() {
         assert_eq!(others[0].call_count(), calls.1 + 3, "{more}");
         rig.provider.gate("held").open();
         for response in held {
-            rig.told(&response.await.expect("no panic").json());
+            rig.record_charge(&response.await.expect("no panic").json());
         }
         assert_eq!(state(&rig, 0, true).await, "working", "{more}");
         rig.finish().await;

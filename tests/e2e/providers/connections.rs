@@ -89,7 +89,7 @@ async fn a_silent_model_is_covered_by_comments_which_give_its_provider_no_more_t
             "{protocol}"
         );
         rig.quiet().await;
-        rig.charged(counted(4));
+        rig.add_expected_charge(counted(4));
     }
     let after = rig.finish().await;
     assert_eq!(after.endings(), ["upstream_cut"; 4]);
@@ -127,7 +127,7 @@ async fn an_answer_that_takes_too_long_in_all_is_ended() {
         rig.quiet().await;
         // A call that is still at the gate would take what the next one is let through by.
         rig.provider.calls_when_ended().await;
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
     rig.finish().await;
 }
@@ -204,7 +204,7 @@ async fn a_provider_that_refuses_connections_is_502_until_it_comes_back() {
     rig.provider.listen_again().await;
     let seen = observe(&rig.client(), false).await;
     assert_eq!(seen, Ok(Answer { words: 16 }), "it is tried all the same");
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
     let list = rig.client().get("/v1/models").await.json();
     assert_eq!(
         list["data"].as_array().map(Vec::len),
@@ -256,7 +256,7 @@ async fn a_pooled_connection_that_went_stale_costs_one_retry_and_nothing_else() 
                 let seen = observe(&rig.client(), stream).await;
                 let what = format!("TLS {tls}, {leave:?}, stream {stream}");
                 assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
-                rig.charged(PRICE_OF_A_CHAT);
+                rig.add_expected_charge(PRICE_OF_A_CHAT);
                 let calls = rig.provider.calls_when_ended().await;
                 assert_eq!(calls.len(), 2, "{what}: one retry, exactly");
                 assert_eq!(calls[0].body, calls[1].body, "{what}");
@@ -293,7 +293,7 @@ async fn fill_pool(rig: &Rig, count: usize) {
     gate.release(count);
     for client in clients {
         assert_eq!(client.await.expect("no panic"), 200);
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
     rig.provider.calls_when_ended().await;
 }
@@ -304,7 +304,7 @@ async fn a_connection_that_the_provider_closed_while_it_was_idle_is_not_used() {
     for round in 0..3 {
         let seen = observe(&rig.client(), round % 2 == 0).await;
         assert_eq!(seen, Ok(Answer { words: 16 }));
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
         rig.provider.calls_when_ended().await;
         rig.provider.hang_up_idle();
     }
@@ -357,7 +357,7 @@ async fn bytes_after_an_answer_are_never_the_answer_to_another_request() {
                 "round {round}: {}",
                 answer.text()
             );
-            rig.told(&answer.json());
+            rig.record_charge(&answer.json());
         }
         rig.finish().await;
     }

@@ -20,7 +20,7 @@ async fn served_by_the_other(rig: &Rig, other: &Provider, what: &str, prepare: i
             let seen = observe(&client, stream).await;
             assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
             rig.quiet().await;
-            rig.charged(PRICE_OF_A_CHAT);
+            rig.add_expected_charge(PRICE_OF_A_CHAT);
             let calls = other.calls_when_ended().await;
             assert_eq!(calls.len(), 1, "{what}");
             assert_eq!(calls[0].ended, Some(Ended::Whole), "{what}");
@@ -92,7 +92,7 @@ async fn a_provider_that_rejects_the_key_opens_its_circuit_at_once_and_is_report
         rig.provider.script(Script::status(status));
         served_by_the_other(&rig, &others[0], "once is enough", || {}).await;
         assert_eq!(rig.provider.call_count(), 1, "{status}");
-        let ready = rig.look_at("/ready").await;
+        let ready = rig.admin_get("/ready").await;
         assert!(ready.text().contains("`stand-in`"), "{}", ready.text());
         rig.finish().await;
     }
@@ -428,7 +428,7 @@ async fn a_fallback_model_serves_at_the_price_of_the_requested_one() {
         let seen = observe(&rig.client(), stream).await;
         assert_eq!(seen, Ok(Answer { words: 16 }));
         rig.quiet().await;
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
         assert_eq!(rig.provider.last_call().json()["model"], "dear");
     }
     let after = rig.finish().await;
@@ -446,7 +446,7 @@ async fn a_provider_is_called_at_its_next_address_when_one_refuses() {
     for _ in 0..4 {
         let answer = rig.client().post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
         provider.hang_up_idle();
         provider.calls_when_ended().await;
     }
@@ -490,7 +490,7 @@ async fn one_provider_is_retried_only_where_it_has_not_started_the_request() {
         let seen = observe(&rig.client(), false).await;
         assert_eq!(seen.as_ref(), Ok(&expected), "{script:?}");
         if seen == Ok(Answer { words: 16 }) {
-            rig.charged(PRICE_OF_A_CHAT);
+            rig.add_expected_charge(PRICE_OF_A_CHAT);
         }
         assert_eq!(rig.provider.call_count(), calls, "{script:?}");
         rig.finish().await;
@@ -512,7 +512,7 @@ async fn further_attempts_end_with_their_budget() {
         let seen = observe(&rig.client(), false).await;
         if number < 5 {
             assert_eq!(seen, Ok(Answer { words: 16 }));
-            rig.charged(PRICE_OF_A_CHAT);
+            rig.add_expected_charge(PRICE_OF_A_CHAT);
         } else {
             assert_eq!(seen, Ok(Error(502, "upstream_error")));
         }
@@ -609,7 +609,7 @@ async fn calls_are_shared_by_weight_and_go_to_the_least_busy() {
     .await;
     for _ in 0..200 {
         let answer = rig.client().post(CHAT, &chat(false)).await;
-        rig.told(&answer.json());
+        rig.record_charge(&answer.json());
     }
     let other = others[0].call_count();
     // A quarter; more than six standard deviations off is a fault.
@@ -640,7 +640,7 @@ async fn calls_are_shared_by_weight_and_go_to_the_least_busy() {
         provider.gate("gate").open();
     }
     for client in clients {
-        rig.told(&client.await.expect("no panic").json());
+        rig.record_charge(&client.await.expect("no panic").json());
     }
     rig.finish().await;
 }

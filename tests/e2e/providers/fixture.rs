@@ -66,7 +66,7 @@ impl ProviderFixture<'_> {
 
 /// The number of a metric that has this provider's name as its only label.
 pub(super) async fn metric(rig: &Rig, name: &str, provider: &str) -> u64 {
-    let page = rig.look_at("/metrics").await;
+    let page = rig.admin_get("/metrics").await;
     let line = format!("{name}{{provider=\"{provider}\"}} ");
     let value = page
         .text()
@@ -78,7 +78,7 @@ pub(super) async fn metric(rig: &Rig, name: &str, provider: &str) -> u64 {
 
 /// The state of a provider, or of what it offers first, as operators see it.
 pub(super) async fn state(rig: &Rig, provider: usize, of_model: bool) -> String {
-    let view = rig.look_at("/providers").await.json();
+    let view = rig.admin_get("/providers").await.json();
     let view = &view[provider];
     let state = if of_model {
         &view["models"][0]["state"]

@@ -7,7 +7,7 @@ use super::*;
 async fn serve(rig: &Rig) {
     let answer = rig.client().post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn a_half_open_circuit_admits_one_trial_request() {
     assert_eq!(rig.provider.call_count(), 3, "one trial request");
     assert_eq!(others[0].call_count(), before + 3);
     rig.provider.gate("gate").open();
-    rig.told(&trial.await.expect("no panic").json());
+    rig.record_charge(&trial.await.expect("no panic").json());
     assert_eq!(state(&rig, 0, true).await, "working");
     serve(&rig).await;
     assert_eq!(rig.provider.call_count(), 4, "it serves again");
@@ -85,7 +85,7 @@ async fn a_trial_request_whose_client_disconnects_counts_for_nothing_and_admits_
     .await;
     rig.provider.script(Script::status(500).once());
     let answer = rig.client().post(CHAT, &chat(false)).await;
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     wait_for_state(&rig, 0, true, "half_open").await;
     rig.provider.script(Script::hold_head("gate").once());
     let mut raw = rig.raw().await;
@@ -96,7 +96,7 @@ async fn a_trial_request_whose_client_disconnects_counts_for_nothing_and_admits_
     rig.quiet().await;
     assert_eq!(state(&rig, 0, true).await, "half_open");
     let answer = rig.client().post(CHAT, &chat(false)).await;
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     assert_eq!(rig.provider.call_count(), 3, "the next one is a trial");
     assert_eq!(state(&rig, 0, true).await, "working");
     rig.finish().await;
@@ -141,7 +141,7 @@ async fn the_only_provider_that_refused_connections_gets_as_many_trial_requests_
         assert_eq!(rig.provider.call_count(), trials as u64, "{more}");
         rig.provider.gate("gate").open();
         for trial in tries {
-            rig.told(&trial.await.expect("no panic").json());
+            rig.record_charge(&trial.await.expect("no panic").json());
         }
         assert_eq!(state(&rig, 0, false).await, "working");
         let after = rig.finish().await;
@@ -166,7 +166,7 @@ async fn probes_open_and_close_the_circuit_of_a_provider() {
     rig.provider.hang_up_idle();
     wait_for_state(&rig, 0, false, "resting").await;
     assert_eq!(metric(&rig, "tollgate_provider_state", "stand-in").await, 2);
-    let ready = rig.look_at("/ready").await;
+    let ready = rig.admin_get("/ready").await;
     assert_eq!(ready.status, 200, "the gateway still serves");
     assert!(ready.text().contains("`stand-in`"), "{}", ready.text());
     let list = rig.client().get("/v1/models").await.json();
@@ -176,7 +176,7 @@ async fn probes_open_and_close_the_circuit_of_a_provider() {
     let list = rig.client().get("/v1/models").await.json();
     assert_eq!(list["data"].as_array().map(Vec::len), Some(2));
     let answer = rig.client().post(CHAT, &chat(false)).await;
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     rig.finish().await;
 }
 
@@ -204,7 +204,8 @@ async fn retry_after_of_a_provider_is_respected() {
             if secs == "1" {
                 tollgate_testing::within("Retry-After", async {
                     let mut often = tokio::time::interval(std::time::Duration::from_millis(20));
-                    while rig.look_at("/providers").await.json()[0]["models"][0]["closed_ms"] != 0 {
+                    while rig.admin_get("/providers").await.json()[0]["models"][0]["closed_ms"] != 0
+                    {
                         often.tick().await;
                     }
                 })
@@ -240,7 +241,7 @@ async fn an_answer_that_breaks_off_counts_as_a_failure() {
         };
         assert_eq!(seen, Ok(broken));
         rig.quiet().await;
-        rig.charged(counted(4));
+        rig.add_expected_charge(counted(4));
     }
     assert_eq!(state(&rig, 0, true).await, "resting");
     assert_eq!(others[0].call_count(), 0);

@@ -24,7 +24,7 @@ async fn the_faster_of_two_serves_and_the_slower_is_cancelled() {
             let seen = observe(&rig.client(), stream).await;
             assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
             rig.quiet().await;
-            rig.charged(PRICE_OF_A_CHAT);
+            rig.add_expected_charge(PRICE_OF_A_CHAT);
             let calls = rig.provider.calls_when_ended().await;
             let ended = calls.last().expect("a call").ended;
             assert_eq!(ended, Some(Ended::PeerGone), "{what}: cancelled");
@@ -41,7 +41,7 @@ async fn the_faster_of_two_serves_and_the_slower_is_cancelled() {
             let seen = observed.await.expect("no panic");
             assert_eq!(seen, Ok(Answer { words: 16 }), "{what}");
             rig.quiet().await;
-            rig.charged(PRICE_OF_A_CHAT);
+            rig.add_expected_charge(PRICE_OF_A_CHAT);
             let calls = others[0].calls_when_ended().await;
             let ended = calls.last().expect("a call").ended;
             assert_eq!(ended, Some(Ended::PeerGone), "{what}: cancelled");
@@ -118,7 +118,7 @@ async fn no_hedge_is_sent_unless_configured_or_without_budget() {
             // This one spends the budget.
             rig.provider.script(Script::hold_head("never").once());
             let answer = rig.client().post(CHAT, &chat(false)).await;
-            rig.told(&answer.json());
+            rig.record_charge(&answer.json());
             others[0].forget_calls();
         }
         rig.provider.script(Script::hold_head("gate").once());
@@ -137,7 +137,7 @@ async fn no_hedge_is_sent_unless_configured_or_without_budget() {
         }
         rig.provider.gate("gate").open();
         assert_eq!(observed.await.expect("no panic"), Ok(Answer { words: 16 }));
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
         assert_eq!(others[0].call_count(), 0, "{more}");
         rig.finish().await;
     }
@@ -168,7 +168,7 @@ async fn a_hedge_counts_as_an_attempt() {
             Ok(Answer { words: 16 })
         );
         rig.quiet().await;
-        rig.charged(PRICE_OF_A_CHAT);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
         assert_eq!(others[0].call_count(), attempts - 1);
         let after = rig.finish().await;
         assert_eq!(after.each("provider"), [served]);

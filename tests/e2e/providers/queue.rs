@@ -52,7 +52,7 @@ async fn the_queue_is_first_come_first_served_and_a_full_one_is_503_with_retry_a
         gate.release(1);
     }
     for client in clients {
-        rig.told(&client.await.expect("no panic").json());
+        rig.record_charge(&client.await.expect("no panic").json());
     }
     let calls = rig.provider.calls();
     let words: Vec<Value> = calls
@@ -90,7 +90,7 @@ async fn a_client_that_disconnects_in_the_queue_frees_its_position() {
     wait_for_queue(&rig, 1).await;
     gate.open();
     for client in [first, last] {
-        rig.told(&client.await.expect("no panic").json());
+        rig.record_charge(&client.await.expect("no panic").json());
     }
     assert_eq!(rig.provider.call_count(), 2);
     let after = rig.finish().await;
@@ -112,7 +112,7 @@ async fn a_queue_wait_that_times_out_is_503() {
         assert_eq!(answer.header("retry-after"), Some("1"));
     }
     gate.open();
-    rig.told(&first.await.expect("no panic").json());
+    rig.record_charge(&first.await.expect("no panic").json());
     assert_eq!(rig.provider.call_count(), 1);
     rig.finish().await;
 }
@@ -130,14 +130,14 @@ async fn a_provider_with_a_free_permit_is_called_before_a_request_is_queued() {
     let mut stream = rig.client().stream(CHAT, &chat(true)).await;
     stream.next_event().await.expect("it has started");
     let answer = post(rig.client(), "second").await.expect("no panic");
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     assert_eq!((rig.provider.call_count(), others[0].call_count()), (1, 1));
     // The permit is free when the stream has ended.
     rig.provider.gate("gate").open();
     let (_, end) = stream.rest().await;
     assert_eq!(end, StreamEnd::Proper);
     rig.quiet().await;
-    rig.charged(PRICE_OF_A_CHAT);
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
     rig.provider.calls_when_ended().await;
     tollgate_testing::within("the permit", async {
         let mut often = tokio::time::interval(std::time::Duration::from_millis(5));
@@ -147,7 +147,7 @@ async fn a_provider_with_a_free_permit_is_called_before_a_request_is_queued() {
     })
     .await;
     let answer = post(rig.client(), "third").await.expect("no panic");
-    rig.told(&answer.json());
+    rig.record_charge(&answer.json());
     assert_eq!((rig.provider.call_count(), others[0].call_count()), (2, 1));
     rig.finish().await;
 }

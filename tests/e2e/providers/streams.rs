@@ -155,7 +155,7 @@ async fn a_stream_that_is_reset_ends_with_an_error_event_and_costs_at_most_what_
             Error(502, "upstream_error") => 0,
             other => panic!("{protocol}: {other:?}"),
         };
-        rig.charged(match words {
+        rig.add_expected_charge(match words {
             0 => 0,
             words => counted(i64::try_from(words).expect("at most four")),
         });
@@ -186,7 +186,7 @@ async fn a_stream_cut_in_the_middle_of_an_event_shows_no_half_of_it() {
             panic!("no error event after a cut at {bytes} bytes");
         };
         rig.quiet().await;
-        rig.charged(counted(i64::try_from(words).expect("a few")));
+        rig.add_expected_charge(counted(i64::try_from(words).expect("a few")));
     }
     rig.finish().await;
 }
@@ -304,7 +304,7 @@ async fn no_event_of_an_odd_stream_carries_a_usage_that_was_not_requested() {
                 event.raw
             );
         }
-        rig.told(&data.last().expect("an event").json());
+        rig.record_charge(&data.last().expect("an event").json());
     }
     rig.finish().await;
 }

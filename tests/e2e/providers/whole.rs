@@ -183,7 +183,11 @@ async fn an_implausible_usage_is_reduced_to_the_possible_maximum() {
             body["max_tokens"] = 16.into();
             let answer = client.post(CHAT, &body).await;
             assert_eq!(answer.status, 200, "{protocol}");
-            assert_eq!(rig.told(&answer.json()), charge, "{protocol}, {usage:?}");
+            assert_eq!(
+                rig.record_charge(&answer.json()),
+                charge,
+                "{protocol}, {usage:?}"
+            );
             assert_eq!(
                 answer.json()["x_svc"]["usage_estimated"],
                 estimated,
@@ -228,7 +232,7 @@ async fn a_rate_limited_provider_sets_retry_after_and_is_not_called_before_it() 
         let calls = rig.provider.call_count();
         if is_called {
             assert_eq!((next.status, calls), (200, 2), "{sent:?}");
-            rig.told(&next.json());
+            rig.record_charge(&next.json());
         } else {
             assert_eq!((next.status, calls), (429, 1), "{sent:?}");
             assert!(next.header("retry-after").is_some(), "{sent:?}");
