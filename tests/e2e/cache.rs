@@ -1,9 +1,9 @@
 //! Answers that are given again: whole and streamed, at the same time and later, to whom they may be given and for how much.
 
-mod flights;
+mod capacity;
 mod plain;
-mod room;
 mod sharing;
+mod single_flight;
 mod streams;
 
 use serde_json::Value;

@@ -65,14 +65,14 @@ const NO_LIMITS: &str = r#"
 "#;
 
 /// A gateway that sells in every way, with those whom it sells through.
-struct Shop {
+struct CorpusRig {
     rig: Rig,
     facilitator: Facilitator,
     paypal: PayPal,
 }
 
-impl Shop {
-    async fn open() -> Shop {
+impl CorpusRig {
+    async fn open() -> CorpusRig {
         let facilitator = Facilitator::start().await;
         let paypal = PayPal::start().await;
         let folder = tollgate_testing::tempdir().expect("a folder");
@@ -97,7 +97,7 @@ impl Shop {
             }
         };
         within("the first word of those who are paid through", open).await;
-        Shop {
+        CorpusRig {
             rig,
             facilitator,
             paypal,
@@ -197,7 +197,7 @@ async fn problem(rig: &Rig, head: &[u8], body: &[u8]) -> Option<String> {
     };
     // An answer that is told again costs nothing again.
     if answered.header("idempotent-replayed").is_none() {
-        told(rig, &answer);
+        record_charge_in(rig, &answer);
     }
     fault(&answered, &answer)
         .map(|fault| format!("{}: {fault}: {:?}", answered.start_line, short(&answer)))
@@ -256,7 +256,7 @@ fn fault(head: &Head, body: &[u8]) -> Option<String> {
 }
 
 /// Notes what an answer says that it cost: a strange request may be one that is served.
-fn told(rig: &Rig, answer: &[u8]) {
+fn record_charge_in(rig: &Rig, answer: &[u8]) {
     let text = String::from_utf8_lossy(answer);
     for line in text.lines() {
         let line = line.strip_prefix("data: ").unwrap_or(line);
@@ -303,8 +303,8 @@ fn head(rig: &Rig, operation: &Operation, length: usize, fields: &[(&str, &[u8])
 
 #[tokio::test]
 async fn no_request_body_causes_an_internal_error() {
-    let shop = Shop::open().await;
-    let rig = &shop.rig;
+    let fixture = CorpusRig::open().await;
+    let rig = &fixture.rig;
     let mut problems = Vec::new();
     let mut sent = 0;
     for operation in &operations(rig).await {
@@ -319,13 +319,13 @@ async fn no_request_body_causes_an_internal_error() {
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(sent > 500, "{sent} bodies are no corpus");
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn no_header_field_causes_an_internal_error() {
-    let shop = Shop::open().await;
-    let rig = &shop.rig;
+    let fixture = CorpusRig::open().await;
+    let rig = &fixture.rig;
     let mut problems = Vec::new();
     let mut sent = 0;
     for operation in &operations(rig).await {
@@ -346,5 +346,5 @@ async fn no_header_field_causes_an_internal_error() {
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(sent > 1000, "{sent} fields are no corpus");
-    shop.close().await;
+    fixture.close().await;
 }

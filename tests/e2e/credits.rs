@@ -10,7 +10,7 @@ use tollgate_testing::{Answer, within};
 use crate::rig::{Browser, PROVIDER_KEY, Rig, SECRETS, Setup};
 
 /// A gateway with a PayPal beside it, and somebody signed in who has nothing yet.
-pub(crate) struct Shop {
+pub(crate) struct PayPalRig {
     pub(crate) rig: Rig,
     pub(crate) paypal: PayPal,
     pub(crate) browser: Browser,
@@ -35,8 +35,8 @@ pub(crate) fn variables() -> [(&'static str, &'static str); 2] {
     [("PAYPAL_ID", CLIENT_ID), ("PAYPAL_SECRET", CLIENT_SECRET)]
 }
 
-impl Shop {
-    async fn open() -> Shop {
+impl PayPalRig {
+    async fn open() -> PayPalRig {
         let paypal = PayPal::start().await;
         let folder = tollgate_testing::tempdir().expect("a folder");
         let ca = folder.path().join("paypal-ca.pem");
@@ -51,7 +51,7 @@ impl Shop {
         paypal.send_notices_to(&format!("{}/webhooks/paypal", rig.url()));
         let account = rig.new_account("free", 0).await;
         let browser = Browser::signed_in_as(&rig, account, "mara@example.com").await;
-        Shop {
+        PayPalRig {
             rig,
             paypal,
             browser,
@@ -79,7 +79,7 @@ impl Shop {
     }
 
     /// Waits until the books have what PayPal took: a cent is a credit here.
-    async fn agree(&self) {
+    async fn wait_until_credited(&self) {
         let agrees = || self.available() == self.paypal.taken_cents() * MICROS_PER_CREDIT;
         within("the books and PayPal to agree", crate::rig::poll(agrees)).await;
     }
@@ -121,8 +121,8 @@ pub(crate) fn order_of(page: &Answer) -> String {
 
 #[tokio::test]
 async fn credits_bought_with_paypal_are_in_the_ledger() {
-    let mut shop = Shop::open().await;
-    let page = shop.browser.get("/credits/add").await;
+    let mut fixture = PayPalRig::open().await;
+    let page = fixture.browser.get("/credits/add").await;
     has(
         &page,
         &[
@@ -132,7 +132,7 @@ async fn credits_bought_with_paypal_are_in_the_ledger() {
             "from 5 to 500",
         ],
     );
-    let refused = shop
+    let refused = fixture
         .browser
         .get("/credits/add?amount=other&other=4.99")
         .await;
@@ -141,7 +141,7 @@ async fn credits_bought_with_paypal_are_in_the_ledger() {
         &refused,
         &["Enter an amount from 5 to 500 USD.", "value=\"4.99\""],
     );
-    let review = shop.browser.get("/credits/add?amount=20.00").await;
+    let review = fixture.browser.get("/credits/add?amount=20.00").await;
     has(
         &review,
         &[
@@ -150,28 +150,28 @@ async fn credits_bought_with_paypal_are_in_the_ledger() {
             "Pay 20.00 USD with PayPal",
         ],
     );
-    let (page, path) = shop.order("20.00").await;
+    let (page, path) = fixture.order("20.00").await;
     has(
         &page,
         &["Continue to PayPal", "You pay 20.00 USD now, once."],
     );
-    assert_eq!(shop.available(), 0, "an order is no payment");
+    assert_eq!(fixture.available(), 0, "an order is no payment");
     let order = order_of(&page);
     // Opened by anybody, the address of the way back proves nothing.
-    let waiting = shop.browser.get(&format!("{path}?from=paypal")).await;
-    let waiting = shop.browser.follow(waiting).await;
+    let waiting = fixture.browser.get(&format!("{path}?from=paypal")).await;
+    let waiting = fixture.browser.follow(waiting).await;
     has(
         &waiting,
         &["Waiting for PayPal", "You will not be charged twice."],
     );
     assert_eq!(waiting.header("refresh"), Some("3"));
-    assert_eq!(shop.available(), 0);
-    shop.paypal.approve(&order).await;
-    let back = shop
+    assert_eq!(fixture.available(), 0);
+    fixture.paypal.approve(&order).await;
+    let back = fixture
         .browser
         .get(&format!("{path}?from=paypal&token={order}"))
         .await;
-    let added = shop.browser.follow(back).await;
+    let added = fixture.browser.follow(back).await;
     has(
         &added,
         &[
@@ -180,12 +180,12 @@ async fn credits_bought_with_paypal_are_in_the_ledger() {
             "Receipt",
         ],
     );
-    shop.agree().await;
+    fixture.wait_until_credited().await;
     for _ in 0..3 {
-        shop.browser.get(&format!("{path}?from=paypal")).await;
-        shop.browser.get(&path).await;
+        fixture.browser.get(&format!("{path}?from=paypal")).await;
+        fixture.browser.get(&path).await;
     }
-    let credits = shop.browser.get("/credits").await;
+    let credits = fixture.browser.get("/credits").await;
     has(
         &credits,
         &[
@@ -196,29 +196,29 @@ async fn credits_bought_with_paypal_are_in_the_ledger() {
             "aria-label=\"Ledger\"",
         ],
     );
-    assert_eq!(shop.paypal.calls(Operation::Capture), 1);
-    shop.close().await;
+    assert_eq!(fixture.paypal.calls(Operation::Capture), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_form_sent_twice_is_one_order_visible_to_its_buyer_only() {
-    let mut shop = Shop::open().await;
-    let review = shop.browser.get("/credits/add?amount=10.00").await;
+    let mut fixture = PayPalRig::open().await;
+    let review = fixture.browser.get("/credits/add?amount=10.00").await;
     let id = field(&review, "id");
     let fields = [("id", id.as_str()), ("amount", "10.00")];
-    let one = shop.browser.submit("/credits/add", &fields).await;
-    let two = shop.browser.submit("/credits/add", &fields).await;
+    let one = fixture.browser.submit("/credits/add", &fields).await;
+    let two = fixture.browser.submit("/credits/add", &fields).await;
     assert_eq!(one.header("location"), two.header("location"));
-    assert_eq!(shop.paypal.orders().len(), 1);
-    let stranger = shop.rig.new_account("free", 0).await;
-    let mut stranger = Browser::signed_in_as(&shop.rig, stranger, "eve@example.com").await;
+    assert_eq!(fixture.paypal.orders().len(), 1);
+    let stranger = fixture.rig.new_account("free", 0).await;
+    let mut stranger = Browser::signed_in_as(&fixture.rig, stranger, "eve@example.com").await;
     let path = one.header("location").expect("a way on").to_owned();
     assert_eq!(stranger.get(&path).await.status, 404);
     stranger.get("/credits/add?amount=10.00").await;
     let taken = stranger.submit("/credits/add", &fields).await;
     assert_eq!(taken.header("location"), Some("/credits/add"));
-    assert_eq!(shop.paypal.orders().len(), 1);
-    shop.close().await;
+    assert_eq!(fixture.paypal.orders().len(), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
@@ -233,32 +233,36 @@ async fn faults_of_paypal_never_charge_or_credit_twice() {
             TooMany,
             Unauthorized,
         ] {
-            let mut shop = Shop::open().await;
-            let (page, path) = shop.order("20.00").await;
-            shop.paypal.fault(Fault::once(operation, effect));
+            let mut fixture = PayPalRig::open().await;
+            let (page, path) = fixture.order("20.00").await;
+            fixture.paypal.fault(Fault::once(operation, effect));
             let order = order_of(&page);
             // The notice of the approval and the buyer's way back ring at the same time.
             tokio::join!(
-                shop.paypal.approve(&order),
-                visit(shop.browser.clone(), format!("{path}?from=paypal"))
+                fixture.paypal.approve(&order),
+                visit(fixture.browser.clone(), format!("{path}?from=paypal"))
             );
-            let credited = || shop.available() == 2_000 * MICROS_PER_CREDIT;
+            let credited = || fixture.available() == 2_000 * MICROS_PER_CREDIT;
             within("the credits", crate::rig::poll(credited)).await;
-            assert_eq!(shop.paypal.taken_cents(), 2_000, "{operation:?} {effect:?}");
-            shop.close().await;
+            assert_eq!(
+                fixture.paypal.taken_cents(),
+                2_000,
+                "{operation:?} {effect:?}"
+            );
+            fixture.close().await;
         }
     }
 }
 
 #[tokio::test]
 async fn an_order_that_paypal_fails_to_create_is_free_and_can_be_repeated() {
-    let mut shop = Shop::open().await;
+    let mut fixture = PayPalRig::open().await;
     for effect in [Effect::LoseAnswer, Effect::Unavailable, Effect::StrangeLink] {
-        shop.paypal.fault(Fault::once(Operation::Create, effect));
-        let review = shop.browser.get("/credits/add?amount=20.00").await;
+        fixture.paypal.fault(Fault::once(Operation::Create, effect));
+        let review = fixture.browser.get("/credits/add?amount=20.00").await;
         let id = field(&review, "id");
         let fields = [("id", id.as_str()), ("amount", "20.00")];
-        let failed = shop.browser.submit("/credits/add", &fields).await;
+        let failed = fixture.browser.submit("/credits/add", &fields).await;
         assert_eq!(failed.status, 503, "{effect:?}");
         has(
             &failed,
@@ -266,52 +270,54 @@ async fn an_order_that_paypal_fails_to_create_is_free_and_can_be_repeated() {
         );
         assert_eq!(field(&failed, "id"), id, "the same purchase");
     }
-    assert_eq!(shop.available(), 0);
-    shop.close().await;
+    assert_eq!(fixture.available(), 0);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn an_order_refused_by_paypal_ends_and_its_page_shows_that() {
-    let mut shop = Shop::open().await;
-    shop.paypal
+    let mut fixture = PayPalRig::open().await;
+    fixture
+        .paypal
         .fault(Fault::once(Operation::Create, Effect::Refuse));
-    let (page, _) = shop.order("20.00").await;
+    let (page, _) = fixture.order("20.00").await;
     assert_eq!(page.status, 200);
-    assert_eq!(shop.paypal.orders().len(), 0);
+    assert_eq!(fixture.paypal.orders().len(), 0);
     has(&page, &["Nothing was charged."]);
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn unfinished_purchases_are_limited() {
-    let mut shop = Shop::open().await;
+    let mut fixture = PayPalRig::open().await;
     for _ in 0..10 {
-        shop.order("10.00").await;
+        fixture.order("10.00").await;
     }
-    let review = shop.browser.get("/credits/add?amount=10.00").await;
+    let review = fixture.browser.get("/credits/add?amount=10.00").await;
     let id = field(&review, "id");
     let fields = [("id", id.as_str()), ("amount", "10.00")];
-    let refused = shop.browser.submit("/credits/add", &fields).await;
+    let refused = fixture.browser.submit("/credits/add", &fields).await;
     assert_eq!(refused.status, 422);
     has(
         &refused,
         &["Too many purchases are unfinished. Nothing was charged."],
     );
-    assert_eq!(shop.paypal.orders().len(), 10);
-    shop.close().await;
+    assert_eq!(fixture.paypal.orders().len(), 10);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_declined_payment_method_leads_back_to_paypal() {
-    let mut shop = Shop::open().await;
-    let (page, path) = shop.order("20.00").await;
+    let mut fixture = PayPalRig::open().await;
+    let (page, path) = fixture.order("20.00").await;
     let order = order_of(&page);
-    shop.paypal.send_no_notices();
-    shop.paypal
+    fixture.paypal.send_no_notices();
+    fixture
+        .paypal
         .fault(Fault::once(Operation::Capture, Effect::Decline));
-    shop.paypal.approve(&order).await;
-    let back = shop.browser.get(&format!("{path}?from=paypal")).await;
-    let declined = shop.browser.follow(back).await;
+    fixture.paypal.approve(&order).await;
+    let back = fixture.browser.get(&format!("{path}?from=paypal")).await;
+    let declined = fixture.browser.follow(back).await;
     has(
         &declined,
         &[
@@ -319,10 +325,13 @@ async fn a_declined_payment_method_leads_back_to_paypal() {
             "Continue to PayPal",
         ],
     );
-    shop.paypal.approve(&order).await;
-    let back = shop.browser.get(&format!("{path}?from=paypal")).await;
-    has(&shop.browser.follow(back).await, &["2,000 credits added"]);
-    shop.close().await;
+    fixture.paypal.approve(&order).await;
+    let back = fixture.browser.get(&format!("{path}?from=paypal")).await;
+    has(
+        &fixture.browser.follow(back).await,
+        &["2,000 credits added"],
+    );
+    fixture.close().await;
 }
 
 #[tokio::test]
@@ -334,39 +343,41 @@ async fn a_pending_capture_is_awaited_and_its_refusal_is_shown() {
             "PayPal did not complete the payment. Nothing was charged.",
         ),
     ] {
-        let mut shop = Shop::open().await;
-        let (page, path) = shop.order("20.00").await;
+        let mut fixture = PayPalRig::open().await;
+        let (page, path) = fixture.order("20.00").await;
         let order = order_of(&page);
-        shop.paypal
+        fixture
+            .paypal
             .fault(Fault::once(Operation::Capture, Effect::Pending));
-        shop.paypal.lag(0);
-        shop.paypal.approve(&order).await;
-        let back = shop.browser.get(&format!("{path}?from=paypal")).await;
+        fixture.paypal.lag(0);
+        fixture.paypal.approve(&order).await;
+        let back = fixture.browser.get(&format!("{path}?from=paypal")).await;
         has(
-            &shop.browser.follow(back).await,
+            &fixture.browser.follow(back).await,
             &["Waiting for PayPal", "can take days"],
         );
-        assert_eq!(shop.available(), 0);
-        assert!(shop.paypal.resolve(&order, arrives).await);
+        assert_eq!(fixture.available(), 0);
+        assert!(fixture.paypal.resolve(&order, arrives).await);
         let over = || {
-            let state = shop.rig.books.store.top_ups_open();
+            let state = fixture.rig.books.store.top_ups_open();
             state.expect("readable") == 0
         };
         within("the end of the purchase", crate::rig::poll(over)).await;
-        has(&shop.browser.get(&path).await, &[says]);
-        shop.close().await;
+        has(&fixture.browser.get(&path).await, &[says]);
+        fixture.close().await;
     }
 }
 
 #[tokio::test]
 async fn repeated_webhook_events_count_once_and_forged_ones_are_refused() {
-    let mut shop = Shop::open().await;
-    let (page, _) = shop.order("20.00").await;
+    let mut fixture = PayPalRig::open().await;
+    let (page, _) = fixture.order("20.00").await;
     let order = order_of(&page);
-    shop.paypal.send_no_notices();
-    shop.paypal.approve(&order).await;
-    shop.paypal
-        .send_notices_to(&format!("{}/webhooks/paypal", shop.rig.url()));
+    fixture.paypal.send_no_notices();
+    fixture.paypal.approve(&order).await;
+    fixture
+        .paypal
+        .send_notices_to(&format!("{}/webhooks/paypal", fixture.rig.url()));
     let event = Event {
         id: Some(String::from("WH-ONE")),
         ..Event::new("CHECKOUT.ORDER.APPROVED", &order)
@@ -380,75 +391,82 @@ async fn repeated_webhook_events_count_once_and_forged_ones_are_refused() {
         Delivery::Old,
     ] {
         assert_eq!(
-            shop.paypal.notify(&event, delivery).await,
+            fixture.paypal.notify(&event, delivery).await,
             400,
             "{delivery:?}"
         );
     }
-    assert_eq!(shop.paypal.calls(Operation::Certificate), 1);
+    assert_eq!(fixture.paypal.calls(Operation::Certificate), 1);
     // Later things first, and each twice.
     let early = Event::new("PAYMENT.CAPTURE.COMPLETED", &order);
     for event in [&early, &event, &event, &early] {
-        assert_eq!(shop.paypal.notify(event, Delivery::Good).await, 200);
+        assert_eq!(fixture.paypal.notify(event, Delivery::Good).await, 200);
     }
-    shop.agree().await;
-    let credited = || shop.available() == 2_000 * MICROS_PER_CREDIT;
+    fixture.wait_until_credited().await;
+    let credited = || fixture.available() == 2_000 * MICROS_PER_CREDIT;
     within("the credits", crate::rig::poll(credited)).await;
     assert!(
-        shop.rig
+        fixture
+            .rig
             .metric("tollgate_payment_notices_total{result=\"known\"}")
             .await
             >= 1
     );
     assert_eq!(
-        shop.rig
+        fixture
+            .rig
             .metric("tollgate_payment_notices_total{result=\"refused\"}")
             .await,
         6
     );
     let nobody = Event::new("CHECKOUT.ORDER.APPROVED", "5O404");
-    assert_eq!(shop.paypal.notify(&nobody, Delivery::Good).await, 200);
-    shop.close().await;
+    assert_eq!(fixture.paypal.notify(&nobody, Delivery::Good).await, 200);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn an_inconsistent_paypal_response_is_never_credited() {
-    let mut shop = Shop::open().await;
-    let (page, path) = shop.order("20.00").await;
+    let mut fixture = PayPalRig::open().await;
+    let (page, path) = fixture.order("20.00").await;
     let order = order_of(&page);
-    shop.paypal.send_no_notices();
-    shop.paypal
+    fixture.paypal.send_no_notices();
+    fixture
+        .paypal
         .fault(Fault::once(Operation::Read, Effect::StrangeAmount).times(1));
-    shop.paypal.approve(&order).await;
-    let back = shop.browser.get(&format!("{path}?from=paypal")).await;
+    fixture.paypal.approve(&order).await;
+    let back = fixture.browser.get(&format!("{path}?from=paypal")).await;
     has(
-        &shop.browser.follow(back).await,
+        &fixture.browser.follow(back).await,
         &["PayPal did not complete the payment. Nothing was charged."],
     );
-    assert_eq!(shop.paypal.calls(Operation::Capture), 0, "nothing is taken");
-    shop.close().await;
+    assert_eq!(
+        fixture.paypal.calls(Operation::Capture),
+        0,
+        "nothing is taken"
+    );
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_refunded_capture_removes_its_credits() {
-    let mut shop = Shop::open().await;
-    let (page, _) = shop.order("20.00").await;
+    let mut fixture = PayPalRig::open().await;
+    let (page, _) = fixture.order("20.00").await;
     let order = order_of(&page);
-    shop.paypal.approve(&order).await;
-    let credited = || shop.available() == 2_000 * MICROS_PER_CREDIT;
+    fixture.paypal.approve(&order).await;
+    let credited = || fixture.available() == 2_000 * MICROS_PER_CREDIT;
     within("the credits", crate::rig::poll(credited)).await;
     // Nobody comes back and no look is due for a day: the notice alone makes the desk look.
     for (cents, left) in [(500, 1_500), (1_500, 0)] {
-        assert!(shop.paypal.refund(&order, cents).await);
-        let taken = || shop.available() == left * MICROS_PER_CREDIT;
+        assert!(fixture.paypal.refund(&order, cents).await);
+        let taken = || fixture.available() == left * MICROS_PER_CREDIT;
         within("the credits go back", crate::rig::poll(taken)).await;
     }
-    shop.agree().await;
+    fixture.wait_until_credited().await;
     has(
-        &shop.browser.get("/credits").await,
+        &fixture.browser.get("/credits").await,
         &["Taken back: PayPal returned the payment"],
     );
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ fn replayed(answer: &Answer) -> bool {
 }
 
 /// The charge that a whole answer or a whole stream tells of.
-fn told(answer: &Answer) -> i64 {
+fn charge_in(answer: &Answer) -> i64 {
     let body: Value = match answer.text().strip_suffix("data: [DONE]\n\n") {
         None => answer.json(),
         Some(events) => {
@@ -65,7 +65,7 @@ async fn a_repeated_request_gets_the_same_bytes_and_is_charged_once() {
             let first = send(&client, path, &body, &key).await;
             assert_eq!(first.status, 200, "{case}: {}", first.text());
             assert!(!replayed(&first), "{case}");
-            rig.add_expected_charge(told(&first));
+            rig.add_expected_charge(charge_in(&first));
             for _ in 0..2 {
                 let again = send(&client, path, &body, &key).await;
                 assert_eq!(again.status, 200, "{case}");
@@ -101,7 +101,7 @@ async fn an_idempotency_key_is_scoped_to_account_endpoint_and_body() {
     let other = Client::new(&rig.url()).with_key(&other_key);
     let client = rig.client();
     let first = send(&client, CHAT, &chat(false), "k").await;
-    rig.add_expected_charge(told(&first));
+    rig.add_expected_charge(charge_in(&first));
     let mut changed = chat(false);
     changed["temperature"] = 0.into();
     for body in [&changed, &chat(true)] {
@@ -114,7 +114,7 @@ async fn an_idempotency_key_is_scoped_to_account_endpoint_and_body() {
         let answer = send(client, path, &body, "k").await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
         assert!(!replayed(&answer), "{path}");
-        rig.add_expected_charge(told(&answer));
+        rig.add_expected_charge(charge_in(&answer));
     }
     assert_eq!(rig.provider.call_count(), 3);
     rig.finish().await;
@@ -139,7 +139,7 @@ async fn a_concurrent_request_with_the_same_key_is_409() {
         assert_eq!(refused.header("x-should-retry"), None, "a retry cures it");
         gate.release(1);
         let first = first.await.expect("no panic");
-        rig.add_expected_charge(told(&first));
+        rig.add_expected_charge(charge_in(&first));
         let again = send(&rig.client(), CHAT, &chat(stream), &key).await;
         assert!(replayed(&again));
         assert_eq!(again.text(), first.text());
@@ -166,7 +166,7 @@ async fn concurrent_requests_with_one_key_are_one_request() {
     let first = crowd.join_next().await.expect("the last of the crowd");
     let first = first.expect("no panic");
     assert_eq!(first.status, 200);
-    rig.add_expected_charge(told(&first));
+    rig.add_expected_charge(charge_in(&first));
     assert_eq!(rig.provider.call_count(), 1);
     rig.finish().await;
 }
@@ -196,7 +196,7 @@ async fn a_failed_request_releases_its_key() {
     assert_eq!(send(&client, CHAT, &bad, "k").await.status, 400);
     let good = send(&client, CHAT, &chat(true), "k").await;
     assert_eq!((good.status, replayed(&good)), (200, false));
-    rig.add_expected_charge(told(&good));
+    rig.add_expected_charge(charge_in(&good));
     rig.finish().await;
 }
 
@@ -223,7 +223,7 @@ async fn a_client_that_left_in_the_middle_gets_the_whole_answer_when_it_comes_ag
         rig.add_expected_charge(PRICE_OF_A_CHAT);
         let again = send(&rig.client(), CHAT, &chat(true), &key).await;
         assert!(replayed(&again), "{protocol}: {}", again.text());
-        assert_eq!(told(&again), PRICE_OF_A_CHAT, "{protocol}");
+        assert_eq!(charge_in(&again), PRICE_OF_A_CHAT, "{protocol}");
         assert!(again.text().ends_with("data: [DONE]\n\n"), "{protocol}");
     }
     assert_eq!(rig.provider.call_count(), 2);
@@ -244,7 +244,7 @@ async fn a_partial_response_is_never_replayed() {
     rig.add_expected_charge(charged);
     let again = send(&rig.client(), CHAT, &chat(true), "k").await;
     assert_eq!((again.status, replayed(&again)), (200, false));
-    rig.add_expected_charge(told(&again));
+    rig.add_expected_charge(charge_in(&again));
     rig.finish().await;
 }
 
@@ -269,7 +269,7 @@ async fn an_account_that_spent_its_last_credit_on_an_answer_gets_it_again() {
     );
     let first = send(&rig.client(), CHAT, &body, "k").await;
     assert_eq!(first.status, 200, "{}", first.text());
-    rig.add_expected_charge(told(&first));
+    rig.add_expected_charge(charge_in(&first));
     assert_eq!(rig.available(rig.account), 0, "all of it is spent");
     let again = send(&rig.client(), CHAT, &body, "k").await;
     assert_eq!(again.text(), first.text());
@@ -289,7 +289,7 @@ async fn a_response_too_large_to_record_is_not_charged_twice() {
         });
         let first = send(&rig.client(), path, &body, &key).await;
         assert_eq!(first.status, 200);
-        rig.add_expected_charge(told(&first));
+        rig.add_expected_charge(charge_in(&first));
         let calls = rig.provider.call_count();
         let again = send(&rig.client(), path, &body, &key).await;
         assert_eq!(code(&again), (409, "idempotency_conflict".to_owned()));
@@ -333,13 +333,13 @@ async fn a_cached_response_is_recorded_like_any_other() {
         let rig = Rig::with(&format!("[cache]\nenabled = true\nhit_price_ppm = {ppm}")).await;
         let client = rig.client();
         let stored = send(&client, CHAT, &chat(false), "stored").await;
-        rig.add_expected_charge(told(&stored));
+        rig.add_expected_charge(charge_in(&stored));
         assert_eq!(stored.json()["x_svc"]["cache_store_status"], "stored");
         for (key, body) in [("whole", chat(false)), ("stream", chat(true))] {
             let hit = send(&client, CHAT, &body, key).await;
             assert!(hit.text().contains("\"cache_hit\":true"), "{}", hit.text());
-            assert_eq!(told(&hit), PRICE_OF_A_CHAT * ppm / 1_000_000);
-            rig.add_expected_charge(told(&hit));
+            assert_eq!(charge_in(&hit), PRICE_OF_A_CHAT * ppm / 1_000_000);
+            rig.add_expected_charge(charge_in(&hit));
             let again = send(&client, CHAT, &body, key).await;
             assert!(replayed(&again), "{key}");
             assert_eq!(again.text(), hit.text(), "{key}");

@@ -20,7 +20,7 @@ const PRICE: i64 = 19_900;
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A gateway with a PayPal beside it whose times move together, and somebody signed in who has nothing yet.
-pub(crate) struct Shop {
+pub(crate) struct PayPalRig {
     rig: Rig,
     pub(crate) paypal: PayPal,
     browser: Browser,
@@ -30,17 +30,17 @@ pub(crate) struct Shop {
     passed: Cell<i64>,
 }
 
-impl Shop {
-    pub(crate) async fn open() -> Shop {
-        Shop::with("").await
+impl PayPalRig {
+    pub(crate) async fn open() -> PayPalRig {
+        PayPalRig::with("").await
     }
 
-    async fn with(more: &str) -> Shop {
+    async fn with(more: &str) -> PayPalRig {
         let paypal = PayPal::start().await;
-        Shop::beside(paypal, more).await
+        PayPalRig::beside(paypal, more).await
     }
 
-    async fn beside(paypal: PayPal, more: &str) -> Shop {
+    async fn beside(paypal: PayPal, more: &str) -> PayPalRig {
         let folder = tollgate_testing::tempdir().expect("a folder");
         let ca = folder.path().join("paypal-ca.pem");
         std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
@@ -57,7 +57,7 @@ impl Shop {
         paypal.send_notices_to(&format!("{}/webhooks/paypal", rig.url()));
         let account = rig.new_account("free", 0).await;
         let browser = Browser::signed_in_as(&rig, account, "mara@example.com").await;
-        Shop {
+        PayPalRig {
             rig,
             paypal,
             browser,
@@ -120,7 +120,7 @@ impl Shop {
     }
 
     /// Waits until the books have what PayPal took and did not give back.
-    async fn agrees(&self, cents: i64) {
+    async fn wait_until_paid(&self, cents: i64) {
         let agree = || self.paid_cents() == cents && self.paypal.charged_cents() == cents;
         within("the books and PayPal to agree", poll(agree)).await;
     }
@@ -165,12 +165,12 @@ fn back(path: &str, subscription: &str) -> String {
 
 #[tokio::test]
 async fn a_subscription_bought_at_paypal_renews_each_month() {
-    let mut shop = Shop::open().await;
-    let page = shop.browser.get("/plan").await;
+    let mut fixture = PayPalRig::open().await;
+    let page = fixture.browser.get("/plan").await;
     has(&page, &["Buy Pro for 199.00 USD a month"]);
-    let review = shop.browser.get("/plan/begin").await;
+    let review = fixture.browser.get("/plan/begin").await;
     has(&review, &["Pay with PayPal", "You can cancel at any time"]);
-    let (page, path, id) = shop.begin().await;
+    let (page, path, id) = fixture.begin().await;
     has(
         &page,
         &[
@@ -179,32 +179,32 @@ async fn a_subscription_bought_at_paypal_renews_each_month() {
         ],
     );
     // Asked again, it is the same one.
-    let again = shop.press("/plan/begin").await;
+    let again = fixture.press("/plan/begin").await;
     assert_eq!(again.header("location"), Some(&*path));
-    assert_eq!(shop.paypal.calls(Operation::Subscribe), 1);
+    assert_eq!(fixture.paypal.calls(Operation::Subscribe), 1);
 
-    assert!(shop.paypal.agree(&id).await);
-    let returned = shop.browser.get(&back(&path, &id)).await;
+    assert!(fixture.paypal.agree(&id).await);
+    let returned = fixture.browser.get(&back(&path, &id)).await;
     assert_eq!(returned.status, 303);
-    let page = shop.browser.get(&path).await;
+    let page = fixture.browser.get(&path).await;
     has(&page, &["You have Pro", &id]);
-    shop.agrees(PRICE).await;
-    let page = shop.browser.get("/plan").await;
+    fixture.wait_until_paid(PRICE).await;
+    let page = fixture.browser.get("/plan").await;
     has(
         &page,
         &["Active", "PayPal charges every month.", "Cancel plan"],
     );
 
     for month in 2..=3 {
-        shop.pass(31 * DAY).await;
-        shop.agrees(month * PRICE).await;
-        let row = shop.subscription().expect("paid");
-        assert!(row.is_active(shop.rig_now()), "month {month}");
+        fixture.pass(31 * DAY).await;
+        fixture.wait_until_paid(month * PRICE).await;
+        let row = fixture.subscription().expect("paid");
+        assert!(row.is_active(fixture.rig_now()), "month {month}");
     }
-    shop.close().await;
+    fixture.close().await;
 }
 
-impl Shop {
+impl PayPalRig {
     fn rig_now(&self) -> i64 {
         self.mandate().updated_at
     }
@@ -212,29 +212,29 @@ impl Shop {
 
 #[tokio::test]
 async fn a_renewal_is_found_without_its_webhook_event() {
-    let mut shop = Shop::open().await;
-    shop.bought().await;
-    shop.paypal.send_no_notices();
+    let mut fixture = PayPalRig::open().await;
+    fixture.bought().await;
+    fixture.paypal.send_no_notices();
     // Past the time of the next look, which would have been the day after the charge at the latest.
-    shop.pass(33 * DAY).await;
+    fixture.pass(33 * DAY).await;
     let found = || {
         // Should it have been looked at a moment before the charge, it is looked at again within the hour.
-        shop.wait(60);
-        shop.paid_cents() == 2 * PRICE
+        fixture.wait(60);
+        fixture.paid_cents() == 2 * PRICE
     };
     within("the renewal to be found", poll(found)).await;
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_first_payment_is_found_when_the_buyer_returns() {
-    let mut shop = Shop::open().await;
-    let (_, path, id) = shop.begin().await;
-    shop.paypal.send_no_notices();
-    assert!(shop.paypal.agree(&id).await);
-    shop.browser.get(&back(&path, &id)).await;
-    assert_eq!(shop.mandate().state, MandateState::Active);
-    shop.close().await;
+    let mut fixture = PayPalRig::open().await;
+    let (_, path, id) = fixture.begin().await;
+    fixture.paypal.send_no_notices();
+    assert!(fixture.paypal.agree(&id).await);
+    fixture.browser.get(&back(&path, &id)).await;
+    assert_eq!(fixture.mandate().state, MandateState::Active);
+    fixture.close().await;
 }
 
 #[tokio::test]
@@ -247,18 +247,18 @@ async fn lost_responses_between_approval_and_plan_count_one_payment() {
             Effect::Unavailable,
             Effect::TooMany,
         ] {
-            let mut shop = Shop::open().await;
-            let (_, path, id) = shop.begin().await;
-            shop.paypal.fault(Fault::once(operation, effect));
-            assert!(shop.paypal.agree(&id).await);
-            shop.browser.get(&back(&path, &id)).await;
+            let mut fixture = PayPalRig::open().await;
+            let (_, path, id) = fixture.begin().await;
+            fixture.paypal.fault(Fault::once(operation, effect));
+            assert!(fixture.paypal.agree(&id).await);
+            fixture.browser.get(&back(&path, &id)).await;
             let agree = || {
-                shop.wait(5);
-                shop.paid_cents() == PRICE
+                fixture.wait(5);
+                fixture.paid_cents() == PRICE
             };
             let what = format!("the payment after {operation:?} {effect:?}");
             within(&what, poll(agree)).await;
-            shop.close().await;
+            fixture.close().await;
         }
     }
 }
@@ -266,39 +266,41 @@ async fn lost_responses_between_approval_and_plan_count_one_payment() {
 #[tokio::test]
 async fn a_subscription_is_created_once_when_the_response_is_lost() {
     for effect in [Effect::LoseAnswer, Effect::LoseCall, Effect::FailAfter] {
-        let mut shop = Shop::open().await;
-        shop.paypal.fault(Fault::once(Operation::Subscribe, effect));
-        let lost = shop.press("/plan/begin").await;
+        let mut fixture = PayPalRig::open().await;
+        fixture
+            .paypal
+            .fault(Fault::once(Operation::Subscribe, effect));
+        let lost = fixture.press("/plan/begin").await;
         assert_eq!(lost.status, 503, "{effect:?}");
         has(
             &lost,
             &["PayPal is not answering at the moment. Nothing was charged."],
         );
-        let (_, _, id) = shop.begin().await;
-        assert_eq!(shop.paypal.subscriptions().len(), 1, "{effect:?}");
-        assert!(shop.paypal.agree(&id).await);
-        shop.agrees(PRICE).await;
-        shop.close().await;
+        let (_, _, id) = fixture.begin().await;
+        assert_eq!(fixture.paypal.subscriptions().len(), 1, "{effect:?}");
+        assert!(fixture.paypal.agree(&id).await);
+        fixture.wait_until_paid(PRICE).await;
+        fixture.close().await;
     }
 }
 
 #[tokio::test]
 async fn a_refused_approval_token_costs_nothing() {
-    let mut shop = Shop::open().await;
-    shop.paypal.expire_tokens();
-    shop.bought().await;
-    shop.close().await;
+    let mut fixture = PayPalRig::open().await;
+    fixture.paypal.expire_tokens();
+    fixture.bought().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn an_active_subscription_without_a_payment_grants_nothing() {
-    let mut shop = Shop::open().await;
-    shop.paypal.purse(Purse::Slow);
-    let (_, path, id) = shop.begin().await;
-    assert!(shop.paypal.agree(&id).await);
-    shop.becomes(MandateState::Agreed).await;
-    assert!(shop.subscription().is_none());
-    let page = shop.browser.get(&format!("{path}?back=1")).await;
+    let mut fixture = PayPalRig::open().await;
+    fixture.paypal.purse(Purse::Slow);
+    let (_, path, id) = fixture.begin().await;
+    assert!(fixture.paypal.agree(&id).await);
+    fixture.becomes(MandateState::Agreed).await;
+    assert!(fixture.subscription().is_none());
+    let page = fixture.browser.get(&format!("{path}?back=1")).await;
     has(
         &page,
         &[
@@ -307,37 +309,37 @@ async fn an_active_subscription_without_a_payment_grants_nothing() {
         ],
     );
     // Nobody is led to another payment meanwhile.
-    let again = shop.press("/plan/begin").await;
+    let again = fixture.press("/plan/begin").await;
     assert_eq!(again.header("location"), Some(&*format!("{path}?back=1")));
-    assert!(shop.paypal.resolve_charge(&id, true).await);
-    shop.becomes(MandateState::Active).await;
-    shop.close().await;
+    assert!(fixture.paypal.resolve_charge(&id, true).await);
+    fixture.becomes(MandateState::Active).await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_lagging_subscription_status_is_awaited() {
-    let mut shop = Shop::open().await;
-    let (_, path, id) = shop.begin().await;
-    shop.paypal.lag(2);
-    assert!(shop.paypal.agree(&id).await);
-    shop.browser.get(&back(&path, &id)).await;
+    let mut fixture = PayPalRig::open().await;
+    let (_, path, id) = fixture.begin().await;
+    fixture.paypal.lag(2);
+    assert!(fixture.paypal.agree(&id).await);
+    fixture.browser.get(&back(&path, &id)).await;
     let found = || {
-        shop.wait(30);
-        shop.mandate().state == MandateState::Active
+        fixture.wait(30);
+        fixture.mandate().state == MandateState::Active
     };
     within("PayPal to catch up with itself", poll(found)).await;
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn cancellation_keeps_the_paid_period_when_paypals_response_is_lost() {
     for effect in [None, Some(Effect::LoseAnswer), Some(Effect::Unavailable)] {
-        let mut shop = Shop::open().await;
-        let id = shop.bought().await;
+        let mut fixture = PayPalRig::open().await;
+        let id = fixture.bought().await;
         if let Some(effect) = effect {
-            shop.paypal.fault(Fault::once(Operation::End, effect));
+            fixture.paypal.fault(Fault::once(Operation::End, effect));
         }
-        let question = shop.browser.get("/plan/cancel").await;
+        let question = fixture.browser.get("/plan/cancel").await;
         has(
             &question,
             &[
@@ -347,166 +349,176 @@ async fn cancellation_keeps_the_paid_period_when_paypals_response_is_lost() {
                 "Keep Pro",
             ],
         );
-        let done = shop.press("/plan/cancel").await;
+        let done = fixture.press("/plan/cancel").await;
         assert_eq!(done.header("location"), Some("/plan"));
         let ended = || {
-            shop.wait(5);
-            shop.mandate().state == MandateState::Ended
+            fixture.wait(5);
+            fixture.mandate().state == MandateState::Ended
         };
         within("PayPal to confirm", poll(ended)).await;
-        assert_eq!(shop.paypal.subscription(&id).status, "CANCELLED");
-        shop.arrive().await;
-        let page = shop.browser.get("/plan").await;
+        assert_eq!(fixture.paypal.subscription(&id).status, "CANCELLED");
+        fixture.arrive().await;
+        let page = fixture.browser.get("/plan").await;
         has(&page, &["does not renew."]);
-        shop.pass(40 * DAY).await;
-        let row = shop.subscription().expect("it was paid");
-        assert_eq!(shop.paypal.charged_cents(), PRICE, "{effect:?}");
+        fixture.pass(40 * DAY).await;
+        let row = fixture.subscription().expect("it was paid");
+        assert_eq!(fixture.paypal.charged_cents(), PRICE, "{effect:?}");
         assert!(!row.renews);
-        shop.close().await;
+        fixture.close().await;
     }
 }
 
 #[tokio::test]
 async fn a_subscription_can_be_cancelled_at_paypal() {
-    let mut shop = Shop::open().await;
-    let id = shop.bought().await;
-    assert!(shop.paypal.set_status(&id, "CANCELLED").await);
-    shop.becomes(MandateState::Ended).await;
-    let row = shop.subscription().expect("paid");
+    let mut fixture = PayPalRig::open().await;
+    let id = fixture.bought().await;
+    assert!(fixture.paypal.set_status(&id, "CANCELLED").await);
+    fixture.becomes(MandateState::Ended).await;
+    let row = fixture.subscription().expect("paid");
     assert!(!row.renews && row.status == SubscriptionStatus::Active);
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_failed_charge_is_shown_until_a_retry_succeeds() {
-    let mut shop = Shop::open().await;
-    let id = shop.bought().await;
-    shop.paypal.change(&id, |one| one.purse = Purse::Empty);
+    let mut fixture = PayPalRig::open().await;
+    let id = fixture.bought().await;
+    fixture.paypal.change(&id, |one| one.purse = Purse::Empty);
     // To an hour after the charge is due, while the day of grace still runs.
-    let due = shop.paypal.subscription(&id).next_charge.expect("it runs");
+    let due = fixture
+        .paypal
+        .subscription(&id)
+        .next_charge
+        .expect("it runs");
     let now = Clock::system().unix_micros() / 1_000_000;
     let until = Duration::from_secs((due - now).unsigned_abs() + 3_600);
-    shop.pass(until).await;
+    fixture.pass(until).await;
     let past_due = || {
-        shop.subscription()
+        fixture
+            .subscription()
             .is_some_and(|row| row.status == SubscriptionStatus::PastDue)
     };
     within("the failure to be known", poll(past_due)).await;
-    let page = shop.browser.get("/plan").await;
+    let page = fixture.browser.get("/plan").await;
     has(&page, &["PayPal could not collect the payment."]);
-    shop.paypal.change(&id, |one| one.purse = Purse::Full);
-    shop.pass(5 * DAY).await;
-    shop.agrees(2 * PRICE).await;
-    shop.close().await;
+    fixture.paypal.change(&id, |one| one.purse = Purse::Full);
+    fixture.pass(5 * DAY).await;
+    fixture.wait_until_paid(2 * PRICE).await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_refunded_payment_ends_the_plan() {
     for refunded in [true, false] {
-        let mut shop = Shop::open().await;
-        let id = shop.bought().await;
+        let mut fixture = PayPalRig::open().await;
+        let id = fixture.bought().await;
         let done = match refunded {
-            true => shop.paypal.refund_charge(&id).await,
-            false => shop.paypal.reverse(&id).await,
+            true => fixture.paypal.refund_charge(&id).await,
+            false => fixture.paypal.reverse(&id).await,
         };
         assert!(done);
-        shop.becomes(MandateState::Ended).await;
-        shop.agrees(0).await;
-        assert_eq!(shop.paypal.subscription(&id).status, "CANCELLED");
-        let row = shop.subscription().expect("it was paid");
+        fixture.becomes(MandateState::Ended).await;
+        fixture.wait_until_paid(0).await;
+        assert_eq!(fixture.paypal.subscription(&id).status, "CANCELLED");
+        let row = fixture.subscription().expect("it was paid");
         assert!(!row.is_active(row.updated_at));
-        shop.close().await;
+        fixture.close().await;
     }
 }
 
 #[tokio::test]
 async fn a_duplicate_subscription_is_cancelled_and_refunded() {
-    let mut shop = Shop::open().await;
-    let (_, _, old) = shop.begin().await;
-    shop.pass(4 * Duration::from_secs(3600)).await;
-    let (_, _, new) = shop.begin().await;
+    let mut fixture = PayPalRig::open().await;
+    let (_, _, old) = fixture.begin().await;
+    fixture.pass(4 * Duration::from_secs(3600)).await;
+    let (_, _, new) = fixture.begin().await;
     assert_ne!(old, new);
-    assert!(shop.paypal.agree(&new).await);
-    shop.agrees(PRICE).await;
+    assert!(fixture.paypal.agree(&new).await);
+    fixture.wait_until_paid(PRICE).await;
     // Hours later the buyer finds the first page still open.
-    shop.paypal
+    fixture
+        .paypal
         .fault(Fault::once(Operation::Refund, Effect::LoseAnswer));
-    shop.paypal
+    fixture
+        .paypal
         .fault(Fault::once(Operation::End, Effect::FailAfter));
-    assert!(shop.paypal.agree(&old).await);
+    assert!(fixture.paypal.agree(&old).await);
     let over = || {
-        shop.wait(5);
-        shop.mandates()[1].state == MandateState::Over
+        fixture.wait(5);
+        fixture.mandates()[1].state == MandateState::Over
     };
     within("the second one to be undone", poll(over)).await;
-    assert_eq!(shop.paypal.subscription(&old).status, "CANCELLED");
-    assert_eq!(shop.paypal.subscription(&old).kept_cents(), 0);
-    assert_eq!(shop.mandate().state, MandateState::Active);
-    shop.agrees(PRICE).await;
-    shop.close().await;
+    assert_eq!(fixture.paypal.subscription(&old).status, "CANCELLED");
+    assert_eq!(fixture.paypal.subscription(&old).kept_cents(), 0);
+    assert_eq!(fixture.mandate().state, MandateState::Active);
+    fixture.wait_until_paid(PRICE).await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn webhook_events_are_accepted_in_any_order_and_modified_ones_refused() {
-    let mut shop = Shop::open().await;
-    let (_, _, id) = shop.begin().await;
-    shop.paypal.send_no_notices();
-    assert!(shop.paypal.agree(&id).await);
-    let url = format!("{}/webhooks/paypal", shop.rig.url());
-    shop.paypal.send_notices_to(&url);
+    let mut fixture = PayPalRig::open().await;
+    let (_, _, id) = fixture.begin().await;
+    fixture.paypal.send_no_notices();
+    assert!(fixture.paypal.agree(&id).await);
+    let url = format!("{}/webhooks/paypal", fixture.rig.url());
+    fixture.paypal.send_notices_to(&url);
     let sale = Event {
         id: Some(String::from("WH-SALE")),
         ..Event::new("PAYMENT.SALE.COMPLETED", &id)
     };
-    assert_eq!(shop.paypal.notify(&sale, Delivery::Respaced).await, 400);
-    assert_eq!(shop.mandate().state, MandateState::Open);
+    assert_eq!(fixture.paypal.notify(&sale, Delivery::Respaced).await, 400);
+    assert_eq!(fixture.mandate().state, MandateState::Open);
     // The payment before what led to it, and each of them twice.
     let begun = Event {
         id: Some(String::from("WH-BEGUN")),
         ..Event::new("BILLING.SUBSCRIPTION.ACTIVATED", &id)
     };
     for event in [&sale, &begun, &sale, &begun] {
-        assert_eq!(shop.paypal.notify(event, Delivery::Good).await, 200);
+        assert_eq!(fixture.paypal.notify(event, Delivery::Good).await, 200);
     }
-    shop.agrees(PRICE).await;
-    shop.close().await;
+    fixture.wait_until_paid(PRICE).await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_changed_paypal_plan_is_not_sold_until_it_matches_again() {
     let paypal = PayPal::start().await;
     paypal.change_plan(PLAN_ID, |plan| plan.cents = 24_900);
-    let mut shop = Shop::beside(paypal, "").await;
-    let sent = shop.press("/plan/begin").await;
+    let mut fixture = PayPalRig::beside(paypal, "").await;
+    let sent = fixture.press("/plan/begin").await;
     assert_eq!(sent.status, 503);
     has(
-        &shop.browser.get("/plan").await,
+        &fixture.browser.get("/plan").await,
         &["cannot be bought here at the moment"],
     );
-    shop.paypal.change_plan(PLAN_ID, |plan| plan.cents = PRICE);
-    shop.wait(60);
-    shop.bought().await;
-    shop.close().await;
+    fixture
+        .paypal
+        .change_plan(PLAN_ID, |plan| plan.cents = PRICE);
+    fixture.wait(60);
+    fixture.bought().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn an_approval_url_of_another_host_is_not_used() {
-    let mut shop = Shop::open().await;
-    shop.paypal
+    let mut fixture = PayPalRig::open().await;
+    fixture
+        .paypal
         .fault(Fault::once(Operation::Subscribe, Effect::StrangeLink));
-    let sent = shop.press("/plan/begin").await;
+    let sent = fixture.press("/plan/begin").await;
     assert_eq!(sent.status, 503);
     assert!(!sent.text().contains("example.net"));
-    assert_eq!(shop.mandate().approve_url, None);
-    shop.close().await;
+    assert_eq!(fixture.mandate().approve_url, None);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn mandates_of_other_accounts_are_not_shown() {
-    let mut shop = Shop::open().await;
-    let (_, path, _) = shop.begin().await;
-    let other = shop.rig.new_account("free", 0).await;
-    let mut other = Browser::signed_in_as(&shop.rig, other, "other@example.com").await;
+    let mut fixture = PayPalRig::open().await;
+    let (_, path, _) = fixture.begin().await;
+    let other = fixture.rig.new_account("free", 0).await;
+    let mut other = Browser::signed_in_as(&fixture.rig, other, "other@example.com").await;
     assert_eq!(other.get(&path).await.status, 404);
-    shop.close().await;
+    fixture.close().await;
 }

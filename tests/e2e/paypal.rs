@@ -8,7 +8,7 @@ use tollgate_testing::paypal::{
 };
 use tollgate_testing::{Answer, Client};
 
-use crate::mandates::Shop;
+use crate::mandates::PayPalRig;
 
 /// Excerpts, under the Apache License 2.0; see `source` in the file.
 const PUBLISHED: &str = include_str!("paypal/openapi.json");
@@ -163,13 +163,13 @@ async fn subscriptions_and_charges_have_the_published_shape_in_every_state() {
 
 #[tokio::test]
 async fn requests_of_the_gateway_match_the_published_schema() {
-    let mut shop = Shop::open().await;
-    shop.bought().await;
-    let body = |shop: &Shop, operation| {
-        let asked = shop.paypal.asked(operation);
+    let mut rig = PayPalRig::open().await;
+    rig.bought().await;
+    let body = |rig: &PayPalRig, operation| {
+        let asked = rig.paypal.asked(operation);
         asked.unwrap_or_else(|| panic!("{operation:?} was not asked for"))
     };
-    let asked = body(&shop, Operation::Subscribe);
+    let asked = body(&rig, Operation::Subscribe);
     fits(SUBSCRIPTIONS, "subscription_request_post", &asked);
     assert_eq!(asked["application_context"]["user_action"], "SUBSCRIBE_NOW");
     assert_eq!(
@@ -179,8 +179,8 @@ async fn requests_of_the_gateway_match_the_published_schema() {
     for never in ["quantity", "plan", "start_time", "subscriber"] {
         assert_eq!(asked.get(never), None, "{never}");
     }
-    shop.press("/plan/cancel").await;
-    let asked = body(&shop, Operation::End);
+    rig.press("/plan/cancel").await;
+    let asked = body(&rig, Operation::End);
     fits(SUBSCRIPTIONS, "subscription_cancel_request", &asked);
-    shop.close().await;
+    rig.close().await;
 }

@@ -10,7 +10,7 @@ use super::{metadata, rig, setup, status};
 use crate::rig::{CHAT, Rig, chat};
 
 /// A client of an account of its own.
-async fn stranger(rig: &Rig, class: &str) -> (AccountId, Client) {
+async fn other_account(rig: &Rig, class: &str) -> (AccountId, Client) {
     let account = rig.new_account(class, 10_000_000).await;
     let (_, key) = rig.new_key(account, |_| {}).await;
     (account, Client::new(&rig.url()).with_key(&key))
@@ -42,7 +42,7 @@ async fn cache_scopes_restrict_sharing_between_accounts() {
         let rig = Rig::with(&format!("[cache]\nenabled = true\n{settings}")).await;
         let first = ask(&rig, &rig.client()).await;
         assert_eq!(status(&first), "stored");
-        let (_, other) = stranger(&rig, class).await;
+        let (_, other) = other_account(&rig, class).await;
         let answer = ask(&rig, &other).await;
         assert_eq!(status(&answer), expected, "{settings}: {class}");
         // What was stored for an account is there for itself in any case.
@@ -60,7 +60,7 @@ async fn cache_scopes_restrict_sharing_between_accounts() {
 async fn an_account_scope_neither_shares_nor_uses_shared_entries() {
     let rig = rig("").await;
     ask(&rig, &rig.client()).await;
-    let (account, own) = stranger(&rig, "pro").await;
+    let (account, own) = other_account(&rig, "pro").await;
     let now = Clock::system().unix_micros();
     set_cache_scope(&*rig.books.store, account, CacheScope::Account, now)
         .await

@@ -8,7 +8,7 @@ use super::{events, metadata, rig, status};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, TEXT, chat};
 
 /// What a stream says, choice by choice: the message put together as a client does.
-fn told(events: &[Value]) -> Vec<Value> {
+fn streamed_message(events: &[Value]) -> Vec<Value> {
     let mut choices: Vec<Value> = Vec::new();
     for event in events {
         for choice in event["choices"].as_array().expect("choices") {
@@ -19,10 +19,10 @@ fn told(events: &[Value]) -> Vec<Value> {
             }
             let whole = &mut choices[index];
             let delta = &choice["delta"];
-            let said = delta["content"].as_str().or(choice["text"].as_str());
-            if let Some(said) = said {
+            let whole_message = delta["content"].as_str().or(choice["text"].as_str());
+            if let Some(whole_message) = whole_message {
                 let before = whole["content"].as_str().unwrap_or_default().to_owned();
-                whole["content"] = (before + said).into();
+                whole["content"] = (before + whole_message).into();
             }
             for call in delta["tool_calls"].as_array().into_iter().flatten() {
                 let index =
@@ -57,7 +57,7 @@ fn told(events: &[Value]) -> Vec<Value> {
 }
 
 /// The same of a whole answer.
-fn said(answer: &Value) -> Vec<Value> {
+fn whole_message(answer: &Value) -> Vec<Value> {
     let choices = answer["choices"].as_array().expect("choices");
     let of = |choice: &Value| {
         let message = &choice["message"];
@@ -124,8 +124,8 @@ async fn a_stored_response_is_served_whole_and_streamed() {
             assert_eq!(status(&first), "stored", "{case}: {}", first.text());
             rig.add_expected_charge(crate::rig::micros(&metadata(&first)["credits_used"]));
             let expected = match stream_first {
-                true => told(&events(&first)),
-                false => said(&first.json()),
+                true => streamed_message(&events(&first)),
+                false => whole_message(&first.json()),
             };
             assert!(
                 expected
@@ -140,7 +140,7 @@ async fn a_stored_response_is_served_whole_and_streamed() {
             for (protocol, client) in rig.both() {
                 let whole = client.post(path, &body).await;
                 assert_eq!(status(&whole), "hit", "{case}, {protocol}");
-                assert_eq!(said(&whole.json()), expected, "{case}, {protocol}");
+                assert_eq!(whole_message(&whole.json()), expected, "{case}, {protocol}");
                 assert_eq!(whole.json()["usage"], usage, "{case}, {protocol}");
                 for include_usage in [false, true] {
                     let stream = client.post(path, &streamed(&body, include_usage)).await;
@@ -156,7 +156,7 @@ async fn a_stored_response_is_served_whole_and_streamed() {
                         metadata(&first)["cache_entry_id"]
                     );
                     let events = events(&stream);
-                    assert_eq!(told(&events), expected, "{case}");
+                    assert_eq!(streamed_message(&events), expected, "{case}");
                     let (last, others) = events.split_last().expect("events");
                     assert_eq!(
                         last.get("usage").is_some_and(|usage| !usage.is_null()),

@@ -26,7 +26,7 @@ const PRO: u64 = 1_000_000;
 const BESIDE: HeaderName = HeaderName::from_static("x-svc-authorization");
 
 /// A gateway that sells the plan, a PayPal beside it, and an account that wants it.
-pub(crate) struct Shop {
+pub(crate) struct MppRig {
     pub(crate) rig: Rig,
     pub(crate) paypal: PayPal,
     pub(crate) account: AccountId,
@@ -46,12 +46,12 @@ pub(crate) fn secrets() -> [(&'static str, &'static str); 3] {
     [id, secret, ("MPP_SECRET", SECRET)]
 }
 
-impl Shop {
-    pub(crate) async fn open() -> Shop {
-        Shop::with("").await
+impl MppRig {
+    pub(crate) async fn open() -> MppRig {
+        MppRig::with("").await
     }
 
-    async fn with(more: &str) -> Shop {
+    async fn with(more: &str) -> MppRig {
         let paypal = PayPal::start().await;
         let folder = tollgate_testing::tempdir().expect("a folder");
         let ca = folder.path().join("paypal-ca.pem");
@@ -66,7 +66,7 @@ impl Shop {
         paypal.send_notices_to(&format!("{}/webhooks/paypal", rig.url()));
         let account = rig.new_account("free", 0).await;
         let (_, key) = rig.new_key(account, |_| {}).await;
-        Shop {
+        MppRig {
             rig,
             paypal,
             account,
@@ -84,12 +84,12 @@ impl Shop {
     }
 
     /// Asks with a proof of payment.
-    pub(crate) async fn show(&self, credential: &str) -> Answer {
-        self.show_with(credential, "").await
+    pub(crate) async fn submit(&self, credential: &str) -> Answer {
+        self.submit_with(credential, "").await
     }
 
-    async fn show_with(&self, credential: &str, body: &str) -> Answer {
-        show(&Client::new(&self.rig.url()), &self.key, credential, body).await
+    async fn submit_with(&self, credential: &str, body: &str) -> Answer {
+        submit(&Client::new(&self.rig.url()), &self.key, credential, body).await
     }
 
     async fn send(&self, fields: &[(HeaderName, &str)], body: &str) -> Answer {
@@ -119,7 +119,7 @@ pub(crate) async fn ask(client: &Client, key: &str) -> Answer {
 }
 
 /// Asks with a proof of payment.
-pub(crate) async fn show(client: &Client, key: &str, credential: &str, body: &str) -> Answer {
+pub(crate) async fn submit(client: &Client, key: &str, credential: &str, body: &str) -> Answer {
     let (payment, bearer) = (format!("Payment {credential}"), format!("Bearer {key}"));
     let fields = [(header::AUTHORIZATION, &*payment), (BESIDE, &*bearer)];
     send(client, &fields, body).await
@@ -203,44 +203,44 @@ fn check_waits(answer: &Answer, slug: &str, state: &str) {
 
 #[tokio::test]
 async fn an_mpp_purchase_activates_the_plans_rate_class() {
-    let shop = Shop::open().await;
+    let fixture = MppRig::open().await;
     for client in [
-        Client::new(&shop.rig.url()),
-        Client::new(&shop.rig.url()).with_http2(),
+        Client::new(&fixture.rig.url()),
+        Client::new(&fixture.rig.url()).with_http2(),
     ] {
-        let bearer = shop.bearer();
+        let bearer = fixture.bearer();
         let answer = send(&client, &[(header::AUTHORIZATION, &bearer)], "").await;
         check_waits(&answer, "payment-required", "required");
     }
-    assert_eq!(shop.quota().await, FREE);
-    let offer = shop.offer().await;
-    assert!(shop.paypal.agree(&offer.subscription).await);
-    let bought = shop.show(&offer.credential()).await;
+    assert_eq!(fixture.quota().await, FREE);
+    let offer = fixture.offer().await;
+    assert!(fixture.paypal.agree(&offer.subscription).await);
+    let bought = fixture.submit(&offer.credential()).await;
     // It may have been heard of already: PayPal tells of it as well.
     let already = bought.json()["already_active"] == true;
     let receipt = check_bought(&bought, already);
     assert_eq!(receipt["reference"], json!(offer.subscription));
     assert_eq!(receipt["status"], "success");
-    let again = shop.ask().await;
+    let again = fixture.ask().await;
     assert_eq!(check_bought(&again, true), receipt);
-    assert_eq!(shop.quota().await, PRO, "of the very next request");
-    assert_eq!(shop.paypal.charged_cents(), 19_900);
-    assert_eq!(shop.paypal.subscriptions().len(), 1);
-    shop.rig.finish().await;
+    assert_eq!(fixture.quota().await, PRO, "of the very next request");
+    assert_eq!(fixture.paypal.charged_cents(), 19_900);
+    assert_eq!(fixture.paypal.subscriptions().len(), 1);
+    fixture.rig.finish().await;
 }
 
 #[tokio::test]
 async fn account_and_payment_credentials_are_distinguished_before_payment() {
-    let shop = Shop::open().await;
-    let offer = shop.offer().await;
-    shop.paypal.agree(&offer.subscription).await;
+    let fixture = MppRig::open().await;
+    let offer = fixture.offer().await;
+    fixture.paypal.agree(&offer.subscription).await;
     let payment = format!("Payment {}", offer.credential());
-    let bearer = shop.bearer();
-    let (_, other) = shop.rig.new_key(shop.account, |_| {}).await;
+    let bearer = fixture.bearer();
+    let (_, other) = fixture.rig.new_key(fixture.account, |_| {}).await;
     let other = format!("Bearer {other}");
-    let (_, narrow) = shop
+    let (_, narrow) = fixture
         .rig
-        .new_key(shop.account, |key| {
+        .new_key(fixture.account, |key| {
             key.scopes = Scopes::NONE.with(Scope::ApiChat).bits();
         })
         .await;
@@ -268,7 +268,7 @@ async fn account_and_payment_credentials_are_distinguished_before_payment() {
         (&[(HERE, "Payment"), (BESIDE, &bearer)], 402),
     ] {
         // The notice of the payment is not to be faster than these.
-        let answer = shop.send(fields, "").await;
+        let answer = fixture.send(fields, "").await;
         let named: Vec<_> = fields.iter().map(|(name, _)| name).collect();
         if status == 402 && answer.status == 200 {
             assert_eq!(answer.json()["already_active"], true, "{named:?}");
@@ -283,26 +283,26 @@ async fn account_and_payment_credentials_are_distinguished_before_payment() {
         );
         assert!(answer.json()["error"]["code"].is_string(), "{named:?}");
     }
-    check_bought_by_now(&shop, &offer).await;
-    shop.rig.finish().await;
+    check_bought_by_now(&fixture, &offer).await;
+    fixture.rig.finish().await;
 }
 
 /// The plan is bought, by this request or by what PayPal told before it.
-async fn check_bought_by_now(shop: &Shop, offer: &Offer) {
-    let answer = shop.show(&offer.credential()).await;
+async fn check_bought_by_now(fixture: &MppRig, offer: &Offer) {
+    let answer = fixture.submit(&offer.credential()).await;
     let already = answer.json()["already_active"] == true;
     check_bought(&answer, already);
-    assert_eq!(shop.paypal.charged_cents(), 19_900);
+    assert_eq!(fixture.paypal.charged_cents(), 19_900);
 }
 
 /// A POST without a body is what many tools call a form.
 #[tokio::test]
 async fn an_empty_body_needs_no_media_type() {
-    let shop = Shop::open().await;
-    let bearer = shop.bearer();
+    let fixture = MppRig::open().await;
+    let bearer = fixture.bearer();
     for client in [
-        Client::new(&shop.rig.url()),
-        Client::new(&shop.rig.url()).with_http2(),
+        Client::new(&fixture.rig.url()),
+        Client::new(&fixture.rig.url()).with_http2(),
     ] {
         for (body, status) in [("", 402), ("a=b", 415)] {
             let mut request = client.request("POST", MPP, body.into());
@@ -314,69 +314,75 @@ async fn an_empty_body_needs_no_media_type() {
             assert_eq!(answer.status, status, "{}", answer.text());
         }
     }
-    shop.rig.finish().await;
+    fixture.rig.finish().await;
 }
 
 #[tokio::test]
 async fn a_purchase_waits_for_approval_and_for_paypals_status() {
-    let shop = Shop::open().await;
-    let offer = shop.offer().await;
-    let waits = shop.show(&offer.credential()).await;
+    let fixture = MppRig::open().await;
+    let offer = fixture.offer().await;
+    let waits = fixture.submit(&offer.credential()).await;
     check_waits(&waits, "payment-action-required", "approval_pending");
     assert_eq!(waits.header("retry-after"), Some("5"));
     let again = Offer::of(&waits);
     assert_eq!(again.subscription, offer.subscription);
     // The e-check of a first payment takes its days.
     let slow = |one: &mut tollgate_testing::paypal::Subscription| one.purse = Purse::Slow;
-    assert!(shop.paypal.change(&offer.subscription, slow));
-    shop.paypal.agree(&offer.subscription).await;
-    let unpaid = shop.show(&offer.credential()).await;
+    assert!(fixture.paypal.change(&offer.subscription, slow));
+    fixture.paypal.agree(&offer.subscription).await;
+    let unpaid = fixture.submit(&offer.credential()).await;
     check_waits(&unpaid, "payment-action-required", "processing");
     assert_eq!(unpaid.json()["retry_action"], "retry_same");
-    assert!(shop.paypal.resolve_charge(&offer.subscription, true).await);
-    check_bought_by_now(&shop, &again).await;
-    assert_eq!(shop.paypal.subscriptions().len(), 1);
-    shop.rig.finish().await;
+    assert!(
+        fixture
+            .paypal
+            .resolve_charge(&offer.subscription, true)
+            .await
+    );
+    check_bought_by_now(&fixture, &again).await;
+    assert_eq!(fixture.paypal.subscriptions().len(), 1);
+    fixture.rig.finish().await;
 }
 
 #[tokio::test]
 async fn a_subscription_cancelled_at_paypal_can_be_replaced() {
-    let shop = Shop::open().await;
-    let offer = shop.offer().await;
+    let fixture = MppRig::open().await;
+    let offer = fixture.offer().await;
     assert!(
-        shop.paypal
+        fixture
+            .paypal
             .set_status(&offer.subscription, "CANCELLED")
             .await
     );
-    let over = shop.show(&offer.credential()).await;
+    let over = fixture.submit(&offer.credential()).await;
     check_waits(&over, "verification-failed", "failed");
     let next = Offer::of(&over);
     assert_ne!(next.subscription, offer.subscription);
-    let used = shop.show(&offer.credential()).await;
+    let used = fixture.submit(&offer.credential()).await;
     check_waits(&used, "invalid-challenge", "refused");
-    shop.paypal.agree(&next.subscription).await;
-    check_bought_by_now(&shop, &next).await;
-    shop.rig.finish().await;
+    fixture.paypal.agree(&next.subscription).await;
+    check_bought_by_now(&fixture, &next).await;
+    fixture.rig.finish().await;
 }
 
 #[tokio::test]
 async fn while_paypal_is_unreachable_the_route_is_503() {
-    let shop = Shop::open().await;
+    let fixture = MppRig::open().await;
     let down = |operation| Fault::once(operation, Effect::Unavailable).times(1_000);
-    shop.paypal.fault(down(Operation::Subscribe));
-    let nothing = shop.ask().await;
+    fixture.paypal.fault(down(Operation::Subscribe));
+    let nothing = fixture.ask().await;
     check_unavailable(&nothing, "unavailable");
-    shop.paypal.no_faults();
-    let offer = shop.offer().await;
-    shop.paypal.fault(down(Operation::Subscription));
-    shop.paypal.agree(&offer.subscription).await;
+    fixture.paypal.no_faults();
+    let offer = fixture.offer().await;
+    fixture.paypal.fault(down(Operation::Subscription));
+    fixture.paypal.agree(&offer.subscription).await;
     for _ in 0..3 {
-        check_unavailable(&shop.show(&offer.credential()).await, "processing");
+        check_unavailable(&fixture.submit(&offer.credential()).await, "processing");
     }
-    shop.paypal.no_faults();
-    check_bought_by_now(&shop, &offer).await;
-    assert_eq!(shop.paypal.subscriptions().len(), 1);
-    shop.rig.finish().await;
+    fixture.paypal.no_faults();
+    check_bought_by_now(&fixture, &offer).await;
+    assert_eq!(fixture.paypal.subscriptions().len(), 1);
+    fixture.rig.finish().await;
 }
 
 fn check_unavailable(answer: &Answer, state: &str) {
@@ -391,28 +397,28 @@ fn check_unavailable(answer: &Answer, state: &str) {
 
 #[tokio::test]
 async fn a_webhook_event_activates_the_plan_and_the_buyer_gets_a_receipt() {
-    let shop = Shop::open().await;
-    let offer = shop.offer().await;
-    shop.paypal.agree(&offer.subscription).await;
-    let active = || shop.rig.books.store.subscription(shop.account);
+    let fixture = MppRig::open().await;
+    let offer = fixture.offer().await;
+    fixture.paypal.agree(&offer.subscription).await;
+    let active = || fixture.rig.books.store.subscription(fixture.account);
     let is_there = || active().expect("readable").is_some();
     within("the notice to be heard", poll(is_there)).await;
-    let receipt = check_bought(&shop.show(&offer.credential()).await, true);
+    let receipt = check_bought(&fixture.submit(&offer.credential()).await, true);
     assert_eq!(receipt["reference"], json!(offer.subscription));
-    shop.rig.finish().await;
+    fixture.rig.finish().await;
 }
 
 #[tokio::test]
 async fn twenty_equal_requests_at_once_are_one_activation() {
     const BODY: &str = r#"{"idempotency_key":"once"}"#;
     for body in ["", BODY] {
-        let shop = Shop::open().await;
+        let fixture = MppRig::open().await;
         // Nobody but the buyer tells.
-        shop.paypal.send_notices_to("http://127.0.0.1:9/nobody");
-        let offer = shop.offer().await;
-        shop.paypal.agree(&offer.subscription).await;
+        fixture.paypal.send_notices_to("http://127.0.0.1:9/nobody");
+        let offer = fixture.offer().await;
+        fixture.paypal.agree(&offer.subscription).await;
         let credential = offer.credential();
-        let all = (0..20).map(|_| shop.show_with(&credential, body));
+        let all = (0..20).map(|_| fixture.submit_with(&credential, body));
         let all = futures_util::future::join_all(all).await;
         for answer in &all {
             assert_eq!(answer.status, 200, "{}", answer.text());
@@ -428,17 +434,17 @@ async fn twenty_equal_requests_at_once_are_one_activation() {
             // The others are told the same, word for word.
             _ => assert_eq!(firsts, 20),
         }
-        assert_eq!(shop.paypal.charged_cents(), 19_900);
-        let payments = shop.rig.books.store.payments_of(shop.account, 10);
+        assert_eq!(fixture.paypal.charged_cents(), 19_900);
+        let payments = fixture.rig.books.store.payments_of(fixture.account, 10);
         assert_eq!(payments.expect("readable").len(), 1);
-        shop.rig.finish().await;
+        fixture.rig.finish().await;
     }
 }
 
 #[tokio::test]
 async fn malformed_credentials_and_bodies_are_client_errors() {
-    let shop = Shop::open().await;
-    let offer = shop.offer().await;
+    let fixture = MppRig::open().await;
+    let offer = fixture.offer().await;
     let changed = |pointer: &str, value: Value| {
         let whole = json!({"challenge": offer.challenge.clone(), "payload": {"type": "subscription", "subscriptionId": offer.subscription}});
         let mut whole = whole;
@@ -472,11 +478,11 @@ async fn malformed_credentials_and_bodies_are_client_errors() {
         ),
         (&changed("/payload/type", Value::Null), "invalid-payload"),
     ] {
-        let answer = shop.show(credential).await;
+        let answer = fixture.submit(credential).await;
         check_waits(&answer, slug, "refused");
     }
-    let other = shop
-        .show(&changed("/challenge/method", json!("tempo")))
+    let other = fixture
+        .submit(&changed("/challenge/method", json!("tempo")))
         .await;
     assert_eq!(other.status, 400);
     assert_eq!(other.json()["error"]["code"], "method-unsupported");
@@ -488,25 +494,25 @@ async fn malformed_credentials_and_bodies_are_client_errors() {
         r#"{"product_id":[]}"#,
         "\u{0}",
     ] {
-        let answer = shop.show_with(&offer.credential(), body).await;
+        let answer = fixture.submit_with(&offer.credential(), body).await;
         assert_eq!(answer.status, 400, "{body}");
         assert_eq!(answer.json()["error"]["type"], "invalid_request_error");
     }
-    shop.rig.finish().await;
+    fixture.rig.finish().await;
 }
 
 #[tokio::test]
 async fn a_payment_credential_in_its_own_field_leaves_authorization_to_the_account() {
-    let shop = Shop::with("credential_header = 'payment-authorization'\n").await;
-    let offer = shop.offer().await;
+    let fixture = MppRig::with("credential_header = 'payment-authorization'\n").await;
+    let offer = fixture.offer().await;
     assert_eq!(offer.challenge["header"], "Payment-Authorization");
-    shop.paypal.agree(&offer.subscription).await;
+    fixture.paypal.agree(&offer.subscription).await;
     let payment = format!("Payment {}", offer.credential());
     let own = HeaderName::from_static("payment-authorization");
-    let bearer = shop.bearer();
+    let bearer = fixture.bearer();
     let fields = [(header::AUTHORIZATION, &*bearer), (own, &*payment)];
-    let bought = shop.send(&fields, "").await;
+    let bought = fixture.send(&fields, "").await;
     let already = bought.json()["already_active"] == true;
     check_bought(&bought, already);
-    shop.rig.finish().await;
+    fixture.rig.finish().await;
 }

@@ -11,13 +11,13 @@ use super::x402;
 use crate::rig::{PROVIDER_KEY, Setup, poll};
 
 /// A gateway that sells both ways, a facilitator and a PayPal.
-struct Both {
-    shop: x402::Shop,
+struct BothRoutes {
+    fixture: x402::X402Rig,
     paypal: PayPal,
 }
 
-impl Both {
-    async fn open() -> Both {
+impl BothRoutes {
+    async fn open() -> BothRoutes {
         let facilitator = Facilitator::start().await;
         let paypal = PayPal::start().await;
         let folder = tollgate_testing::tempdir().expect("a folder");
@@ -37,17 +37,17 @@ impl Both {
         .start()
         .await;
         paypal.send_notices_to(&format!("{}/webhooks/paypal", rig.url()));
-        let shop = x402::Shop::of(rig, facilitator).await;
-        Both { shop, paypal }
+        let fixture = x402::X402Rig::of(rig, facilitator).await;
+        BothRoutes { fixture, paypal }
     }
 
     async fn ask(&self) -> Answer {
-        mpp::ask(&self.shop.client_of_nobody(), &self.shop.key).await
+        mpp::ask(&self.fixture.client_without_credential(), &self.fixture.key).await
     }
 
-    async fn show(&self, offer: &Offer) -> Answer {
-        let client = self.shop.client_of_nobody();
-        mpp::show(&client, &self.shop.key, &offer.credential(), "").await
+    async fn submit(&self, offer: &Offer) -> Answer {
+        let client = self.fixture.client_without_credential();
+        mpp::submit(&client, &self.fixture.key, &offer.credential(), "").await
     }
 
     async fn offer(&self) -> Offer {
@@ -58,10 +58,10 @@ impl Both {
 
     /// Ends the test: one payment stands in the books, and it is all that was taken.
     async fn close(self) {
-        let transferred = i64::try_from(self.shop.transfers()).expect("few") * 19_900;
+        let transferred = i64::try_from(self.fixture.transfers()).expect("few") * 19_900;
         assert_eq!(transferred + self.paypal.charged_cents(), 19_900);
-        assert_eq!(self.shop.payments(), 1);
-        self.shop.rig.finish().await;
+        assert_eq!(self.fixture.payments(), 1);
+        self.fixture.rig.finish().await;
     }
 }
 
@@ -86,28 +86,28 @@ fn has_plan_of(answer: &Answer, route: &str) {
 
 #[tokio::test]
 async fn an_unclear_transfer_blocks_mpp_until_it_is_resolved() {
-    let both = Both::open().await;
+    let both = BothRoutes::open().await;
     let before = both.offer().await;
-    let payment = both.shop.payment(1).await;
-    both.shop
+    let payment = both.fixture.payment(1).await;
+    both.fixture
         .facilitator
         .fault(Fault::once(Operation::Settle, Effect::LoseAnswer));
     // The money has moved, and nobody here knows it.
-    is_shut(&both.shop.bring(&payment).await);
+    is_shut(&both.fixture.submit(&payment).await);
     for _ in 0..3 {
         is_shut(&both.ask().await);
-        is_shut(&both.show(&before).await);
+        is_shut(&both.submit(&before).await);
     }
-    both.shop.facilitator.remember();
+    both.fixture.facilitator.remember();
     let mut often = tokio::time::interval(std::time::Duration::from_millis(50));
     let clear = async {
-        while both.shop.bring(&payment).await.status == 503 {
+        while both.fixture.submit(&payment).await.status == 503 {
             often.tick().await;
         }
     };
     within("the facilitator's word", clear).await;
     has_plan_of(&both.ask().await, "x402");
-    has_plan_of(&both.show(&before).await, "x402");
+    has_plan_of(&both.submit(&before).await, "x402");
     assert_eq!(
         both.paypal.subscriptions().len(),
         1,
@@ -118,37 +118,37 @@ async fn an_unclear_transfer_blocks_mpp_until_it_is_resolved() {
 
 #[tokio::test]
 async fn an_approved_mandate_blocks_x402_until_it_is_paid() {
-    let both = Both::open().await;
-    let payment = both.shop.payment(1).await;
+    let both = BothRoutes::open().await;
+    let payment = both.fixture.payment(1).await;
     let offer = both.offer().await;
     let slow = |one: &mut Subscription| one.purse = Purse::Slow;
     assert!(both.paypal.change(&offer.subscription, slow));
     assert!(both.paypal.agree(&offer.subscription).await);
-    let waits = both.show(&offer).await;
+    let waits = both.submit(&offer).await;
     assert_eq!(waits.status, 402, "{}", waits.text());
     assert_eq!(waits.json()["payment_state"], "processing");
-    is_shut(&both.shop.ask().await);
-    is_shut(&both.shop.bring(&payment).await);
-    assert_eq!(both.shop.transfers(), 0, "the payment was not sent");
+    is_shut(&both.fixture.ask().await);
+    is_shut(&both.fixture.submit(&payment).await);
+    assert_eq!(both.fixture.transfers(), 0, "the payment was not sent");
     assert!(both.paypal.resolve_charge(&offer.subscription, true).await);
-    let bought = both.show(&offer).await;
+    let bought = both.submit(&offer).await;
     assert_eq!(bought.status, 200, "{}", bought.text());
-    has_plan_of(&both.shop.ask().await, "paypal");
-    has_plan_of(&both.shop.bring(&payment).await, "paypal");
-    assert_eq!(both.shop.transfers(), 0, "it stays unspent");
+    has_plan_of(&both.fixture.ask().await, "paypal");
+    has_plan_of(&both.fixture.submit(&payment).await, "paypal");
+    assert_eq!(both.fixture.transfers(), 0, "it stays unspent");
     both.close().await;
 }
 
 #[tokio::test]
 async fn a_late_approval_is_cancelled_and_refunded() {
-    let both = Both::open().await;
+    let both = BothRoutes::open().await;
     let offer = both.offer().await;
-    let payment = both.shop.payment(1).await;
-    let paid = both.shop.bring(&payment).await;
+    let payment = both.fixture.payment(1).await;
+    let paid = both.fixture.submit(&payment).await;
     assert_eq!(paid.status, 200, "{}", paid.text());
     // The page at PayPal is open still.
     assert!(both.paypal.agree(&offer.subscription).await);
-    has_plan_of(&both.show(&offer).await, "x402");
+    has_plan_of(&both.submit(&offer).await, "x402");
     let given_back = || {
         let one = both.paypal.subscription(&offer.subscription);
         one.status == "CANCELLED" && one.kept_cents() == 0
@@ -160,20 +160,20 @@ async fn a_late_approval_is_cancelled_and_refunded() {
 
 #[tokio::test]
 async fn mpp_and_ucp_share_one_mandate() {
-    let both = Both::open().await;
+    let both = BothRoutes::open().await;
     let offer = both.offer().await;
     let session = both
-        .shop
+        .fixture
         .client()
         .post("/ucp/v1/checkout-sessions", &json!({}))
         .await;
     assert_eq!(session.status, 201, "{}", session.text());
     assert!(both.paypal.agree(&offer.subscription).await);
-    let bought = both.show(&offer).await;
+    let bought = both.submit(&offer).await;
     assert_eq!(bought.status, 200, "{}", bought.text());
     let path = session.header("location").expect("its address");
     let at = path.find("/ucp/").expect("a path of ours");
-    let session = both.shop.client().get(&path[at..]).await;
+    let session = both.fixture.client().get(&path[at..]).await;
     assert_eq!(session.status, 200, "{}", session.text());
     assert_eq!(
         session.json()["status"],

@@ -24,7 +24,7 @@ pub(crate) const BUY: &str = "/commerce/subscriptions/svc-pro/x402";
 pub(super) const PRICE: u64 = 199_000_000;
 
 /// A gateway that sells, a facilitator, and a buyer with a wallet.
-pub(super) struct Shop {
+pub(super) struct X402Rig {
     pub(super) rig: Rig,
     pub(super) facilitator: Facilitator,
     pub(super) wallet: Wallet,
@@ -33,40 +33,40 @@ pub(super) struct Shop {
     pub(super) key: String,
 }
 
-impl Shop {
+impl X402Rig {
     /// One whose gateway can read the chain.
-    pub(super) async fn open() -> Shop {
-        Shop::with(true).await
+    pub(super) async fn open() -> X402Rig {
+        X402Rig::with(true).await
     }
 
     /// One whose gateway has the facilitator's word alone.
-    pub(super) async fn without_node() -> Shop {
-        Shop::with(false).await
+    pub(super) async fn without_node() -> X402Rig {
+        X402Rig::with(false).await
     }
 
-    async fn with(node: bool) -> Shop {
+    async fn with(node: bool) -> X402Rig {
         let facilitator = Facilitator::start().await;
         let rig = Rig::with(&settings(&facilitator, node)).await;
-        Shop::of(rig, facilitator).await
+        X402Rig::of(rig, facilitator).await
     }
 
     /// One of a gateway that was set up otherwise.
-    pub(super) async fn of(rig: Rig, facilitator: Facilitator) -> Shop {
+    pub(super) async fn of(rig: Rig, facilitator: Facilitator) -> X402Rig {
         let account = rig.new_account("free", 0).await;
         let (_, key) = rig.new_key(account, |_| {}).await;
-        let shop = Shop {
+        let fixture = X402Rig {
             rig,
             facilitator,
             wallet: Wallet::new(1),
             account,
             key,
         };
-        shop.opens().await;
-        shop
+        fixture.wait_until_offered().await;
+        fixture
     }
 
     /// Waits until offers are shown.
-    pub(super) async fn opens(&self) {
+    pub(super) async fn wait_until_offered(&self) {
         let mut often = tokio::time::interval(std::time::Duration::from_millis(5));
         let open = async {
             while self.rig.metric("tollgate_x402_up").await != 1 {
@@ -81,7 +81,7 @@ impl Shop {
     }
 
     /// A client that sends no credential by itself.
-    pub(super) fn client_of_nobody(&self) -> Client {
+    pub(super) fn client_without_credential(&self) -> Client {
         Client::new(&self.rig.url())
     }
 
@@ -99,12 +99,12 @@ impl Shop {
     }
 
     /// Brings a payment.
-    pub(super) async fn bring(&self, payment: &str) -> Answer {
-        self.bring_with(payment, &json!({})).await
+    pub(super) async fn submit(&self, payment: &str) -> Answer {
+        self.submit_with(payment, &json!({})).await
     }
 
-    pub(super) async fn bring_with(&self, payment: &str, body: &Value) -> Answer {
-        bring(&self.client(), payment, body).await
+    pub(super) async fn submit_with(&self, payment: &str, body: &Value) -> Answer {
+        submit(&self.client(), payment, body).await
     }
 
     /// How many transfers of the price the merchant has had.
@@ -167,7 +167,7 @@ pub(crate) fn offer(facilitator: &Facilitator) -> String {
     encoded(&json!({"x402Version": 2, "resource": {"url": "x"}, "accepts": [terms]}))
 }
 
-pub(crate) async fn bring(client: &Client, payment: &str, body: &Value) -> Answer {
+pub(crate) async fn submit(client: &Client, payment: &str, body: &Value) -> Answer {
     let mut request = client.request("POST", BUY, body.to_string().into());
     let value = HeaderValue::from_str(payment).expect("a value");
     request.headers_mut().insert("payment-signature", value);

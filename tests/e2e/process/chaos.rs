@@ -9,19 +9,19 @@
 //! broke off; `tollgate usage` and the metrics come to the same sums; and the program has not grown
 //! beyond `TOLLGATE_CHAOS_GROWTH_MAX`, where that is set (130: by three tenths).
 
-mod ask;
+mod client;
+mod request;
 mod sums;
-mod visit;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollgate_testing::{Client, free_port};
 
-use self::ask::{ACCOUNTS, Ask};
+use self::client::Tally;
+use self::request::{ACCOUNTS, PlannedRequest};
 use self::sums::{Metrics, check};
-use self::visit::Tally;
-use super::house::{House, Serving, ended};
+use super::installation::{Installation, Serving, ended};
 use crate::rig::Setup;
 
 const REQUESTS: &str = "TOLLGATE_CHAOS";
@@ -31,7 +31,7 @@ const SEED_DEFAULT: u64 = 20_270_101;
 const PROGRAM: &str = "TOLLGATE_CHAOS_PROGRAM";
 
 /// Requests at the same time.
-const CROWD: usize = 48;
+const CONCURRENCY: usize = 48;
 
 /// How much the program may have grown since a fifth of the requests were answered, in hundredths. Not judged where it is not said: a
 /// few requests do not fill what is filled once.
@@ -55,18 +55,18 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
         number(REQUESTS, REQUESTS_DEFAULT),
         number(SEED, SEED_DEFAULT),
     );
-    say(format_args!("{requests} requests from seed {seed}"));
+    print_line(format_args!("{requests} requests from seed {seed}"));
     let admin = free_port().expect("a port");
-    let house = house(admin).await;
+    let installation = installation(admin).await;
     let mut accounts = Vec::new();
     for credits in ACCOUNTS {
-        accounts.push(house.account(credits).await);
+        accounts.push(installation.account(credits).await);
     }
     let accounts = Arc::new(accounts);
-    let mut serving = serve(&house).await;
+    let mut serving = serve(&installation).await;
     let tally = Arc::new(Tally::default());
     let next = Arc::new(AtomicU64::new(0));
-    let crowd: Vec<_> = (0..CROWD)
+    let crowd: Vec<_> = (0..CONCURRENCY)
         .map(|_| {
             let clients = clients(&serving, &accounts);
             let (next, tally) = (Arc::clone(&next), Arc::clone(&tally));
@@ -76,9 +76,9 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
                     if number >= requests {
                         return;
                     }
-                    let ask = Ask::draw(seed, number);
+                    let ask = PlannedRequest::draw(seed, number);
                     let client = &clients[ask.account][usize::from(ask.http2)];
-                    visit::visit(client, &ask, &tally).await;
+                    client::visit(client, &ask, &tally).await;
                 }
             })
         })
@@ -97,9 +97,9 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
     memory.push(resident(pid));
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
-    say(format_args!("{}", tally.summary()));
-    check(&house, &accounts, &tally, &metrics).await;
-    say(format_args!(
+    print_line(format_args!("{}", tally.summary()));
+    check(&installation, &accounts, &tally, &metrics).await;
+    print_line(format_args!(
         "resident memory after each fifth of the requests, in KiB: {:?}",
         memory.iter().map(|bytes| bytes >> 10).collect::<Vec<_>>()
     ));
@@ -113,7 +113,7 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
 
 /// Two providers behind one stand-in, one spoken to over HTTP/1.1 and one over HTTP/2, that are called whatever they have done; a
 /// cache that is soon full.
-async fn house(admin: u16) -> House {
+async fn installation(admin: u16) -> Installation {
     let settings = format!(
         r#"
         [admin]
@@ -154,11 +154,11 @@ async fn house(admin: u16) -> House {
         calls_kept: 0,
         ..Setup::with(&settings)
     };
-    House::of(setup).await
+    Installation::of(setup).await
 }
 
-async fn serve(house: &House) -> Serving {
-    let mut command = house.command(&["serve"]);
+async fn serve(installation: &Installation) -> Serving {
+    let mut command = installation.command(&["serve"]);
     if let Some(program) = setting(PROGRAM) {
         let mut other = std::process::Command::new(program);
         other.args(command.get_args());
@@ -167,12 +167,12 @@ async fn serve(house: &House) -> Serving {
         }
         command = other;
     }
-    house.serve_as(command).await
+    installation.serve_as(command).await
 }
 
 /// What whoever runs the storm by hand wants to know; shown with `--nocapture`, and when the test fails.
 #[expect(clippy::print_stdout, reason = "the report of a run")]
-fn say(what: std::fmt::Arguments<'_>) {
+fn print_line(what: std::fmt::Arguments<'_>) {
     println!("{what}");
 }
 

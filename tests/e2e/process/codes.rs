@@ -3,7 +3,7 @@
 use tollgate_testing::Client;
 use tollgate_testing::mailbox::{self, Behaviour, Mailbox};
 
-use super::house::House;
+use super::installation::Installation;
 
 const ADA: &str = "ada@example.com";
 
@@ -20,9 +20,9 @@ async fn a_queued_code_is_delivered_after_a_kill() {
         "[signin.mail]\nsmtp_url = \"smtp://{}\"\nfrom = \"codes@example.net\"",
         mailbox.smtp()
     );
-    let house = House::new(&settings).await;
-    let mut serving = house.serve().await;
-    let (cookie, token) = look(&serving.url, "/sign-up", "").await;
+    let installation = Installation::new(&settings).await;
+    let mut serving = installation.serve().await;
+    let (cookie, token) = open_page(&serving.url, "/sign-up", "").await;
     let form = format!("csrf={token}&address={ADA}");
     let (status, _) = send(&serving.url, "/sign-up", &cookie, form).await;
     assert_eq!(status, 303);
@@ -33,9 +33,9 @@ async fn a_queued_code_is_delivered_after_a_kill() {
     );
 
     mailbox.behave(Behaviour::default());
-    let mut serving = house.serve().await;
+    let mut serving = installation.serve().await;
     let message = mailbox.message(ADA, 1).await;
-    let (cookie, token) = look(&serving.url, "/sign-in/code", &cookie).await;
+    let (cookie, token) = open_page(&serving.url, "/sign-in/code", &cookie).await;
     let form = format!("csrf={token}&code={}", message.code());
     let (status, entered) = send(&serving.url, "/sign-in/code", &cookie, form).await;
     assert_eq!(status, 303);
@@ -44,7 +44,7 @@ async fn a_queued_code_is_delivered_after_a_kill() {
 }
 
 /// Opens a page; gives the cookie that the browser has then, and the token of the page's forms.
-async fn look(url: &str, path: &str, cookie: &str) -> (String, String) {
+async fn open_page(url: &str, path: &str, cookie: &str) -> (String, String) {
     let client = Client::new(url);
     let mut request = client.request("GET", path, Default::default());
     if !cookie.is_empty() {

@@ -10,7 +10,7 @@ use tollgate_store::{Admission, NewLogin, Part, RootSecret, UnitOfWork, commit};
 use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
 use tollgate_testing::within;
 
-use super::house::{House, Serving, ended};
+use super::installation::{Installation, Serving, ended};
 use crate::credits::{order_of, settings, variables};
 use crate::rig::{Browser, Setup, audited};
 
@@ -37,10 +37,10 @@ pub(super) async fn sign_in(database: &Path, account: AccountId) -> SessionValue
     value.expect("a session")
 }
 
-async fn serve(house: &House) -> Serving {
-    let mut command = house.command(&["serve"]);
+async fn serve(installation: &Installation) -> Serving {
+    let mut command = installation.command(&["serve"]);
     command.envs(variables());
-    house.serve_as(command).await
+    installation.serve_as(command).await
 }
 
 /// PayPal has taken the money, the answer is lost, PayPal cannot be read, and the process is killed. The next run finds the payment and
@@ -52,14 +52,14 @@ async fn a_payment_interrupted_by_a_kill_is_credited_at_the_next_start() {
     let ca = folder.path().join("paypal-ca.pem");
     std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
     // The commands that make the account know nothing of PayPal, so the settings come after them.
-    let house = House::of(Setup::with("")).await;
-    let text = std::fs::read_to_string(&house.config).expect("settings");
+    let installation = Installation::of(Setup::with("")).await;
+    let text = std::fs::read_to_string(&installation.config).expect("settings");
     let with_paypal = format!("{text}\n{}", settings(&paypal, &ca));
-    std::fs::write(&house.config, with_paypal).expect("the folder takes files");
-    let account: AccountId = house.account.parse().expect("an id");
-    let session = sign_in(&house.database(), account).await;
+    std::fs::write(&installation.config, with_paypal).expect("the folder takes files");
+    let account: AccountId = installation.account.parse().expect("an id");
+    let session = sign_in(&installation.database(), account).await;
 
-    let mut serving = serve(&house).await;
+    let mut serving = serve(&installation).await;
     let mut browser = Browser::holding(&serving.url, &session);
     let review = browser.get("/credits/add?amount=20.00").await;
     let (_, after) = review
@@ -84,16 +84,20 @@ async fn a_payment_interrupted_by_a_kill_is_credited_at_the_next_start() {
         let row = store.account(account).expect("readable").expect("stored");
         row.available.get()
     };
-    assert_eq!(balance(&house.database()), granted, "and not credited");
+    assert_eq!(
+        balance(&installation.database()),
+        granted,
+        "and not credited"
+    );
 
     paypal.no_faults();
-    let mut serving = serve(&house).await;
-    let credited = || balance(&house.database()) == granted + 2_000 * MICROS_PER_CREDIT;
+    let mut serving = serve(&installation).await;
+    let credited = || balance(&installation.database()) == granted + 2_000 * MICROS_PER_CREDIT;
     within("the credit", crate::rig::poll(credited)).await;
     serving.process.signal("TERM");
     ended(&mut serving.process).await;
     assert_eq!(paypal.taken_cents(), 2_000, "taken once");
-    audited(&house.database());
-    let once = || balance(&house.database());
+    audited(&installation.database());
+    let once = || balance(&installation.database());
     assert_eq!(once(), granted + 2_000 * MICROS_PER_CREDIT);
 }

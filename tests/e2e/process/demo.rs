@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use tollgate_testing::{Client, Process};
 
-use super::house::ended;
+use super::installation::ended;
 use crate::rig::{CHAT, SECRETS, micros};
 
 /// Starts the demo with these words and gives its first line that `is_it`.

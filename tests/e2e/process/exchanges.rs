@@ -11,7 +11,7 @@ use tollgate_store::{CredentialKind, sqlite};
 use tollgate_testing::{Client, within};
 
 use super::credits::sign_in;
-use super::house::{House, ended};
+use super::installation::{Installation, ended};
 use crate::oauth::support::{CHALLENGE, VERIFIER, encoded, parameter};
 use crate::rig::{Browser, SECRETS, poll};
 
@@ -63,10 +63,10 @@ async fn exchange(url: &str, client: &str, code: &str) -> Option<Result<String, 
 /// token, or it was, and what came of it is dead, since nobody can tell that client from a thief. No token is alive that nobody was given.
 #[tokio::test]
 async fn a_kill_during_a_code_exchange_leaves_no_undelivered_token() {
-    let house = House::new("").await;
-    let account: AccountId = house.account.parse().expect("an id");
-    let session = sign_in(&house.database(), account).await;
-    let mut serving = house.serve().await;
+    let installation = Installation::new("").await;
+    let account: AccountId = installation.account.parse().expect("an id");
+    let session = sign_in(&installation.database(), account).await;
+    let mut serving = installation.serve().await;
     let metadata = json!({"redirect_uris": [REDIRECT]});
     let client = Client::new(&serving.url)
         .post("/oauth/register", &metadata)
@@ -106,7 +106,7 @@ async fn a_kill_during_a_code_exchange_leaves_no_undelivered_token() {
             }
         }
         ended(&mut serving.process).await;
-        serving = house.serve().await;
+        serving = installation.serve().await;
         for code in cut_off {
             match exchange(&serving.url, &client, &code).await {
                 Some(Ok(token)) => {
@@ -125,7 +125,7 @@ async fn a_kill_during_a_code_exchange_leaves_no_undelivered_token() {
                 "round {round}: a token that was given is lost"
             );
         }
-        let store = sqlite::open_read(&house.database()).expect("the store opens");
+        let store = sqlite::open_read(&installation.database()).expect("the store opens");
         let rows = store.account_credentials(account).expect("readable");
         let alive = rows
             .iter()

@@ -1,6 +1,6 @@
 //! The program killed under load, again and again, on one database.
 //!
-//! After each kill: the books balance, every charge that a client was told of is there, the next start gives back what was held, and
+//! After each kill: the books balance, every charge that a client was delivered of is there, the next start gives back what was held, and
 //! nobody was charged for more than was asked. `TOLLGATE_KILLS` says how many rounds.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use tollgate_ledger::audit::audit;
 use tollgate_store::sqlite;
 use tollgate_testing::Client;
 
-use super::house::{House, Serving, ended};
+use super::installation::{Installation, Serving, ended};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, chat, micros};
 
 const ROUNDS: &str = "TOLLGATE_KILLS";
@@ -25,14 +25,14 @@ fn rounds() -> u64 {
     })
 }
 
-/// What clients were told: the charge by the id of the request.
+/// What clients were delivered: the charge by the id of the request.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<HashMap<String, i64>>>);
+struct DeliveredCharges(Arc<Mutex<HashMap<String, i64>>>);
 
-impl Told {
+impl DeliveredCharges {
     fn note(&self, id: &str, charge: i64) {
-        let mut told = self.0.lock().expect("nobody panics while holding it");
-        told.insert(id.to_owned(), charge);
+        let mut delivered = self.0.lock().expect("nobody panics while holding it");
+        delivered.insert(id.to_owned(), charge);
     }
 
     fn count(&self) -> usize {
@@ -42,30 +42,33 @@ impl Told {
 
 #[tokio::test]
 async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
-    let house = House::new("[telemetry]\naccess_log = \"none\"").await;
-    let told = Told::default();
+    let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
+    let delivered = DeliveredCharges::default();
     let mut orphans = 0;
     for round in 1..=rounds() {
-        let mut serving = house.serve().await;
+        let mut serving = installation.serve().await;
         // What the round before had left open was given back before anybody was let in.
-        let before = audited(&house.database()).sums.spent.get();
-        let known = told.count();
+        let before = audited(&installation.database()).sums.spent.get();
+        let known = delivered.count();
         let crowd: Vec<_> = (0..CLIENTS)
             .map(|number| {
-                tokio::spawn(ask_for_ever(client(&house, &serving, number), told.clone()))
+                tokio::spawn(send_until_killed(
+                    client(&installation, &serving, number),
+                    delivered.clone(),
+                ))
             })
             .collect();
         // From the first answers to deep in the work.
         let answers = (round * 7 % 41) as usize;
-        let deep = || told.count() >= known + answers;
+        let deep = || delivered.count() >= known + answers;
         tollgate_testing::within("answers", crate::rig::poll(deep)).await;
         serving.process.kill();
         for one in crowd {
             one.await.expect("clients do not panic");
         }
-        orphans += look(&house, &told, round);
-        let after = spent(&house);
-        let answered = (told.count() - known) as i64;
+        orphans += check_after_kill(&installation, &delivered, round);
+        let after = spent(&installation);
+        let answered = (delivered.count() - known) as i64;
         let (least, most) = (answered, answered + CLIENTS as i64);
         let charged = (after - before) / PRICE_OF_A_CHAT;
         assert!(
@@ -75,10 +78,10 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
     }
     assert!(orphans > 0, "no kill hit a request under way");
     // The last round's holds go back at the next start, and then everything is as clients know it.
-    let mut serving = house.serve().await;
+    let mut serving = installation.serve().await;
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
-    audited(&house.database());
+    audited(&installation.database());
 }
 
 /// Requests of one key each, sent again after every kill until they have their answer. A client that gets one has paid for one, and
@@ -86,20 +89,20 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
 #[tokio::test]
 async fn a_request_repeated_after_a_kill_is_charged_once() {
     const CLIENTS: usize = 6;
-    let house = House::new("[telemetry]\naccess_log = \"none\"").await;
+    let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
     // Which request each client is at.
     let mut at = [0; CLIENTS];
     let mut answers: HashMap<String, String> = HashMap::new();
     for round in 1..=rounds() {
-        let mut serving = house.serve().await;
+        let mut serving = installation.serve().await;
         let enough = Arc::new(AtomicUsize::new(0));
         let crowd: Vec<_> = at
             .iter()
             .enumerate()
             .map(|(number, at)| {
-                let client = client(&house, &serving, number);
+                let client = client(&installation, &serving, number);
                 let enough = Arc::clone(&enough);
-                tokio::spawn(ask_each_once(client, number, *at, enough))
+                tokio::spawn(send_each_once(client, number, *at, enough))
             })
             .collect();
         let deep = || enough.load(Relaxed) >= (round * 5 % 23) as usize;
@@ -109,15 +112,15 @@ async fn a_request_repeated_after_a_kill_is_charged_once() {
             let done = one.await.expect("clients do not panic");
             *at += done.len();
             for (key, text) in done {
-                // What was told to nobody is told now for the first time, and what was told is never told otherwise.
+                // What was delivered to nobody is delivered now for the first time, and what was delivered is never delivered otherwise.
                 assert!(answers.insert(key, text).is_none(), "asked for once");
             }
         }
     }
     // What was under way at the last kill is asked for again too.
-    let mut serving = house.serve().await;
+    let mut serving = installation.serve().await;
     for (number, at) in at.iter().enumerate() {
-        let client = client(&house, &serving, number);
+        let client = client(&installation, &serving, number);
         let (key, request) = keyed(&client, number, *at);
         let answer = client.send(request).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -129,7 +132,7 @@ async fn a_request_repeated_after_a_kill_is_charged_once() {
     }
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
-    let report = audited(&house.database());
+    let report = audited(&installation.database());
     assert_eq!(
         report.sums.spent.get(),
         answers.len() as i64 * PRICE_OF_A_CHAT,
@@ -149,7 +152,7 @@ fn keyed(client: &Client, number: usize, at: usize) -> (String, http::Request<by
 }
 
 /// Asks one request after the other until the program is gone: the key of each that was answered, and the answer.
-async fn ask_each_once(
+async fn send_each_once(
     client: Client,
     number: usize,
     from: usize,
@@ -173,8 +176,8 @@ async fn ask_each_once(
     done
 }
 
-fn client(house: &House, serving: &Serving, number: usize) -> Client {
-    let client = serving.client(house);
+fn client(installation: &Installation, serving: &Serving, number: usize) -> Client {
+    let client = serving.client(installation);
     match number % 2 {
         0 => client,
         _ => client.with_http2(),
@@ -182,7 +185,7 @@ fn client(house: &House, serving: &Serving, number: usize) -> Client {
 }
 
 /// Asks until the program is gone; notes what each whole answer said.
-async fn ask_for_ever(client: Client, told: Told) {
+async fn send_until_killed(client: Client, delivered: DeliveredCharges) {
     for round in 0.. {
         let stream = round % 2 == 0;
         let request = client.request("POST", CHAT, chat(stream).to_string().into());
@@ -203,16 +206,16 @@ async fn ask_for_ever(client: Client, told: Told) {
                 serde_json::from_str(last).expect("JSON")
             }
         };
-        told.note(&id, micros(&body["x_svc"]["credits_used"]));
+        delivered.note(&id, micros(&body["x_svc"]["credits_used"]));
     }
 }
 
 /// Looks at what a kill has left; says how many holds are open.
-fn look(house: &House, told: &Told, round: u64) -> u64 {
-    let store = sqlite::open_read(&house.database()).expect("the store opens after a kill");
+fn check_after_kill(installation: &Installation, delivered: &DeliveredCharges, round: u64) -> u64 {
+    let store = sqlite::open_read(&installation.database()).expect("the store opens after a kill");
     let report = audit(&*store).expect("the store can be read");
     assert!(report.clean(), "round {round}: {:?}", report.violations);
-    for (id, charge) in told.0.lock().expect("nobody panics").iter() {
+    for (id, charge) in delivered.0.lock().expect("nobody panics").iter() {
         let operation = id.strip_prefix("req_").unwrap_or(id);
         let operation = operation.parse().or_else(|_| id.parse()).expect("an id");
         let rows = store.operation(operation).expect("an operation is read");
@@ -220,14 +223,14 @@ fn look(house: &House, told: &Told, round: u64) -> u64 {
         assert_eq!(
             cost,
             Some(*charge),
-            "round {round}: a client was told of {id}"
+            "round {round}: a client was delivered of {id}"
         );
     }
     report.open_holds
 }
 
-fn spent(house: &House) -> i64 {
-    let store = sqlite::open_read(&house.database()).expect("the store opens");
+fn spent(installation: &Installation) -> i64 {
+    let store = sqlite::open_read(&installation.database()).expect("the store opens");
     audit(&*store)
         .expect("the store can be read")
         .sums

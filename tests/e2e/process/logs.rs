@@ -12,7 +12,7 @@ use serde_json::Value;
 use tollgate::config::{AccessLog, ClientAddressForm, LogFormat, LogLevel, Telemetry};
 use tollgate_testing::{Client, Script, within};
 
-use super::house::{House, ended, metric};
+use super::installation::{Installation, ended, metric};
 use crate::rig::{CHAT, chat, poll, poll_mut};
 
 const DROPPED_DIAGNOSTICS: &str = "tollgate_log_lines_dropped_total{log=\"diagnostics\"}";
@@ -54,8 +54,8 @@ impl Unread {
         }
     }
 
-    fn client(&self, house: &House) -> Client {
-        Client::new(&self.url).with_key(&house.key)
+    fn client(&self, installation: &Installation) -> Client {
+        Client::new(&self.url).with_key(&installation.key)
     }
 
     async fn metric(&self, name: &str) -> u64 {
@@ -113,11 +113,11 @@ fn fill(mut end: &UnixStream) {
 }
 
 /// A program whose diagnostics are read until it serves and then no more, and the end that could read on.
-async fn blocked_diagnostics(house: &House) -> (Unread, UnixStream) {
+async fn blocked_diagnostics(installation: &Installation) -> (Unread, UnixStream) {
     let (theirs, ours) = output();
     let full = theirs.try_clone().expect("a socket");
     let unread = ours.try_clone().expect("a socket");
-    let mut command = house.command(&["serve"]);
+    let mut command = installation.command(&["serve"]);
     command.stderr(stdio(theirs)).stdout(Stdio::null());
     let serving = Unread::start(command, ours).await;
     fill(&full);
@@ -125,8 +125,8 @@ async fn blocked_diagnostics(house: &House) -> (Unread, UnixStream) {
 }
 
 /// Has the workers write diagnostics until some are dropped. All the while they answer.
-async fn overflow(serving: &Unread, house: &House) {
-    let client = serving.client(house);
+async fn overflow(serving: &Unread, installation: &Installation) {
+    let client = serving.client(installation);
     while serving.metric(DROPPED_DIAGNOSTICS).await == 0 {
         // What is no handshake is a line at the level `debug`, which has no limit.
         let address = serving.tls_address.clone();
@@ -153,9 +153,9 @@ const VERBOSE: &str = "[telemetry]\nlog_level = \"debug\"\naccess_log = \"none\"
 
 #[tokio::test]
 async fn a_blocked_reader_of_the_diagnostics_costs_their_lines_and_nothing_else() {
-    let house = House::new(VERBOSE).await;
-    let (mut serving, unread) = blocked_diagnostics(&house).await;
-    overflow(&serving, &house).await;
+    let installation = Installation::new(VERBOSE).await;
+    let (mut serving, unread) = blocked_diagnostics(&installation).await;
+    overflow(&serving, &installation).await;
     let live = Client::new(&serving.admin_url).get("/live").await;
     assert_eq!(live.status, 200);
     assert_eq!(serving.end().await.code(), Some(0));
@@ -164,9 +164,9 @@ async fn a_blocked_reader_of_the_diagnostics_costs_their_lines_and_nothing_else(
 
 #[tokio::test]
 async fn dropped_lines_are_reported_when_the_reader_reads_again() {
-    let house = House::new(VERBOSE).await;
-    let (mut serving, unread) = blocked_diagnostics(&house).await;
-    overflow(&serving, &house).await;
+    let installation = Installation::new(VERBOSE).await;
+    let (mut serving, unread) = blocked_diagnostics(&installation).await;
+    overflow(&serving, &installation).await;
     let reading = tokio::task::spawn_blocking(move || {
         let lines = BufReader::new(unread).lines().map_while(Result::ok);
         let is_it = |line: &String| line.contains("dropped log lines");
@@ -183,35 +183,35 @@ async fn dropped_lines_are_reported_when_the_reader_reads_again() {
 
 #[tokio::test]
 async fn a_reader_of_the_diagnostics_that_has_left_costs_their_lines_and_nothing_else() {
-    let house = House::new("[telemetry]\naccess_log = \"none\"").await;
+    let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
     let (theirs, ours) = output();
-    let mut command = house.command(&["serve"]);
+    let mut command = installation.command(&["serve"]);
     command.stderr(stdio(theirs)).stdout(Stdio::null());
     // Its reader is gone as soon as it serves.
     let mut serving = Unread::start(command, ours).await;
-    house.provider.script(Script::status(500));
-    let client = serving.client(&house);
+    installation.provider.script(Script::status(500));
+    let client = serving.client(&installation);
     for _ in 0..20 {
         assert!(client.post(CHAT, &chat(false)).await.status >= 500);
     }
     let url = serving.admin_url.clone();
     let counted = async { while metric(&url, DROPPED_DIAGNOSTICS).await == 0 {} };
     within("the count of dropped lines", counted).await;
-    house.provider.clear_scripts();
+    installation.provider.clear_scripts();
     assert_eq!(serving.end().await.code(), Some(0));
 }
 
 #[tokio::test]
 async fn a_blocked_reader_of_the_access_log_keeps_neither_clients_nor_the_end() {
-    let house = House::new("[telemetry]\naccess_log = \"stdout\"").await;
+    let installation = Installation::new("[telemetry]\naccess_log = \"stdout\"").await;
     let (theirs, unread) = output();
     fill(&theirs);
     let (diagnostics, ours) = output();
-    let mut command = house.command(&["serve"]);
+    let mut command = installation.command(&["serve"]);
     command.stdout(stdio(theirs)).stderr(stdio(diagnostics));
     let mut rest = ours.try_clone().expect("a socket");
     let mut serving = Unread::start(command, ours).await;
-    let client = serving.client(&house);
+    let client = serving.client(&installation);
     for _ in 0..20 {
         assert_eq!(client.post(CHAT, &chat(false)).await.status, 200);
     }
@@ -228,11 +228,11 @@ async fn a_blocked_reader_of_the_access_log_keeps_neither_clients_nor_the_end() 
 
 #[tokio::test]
 async fn a_failed_start_exits_although_its_output_is_blocked() {
-    let house = House::new("").await;
-    std::fs::write(&house.config, "[server]\nworkers = 0\n").expect("written");
+    let installation = Installation::new("").await;
+    std::fs::write(&installation.config, "[server]\nworkers = 0\n").expect("written");
     let (theirs, unread) = output();
     fill(&theirs);
-    let mut command = house.command(&["serve"]);
+    let mut command = installation.command(&["serve"]);
     command.stderr(stdio(theirs)).stdout(Stdio::null());
     let mut child = command.spawn().expect("the program starts");
     assert_eq!(ended_child(&mut child).await.code(), Some(1));
@@ -241,9 +241,9 @@ async fn a_failed_start_exits_although_its_output_is_blocked() {
 
 #[tokio::test]
 async fn an_access_log_on_a_full_disk_is_reported_once_and_requests_go_on() {
-    let house = House::new("[telemetry]\naccess_log = \"/dev/full\"").await;
-    let mut serving = house.serve().await;
-    let client = serving.client(&house);
+    let installation = Installation::new("[telemetry]\naccess_log = \"/dev/full\"").await;
+    let mut serving = installation.serve().await;
+    let client = serving.client(&installation);
     for _ in 0..50 {
         assert_eq!(client.post(CHAT, &chat(false)).await.status, 200);
     }
@@ -277,12 +277,12 @@ fn lines(path: &Path) -> Vec<Value> {
 #[tokio::test]
 async fn rotating_the_access_log_with_and_without_a_signal_loses_and_cuts_no_line() {
     const REQUESTS: usize = 300;
-    let house = House::new("").await;
-    let mut serving = house.serve().await;
-    let path = house.folder.path().join("access.log");
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    let path = installation.folder.path().join("access.log");
     let mut tasks = Vec::new();
     for lane in 0..3 {
-        let client = serving.client(&house);
+        let client = serving.client(&installation);
         tasks.push(tokio::spawn(async move {
             for number in 0..REQUESTS / 3 {
                 let mut request = client.request("POST", CHAT, chat(false).to_string().into());
@@ -328,11 +328,11 @@ async fn rotating_the_access_log_with_and_without_a_signal_loses_and_cuts_no_lin
 
 #[tokio::test]
 async fn a_hangup_reopens_the_access_log_at_once_and_ends_nothing() {
-    let house = House::new("").await;
-    let mut serving = house.serve().await;
-    let client = serving.client(&house);
-    let path = house.folder.path().join("access.log");
-    let aside = house.folder.path().join("access.log.1");
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    let client = serving.client(&installation);
+    let path = installation.folder.path().join("access.log");
+    let aside = installation.folder.path().join("access.log.1");
     assert_eq!(client.post(CHAT, &chat(false)).await.status, 200);
     within("the first line", poll(|| lines(&path).len() == 1)).await;
     std::fs::rename(&path, &aside).expect("renamed");
@@ -353,10 +353,10 @@ async fn a_hangup_reopens_the_access_log_at_once_and_ends_nothing() {
 
 #[tokio::test]
 async fn a_thousand_failed_requests_are_some_lines_and_the_number_of_the_others() {
-    let house = House::new("").await;
-    let mut serving = house.serve().await;
-    house.provider.script(Script::status(500));
-    let client = serving.client(&house);
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    installation.provider.script(Script::status(500));
+    let client = serving.client(&installation);
     for _ in 0..1000 {
         assert!(client.post(CHAT, &chat(false)).await.status >= 500);
     }

@@ -9,14 +9,14 @@ use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
 use tollgate_testing::within;
 
 use super::credits::sign_in;
-use super::house::{House, Serving, ended};
+use super::installation::{Installation, Serving, ended};
 use crate::credits::{settings, variables};
 use crate::rig::{Browser, Setup, audited, poll};
 
-async fn serve(house: &House, paypal: &PayPal) -> Serving {
-    let mut command = house.command(&["serve"]);
+async fn serve(installation: &Installation, paypal: &PayPal) -> Serving {
+    let mut command = installation.command(&["serve"]);
     command.envs(variables());
-    let serving = house.serve_as(command).await;
+    let serving = installation.serve_as(command).await;
     paypal.send_notices_to(&format!("{}/webhooks/paypal", serving.url));
     serving
 }
@@ -40,17 +40,17 @@ fn stored(database: &Path, account: AccountId) -> (Vec<MandateState>, i64) {
     )
 }
 
-/// A house whose settings know this PayPal, and the folder that they need.
-async fn house(paypal: &PayPal) -> (House, tollgate_testing::TempDir) {
+/// A installation whose settings know this PayPal, and the folder that they need.
+async fn installation(paypal: &PayPal) -> (Installation, tollgate_testing::TempDir) {
     let folder = tollgate_testing::tempdir().expect("a folder");
     let ca = folder.path().join("paypal-ca.pem");
     std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
     // The commands that make the account know nothing of PayPal, so the settings come after them.
-    let house = House::of(Setup::with("")).await;
-    let text = std::fs::read_to_string(&house.config).expect("settings");
+    let installation = Installation::of(Setup::with("")).await;
+    let text = std::fs::read_to_string(&installation.config).expect("settings");
     let with_paypal = format!("{text}\n{}", settings(paypal, &ca));
-    std::fs::write(&house.config, with_paypal).expect("the folder takes files");
-    (house, folder)
+    std::fs::write(&installation.config, with_paypal).expect("the folder takes files");
+    (installation, folder)
 }
 
 /// PayPal does not answer while the process that asked is killed: while the subscription is made, while the first payment is looked at,
@@ -58,14 +58,14 @@ async fn house(paypal: &PayPal) -> (House, tollgate_testing::TempDir) {
 #[tokio::test]
 async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
     let paypal = PayPal::start().await;
-    let (house, _folder) = house(&paypal).await;
-    let account: AccountId = house.account.parse().expect("an id");
-    let session = sign_in(&house.database(), account).await;
-    let database = house.database();
+    let (installation, _folder) = installation(&paypal).await;
+    let account: AccountId = installation.account.parse().expect("an id");
+    let session = sign_in(&installation.database(), account).await;
+    let database = installation.database();
 
     // Made at PayPal, and nobody has heard of it.
     paypal.fault(Fault::once(Operation::Subscribe, Effect::LoseAnswer));
-    let serving = serve(&house, &paypal).await;
+    let serving = serve(&installation, &paypal).await;
     let mut browser = Browser::holding(&serving.url, &session);
     browser.get("/plan").await;
     let lost = browser.submit("/plan/begin", &[]).await;
@@ -73,7 +73,7 @@ async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
     kill(serving).await;
     assert_eq!(stored(&database, account), (vec![MandateState::Created], 0));
 
-    let serving = serve(&house, &paypal).await;
+    let serving = serve(&installation, &paypal).await;
     let mut browser = Browser::holding(&serving.url, &session);
     browser.get("/plan").await;
     let begun = browser.submit("/plan/begin", &[]).await;
@@ -91,7 +91,7 @@ async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
     assert_eq!(paypal.charged_cents(), 19_900, "the money is taken");
     assert_eq!(stored(&database, account).1, 0, "and not noted");
     paypal.no_faults();
-    let serving = serve(&house, &paypal).await;
+    let serving = serve(&installation, &paypal).await;
     let active = || stored(&database, account) == (vec![MandateState::Active], 19_900);
     within("the payment to be noted", poll(active)).await;
 
@@ -105,7 +105,7 @@ async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
     assert_eq!(paypal.subscription(&id).status, "ACTIVE");
     assert_eq!(stored(&database, account).0, [MandateState::CancelPending]);
     paypal.no_faults();
-    let mut serving = serve(&house, &paypal).await;
+    let mut serving = serve(&installation, &paypal).await;
     let over = || stored(&database, account) == (vec![MandateState::Ended], 19_900);
     within("the end of it", poll(over)).await;
     assert_eq!(paypal.subscription(&id).status, "CANCELLED");
@@ -119,11 +119,11 @@ async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
 #[tokio::test]
 async fn suspending_an_account_names_its_subscription_and_can_cancel_it() {
     let paypal = PayPal::start().await;
-    let (house, _folder) = house(&paypal).await;
-    let account: AccountId = house.account.parse().expect("an id");
-    let session = sign_in(&house.database(), account).await;
-    let database = house.database();
-    let mut serving = serve(&house, &paypal).await;
+    let (installation, _folder) = installation(&paypal).await;
+    let account: AccountId = installation.account.parse().expect("an id");
+    let session = sign_in(&installation.database(), account).await;
+    let database = installation.database();
+    let mut serving = serve(&installation, &paypal).await;
     let mut browser = Browser::holding(&serving.url, &session);
     browser.get("/plan").await;
     let begun = browser.submit("/plan/begin", &[]).await;
@@ -133,10 +133,16 @@ async fn suspending_an_account_names_its_subscription_and_can_cancel_it() {
     let active = || stored(&database, account) == (vec![MandateState::Active], 19_900);
     within("the payment to be noted", poll(active)).await;
     for (more, is_ending) in [(None, false), (Some("--end-plan"), true)] {
-        let words = ["account", "suspend", "--account", &house.account, "--json"];
-        let mut command = house.command(&words);
+        let words = [
+            "account",
+            "suspend",
+            "--account",
+            &installation.account,
+            "--json",
+        ];
+        let mut command = installation.command(&words);
         command.args(more).envs(variables());
-        let mut process = house.spawn(command);
+        let mut process = installation.spawn(command);
         assert!(ended(&mut process).await.success(), "{}", process.output());
         let output = process.output();
         let line = output.lines().find(|line| line.starts_with('{'));

@@ -6,16 +6,16 @@ use tollgate_store::sqlite;
 use tollgate_testing::Client;
 use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
 
-use super::house::{House, Serving, ended};
-use crate::pay::mpp::{Offer, ask, secrets, selling, show};
+use super::installation::{Installation, Serving, ended};
+use crate::pay::mpp::{Offer, ask, secrets, selling, submit};
 use crate::rig::{Browser, Setup, audited};
 
 const BODY: &str = r#"{"idempotency_key":"one purchase"}"#;
 
-async fn serve(house: &House) -> Serving {
-    let mut command = house.command(&["serve"]);
+async fn serve(installation: &Installation) -> Serving {
+    let mut command = installation.command(&["serve"]);
     command.envs(secrets());
-    house.serve_as(command).await
+    installation.serve_as(command).await
 }
 
 async fn kill(mut serving: Serving) {
@@ -23,28 +23,28 @@ async fn kill(mut serving: Serving) {
     ended(&mut serving.process).await;
 }
 
-/// A house whose gateway sells by this PayPal.
-async fn selling_house(paypal: &PayPal, folder: &std::path::Path) -> House {
+/// A installation whose gateway sells by this PayPal.
+async fn selling_installation(paypal: &PayPal, folder: &std::path::Path) -> Installation {
     let ca = folder.join("paypal-ca.pem");
     std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
     // The commands that make the account know nothing of PayPal, so the settings come after them.
-    let house = House::of(Setup::with("")).await;
-    let text = std::fs::read_to_string(&house.config).expect("settings");
+    let installation = Installation::of(Setup::with("")).await;
+    let text = std::fs::read_to_string(&installation.config).expect("settings");
     let sells = format!("{text}\n{}", selling(paypal, &ca));
-    std::fs::write(&house.config, sells).expect("the folder takes files");
-    house
+    std::fs::write(&installation.config, sells).expect("the folder takes files");
+    installation
 }
 
 /// One subscription, one charge, one payment in books that balance.
-fn bought_once(paypal: &PayPal, house: &House) {
+fn bought_once(paypal: &PayPal, installation: &Installation) {
     assert_eq!(paypal.subscriptions().len(), 1, "made once");
     assert_eq!(paypal.charged_cents(), 19_900, "charged once");
-    let account: AccountId = house.account.parse().expect("an id");
-    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    let account: AccountId = installation.account.parse().expect("an id");
+    let store = sqlite::open_read(&installation.database()).expect("the store opens");
     let payments = store.payments_of(account, 10).expect("readable");
     assert_eq!(payments.len(), 1, "and noted once");
     drop(store);
-    audited(&house.database());
+    audited(&installation.database());
 }
 
 /// The process is killed after the challenge, after the owner has agreed, while the payment is looked at, with the answer of PayPal's
@@ -53,24 +53,24 @@ fn bought_once(paypal: &PayPal, house: &House) {
 async fn an_mpp_purchase_survives_a_kill_at_each_step() {
     let paypal = PayPal::start().await;
     let folder = tollgate_testing::tempdir().expect("a folder");
-    let house = selling_house(&paypal, folder.path()).await;
+    let installation = selling_installation(&paypal, folder.path()).await;
 
     // Killed while the subscription is being made, and its making is not heard of.
     paypal.fault(Fault::once(Operation::Subscribe, Effect::LoseAnswer));
-    let serving = serve(&house).await;
-    let lost = ask(&Client::new(&serving.url), &house.key).await;
+    let serving = serve(&installation).await;
+    let lost = ask(&Client::new(&serving.url), &installation.key).await;
     assert_eq!(lost.status, 503, "{}", lost.text());
     kill(serving).await;
 
-    let serving = serve(&house).await;
-    let offered = ask(&Client::new(&serving.url), &house.key).await;
+    let serving = serve(&installation).await;
+    let offered = ask(&Client::new(&serving.url), &installation.key).await;
     assert_eq!(offered.status, 402, "{}", offered.text());
     let offer = Offer::of(&offered);
     kill(serving).await;
 
-    let serving = serve(&house).await;
+    let serving = serve(&installation).await;
     let client = Client::new(&serving.url);
-    let waits = show(&client, &house.key, &offer.credential(), BODY).await;
+    let waits = submit(&client, &installation.key, &offer.credential(), BODY).await;
     assert_eq!(waits.status, 402, "{}", waits.text());
     assert_eq!(waits.json()["payment_state"], "approval_pending");
     assert!(paypal.agree(&offer.subscription).await);
@@ -78,9 +78,9 @@ async fn an_mpp_purchase_survives_a_kill_at_each_step() {
 
     // Killed with the request on its way: before it is read, while it is answered, or after.
     for _ in 0..3 {
-        let serving = serve(&house).await;
+        let serving = serve(&installation).await;
         let client = Client::new(&serving.url);
-        let bearer = format!("Bearer {}", house.key);
+        let bearer = format!("Bearer {}", installation.key);
         let mut request = client.request("POST", crate::pay::mpp::MPP, BODY.into());
         let payment = format!("Payment {}", offer.credential());
         for (name, value) in [("authorization", payment), ("x-svc-authorization", bearer)] {
@@ -93,9 +93,9 @@ async fn an_mpp_purchase_survives_a_kill_at_each_step() {
         let _ = asked.await;
     }
 
-    let serving = serve(&house).await;
+    let serving = serve(&installation).await;
     let client = Client::new(&serving.url);
-    let bought = show(&client, &house.key, &offer.credential(), BODY).await;
+    let bought = submit(&client, &installation.key, &offer.credential(), BODY).await;
     assert_eq!(bought.status, 200, "{}", bought.text());
     assert_eq!(bought.json()["subscription"]["status"], "active");
     let receipt = bought
@@ -104,15 +104,15 @@ async fn an_mpp_purchase_survives_a_kill_at_each_step() {
         .to_owned();
     kill(serving).await;
 
-    let mut serving = serve(&house).await;
+    let mut serving = serve(&installation).await;
     let client = Client::new(&serving.url);
-    let again = show(&client, &house.key, &offer.credential(), BODY).await;
+    let again = submit(&client, &installation.key, &offer.credential(), BODY).await;
     assert_eq!(again.status, 200, "{}", again.text());
     assert_eq!(again.header("payment-receipt"), Some(&*receipt));
     serving.process.signal("TERM");
     ended(&mut serving.process).await;
 
-    bought_once(&paypal, &house);
+    bought_once(&paypal, &installation);
 }
 
 /// A checkout is begun by a platform, its owner is led to PayPal from its page, and a program buys with MPP beside it; the process is
@@ -121,13 +121,13 @@ async fn an_mpp_purchase_survives_a_kill_at_each_step() {
 async fn a_purchase_begun_as_a_checkout_and_ended_with_mpp_survives_a_kill_at_each_step() {
     let paypal = PayPal::start().await;
     let folder = tollgate_testing::tempdir().expect("a folder");
-    let house = selling_house(&paypal, folder.path()).await;
-    let account: AccountId = house.account.parse().expect("an id");
-    let session = super::credits::sign_in(&house.database(), account).await;
+    let installation = selling_installation(&paypal, folder.path()).await;
+    let account: AccountId = installation.account.parse().expect("an id");
+    let session = super::credits::sign_in(&installation.database(), account).await;
 
-    let serving = serve(&house).await;
+    let serving = serve(&installation).await;
     let begun = serving
-        .client(&house)
+        .client(&installation)
         .post("/ucp/v1/checkout-sessions", &json!({}))
         .await;
     assert_eq!(begun.status, 201, "{}", begun.text());
@@ -140,7 +140,7 @@ async fn a_purchase_begun_as_a_checkout_and_ended_with_mpp_survives_a_kill_at_ea
     let checkout = path(begun.header("location").expect("its address"), "/ucp/");
     kill(serving).await;
 
-    let serving = serve(&house).await;
+    let serving = serve(&installation).await;
     let mut browser = Browser::holding(&serving.url, &session);
     let shown = browser.get(&page).await;
     assert_eq!(shown.status, 200, "{}", shown.text());
@@ -148,25 +148,25 @@ async fn a_purchase_begun_as_a_checkout_and_ended_with_mpp_survives_a_kill_at_ea
     assert_eq!(sent.status, 303, "{}", sent.text());
     kill(serving).await;
 
-    let serving = serve(&house).await;
-    let offered = ask(&Client::new(&serving.url), &house.key).await;
+    let serving = serve(&installation).await;
+    let offered = ask(&Client::new(&serving.url), &installation.key).await;
     assert_eq!(offered.status, 402, "{}", offered.text());
     let offer = Offer::of(&offered);
     assert!(paypal.agree(&offer.subscription).await);
     kill(serving).await;
 
-    let serving = serve(&house).await;
+    let serving = serve(&installation).await;
     let client = Client::new(&serving.url);
-    let bought = show(&client, &house.key, &offer.credential(), "").await;
+    let bought = submit(&client, &installation.key, &offer.credential(), "").await;
     assert_eq!(bought.status, 200, "{}", bought.text());
     assert!(bought.header("payment-receipt").is_some());
     kill(serving).await;
 
-    let mut serving = serve(&house).await;
-    let checkout = serving.client(&house).get(&checkout).await;
+    let mut serving = serve(&installation).await;
+    let checkout = serving.client(&installation).get(&checkout).await;
     assert_eq!(checkout.status, 200, "{}", checkout.text());
     assert_eq!(checkout.json()["status"], "completed");
     serving.process.signal("TERM");
     ended(&mut serving.process).await;
-    bought_once(&paypal, &house);
+    bought_once(&paypal, &installation);
 }

@@ -6,8 +6,8 @@ use tollgate_store::{AuthorizationState, sqlite};
 use tollgate_testing::facilitator::{Effect, Facilitator, Fault, Operation};
 use tollgate_testing::{Client, Wallet, within};
 
-use super::house::{House, ended};
-use crate::pay::x402::{bring, now, offer, settings};
+use super::installation::{Installation, ended};
+use crate::pay::x402::{now, offer, settings, submit};
 use crate::rig::{Setup, audited};
 
 /// Where it is killed.
@@ -37,7 +37,7 @@ async fn an_x402_purchase_survives_a_kill_at_each_step() {
         Point::AfterAnswer,
     ] {
         let facilitator = Facilitator::start().await;
-        let house = House::of(Setup::with(&settings(&facilitator, true))).await;
+        let installation = Installation::of(Setup::with(&settings(&facilitator, true))).await;
         let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
         let fault = match point {
             Point::BeforeVerify => Some((Operation::Verify, Effect::Hold)),
@@ -50,8 +50,8 @@ async fn an_x402_purchase_survives_a_kill_at_each_step() {
         if let Some((operation, effect)) = fault {
             facilitator.fault(Fault::once(operation, effect));
         }
-        let mut serving = house.serve().await;
-        let client = Client::new(&serving.url).with_key(&house.key);
+        let mut serving = installation.serve().await;
+        let client = Client::new(&serving.url).with_key(&installation.key);
         let (gate, brought) = (facilitator.gate(), payment.clone());
         let buyer = tokio::spawn(async move {
             // The connection breaks where the program dies first.
@@ -70,12 +70,12 @@ async fn an_x402_purchase_survives_a_kill_at_each_step() {
         ended(&mut serving.process).await;
         // What was held at the facilitator goes on there, whoever asked for it.
         gate.open();
-        let mut serving = house.serve().await;
-        let client = Client::new(&serving.url).with_key(&house.key);
+        let mut serving = installation.serve().await;
+        let client = Client::new(&serving.url).with_key(&installation.key);
         let mut often = tokio::time::interval(std::time::Duration::from_millis(50));
         let answer = within("the plan", async {
             loop {
-                let answer = bring(&client, &payment, &json!({})).await;
+                let answer = submit(&client, &payment, &json!({})).await;
                 if answer.status != 503 {
                     return answer;
                 }
@@ -88,9 +88,9 @@ async fn an_x402_purchase_survives_a_kill_at_each_step() {
         assert_eq!(facilitator.transfers().len(), 1, "{point:?}");
         serving.process.signal("TERM");
         ended(&mut serving.process).await;
-        audited(&house.database());
-        let account: AccountId = house.account.parse().expect("an id");
-        let store = sqlite::open_read(&house.database()).expect("the store opens");
+        audited(&installation.database());
+        let account: AccountId = installation.account.parse().expect("an id");
+        let store = sqlite::open_read(&installation.database()).expect("the store opens");
         let payments = store.payments_of(account, 10).expect("readable");
         assert_eq!(payments.len(), 1, "{point:?}: one paid period");
         assert!(
@@ -113,12 +113,12 @@ async fn an_x402_purchase_survives_a_kill_at_each_step() {
 async fn shutdown_completes_a_transfer_whose_buyer_disconnected() {
     let facilitator = Facilitator::start().await;
     // Without a node, which would end the purchase before the facilitator answers.
-    let house = House::of(Setup::with(&settings(&facilitator, false))).await;
+    let installation = Installation::of(Setup::with(&settings(&facilitator, false))).await;
     let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
     facilitator.fault(Fault::once(Operation::Settle, Effect::HoldAfter));
-    let mut serving = house.serve().await;
-    let client = Client::new(&serving.url).with_key(&house.key);
-    let buyer = tokio::spawn(async move { bring(&client, &payment, &json!({})).await });
+    let mut serving = installation.serve().await;
+    let client = Client::new(&serving.url).with_key(&installation.key);
+    let buyer = tokio::spawn(async move { submit(&client, &payment, &json!({})).await });
     facilitator.gate().reached_by(1).await;
     buyer.abort();
     serving.process.signal("TERM");
@@ -128,9 +128,9 @@ async fn shutdown_completes_a_transfer_whose_buyer_disconnected() {
     facilitator.gate().open();
     let status = ended(&mut serving.process).await;
     assert_eq!(status.code(), Some(0), "{}", serving.process.output());
-    audited(&house.database());
-    let account: AccountId = house.account.parse().expect("an id");
-    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    audited(&installation.database());
+    let account: AccountId = installation.account.parse().expect("an id");
+    let store = sqlite::open_read(&installation.database()).expect("the store opens");
     assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
     assert!(
         store
@@ -145,25 +145,25 @@ async fn shutdown_completes_a_transfer_whose_buyer_disconnected() {
 #[tokio::test]
 async fn a_refused_payment_that_settles_while_the_program_is_dead_is_the_purchase() {
     let facilitator = Facilitator::start().await;
-    let house = House::of(Setup::with(&settings(&facilitator, true))).await;
+    let installation = Installation::of(Setup::with(&settings(&facilitator, true))).await;
     let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
     let refuse = Effect::SubmitThenRefuse("insufficient_funds".to_owned());
     facilitator.fault(Fault::once(Operation::Settle, refuse));
-    let mut serving = house.serve().await;
-    let client = Client::new(&serving.url).with_key(&house.key);
-    let refused = bring(&client, &payment, &json!({})).await;
+    let mut serving = installation.serve().await;
+    let client = Client::new(&serving.url).with_key(&installation.key);
+    let refused = submit(&client, &payment, &json!({})).await;
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert_eq!(refused.header("payment-required"), None);
     serving.process.signal("KILL");
     ended(&mut serving.process).await;
     assert_eq!(facilitator.mine(true), 1);
-    let mut serving = house.serve().await;
-    let client = Client::new(&serving.url).with_key(&house.key);
+    let mut serving = installation.serve().await;
+    let client = Client::new(&serving.url).with_key(&installation.key);
     let second = Wallet::new(1).pay(&offer(&facilitator), [2; 32], now());
     let mut often = tokio::time::interval(std::time::Duration::from_millis(50));
     let answer = within("the plan", async {
         loop {
-            let answer = bring(&client, &second, &json!({})).await;
+            let answer = submit(&client, &second, &json!({})).await;
             if answer.status != 503 {
                 return answer;
             }
@@ -176,9 +176,9 @@ async fn a_refused_payment_that_settles_while_the_program_is_dead_is_the_purchas
     assert_eq!(facilitator.transfers().len(), 1);
     serving.process.signal("TERM");
     ended(&mut serving.process).await;
-    audited(&house.database());
-    let account: AccountId = house.account.parse().expect("an id");
-    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    audited(&installation.database());
+    let account: AccountId = installation.account.parse().expect("an id");
+    let store = sqlite::open_read(&installation.database()).expect("the store opens");
     assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
 }
 
@@ -186,14 +186,14 @@ async fn a_refused_payment_that_settles_while_the_program_is_dead_is_the_purchas
 #[tokio::test]
 async fn a_false_refusal_without_a_node_is_found_and_closed_by_the_operator() {
     let facilitator = Facilitator::start().await;
-    let house = House::of(Setup::with(&settings(&facilitator, false))).await;
+    let installation = Installation::of(Setup::with(&settings(&facilitator, false))).await;
     let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
     let refuse = Effect::SettleThenRefuse("insufficient_funds".to_owned());
     facilitator.fault(Fault::once(Operation::Settle, refuse));
-    let mut serving = house.serve().await;
-    let client = Client::new(&serving.url).with_key(&house.key);
-    assert_eq!(bring(&client, &payment, &json!({})).await.status, 402);
-    let listed = house.run(&["payment", "list"]).await;
+    let mut serving = installation.serve().await;
+    let client = Client::new(&serving.url).with_key(&installation.key);
+    assert_eq!(submit(&client, &payment, &json!({})).await.status, 402);
+    let listed = installation.run(&["payment", "list"]).await;
     let name = listed
         .split_whitespace()
         .find(|word| word.starts_with("eip155:8453/"))
@@ -201,17 +201,17 @@ async fn a_false_refusal_without_a_node_is_found_and_closed_by_the_operator() {
     assert!(listed.contains("resolve"), "{listed}");
     let moved = facilitator.transfers().remove(0).transaction;
     let hash = moved.to_string();
-    house
+    installation
         .run(&["payment", "close", name, "--paid", &hash])
         .await;
-    let again = bring(&client, &payment, &json!({})).await;
+    let again = submit(&client, &payment, &json!({})).await;
     assert_eq!(again.status, 200, "{}", again.text());
     assert!(again.header("payment-response").is_some());
     serving.process.signal("TERM");
     ended(&mut serving.process).await;
-    audited(&house.database());
-    let account: AccountId = house.account.parse().expect("an id");
-    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    audited(&installation.database());
+    let account: AccountId = installation.account.parse().expect("an id");
+    let store = sqlite::open_read(&installation.database()).expect("the store opens");
     assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
     assert!(
         store
@@ -226,37 +226,37 @@ async fn a_false_refusal_without_a_node_is_found_and_closed_by_the_operator() {
 #[tokio::test]
 async fn a_transfer_without_settings_is_logged_at_start_and_closed_by_the_operator() {
     let facilitator = Facilitator::start().await;
-    let house = House::of(Setup::with(&settings(&facilitator, false))).await;
+    let installation = Installation::of(Setup::with(&settings(&facilitator, false))).await;
     let payment = Wallet::new(1).pay(&offer(&facilitator), [1; 32], now());
     facilitator.fault(Fault::once(Operation::Settle, Effect::LoseAnswer));
-    let mut serving = house.serve().await;
-    let client = Client::new(&serving.url).with_key(&house.key);
-    assert_eq!(bring(&client, &payment, &json!({})).await.status, 503);
+    let mut serving = installation.serve().await;
+    let client = Client::new(&serving.url).with_key(&installation.key);
+    assert_eq!(submit(&client, &payment, &json!({})).await.status, 503);
     serving.process.signal("TERM");
     ended(&mut serving.process).await;
 
-    let written = std::fs::read_to_string(&house.config).expect("the settings");
+    let written = std::fs::read_to_string(&installation.config).expect("the settings");
     let mut written: toml::Table = written.parse().expect("TOML");
     written.remove("payments").expect("it sold");
-    std::fs::write(&house.config, written.to_string()).expect("the folder takes files");
-    let mut serving = house.serve().await;
+    std::fs::write(&installation.config, written.to_string()).expect("the folder takes files");
+    let mut serving = installation.serve().await;
     let named = || serving.process.output().contains("tollgate payment close");
     within("the word of an open payment", crate::rig::poll(named)).await;
-    let listed = house.run(&["payment", "list"]).await;
+    let listed = installation.run(&["payment", "list"]).await;
     let name = listed
         .split_whitespace()
         .find(|word| word.starts_with("eip155:8453/"))
         .expect("it is listed");
     let moved = facilitator.transfers().remove(0).transaction;
     let hash = moved.to_string();
-    house
+    installation
         .run(&["payment", "close", name, "--paid", &hash])
         .await;
     serving.process.signal("TERM");
     ended(&mut serving.process).await;
-    audited(&house.database());
-    let account: AccountId = house.account.parse().expect("an id");
-    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    audited(&installation.database());
+    let account: AccountId = installation.account.parse().expect("an id");
+    let store = sqlite::open_read(&installation.database()).expect("the store opens");
     assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
     assert!(
         store

@@ -3,12 +3,12 @@
 use tollgate_store::sqlite;
 use tollgate_testing::Script;
 
-use super::house::{House, ended};
+use super::installation::{Installation, ended};
 use crate::rig::{CHAT, audited, chat, micros};
 
 /// Fails unless the program ends with 1 and says each of the words.
-async fn says(house: &House, what: &str, words: &[&str]) {
-    let (status, output) = house.fail().await;
+async fn fails_with(installation: &Installation, what: &str, words: &[&str]) {
+    let (status, output) = installation.fail().await;
     assert_eq!(status.code(), Some(1), "{what}:\n{output}");
     for word in words {
         assert!(output.contains(word), "{what}: no `{word}` in:\n{output}");
@@ -18,10 +18,10 @@ async fn says(house: &House, what: &str, words: &[&str]) {
 
 #[tokio::test]
 async fn a_database_that_cannot_be_used_is_named_with_what_to_do() {
-    let house = House::new("").await;
-    let path = house.database();
-    let copy = house.folder.path().join("copy.db");
-    house.run(&["backup", &copy.to_string_lossy()]).await;
+    let installation = Installation::new("").await;
+    let path = installation.database();
+    let copy = installation.folder.path().join("copy.db");
+    installation.run(&["backup", &copy.to_string_lossy()]).await;
     let good = std::fs::read(&copy).expect("the copy");
     let put = |bytes: &[u8]| {
         for beside in ["-wal", "-shm"] {
@@ -47,11 +47,11 @@ async fn a_database_that_cannot_be_used_is_named_with_what_to_do() {
         ("a later version", later, "run the version that wrote it"),
     ] {
         put(&bytes);
-        says(&house, what, &[&name, words]).await;
+        fails_with(&installation, what, &[&name, words]).await;
     }
     put(&good);
-    let mut serving = house.serve().await;
-    let answer = serving.client(&house).get("/v1/models").await;
+    let mut serving = installation.serve().await;
+    let answer = serving.client(&installation).get("/v1/models").await;
     assert_eq!(answer.status, 200, "the copy is as good");
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
@@ -59,29 +59,29 @@ async fn a_database_that_cannot_be_used_is_named_with_what_to_do() {
 
 #[tokio::test]
 async fn a_second_gateway_on_the_same_database_is_refused_and_the_first_goes_on() {
-    let house = House::new("").await;
-    let mut serving = house.serve().await;
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
     let holder = format!("process {}", serving.process.id());
-    says(
-        &house,
+    fails_with(
+        &installation,
         "a second gateway",
         &["is in use by", &holder, "stop that gateway first"],
     )
     .await;
-    let answer = serving.client(&house).post(CHAT, &chat(false)).await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200);
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
-    audited(&house.database());
+    audited(&installation.database());
 }
 
 #[tokio::test]
 async fn a_port_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address");
-    let house = House::new(&format!("[[listener]]\naddress = \"{address}\"")).await;
-    says(
-        &house,
+    let installation = Installation::new(&format!("[[listener]]\naddress = \"{address}\"")).await;
+    fails_with(
+        &installation,
         "a port that is taken",
         &[&address.to_string(), "is another program using it"],
     )
@@ -90,27 +90,35 @@ async fn a_port_that_is_taken_is_named() {
 
 #[tokio::test]
 async fn settings_that_are_wrong_are_all_named_at_once() {
-    let house = House::new("").await;
-    let text = std::fs::read_to_string(&house.config).expect("the settings");
+    let installation = Installation::new("").await;
+    let text = std::fs::read_to_string(&installation.config).expect("the settings");
     let broken = text
         .replace("workers = 1", "workers = 0")
         .replace("\"sqlite:", "\"mysql:");
-    std::fs::write(&house.config, broken).expect("written");
-    says(&house, "two mistakes", &["server.workers", "store.url"]).await;
+    std::fs::write(&installation.config, broken).expect("written");
+    fails_with(
+        &installation,
+        "two mistakes",
+        &["server.workers", "store.url"],
+    )
+    .await;
 }
 
 /// The shell limits the size of the program's files, so that a real write fails as one on a full disk does.
 #[tokio::test]
 async fn a_full_disk_stops_the_process_and_nothing_undurable_was_delivered() {
-    let house = House::new("[telemetry]\naccess_log = \"none\"").await;
+    let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
     // In units of 512 bytes; the signal that would end the process is turned into the error that a write returns.
-    let full = house.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
-    let mut serving = house.serve_as(full).await;
+    let full = installation.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
+    let mut serving = installation.serve_as(full).await;
     // As long as somebody looks at the books as they were, nothing of the log is moved into the main file: it is the commit of a request
     // that finds the disk full, and not the thread that moves the log, at a moment when everybody has been told.
-    let reader = sqlite::open_read(&house.database()).expect("the store opens");
+    let reader = sqlite::open_read(&installation.database()).expect("the store opens");
     let view = reader.snapshot().expect("a view");
-    let clients = [serving.client(&house), serving.client(&house).with_http2()];
+    let clients = [
+        serving.client(&installation),
+        serving.client(&installation).with_http2(),
+    ];
     let (mut told, mut refused) = (0, 0);
     for client in clients.iter().cycle() {
         if serving.process.has_ended().is_some() {
@@ -140,27 +148,32 @@ async fn a_full_disk_stops_the_process_and_nothing_undurable_was_delivered() {
     );
     assert!(refused > 0, "somebody was there when it happened");
     // With room again it recovers by itself, and what clients were told is all there is.
-    let mut serving = house.serve().await;
+    let mut serving = installation.serve().await;
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
-    let report = audited(&house.database());
+    let report = audited(&installation.database());
     assert_eq!(report.sums.spent.get(), told);
 }
 
 #[tokio::test]
 async fn a_full_disk_cuts_streams_before_their_tail() {
-    let house = House::new("[telemetry]\naccess_log = \"none\"").await;
-    let full = house.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
-    let mut serving = house.serve_as(full).await;
-    house.provider.script(Script::hold(9, "middle").times(2));
+    let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
+    let full = installation.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
+    let mut serving = installation.serve_as(full).await;
+    installation
+        .provider
+        .script(Script::hold(9, "middle").times(2));
     let mut streams = Vec::new();
-    for client in [serving.client(&house), serving.client(&house).with_http2()] {
+    for client in [
+        serving.client(&installation),
+        serving.client(&installation).with_http2(),
+    ] {
         let mut stream = client.stream(CHAT, &chat(true)).await;
         stream.next_event().await.expect("the role");
         streams.push(stream);
     }
-    house.provider.gate("middle").reached_by(2).await;
-    let client = serving.client(&house);
+    installation.provider.gate("middle").reached_by(2).await;
+    let client = serving.client(&installation);
     loop {
         let request = client.request("POST", CHAT, chat(false).to_string().into());
         match client.try_send(request).await {
@@ -168,7 +181,7 @@ async fn a_full_disk_cuts_streams_before_their_tail() {
             _ => break,
         }
     }
-    house.provider.gate("middle").open();
+    installation.provider.gate("middle").open();
     for mut stream in streams {
         let (events, _) = stream.rest().await;
         assert!(

@@ -3,26 +3,28 @@
 use serde_json::Value;
 use tollgate_testing::{Client, RawClient, Script};
 
-use super::house::{House, ended};
+use super::installation::{Installation, ended};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, SECRETS, audited, chat};
 
 #[tokio::test]
 async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
     for signal in ["TERM", "INT"] {
-        let house = House::new("").await;
-        let mut serving = house.serve().await;
-        house.provider.script(Script::hold(9, "middle"));
-        let client = serving.client(&house);
+        let installation = Installation::new("").await;
+        let mut serving = installation.serve().await;
+        installation.provider.script(Script::hold(9, "middle"));
+        let client = serving.client(&installation);
         let clients = [
-            Client::new(&serving.url).with_key(&house.key),
-            Client::new(&serving.url).with_key(&house.key).with_http2(),
+            Client::new(&serving.url).with_key(&installation.key),
+            Client::new(&serving.url)
+                .with_key(&installation.key)
+                .with_http2(),
             Client::new(&serving.tls_url)
-                .with_key(&house.key)
-                .with_tls(&house.ca_pem),
+                .with_key(&installation.key)
+                .with_tls(&installation.ca_pem),
             Client::new(&serving.tls_url)
-                .with_key(&house.key)
+                .with_key(&installation.key)
                 .with_http2()
-                .with_tls(&house.ca_pem),
+                .with_tls(&installation.ca_pem),
         ];
         // Connections that rest must keep nobody.
         let plain = serving
@@ -32,7 +34,7 @@ async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
         let plain = plain.expect("an address");
         let _silent = RawClient::connect(plain).await;
         let mut rested = RawClient::connect(plain).await;
-        rested.post("/nowhere", &house.key, "{}").await;
+        rested.post("/nowhere", &installation.key, "{}").await;
         assert_eq!(rested.read_answer().await.0.status(), 404);
 
         let mut streams = Vec::new();
@@ -44,7 +46,7 @@ async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
                 streams.push(stream);
             }
         }
-        let gate = house.provider.gate("middle");
+        let gate = installation.provider.gate("middle");
         gate.reached_by(20).await;
         serving.process.signal(signal);
         // It has heard when it takes no new connection.
@@ -62,7 +64,7 @@ async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
         }
         let status = ended(&mut serving.process).await;
         assert_eq!(status.code(), Some(0), "{}", serving.process.output());
-        let report = audited(&house.database());
+        let report = audited(&installation.database());
         assert_eq!(report.sums.spent.get(), 20 * PRICE_OF_A_CHAT);
         drop(client);
     }
@@ -70,18 +72,23 @@ async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
 
 #[tokio::test]
 async fn what_does_not_end_within_the_grace_is_cut_and_costs_nothing() {
-    let house = House::new("[server]\ngrace_secs = 1").await;
-    let mut serving = house.serve().await;
-    let clients = || [serving.client(&house), serving.client(&house).with_http2()];
-    house.provider.script(Script::hold(9, "never"));
+    let installation = Installation::new("[server]\ngrace_secs = 1").await;
+    let mut serving = installation.serve().await;
+    let clients = || {
+        [
+            serving.client(&installation),
+            serving.client(&installation).with_http2(),
+        ]
+    };
+    installation.provider.script(Script::hold(9, "never"));
     let mut streams = Vec::new();
     for client in clients() {
         let mut stream = client.stream(CHAT, &chat(true)).await;
         stream.next_event().await.expect("the role");
         streams.push(stream);
     }
-    house.provider.clear_scripts();
-    house.provider.script(Script::hold(0, "never"));
+    installation.provider.clear_scripts();
+    installation.provider.script(Script::hold(0, "never"));
     let wholes: Vec<_> = clients()
         .into_iter()
         .map(|client| {
@@ -90,7 +97,7 @@ async fn what_does_not_end_within_the_grace_is_cut_and_costs_nothing() {
         })
         .collect();
     // Two streams and two whole answers wait.
-    house.provider.gate("never").reached_by(4).await;
+    installation.provider.gate("never").reached_by(4).await;
     serving.process.signal("TERM");
     for mut stream in streams {
         let (events, _) = stream.rest().await;
@@ -105,27 +112,31 @@ async fn what_does_not_end_within_the_grace_is_cut_and_costs_nothing() {
     }
     let status = ended(&mut serving.process).await;
     assert_eq!(status.code(), Some(0), "{}", serving.process.output());
-    assert_eq!(audited(&house.database()).sums.spent.get(), 0);
+    assert_eq!(audited(&installation.database()).sums.spent.get(), 0);
 }
 
 #[tokio::test]
 async fn a_program_that_is_idle_ends_at_once_and_leaves_books_that_balance() {
-    let house = House::new("").await;
-    let mut serving = house.serve().await;
-    let answer = serving.client(&house).post(CHAT, &chat(false)).await;
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200);
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
-    let report: Value = house.audit().await;
+    let report: Value = installation.audit().await;
     assert_eq!(report["clean"], true, "{report}");
-    assert_eq!(audited(&house.database()).sums.spent.get(), PRICE_OF_A_CHAT);
+    assert_eq!(
+        audited(&installation.database()).sums.spent.get(),
+        PRICE_OF_A_CHAT
+    );
 }
 
 #[tokio::test]
 async fn nothing_the_program_prints_shows_a_secret_even_when_it_prints_everything() {
-    let house = House::new("[telemetry]\nlog_level = \"trace\"\naccess_log = \"stdout\"").await;
-    let mut serving = house.serve().await;
-    let client = serving.client(&house);
+    let installation =
+        Installation::new("[telemetry]\nlog_level = \"trace\"\naccess_log = \"stdout\"").await;
+    let mut serving = installation.serve().await;
+    let client = serving.client(&installation);
     for stream in [false, true] {
         assert_eq!(
             client
@@ -139,17 +150,17 @@ async fn nothing_the_program_prints_shows_a_secret_even_when_it_prints_everythin
     }
     assert_eq!(
         client
-            .get(&format!("/v1/models?api_key={}", house.key))
+            .get(&format!("/v1/models?api_key={}", installation.key))
             .await
             .status,
         400
     );
-    house.provider.script(Script::status(401).once());
+    installation.provider.script(Script::status(401).once());
     assert_eq!(client.post(CHAT, &chat(false)).await.status, 502);
     let mut raw = RawClient::connect(serving.url[7..].parse().expect("an address")).await;
     raw.send(format!(
         "GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\0\r\n\r\n",
-        house.key
+        installation.key
     ))
     .await;
     assert_eq!(raw.read_answer().await.0.status(), 400);
@@ -165,13 +176,13 @@ async fn nothing_the_program_prints_shows_a_secret_even_when_it_prints_everythin
 
 #[tokio::test]
 async fn what_a_key_has_spent_of_its_cap_is_known_after_a_restart() {
-    let house = House::new("").await;
-    let made = house
+    let installation = Installation::new("").await;
+    let made = installation
         .ask(&[
             "key",
             "create",
             "--account",
-            &house.account,
+            &installation.account,
             "--name",
             "capped",
             "--spend-max",
@@ -186,7 +197,7 @@ async fn what_a_key_has_spent_of_its_cap_is_known_after_a_restart() {
     let mut body = chat(false);
     body["max_tokens"] = 16.into();
     for expected in [200, 403] {
-        let mut serving = house.serve().await;
+        let mut serving = installation.serve().await;
         let client = Client::new(&serving.url).with_key(&key);
         // The first leaves less than the second may need.
         let answer = client.post(CHAT, &body).await;
@@ -194,5 +205,8 @@ async fn what_a_key_has_spent_of_its_cap_is_known_after_a_restart() {
         serving.process.signal("TERM");
         assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     }
-    assert_eq!(audited(&house.database()).sums.spent.get(), PRICE_OF_A_CHAT);
+    assert_eq!(
+        audited(&installation.database()).sums.spent.get(),
+        PRICE_OF_A_CHAT
+    );
 }

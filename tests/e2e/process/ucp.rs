@@ -6,7 +6,7 @@ use tollgate_testing::Client;
 use tollgate_testing::paypal::{Effect, Fault, Operation, PayPal};
 
 use super::credits::sign_in;
-use super::house::{House, Serving, ended};
+use super::installation::{Installation, Serving, ended};
 use crate::credits::{settings, variables};
 use crate::rig::{Browser, Setup, audited};
 use crate::ucp::{AGENT, PROTOCOL, Platform, payment, plan};
@@ -22,21 +22,21 @@ enum Step {
     Completed,
 }
 
-struct Shop {
-    house: House,
+struct UcpRig {
+    installation: Installation,
     paypal: PayPal,
     serving: Serving,
 }
 
-impl Shop {
-    async fn serve(house: &House) -> Serving {
-        let mut command = house.command(&["serve"]);
+impl UcpRig {
+    async fn serve(installation: &Installation) -> Serving {
+        let mut command = installation.command(&["serve"]);
         command.envs(variables());
-        house.serve_as(command).await
+        installation.serve_as(command).await
     }
 
     fn platform(&self) -> Platform {
-        Platform::of(Client::new(&self.serving.url).with_key(&self.house.key))
+        Platform::of(Client::new(&self.serving.url).with_key(&self.installation.key))
     }
 
     async fn begin(&self) -> Value {
@@ -63,7 +63,7 @@ impl Shop {
     async fn kill(&mut self) {
         self.serving.process.signal("KILL");
         ended(&mut self.serving.process).await;
-        self.serving = Shop::serve(&self.house).await;
+        self.serving = UcpRig::serve(&self.installation).await;
     }
 }
 
@@ -81,24 +81,24 @@ async fn a_checkout_survives_a_kill_at_every_step_and_charges_once() {
         let ca = folder.path().join("paypal-ca.pem");
         std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
         // The commands that make the account know nothing of PayPal, so the settings come after them.
-        let house = House::of(Setup::with("")).await;
-        let text = std::fs::read_to_string(&house.config).expect("settings");
+        let installation = Installation::of(Setup::with("")).await;
+        let text = std::fs::read_to_string(&installation.config).expect("settings");
         let with_paypal = format!("{text}\n{}", settings(&paypal, &ca));
-        std::fs::write(&house.config, with_paypal).expect("the folder takes files");
-        let account: AccountId = house.account.parse().expect("an id");
-        let signed_in = sign_in(&house.database(), account).await;
-        let serving = Shop::serve(&house).await;
-        let mut shop = Shop {
-            house,
+        std::fs::write(&installation.config, with_paypal).expect("the folder takes files");
+        let account: AccountId = installation.account.parse().expect("an id");
+        let signed_in = sign_in(&installation.database(), account).await;
+        let serving = UcpRig::serve(&installation).await;
+        let mut fixture = UcpRig {
+            installation,
             paypal,
             serving,
         };
 
-        let session = shop.begin().await;
+        let session = fixture.begin().await;
         if step == Step::Begun {
-            shop.kill().await;
+            fixture.kill().await;
             assert_eq!(
-                shop.begin().await,
+                fixture.begin().await,
                 session,
                 "the same checkout is told again"
             );
@@ -107,13 +107,13 @@ async fn a_checkout_survives_a_kill_at_every_step_and_charges_once() {
             "/commerce/continue/{}",
             session["id"].as_str().expect("an id")
         );
-        let mut browser = Browser::holding(&shop.serving.url, &signed_in);
+        let mut browser = Browser::holding(&fixture.serving.url, &signed_in);
         browser.get(&path).await;
         let sent = browser.submit(&path, &[]).await;
         assert_eq!(sent.status, 303, "{step:?}: {}", sent.text());
         if step == Step::Led {
-            shop.kill().await;
-            let mut browser = Browser::holding(&shop.serving.url, &signed_in);
+            fixture.kill().await;
+            let mut browser = Browser::holding(&fixture.serving.url, &signed_in);
             let page = browser.get(&path).await;
             assert!(
                 page.text().contains("Continue to PayPal"),
@@ -121,38 +121,39 @@ async fn a_checkout_survives_a_kill_at_every_step_and_charges_once() {
                 page.text()
             );
         }
-        let made = shop.paypal.subscriptions();
+        let made = fixture.paypal.subscriptions();
         assert_eq!(made.len(), 1, "{step:?}: one subscription at PayPal");
-        assert!(shop.paypal.agree(&made[0].id).await);
+        assert!(fixture.paypal.agree(&made[0].id).await);
         if step == Step::Agreed {
-            shop.kill().await;
+            fixture.kill().await;
         }
         if step == Step::Asked {
-            shop.paypal
+            fixture
+                .paypal
                 .fault(Fault::once(Operation::Transactions, Effect::LoseAnswer));
             // Whatever it is told: the same request comes again.
-            shop.complete(&session).await;
-            shop.kill().await;
+            fixture.complete(&session).await;
+            fixture.kill().await;
         }
-        let (status, first) = shop.complete(&session).await;
+        let (status, first) = fixture.complete(&session).await;
         assert_eq!(
             (status, &first["status"]),
             (200, &json!("completed")),
             "{step:?}: {first}"
         );
         if step == Step::Completed {
-            shop.kill().await;
+            fixture.kill().await;
         }
-        let (status, again) = shop.complete(&session).await;
+        let (status, again) = fixture.complete(&session).await;
         assert_eq!((status, again), (200, first), "{step:?}: the same answer");
         assert_eq!(
-            shop.paypal.charged_cents(),
+            fixture.paypal.charged_cents(),
             19_900,
             "{step:?}: charged once"
         );
-        assert_eq!(shop.paypal.subscriptions().len(), 1, "{step:?}");
-        shop.serving.process.signal("TERM");
-        ended(&mut shop.serving.process).await;
-        audited(&shop.house.database());
+        assert_eq!(fixture.paypal.subscriptions().len(), 1, "{step:?}");
+        fixture.serving.process.signal("TERM");
+        ended(&mut fixture.serving.process).await;
+        audited(&fixture.installation.database());
     }
 }

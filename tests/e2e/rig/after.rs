@@ -38,7 +38,7 @@ impl Rig {
         let stop = self.stop.take().expect("stopped once");
         let _ = stop.send(());
         self.ended().await.expect("the store did not fail");
-        self.look()
+        self.inspect()
     }
 
     async fn ended(&mut self) -> Result<(), Failure> {
@@ -50,7 +50,7 @@ impl Rig {
             .expect("the gateway does not panic")
     }
 
-    fn look(&mut self) -> After {
+    fn inspect(&mut self) -> After {
         self.finished = true;
         let malformed = self.provider.malformed();
         assert!(

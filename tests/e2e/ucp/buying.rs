@@ -12,7 +12,7 @@ use crate::credits::{settings, variables};
 use crate::rig::{Browser, PROVIDER_KEY, Rig, Setup};
 
 /// A gateway with a PayPal beside it, a platform with a credential of somebody, and their browser.
-struct Shop {
+struct UcpRig {
     rig: Rig,
     paypal: PayPal,
     platform: Platform,
@@ -20,12 +20,12 @@ struct Shop {
     account: AccountId,
 }
 
-impl Shop {
-    async fn open() -> Shop {
-        Shop::with("").await
+impl UcpRig {
+    async fn open() -> UcpRig {
+        UcpRig::with("").await
     }
 
-    async fn with(more: &str) -> Shop {
+    async fn with(more: &str) -> UcpRig {
         let paypal = PayPal::start().await;
         let folder = tollgate_testing::tempdir().expect("a folder");
         let ca = folder.path().join("paypal-ca.pem");
@@ -43,15 +43,15 @@ impl Shop {
             .new_key(account, |key| key.label = String::from("notebook"))
             .await;
         let platform = Platform::of(Client::new(&rig.url()).with_key(&key));
-        let shop = Shop {
+        let fixture = UcpRig {
             rig,
             paypal,
             platform,
             browser,
             account,
         };
-        shop.sells().await;
-        shop
+        fixture.sells().await;
+        fixture
     }
 
     /// Waits until PayPal's plan was looked at.
@@ -149,8 +149,8 @@ fn has(page: &Answer, pieces: &[&str]) {
 
 #[tokio::test]
 async fn an_owner_agrees_at_paypal_and_the_checkout_is_completed() {
-    let mut shop = Shop::open().await;
-    let session = shop.begin().await;
+    let mut fixture = UcpRig::open().await;
+    let session = fixture.begin().await;
     assert_keeps_to(CHECKOUT, &session);
     assert_eq!(session["status"], "requires_escalation");
     assert_eq!(session["payment_state"], "approval_pending");
@@ -162,22 +162,22 @@ async fn an_owner_agrees_at_paypal_and_the_checkout_is_completed() {
             .any(|one| one["presentation"] == "disclosure")
     );
     assert_eq!(
-        shop.paypal.calls(Operation::Subscribe),
+        fixture.paypal.calls(Operation::Subscribe),
         0,
         "nothing is asked of PayPal yet"
     );
 
-    let early = shop.complete(&session, "early").await;
+    let early = fixture.complete(&session, "early").await;
     assert_eq!(
         (early.status, &early.json()["status"]),
         (200, &json!("requires_escalation"))
     );
 
-    let subscription = shop.led(&session).await;
-    assert!(shop.paypal.agree(&subscription).await);
-    let page = shop.back(&session).await;
+    let subscription = fixture.led(&session).await;
+    assert!(fixture.paypal.agree(&subscription).await);
+    let page = fixture.back(&session).await;
     has(&page, &["Pro is active", "199.00 USD each month"]);
-    let read = shop.platform.get(&one(PROTOCOL, &session)).await;
+    let read = fixture.platform.get(&one(PROTOCOL, &session)).await;
     assert_keeps_to(CHECKOUT, &read.json());
     assert_eq!(read.json()["status"], "completed");
     assert!(
@@ -186,45 +186,45 @@ async fn an_owner_agrees_at_paypal_and_the_checkout_is_completed() {
             .is_some_and(|id| id.starts_with("sub_"))
     );
     assert_eq!(read.json().get("continue_url"), None);
-    assert!(shop.is_active());
-    let again = shop.begin().await;
+    assert!(fixture.is_active());
+    let again = fixture.begin().await;
     assert_eq!(
         again["order"],
         read.json()["order"],
         "no second subscription"
     );
-    assert_eq!(shop.paypal.calls(Operation::Subscribe), 1);
-    shop.close().await;
+    assert_eq!(fixture.paypal.calls(Operation::Subscribe), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_platform_completes_what_its_owner_agreed_to_and_may_ask_again() {
-    let mut shop = Shop::open().await;
-    let session = shop.begin().await;
-    let subscription = shop.led(&session).await;
-    assert!(shop.paypal.agree(&subscription).await);
-    let first = shop.complete(&session, "one").await;
+    let mut fixture = UcpRig::open().await;
+    let session = fixture.begin().await;
+    let subscription = fixture.led(&session).await;
+    assert!(fixture.paypal.agree(&subscription).await);
+    let first = fixture.complete(&session, "one").await;
     assert_eq!(first.status, 200, "{}", first.text());
     assert_keeps_to(CHECKOUT, &first.json());
     assert_eq!(first.json()["status"], "completed");
-    let again = shop.complete(&session, "one").await;
+    let again = fixture.complete(&session, "one").await;
     assert_eq!(
         (again.status, &again.body),
         (200, &first.body),
         "the same answer"
     );
-    let late = shop.complete(&session, "two").await;
+    let late = fixture.complete(&session, "two").await;
     assert_eq!(
         (late.status, &late.json()["code"]),
         (409, &json!("not_modifiable"))
     );
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_checkout_of_the_service_is_completed_in_its_own_form() {
-    let mut shop = Shop::open().await;
-    let answer = shop.platform.send("POST", SERVICE, None, &[]).await;
+    let mut fixture = UcpRig::open().await;
+    let answer = fixture.platform.send("POST", SERVICE, None, &[]).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     let session = answer.json();
     assert_eq!(session["status"], "incomplete");
@@ -233,13 +233,13 @@ async fn a_checkout_of_the_service_is_completed_in_its_own_form() {
         json!(["dev.ucp.shopping.checkout"])
     );
     let path = page_of(&session);
-    let page = shop.browser.get(&path).await;
+    let page = fixture.browser.get(&path).await;
     has(&page, &["Finish buying Pro"]);
-    let sent = shop.browser.submit(&path, &[]).await;
+    let sent = fixture.browser.submit(&path, &[]).await;
     assert_eq!(sent.status, 303);
-    let subscription = shop.paypal.subscriptions()[0].id.clone();
-    assert!(shop.paypal.agree(&subscription).await);
-    let read = shop
+    let subscription = fixture.paypal.subscriptions()[0].id.clone();
+    assert!(fixture.paypal.agree(&subscription).await);
+    let read = fixture
         .platform
         .send("GET", &one(SERVICE, &session), None, &[])
         .await;
@@ -247,91 +247,92 @@ async fn a_checkout_of_the_service_is_completed_in_its_own_form() {
         (read.status, &read.json()["status"]),
         (200, &json!("completed"))
     );
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_paypal_webhook_event_completes_an_unpolled_checkout() {
-    let mut shop = Shop::open().await;
-    let session = shop.begin().await;
-    let subscription = shop.led(&session).await;
-    shop.paypal
-        .send_notices_to(&format!("{}/webhooks/paypal", shop.rig.url()));
-    assert!(shop.paypal.agree(&subscription).await);
-    let active = || shop.is_active();
+    let mut fixture = UcpRig::open().await;
+    let session = fixture.begin().await;
+    let subscription = fixture.led(&session).await;
+    fixture
+        .paypal
+        .send_notices_to(&format!("{}/webhooks/paypal", fixture.rig.url()));
+    assert!(fixture.paypal.agree(&subscription).await);
+    let active = || fixture.is_active();
     within("the plan", crate::rig::poll(active)).await;
-    assert_eq!(shop.status(&session).await, "completed");
-    shop.close().await;
+    assert_eq!(fixture.status(&session).await, "completed");
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn cancelling_one_checkout_leaves_what_another_relies_on() {
-    let mut shop = Shop::open().await;
-    let (first, second) = (shop.begin().await, shop.begin().await);
-    let subscription = shop.led(&first).await;
-    assert_eq!(shop.led(&second).await, subscription, "one is offered");
+    let mut fixture = UcpRig::open().await;
+    let (first, second) = (fixture.begin().await, fixture.begin().await);
+    let subscription = fixture.led(&first).await;
+    assert_eq!(fixture.led(&second).await, subscription, "one is offered");
     let path = format!("{}/cancel", one(PROTOCOL, &first));
-    let cancelled = shop.platform.post(&path, &json!({})).await;
+    let cancelled = fixture.platform.post(&path, &json!({})).await;
     assert_eq!(
         (cancelled.status, &cancelled.json()["status"]),
         (200, &json!("canceled"))
     );
-    let page = shop.browser.get(&page_of(&first)).await;
+    let page = fixture.browser.get(&page_of(&first)).await;
     has(&page, &["This checkout has ended", "Nothing was charged"]);
-    assert_eq!(shop.paypal.calls(Operation::End), 0);
-    assert!(shop.paypal.agree(&subscription).await);
+    assert_eq!(fixture.paypal.calls(Operation::End), 0);
+    assert!(fixture.paypal.agree(&subscription).await);
     // PayPal leads back to the checkout that was there first, which is over; it does not tell its owner that nothing was charged.
-    let back = shop.paypal.subscription(&subscription).return_url;
+    let back = fixture.paypal.subscription(&subscription).return_url;
     assert!(
         back.contains(first["id"].as_str().expect("an id")),
         "{back}"
     );
-    let page = shop.back(&first).await;
+    let page = fixture.back(&first).await;
     has(&page, &["Pro is active"]);
     assert!(!page.text().contains("Nothing was charged"));
-    has(&shop.back(&second).await, &["Pro is active"]);
-    assert_eq!(shop.status(&first).await, "canceled");
-    assert_eq!(shop.status(&second).await, "completed");
-    shop.close().await;
+    has(&fixture.back(&second).await, &["Pro is active"]);
+    assert_eq!(fixture.status(&first).await, "canceled");
+    assert_eq!(fixture.status(&second).await, "completed");
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_declined_approval_charges_nothing_and_can_be_repeated() {
-    let mut shop = Shop::open().await;
-    let session = shop.begin().await;
-    let subscription = shop.led(&session).await;
-    let left = shop
+    let mut fixture = UcpRig::open().await;
+    let session = fixture.begin().await;
+    let subscription = fixture.led(&session).await;
+    let left = fixture
         .browser
         .get(&format!("{}?from=cancel", page_of(&session)))
         .await;
     has(
-        &shop.browser.follow(left).await,
+        &fixture.browser.follow(left).await,
         &[
             "You did not agree. Nothing was charged.",
             "Continue to PayPal",
         ],
     );
     has(
-        &shop.back(&session).await,
+        &fixture.back(&session).await,
         &["Waiting for PayPal", "go back to PayPal"],
     );
-    assert_eq!(shop.status(&session).await, "requires_escalation");
-    assert!(shop.paypal.agree(&subscription).await);
+    assert_eq!(fixture.status(&session).await, "requires_escalation");
+    assert!(fixture.paypal.agree(&subscription).await);
     assert_eq!(
-        shop.complete(&session, "k").await.json()["status"],
+        fixture.complete(&session, "k").await.json()["status"],
         "completed"
     );
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_pending_payment_is_reported_as_pending() {
-    let mut shop = Shop::open().await;
-    shop.paypal.purse(Purse::Slow);
-    let session = shop.begin().await;
-    let subscription = shop.led(&session).await;
-    assert!(shop.paypal.agree(&subscription).await);
-    let asked = shop.complete(&session, "one").await;
+    let mut fixture = UcpRig::open().await;
+    fixture.paypal.purse(Purse::Slow);
+    let session = fixture.begin().await;
+    let subscription = fixture.led(&session).await;
+    assert!(fixture.paypal.agree(&subscription).await);
+    let asked = fixture.complete(&session, "one").await;
     assert_eq!(
         asked.json()["status"],
         "complete_in_progress",
@@ -340,7 +341,7 @@ async fn a_pending_payment_is_reported_as_pending() {
     );
     assert_eq!(asked.json()["payment_state"], "processing");
     assert_keeps_to(CHECKOUT, &asked.json());
-    let cancel = shop
+    let cancel = fixture
         .platform
         .post(&format!("{}/cancel", one(PROTOCOL, &session)), &json!({}))
         .await;
@@ -349,66 +350,66 @@ async fn a_pending_payment_is_reported_as_pending() {
         (409, &json!("not_modifiable"))
     );
     has(
-        &shop.browser.get(&page_of(&session)).await,
+        &fixture.browser.get(&page_of(&session)).await,
         &["Waiting for PayPal"],
     );
-    let second = shop.begin().await;
+    let second = fixture.begin().await;
     assert_eq!(
         second["status"], "complete_in_progress",
         "no second way to pay"
     );
-    assert!(shop.paypal.resolve_charge(&subscription, true).await);
+    assert!(fixture.paypal.resolve_charge(&subscription, true).await);
     assert_eq!(
-        shop.complete(&session, "two").await.json()["status"],
+        fixture.complete(&session, "two").await.json()["status"],
         "completed"
     );
-    assert_eq!(shop.status(&second).await, "completed");
-    shop.close().await;
+    assert_eq!(fixture.status(&second).await, "completed");
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_paypal_that_does_not_answer_is_not_guessed_about() {
-    let mut shop = Shop::open().await;
-    let session = shop.begin().await;
+    let mut fixture = UcpRig::open().await;
+    let session = fixture.begin().await;
     let down = |operation| Fault {
         operation,
         effect: Effect::Unavailable,
         times: 3,
     };
-    shop.paypal.fault(down(Operation::Subscribe));
+    fixture.paypal.fault(down(Operation::Subscribe));
     let path = page_of(&session);
-    shop.browser.get(&path).await;
-    let sent = shop.browser.submit(&path, &[]).await;
+    fixture.browser.get(&path).await;
+    let sent = fixture.browser.submit(&path, &[]).await;
     assert_eq!(sent.status, 503);
     has(&sent, &["PayPal is not answering", "Nothing was charged"]);
-    shop.paypal.no_faults();
-    let subscription = shop.led(&session).await;
-    assert!(shop.paypal.agree(&subscription).await);
+    fixture.paypal.no_faults();
+    let subscription = fixture.led(&session).await;
+    assert!(fixture.paypal.agree(&subscription).await);
     for _ in 0..4 {
-        shop.paypal.fault(down(Operation::Subscription));
+        fixture.paypal.fault(down(Operation::Subscription));
     }
-    let asked = shop.complete(&session, "one").await;
+    let asked = fixture.complete(&session, "one").await;
     assert_eq!(asked.status, 503, "{}", asked.text());
     assert_eq!(asked.json()["error"]["code"], "payment_route_unavailable");
     assert_eq!(asked.json()["retry_action"], "retry_same");
     assert!(asked.header("retry-after").is_some());
-    has(&shop.back(&session).await, &["Waiting for PayPal"]);
-    shop.paypal.no_faults();
-    let asked = shop.complete(&session, "one").await;
+    has(&fixture.back(&session).await, &["Waiting for PayPal"]);
+    fixture.paypal.no_faults();
+    let asked = fixture.complete(&session, "one").await;
     assert_eq!(
         (asked.status, &asked.json()["status"]),
         (200, &json!("completed")),
         "the same name is free for another try"
     );
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn the_checkout_page_requires_the_owners_session() {
-    let mut shop = Shop::open().await;
-    let session = shop.begin().await;
+    let mut fixture = UcpRig::open().await;
+    let session = fixture.begin().await;
     let path = page_of(&session);
-    let mut stranger = Browser::new(&shop.rig);
+    let mut stranger = Browser::new(&fixture.rig);
     let sent = stranger.get(&path).await;
     assert_eq!(sent.status, 303);
     let to = sent.header("location").expect("a way on");
@@ -416,43 +417,47 @@ async fn the_checkout_page_requires_the_owners_session() {
         to.starts_with("/sign-in?next=%2Fcommerce%2Fcontinue%2F"),
         "{to}"
     );
-    let other = shop.rig.new_account("free", 0).await;
-    let mut other = Browser::signed_in_as(&shop.rig, other, "noor@example.com").await;
+    let other = fixture.rig.new_account("free", 0).await;
+    let mut other = Browser::signed_in_as(&fixture.rig, other, "noor@example.com").await;
     let page = other.get(&path).await;
     assert_eq!(page.status, 403);
     has(&page, &["This checkout belongs to another account"]);
     other.get("/plan").await;
     let sent = other.submit(&path, &[]).await;
     assert_eq!(sent.status, 403, "{}", sent.text());
-    let unknown = shop
+    let unknown = fixture
         .browser
         .get(&format!("/commerce/continue/checkout_{}", "0".repeat(32)))
         .await;
     assert_eq!(unknown.status, 404);
-    assert_eq!(shop.paypal.calls(Operation::Subscribe), 0);
-    shop.close().await;
+    assert_eq!(fixture.paypal.calls(Operation::Subscribe), 0);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_plan_bought_in_another_way_completes_the_checkout() {
-    let mut shop = Shop::open().await;
-    let session = shop.begin().await;
-    give_plan(&shop.rig, shop.account).await;
-    assert_eq!(shop.status(&session).await, "completed");
+    let mut fixture = UcpRig::open().await;
+    let session = fixture.begin().await;
+    give_plan(&fixture.rig, fixture.account).await;
+    assert_eq!(fixture.status(&session).await, "completed");
     has(
-        &shop.browser.get(&page_of(&session)).await,
+        &fixture.browser.get(&page_of(&session)).await,
         &["Pro is active"],
     );
-    assert_eq!(shop.paypal.calls(Operation::Subscribe), 0);
-    shop.rig.finish().await;
+    assert_eq!(fixture.paypal.calls(Operation::Subscribe), 0);
+    fixture.rig.finish().await;
 }
 
 #[tokio::test]
 async fn twenty_equal_requests_at_once_begin_one_checkout() {
-    let shop = Shop::open().await;
+    let fixture = UcpRig::open().await;
     let fields = [AGENT, ("idempotency-key", "one")];
     let body = plan();
-    let all = (0..20).map(|_| shop.platform.send("POST", PROTOCOL, Some(&body), &fields));
+    let all = (0..20).map(|_| {
+        fixture
+            .platform
+            .send("POST", PROTOCOL, Some(&body), &fields)
+    });
     let answers = futures_util::future::join_all(all).await;
     let mut ids: Vec<String> = Vec::new();
     for answer in answers {
@@ -465,12 +470,12 @@ async fn twenty_equal_requests_at_once_begin_one_checkout() {
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 1);
-    let kept = shop
+    let kept = fixture
         .rig
         .books
         .store
-        .checkouts_of(shop.account, 30)
+        .checkouts_of(fixture.account, 30)
         .expect("readable");
     assert_eq!(kept.len(), 1);
-    shop.close().await;
+    fixture.close().await;
 }

@@ -198,7 +198,7 @@ fn a_process_with_an_old_epoch_stops_when_the_other_came_through_a_symbolic_link
 }
 
 /// A process that opened a name with its own log leaves nothing visible to SQLite, except for the header of the file once it has
-/// checkpointed its log. Two such logs in one process are not possible; `tests/e2e/process/names.rs` has two processes.
+/// checkpointed its log. Two such logs in one process are not possible; `tests/e2e/process/fencing.rs` has two processes.
 #[test]
 fn a_process_stops_when_the_header_of_the_file_has_another_epoch() {
     for epoch in [0u32, 1, 3] {

@@ -4,12 +4,12 @@ use serde_json::json;
 use tollgate_testing::facilitator::Operation;
 use tollgate_testing::wallet::{decoded, encoded};
 
-use super::{Shop, bring, is};
+use super::{X402Rig, is, submit};
 
 #[tokio::test]
 async fn an_x402_payment_activates_the_plan() {
-    let shop = Shop::open().await;
-    let asked = shop.ask().await;
+    let fixture = X402Rig::open().await;
+    let asked = fixture.ask().await;
     is(&asked, 402, "payment-required", "required", "pay");
     assert_eq!(asked.header("content-type"), Some("application/json"));
     assert_eq!(asked.header("cache-control"), Some("no-store"));
@@ -34,8 +34,8 @@ async fn an_x402_payment_activates_the_plan() {
             "maxTimeoutSeconds": 300, "extra": {"name": "USD Coin", "version": "2"},
         }])
     );
-    let payment = shop.payment(1).await;
-    let paid = shop.bring(&payment).await;
+    let payment = fixture.payment(1).await;
+    let paid = fixture.submit(&payment).await;
     assert_eq!(paid.status, 200, "{}", paid.text());
     assert_eq!(paid.header("cache-control"), Some("private, no-store"));
     let body = paid.json();
@@ -51,9 +51,9 @@ async fn an_x402_payment_activates_the_plan() {
         receipt["transaction"], body["subscription"]["provider_reference"],
         "the transaction"
     );
-    assert_eq!(shop.transfers(), 1);
+    assert_eq!(fixture.transfers(), 1);
     // The class is the plan's from the next request on.
-    let models = shop.client().get("/v1/models").await;
+    let models = fixture.client().get("/v1/models").await;
     assert!(
         models
             .header("ratelimit-policy")
@@ -61,7 +61,7 @@ async fn an_x402_payment_activates_the_plan() {
         "{:?}",
         models.header("ratelimit-policy")
     );
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
@@ -72,24 +72,24 @@ async fn responses_name_the_plan_page_under_the_root_url() {
         super::settings(&facilitator, true)
     );
     let rig = crate::rig::Rig::with(&settings).await;
-    let shop = Shop::of(rig, facilitator).await;
-    let paid = shop.bring(&shop.payment(1).await).await;
+    let fixture = X402Rig::of(rig, facilitator).await;
+    let paid = fixture.submit(&fixture.payment(1).await).await;
     let product = &paid.json()["product"];
     assert!(
         product.to_string().contains("\"https://example.com/plan\""),
         "{product}"
     );
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_repeated_payment_is_one_purchase() {
-    let shop = Shop::open().await;
-    let payment = shop.payment(1).await;
-    let first = shop.bring(&payment).await;
+    let fixture = X402Rig::open().await;
+    let payment = fixture.payment(1).await;
+    let first = fixture.submit(&payment).await;
     assert_eq!(first.status, 200, "{}", first.text());
     for _ in 0..3 {
-        let again = shop.bring(&payment).await;
+        let again = fixture.submit(&payment).await;
         assert_eq!(again.status, 200, "{}", again.text());
         assert_eq!(again.json()["already_active"], true);
         assert_eq!(again.json()["subscription"], first.json()["subscription"]);
@@ -98,38 +98,38 @@ async fn a_repeated_payment_is_one_purchase() {
             first.header("payment-response")
         );
     }
-    assert_eq!(shop.facilitator.calls(Operation::Settle), 1);
-    shop.close().await;
+    assert_eq!(fixture.facilitator.calls(Operation::Settle), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn an_active_plan_gets_no_offer_and_a_new_payment_is_not_submitted() {
-    let shop = Shop::open().await;
-    let payment = shop.payment(1).await;
-    let other = shop.payment(2).await;
-    assert_eq!(shop.bring(&payment).await.status, 200);
-    let asked = shop.ask().await;
+    let fixture = X402Rig::open().await;
+    let payment = fixture.payment(1).await;
+    let other = fixture.payment(2).await;
+    assert_eq!(fixture.submit(&payment).await.status, 200);
+    let asked = fixture.ask().await;
     assert_eq!(asked.status, 200, "{}", asked.text());
     assert_eq!(asked.json()["already_active"], true);
     assert_eq!(asked.header("payment-required"), None);
     assert_eq!(asked.header("payment-response"), None);
-    let unspent = shop.bring(&other).await;
+    let unspent = fixture.submit(&other).await;
     assert_eq!(unspent.status, 200);
     assert_eq!(unspent.json()["already_active"], true);
     assert_eq!(unspent.header("payment-response"), None);
-    assert_eq!(shop.transfers(), 1);
-    assert_eq!(shop.facilitator.calls(Operation::Settle), 1);
-    shop.close().await;
+    assert_eq!(fixture.transfers(), 1);
+    assert_eq!(fixture.facilitator.calls(Operation::Settle), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn twenty_equal_paid_requests_at_once_are_one_transfer() {
-    let shop = Shop::open().await;
-    let payment = shop.payment(1).await;
+    let fixture = X402Rig::open().await;
+    let payment = fixture.payment(1).await;
     let mut asking = tokio::task::JoinSet::new();
     for _ in 0..20 {
-        let (client, payment) = (shop.client(), payment.clone());
-        asking.spawn(async move { bring(&client, &payment, &json!({})).await });
+        let (client, payment) = (fixture.client(), payment.clone());
+        asking.spawn(async move { submit(&client, &payment, &json!({})).await });
     }
     let answers = asking.join_all().await;
     let receipts: Vec<_> = answers
@@ -141,22 +141,22 @@ async fn twenty_equal_paid_requests_at_once_are_one_transfer() {
         .collect();
     assert!(receipts[0].is_some());
     assert!(receipts.iter().all(|receipt| *receipt == receipts[0]));
-    assert_eq!(shop.facilitator.calls(Operation::Verify), 1);
-    assert_eq!(shop.facilitator.calls(Operation::Settle), 1);
-    shop.close().await;
+    assert_eq!(fixture.facilitator.calls(Operation::Verify), 1);
+    assert_eq!(fixture.facilitator.calls(Operation::Settle), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn ten_different_payments_of_one_account_at_once_are_one_transfer() {
-    let shop = Shop::open().await;
+    let fixture = X402Rig::open().await;
     let mut payments = Vec::new();
     for nonce in 1..=10 {
-        payments.push(shop.payment(nonce).await);
+        payments.push(fixture.payment(nonce).await);
     }
     let mut asking = tokio::task::JoinSet::new();
     for payment in payments {
-        let client = shop.client();
-        asking.spawn(async move { bring(&client, &payment, &json!({})).await });
+        let client = fixture.client();
+        asking.spawn(async move { submit(&client, &payment, &json!({})).await });
     }
     for answer in asking.join_all().await {
         assert!(
@@ -171,55 +171,55 @@ async fn ten_different_payments_of_one_account_at_once_are_one_transfer() {
             "no offer meanwhile"
         );
     }
-    shop.clear().await;
-    assert_eq!(shop.transfers(), 1);
-    shop.close().await;
+    fixture.clear().await;
+    assert_eq!(fixture.transfers(), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_request_with_an_identifier_is_replayed_unchanged() {
-    let shop = Shop::open().await;
-    let payment = shop.payment(1).await;
+    let fixture = X402Rig::open().await;
+    let payment = fixture.payment(1).await;
     let named = json!({"idempotency_key": "buy-1", "product_id": "svc-pro-monthly"});
-    let first = shop.bring_with(&payment, &named).await;
+    let first = fixture.submit_with(&payment, &named).await;
     assert_eq!(first.status, 200, "{}", first.text());
-    let again = shop.bring_with(&payment, &named).await;
+    let again = fixture.submit_with(&payment, &named).await;
     assert_eq!(again.status, 200);
     assert_eq!(again.text(), first.text(), "word for word");
     assert_eq!(
         again.header("payment-response"),
         first.header("payment-response")
     );
-    let offer = decoded(&super::offer(&shop.facilitator));
-    let other = shop.wallet.payment(&offer, [2; 32], super::now());
+    let offer = decoded(&super::offer(&fixture.facilitator));
+    let other = fixture.wallet.payment(&offer, [2; 32], super::now());
     let other = encoded(&other);
-    let conflict = shop.bring_with(&other, &named).await;
+    let conflict = fixture.submit_with(&other, &named).await;
     is(&conflict, 409, "idempotency_conflict", "refused", "none");
-    assert_eq!(shop.transfers(), 1);
-    shop.close().await;
+    assert_eq!(fixture.transfers(), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn payments_with_one_identifier_are_distinguished() {
-    let shop = Shop::open().await;
-    let asked = shop.ask().await;
+    let fixture = X402Rig::open().await;
+    let asked = fixture.ask().await;
     let offer = decoded(asked.header("payment-required").expect("an offer"));
     let identifier = &offer["extensions"]["payment-identifier"];
     assert_eq!(identifier["info"], json!({"required": false}));
     let signed_at = super::now();
     let named = |nonce: u8, id: &str| {
-        let mut payment = shop.wallet.payment(&offer, [nonce; 32], signed_at);
+        let mut payment = fixture.wallet.payment(&offer, [nonce; 32], signed_at);
         payment["extensions"] = offer["extensions"].clone();
         payment["extensions"]["payment-identifier"]["info"]["id"] = json!(id);
         encoded(&payment)
     };
-    let bad = shop.bring(&named(1, "short")).await;
+    let bad = fixture.submit(&named(1, "short")).await;
     is(&bad, 402, "invalid-payload", "refused", "pay_again");
     let id = "pay_7d5d747be160e280504c099d984bcfe0";
-    let first = shop.bring(&named(1, id)).await;
+    let first = fixture.submit(&named(1, id)).await;
     assert_eq!(first.status, 200, "{}", first.text());
-    assert_eq!(shop.bring(&named(1, id)).await.text(), first.text());
-    let conflict = shop.bring(&named(2, id)).await;
+    assert_eq!(fixture.submit(&named(1, id)).await.text(), first.text());
+    let conflict = fixture.submit(&named(2, id)).await;
     is(&conflict, 409, "idempotency_conflict", "refused", "none");
-    shop.close().await;
+    fixture.close().await;
 }

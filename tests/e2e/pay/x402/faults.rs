@@ -3,15 +3,15 @@
 use tollgate_testing::facilitator::{Effect, Fault, Operation};
 use tollgate_testing::within;
 
-use super::{Shop, is};
+use super::{X402Rig, is};
 
 /// Brings a payment until the answer is no 503 any more.
-async fn until_clear(shop: &Shop, payment: &str) -> tollgate_testing::Answer {
+async fn until_clear(fixture: &X402Rig, payment: &str) -> tollgate_testing::Answer {
     let mut often = tokio::time::interval(std::time::Duration::from_millis(50));
     let clear = async {
         loop {
             often.tick().await;
-            let answer = shop.bring(payment).await;
+            let answer = fixture.submit(payment).await;
             if answer.status != 503 {
                 return answer;
             }
@@ -39,39 +39,42 @@ async fn a_lost_settle_response_is_reconciled_from_the_chain() {
         Effect::RefuseAfter("insufficient_funds".to_owned()),
         Effect::RefuseAfter("unexpected_settle_error".to_owned()),
     ] {
-        let shop = Shop::open().await;
-        let payment = shop.payment(1).await;
-        shop.facilitator
+        let fixture = X402Rig::open().await;
+        let payment = fixture.payment(1).await;
+        fixture
+            .facilitator
             .fault(Fault::once(Operation::Settle, effect.clone()));
         // The second look is part of the same request: the number is used, and the chain says what for.
-        let paid = until_clear(&shop, &payment).await;
+        let paid = until_clear(&fixture, &payment).await;
         assert_eq!(paid.status, 200, "{effect:?}: {}", paid.text());
         assert!(paid.header("payment-response").is_some(), "{effect:?}");
-        assert_eq!(shop.transfers(), 1, "{effect:?}");
-        shop.close().await;
+        assert_eq!(fixture.transfers(), 1, "{effect:?}");
+        fixture.close().await;
     }
 }
 
 #[tokio::test]
 async fn without_a_node_a_repeated_settle_reconciles_a_lost_response() {
-    let shop = Shop::without_node().await;
-    shop.facilitator.remember();
-    let payment = shop.payment(1).await;
-    shop.facilitator
+    let fixture = X402Rig::without_node().await;
+    fixture.facilitator.remember();
+    let payment = fixture.payment(1).await;
+    fixture
+        .facilitator
         .fault(Fault::once(Operation::Settle, Effect::LoseAnswer));
-    assert_eq!(until_clear(&shop, &payment).await.status, 200);
-    assert_eq!(shop.transfers(), 1);
-    shop.close().await;
+    assert_eq!(until_clear(&fixture, &payment).await.status, 200);
+    assert_eq!(fixture.transfers(), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn an_unexplained_payment_stays_unclear_and_blocks_offers() {
-    let shop = Shop::without_node().await;
-    let (payment, other) = (shop.payment(1).await, shop.payment(2).await);
-    shop.facilitator
+    let fixture = X402Rig::without_node().await;
+    let (payment, other) = (fixture.payment(1).await, fixture.payment(2).await);
+    fixture
+        .facilitator
         .fault(Fault::once(Operation::Settle, Effect::LoseAnswer));
     for _ in 0..3 {
-        let unclear = shop.bring(&payment).await;
+        let unclear = fixture.submit(&payment).await;
         is(
             &unclear,
             503,
@@ -79,7 +82,7 @@ async fn an_unexplained_payment_stays_unclear_and_blocks_offers() {
             "processing",
             "retry_same",
         );
-        for answer in [shop.ask().await, shop.bring(&other).await] {
+        for answer in [fixture.ask().await, fixture.submit(&other).await] {
             is(
                 &answer,
                 503,
@@ -91,9 +94,13 @@ async fn an_unexplained_payment_stays_unclear_and_blocks_offers() {
             assert!(answer.header("retry-after").is_some());
         }
     }
-    assert_eq!(shop.transfers(), 1);
-    assert_eq!(shop.payments(), 0, "it is not known, so nothing was given");
-    shop.rig.finish().await;
+    assert_eq!(fixture.transfers(), 1);
+    assert_eq!(
+        fixture.payments(),
+        0,
+        "it is not known, so nothing was given"
+    );
+    fixture.rig.finish().await;
 }
 
 #[tokio::test]
@@ -113,31 +120,33 @@ async fn an_unsubmitted_transfer_is_submitted_again_unchanged() {
         // A simulation that failed says nothing of an attempt before it.
         refused("invalid_exact_evm_transaction_simulation_failed", 200),
     ] {
-        let shop = Shop::open().await;
-        let payment = shop.payment(1).await;
-        shop.facilitator
+        let fixture = X402Rig::open().await;
+        let payment = fixture.payment(1).await;
+        fixture
+            .facilitator
             .fault(Fault::once(Operation::Settle, effect.clone()));
-        let paid = until_clear(&shop, &payment).await;
+        let paid = until_clear(&fixture, &payment).await;
         assert_eq!(paid.status, 200, "{effect:?}: {}", paid.text());
-        let asked = shop.facilitator.asked(Operation::Settle);
+        let asked = fixture.facilitator.asked(Operation::Settle);
         assert!(asked.len() >= 2, "{effect:?}");
         assert!(
             asked.iter().all(|one| *one == asked[0]),
             "{effect:?}: with the same words"
         );
-        assert_eq!(shop.transfers(), 1, "{effect:?}");
-        shop.close().await;
+        assert_eq!(fixture.transfers(), 1, "{effect:?}");
+        fixture.close().await;
     }
 }
 
 #[tokio::test]
 async fn a_pending_transfer_is_awaited() {
     for status in [500, 200, 202] {
-        let shop = Shop::open().await;
-        let payment = shop.payment(1).await;
-        shop.facilitator
+        let fixture = X402Rig::open().await;
+        let payment = fixture.payment(1).await;
+        fixture
+            .facilitator
             .fault(Fault::once(Operation::Settle, Effect::Pending(status)));
-        let waiting = shop.bring(&payment).await;
+        let waiting = fixture.submit(&payment).await;
         is(
             &waiting,
             503,
@@ -145,75 +154,80 @@ async fn a_pending_transfer_is_awaited() {
             "processing",
             "retry_same",
         );
-        assert_eq!(shop.ask().await.status, 503, "no offer meanwhile");
-        assert_eq!(shop.facilitator.mine(true), 1);
-        let paid = until_clear(&shop, &payment).await;
+        assert_eq!(fixture.ask().await.status, 503, "no offer meanwhile");
+        assert_eq!(fixture.facilitator.mine(true), 1);
+        let paid = until_clear(&fixture, &payment).await;
         assert_eq!(paid.status, 200, "{status}: {}", paid.text());
-        assert_eq!(shop.transfers(), 1, "{status}");
-        shop.close().await;
+        assert_eq!(fixture.transfers(), 1, "{status}");
+        fixture.close().await;
     }
 }
 
 #[tokio::test]
 async fn a_dropped_transaction_is_submitted_again() {
-    let shop = Shop::open().await;
-    let payment = shop.payment(1).await;
-    shop.facilitator
+    let fixture = X402Rig::open().await;
+    let payment = fixture.payment(1).await;
+    fixture
+        .facilitator
         .fault(Fault::once(Operation::Settle, Effect::Pending(200)));
-    assert_eq!(shop.bring(&payment).await.status, 503);
-    assert_eq!(shop.facilitator.mine(false), 0);
-    assert_eq!(until_clear(&shop, &payment).await.status, 200);
-    assert_eq!(shop.transfers(), 1);
-    shop.close().await;
+    assert_eq!(fixture.submit(&payment).await.status, 503);
+    assert_eq!(fixture.facilitator.mine(false), 0);
+    assert_eq!(until_clear(&fixture, &payment).await.status, 200);
+    assert_eq!(fixture.transfers(), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn the_plan_is_activated_without_another_request() {
-    let shop = Shop::open().await;
-    let payment = shop.payment(1).await;
-    shop.facilitator
+    let fixture = X402Rig::open().await;
+    let payment = fixture.payment(1).await;
+    fixture
+        .facilitator
         .fault(Fault::once(Operation::Settle, Effect::LoseAnswer));
-    shop.facilitator
+    fixture
+        .facilitator
         .fault(Fault::once(Operation::Rpc, Effect::Status(503)).times(2));
-    shop.facilitator
+    fixture
+        .facilitator
         .fault(Fault::once(Operation::Settle, Effect::Status(503)));
-    assert_eq!(shop.bring(&payment).await.status, 503);
-    shop.clear().await;
-    let asked = shop.ask().await;
+    assert_eq!(fixture.submit(&payment).await.status, 503);
+    fixture.clear().await;
+    let asked = fixture.ask().await;
     assert_eq!(asked.status, 200, "{}", asked.text());
     assert_eq!(asked.json()["already_active"], true);
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_purchase_completes_after_the_buyer_disconnects() {
     for effect in [Effect::Hold, Effect::HoldAfter] {
-        let shop = Shop::open().await;
-        let payment = shop.payment(1).await;
-        shop.facilitator
+        let fixture = X402Rig::open().await;
+        let payment = fixture.payment(1).await;
+        fixture
+            .facilitator
             .fault(Fault::once(Operation::Settle, effect.clone()));
-        let gate = shop.facilitator.gate();
-        let (client, brought) = (shop.client(), payment.clone());
+        let gate = fixture.facilitator.gate();
+        let (client, brought) = (fixture.client(), payment.clone());
         let buyer =
             tokio::spawn(
-                async move { super::bring(&client, &brought, &serde_json::json!({})).await },
+                async move { super::submit(&client, &brought, &serde_json::json!({})).await },
             );
         gate.reached_by(1).await;
         buyer.abort();
         assert!(buyer.await.is_err(), "the buyer is gone");
-        assert_eq!(shop.ask().await.status, 503, "no offer meanwhile");
+        assert_eq!(fixture.ask().await.status, 503, "no offer meanwhile");
         gate.open();
-        shop.clear().await;
+        fixture.clear().await;
         // It is in the books before the attempt is over: who asks in between hears what the buyer who left would have heard.
-        let heard = shop.bring(&payment).await;
+        let heard = fixture.submit(&payment).await;
         assert_eq!(heard.status, 200, "{effect:?}: {}", heard.text());
         assert!(heard.header("payment-response").is_some());
-        let again = shop.bring(&payment).await;
+        let again = fixture.submit(&payment).await;
         assert_eq!(again.status, 200, "{effect:?}: {}", again.text());
         assert_eq!(again.json()["already_active"], true);
         assert!(again.header("payment-response").is_some());
-        assert_eq!(shop.facilitator.calls(Operation::Settle), 1);
-        shop.close().await;
+        assert_eq!(fixture.facilitator.calls(Operation::Settle), 1);
+        fixture.close().await;
     }
 }
 
@@ -233,11 +247,12 @@ async fn a_failed_verification_consumes_nothing() {
         Effect::Refuse("smart_wallet_deployment_failed".to_owned(), 200),
         Effect::Refuse("asset_not_deployed_contract".to_owned(), 200),
     ] {
-        let shop = Shop::open().await;
-        let payment = shop.payment(1).await;
-        shop.facilitator
+        let fixture = X402Rig::open().await;
+        let payment = fixture.payment(1).await;
+        fixture
+            .facilitator
             .fault(Fault::once(Operation::Verify, effect.clone()));
-        let failed = shop.bring(&payment).await;
+        let failed = fixture.submit(&payment).await;
         is(
             &failed,
             503,
@@ -246,34 +261,40 @@ async fn a_failed_verification_consumes_nothing() {
             "retry_same",
         );
         assert_eq!(failed.header("payment-required"), None, "{effect:?}");
-        assert_eq!(shop.facilitator.calls(Operation::Settle), 0, "{effect:?}");
-        let paid = shop.bring(&payment).await;
+        assert_eq!(
+            fixture.facilitator.calls(Operation::Settle),
+            0,
+            "{effect:?}"
+        );
+        let paid = fixture.submit(&payment).await;
         assert_eq!(paid.status, 200, "{effect:?}: {}", paid.text());
-        shop.close().await;
+        fixture.close().await;
     }
 }
 
 #[tokio::test]
 async fn facilitator_redirects_are_followed_within_the_host() {
-    let shop = Shop::open().await;
-    let payment = shop.payment(1).await;
+    let fixture = X402Rig::open().await;
+    let payment = fixture.payment(1).await;
     for operation in [Operation::Verify, Operation::Settle] {
-        shop.facilitator
+        fixture
+            .facilitator
             .fault(Fault::once(operation, Effect::Redirect));
     }
-    assert_eq!(shop.bring(&payment).await.status, 200);
-    shop.close().await;
+    assert_eq!(fixture.submit(&payment).await.status, 200);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn no_offer_is_made_while_the_facilitator_is_down() {
-    let shop = Shop::open().await;
-    let payment = shop.payment(1).await;
+    let fixture = X402Rig::open().await;
+    let payment = fixture.payment(1).await;
     for operation in [Operation::Verify, Operation::Supported] {
-        shop.facilitator
+        fixture
+            .facilitator
             .fault(Fault::once(operation, Effect::LoseCall).times(1_000));
     }
-    let failed = shop.bring(&payment).await;
+    let failed = fixture.submit(&payment).await;
     is(
         &failed,
         503,
@@ -282,7 +303,7 @@ async fn no_offer_is_made_while_the_facilitator_is_down() {
         "retry_same",
     );
     // The failing call has closed the route at once.
-    let asked = shop.ask().await;
+    let asked = fixture.ask().await;
     is(
         &asked,
         503,
@@ -293,37 +314,39 @@ async fn no_offer_is_made_while_the_facilitator_is_down() {
     assert_eq!(asked.header("payment-required"), None);
     assert!(asked.header("retry-after").is_some());
     // Nor is a refusal one that could be followed.
-    let refused = shop.bring("e30=").await;
+    let refused = fixture.submit("e30=").await;
     assert_eq!(refused.status, 503);
     assert_eq!(refused.header("payment-required"), None);
-    shop.facilitator.no_faults();
-    shop.opens().await;
-    assert_eq!(shop.ask().await.status, 402);
-    assert_eq!(shop.bring(&payment).await.status, 200);
-    shop.close().await;
+    fixture.facilitator.no_faults();
+    fixture.wait_until_offered().await;
+    assert_eq!(fixture.ask().await.status, 402);
+    assert_eq!(fixture.submit(&payment).await.status, 200);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_facilitator_that_settles_something_else_sells_nothing() {
-    let shop = Shop::open().await;
+    let fixture = X402Rig::open().await;
     let other = Fault::once(
         Operation::Supported,
         Effect::Refuse("no such chain".to_owned(), 200),
     );
-    shop.facilitator.fault(other.times(1_000));
+    fixture.facilitator.fault(other.times(1_000));
     let closed = async {
-        while shop.rig.metric("tollgate_x402_up").await == 1 {
+        while fixture.rig.metric("tollgate_x402_up").await == 1 {
             tokio::task::yield_now().await;
             // A failing call makes it look sooner.
-            shop.facilitator
+            fixture
+                .facilitator
                 .fault(Fault::once(Operation::Verify, Effect::LoseCall));
-            let payment = shop
-                .wallet
-                .pay(&super::offer(&shop.facilitator), [9; 32], super::now());
-            shop.bring(&payment).await;
+            let payment =
+                fixture
+                    .wallet
+                    .pay(&super::offer(&fixture.facilitator), [9; 32], super::now());
+            fixture.submit(&payment).await;
         }
     };
     within("the end of offers", closed).await;
-    assert_eq!(shop.ask().await.status, 503);
-    shop.rig.finish().await;
+    assert_eq!(fixture.ask().await.status, 503);
+    fixture.rig.finish().await;
 }

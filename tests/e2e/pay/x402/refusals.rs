@@ -7,12 +7,12 @@ use tollgate_testing::facilitator::{Effect, Fault, Operation, merchant};
 use tollgate_testing::wallet::{decoded, encoded};
 use tollgate_testing::{Answer, Wallet};
 
-use super::{BUY, PRICE, Shop, bring, is, now};
+use super::{BUY, PRICE, X402Rig, is, now, submit};
 use crate::rig::Rig;
 
 /// The offer that is shown.
-async fn offer(shop: &Shop) -> Value {
-    let asked = shop.ask().await;
+async fn offer(fixture: &X402Rig) -> Value {
+    let asked = fixture.ask().await;
     decoded(asked.header("payment-required").expect("an offer"))
 }
 
@@ -25,8 +25,8 @@ fn shows_offer(answer: &Answer, why: &str) {
 
 #[tokio::test]
 async fn what_cannot_be_read_is_refused_with_a_new_offer() {
-    let shop = Shop::open().await;
-    let payment = shop.payment(1).await;
+    let fixture = X402Rig::open().await;
+    let payment = fixture.payment(1).await;
     let url_safe = payment.replace('e', "-");
     let version_1 =
         encoded(&json!({"x402Version": 1, "scheme": "exact", "network": "base", "payload": {}}));
@@ -41,29 +41,29 @@ async fn what_cannot_be_read_is_refused_with_a_new_offer() {
         (&payment[..payment.len() - 8], "invalid_payload"),
         (&*version_1, "invalid_x402_version"),
     ] {
-        let refused = shop.bring(header).await;
+        let refused = fixture.submit(header).await;
         is(&refused, 402, "invalid-payload", "refused", "pay_again");
         shows_offer(&refused, why);
         assert_eq!(refused.header("payment-response"), None);
     }
-    let mut old = shop.client().request("POST", BUY, "{}".into());
+    let mut old = fixture.client().request("POST", BUY, "{}".into());
     let value = HeaderValue::from_str(&version_1).expect("a value");
     old.headers_mut().insert("x-payment", value);
-    let refused = shop.client().send(old).await;
+    let refused = fixture.client().send(old).await;
     is(&refused, 402, "invalid-payload", "refused", "pay_again");
     assert!(
         refused.json()["detail"]
             .as_str()
             .is_some_and(|detail| detail.contains("version 2"))
     );
-    assert_eq!(shop.facilitator.calls(Operation::Verify), 0);
-    shop.close().await;
+    assert_eq!(fixture.facilitator.calls(Operation::Verify), 0);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn requests_that_are_broken_in_themselves_are_400_and_show_no_offer() {
-    let shop = Shop::open().await;
-    let payment = shop.payment(1).await;
+    let fixture = X402Rig::open().await;
+    let payment = fixture.payment(1).await;
     for (body, code) in [
         (json!({"amount": 1}), "unknown_field"),
         (json!({"product_id": "svc-plus"}), "out_of_range"),
@@ -72,40 +72,40 @@ async fn requests_that_are_broken_in_themselves_are_400_and_show_no_offer() {
         (json!({"idempotency_key": 1}), "invalid_type"),
         (json!([]), "invalid_type"),
     ] {
-        let refused = shop.bring_with(&payment, &body).await;
+        let refused = fixture.submit_with(&payment, &body).await;
         assert_eq!(refused.status, 400, "{body}");
         assert_eq!(refused.json()["error"]["code"], code, "{body}");
         assert_eq!(refused.header("payment-required"), None, "{body}");
     }
-    let mut twice = shop.client().request("POST", BUY, "{}".into());
+    let mut twice = fixture.client().request("POST", BUY, "{}".into());
     for _ in 0..2 {
         let value = HeaderValue::from_str(&payment).expect("a value");
         twice.headers_mut().append("payment-signature", value);
     }
-    let refused = shop.client().send(twice).await;
+    let refused = fixture.client().send(twice).await;
     assert_eq!(refused.status, 400);
     assert_eq!(refused.json()["error"]["code"], "invalid_header");
     let large = "A".repeat(17 * 1024);
-    let refused = shop.bring(&large).await;
+    let refused = fixture.submit(&large).await;
     assert_eq!(refused.status, 431, "{}", refused.text());
-    assert_eq!(shop.facilitator.calls(Operation::Verify), 0);
-    shop.close().await;
+    assert_eq!(fixture.facilitator.calls(Operation::Verify), 0);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_payment_with_other_terms_is_refused_before_verification() {
-    let shop = Shop::open().await;
-    let offer = offer(&shop).await;
-    let good = shop.wallet.payment(&offer, [1; 32], now());
+    let fixture = X402Rig::open().await;
+    let offer = offer(&fixture).await;
+    let good = fixture.wallet.payment(&offer, [1; 32], now());
     let with = |path: &str, value: Value| {
         let mut payment = good.clone();
         *payment.pointer_mut(path).expect("it is there") = value;
         encoded(&payment)
     };
     let signed = |change: fn(&mut Authorization)| {
-        let mut transfer = transfer(&shop.wallet, [1; 32]);
+        let mut transfer = transfer(&fixture.wallet, [1; 32]);
         change(&mut transfer);
-        encoded(&shop.wallet.signed(&offer, &transfer))
+        encoded(&fixture.wallet.signed(&offer, &transfer))
     };
     for (payment, code, why) in [
         (
@@ -149,13 +149,13 @@ async fn a_payment_with_other_terms_is_refused_before_verification() {
             "invalid_exact_evm_payload_authorization_valid_after",
         ),
     ] {
-        let refused = shop.bring(&payment).await;
+        let refused = fixture.submit(&payment).await;
         is(&refused, 402, code, "refused", "pay_again");
         shows_offer(&refused, why);
     }
-    assert_eq!(shop.facilitator.calls(Operation::Verify), 0);
-    assert_eq!(shop.bring(&encoded(&good)).await.status, 200);
-    shop.close().await;
+    assert_eq!(fixture.facilitator.calls(Operation::Verify), 0);
+    assert_eq!(fixture.submit(&encoded(&good)).await.status, 200);
+    fixture.close().await;
 }
 
 /// A transfer that answers the offer.
@@ -172,7 +172,7 @@ fn transfer(wallet: &Wallet, nonce: [u8; 32]) -> Authorization {
 
 #[tokio::test]
 async fn what_the_facilitator_refuses_is_refused_and_never_sent() {
-    let shop = Shop::open().await;
+    let fixture = X402Rig::open().await;
     for (nonce, why, status) in [
         (1, "insufficient_funds", 200),
         (2, "invalid_exact_evm_insufficient_balance", 400),
@@ -182,54 +182,59 @@ async fn what_the_facilitator_refuses_is_refused_and_never_sent() {
         (6, "invalid_exact_evm_transaction_simulation_failed", 200),
         (7, "invalid_exact_evm_token_name_mismatch", 200),
     ] {
-        let payment = shop.payment(nonce).await;
+        let payment = fixture.payment(nonce).await;
         let refuse = Effect::Refuse(why.to_owned(), status);
-        shop.facilitator
+        fixture
+            .facilitator
             .fault(Fault::once(Operation::Verify, refuse));
-        let refused = shop.bring(&payment).await;
+        let refused = fixture.submit(&payment).await;
         is(&refused, 402, "verification-failed", "refused", "pay_again");
         shows_offer(&refused, why);
         assert_eq!(refused.header("payment-response"), None);
-        let verified = shop.facilitator.calls(Operation::Verify);
-        let again = shop.bring(&payment).await;
+        let verified = fixture.facilitator.calls(Operation::Verify);
+        let again = fixture.submit(&payment).await;
         is(&again, 402, "verification-failed", "refused", "pay_again");
         assert_eq!(
-            shop.facilitator.calls(Operation::Verify),
+            fixture.facilitator.calls(Operation::Verify),
             verified,
             "{why}: it is known"
         );
     }
-    assert_eq!(shop.facilitator.calls(Operation::Settle), 0);
-    let good = shop.payment(9).await;
-    assert_eq!(shop.bring(&good).await.status, 200);
-    shop.close().await;
+    assert_eq!(fixture.facilitator.calls(Operation::Settle), 0);
+    let good = fixture.payment(9).await;
+    assert_eq!(fixture.submit(&good).await.status, 200);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_wallet_without_funds_is_refused_and_can_pay_later() {
-    let shop = Shop::open().await;
-    shop.facilitator
-        .set_balance(shop.wallet.address(), PRICE - 1);
-    let payment = shop.payment(1).await;
-    let refused = shop.bring(&payment).await;
+    let fixture = X402Rig::open().await;
+    fixture
+        .facilitator
+        .set_balance(fixture.wallet.address(), PRICE - 1);
+    let payment = fixture.payment(1).await;
+    let refused = fixture.submit(&payment).await;
     is(&refused, 402, "verification-failed", "refused", "pay_again");
     let detail = refused.json()["detail"].to_string();
     assert!(detail.contains("enough USDC"), "{detail}");
-    shop.facilitator.set_balance(shop.wallet.address(), PRICE);
-    let payment = shop.payment(2).await;
-    assert_eq!(shop.bring(&payment).await.status, 200);
-    shop.close().await;
+    fixture
+        .facilitator
+        .set_balance(fixture.wallet.address(), PRICE);
+    let payment = fixture.payment(2).await;
+    assert_eq!(fixture.submit(&payment).await.status, 200);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn without_a_node_a_refused_submission_is_reported_in_both_fields() {
-    let shop = Shop::without_node().await;
+    let fixture = X402Rig::without_node().await;
     for (nonce, status) in [(1, 200), (2, 402), (3, 500)] {
-        let payment = shop.payment(nonce).await;
+        let payment = fixture.payment(nonce).await;
         let refuse = Effect::Refuse("insufficient_funds".to_owned(), status);
-        shop.facilitator
+        fixture
+            .facilitator
             .fault(Fault::once(Operation::Settle, refuse));
-        let failed = shop.bring(&payment).await;
+        let failed = fixture.submit(&payment).await;
         is(&failed, 402, "verification-failed", "failed", "pay_again");
         shows_offer(&failed, "insufficient_funds");
         let detail = failed.json()["detail"].to_string();
@@ -241,24 +246,25 @@ async fn without_a_node_a_refused_submission_is_reported_in_both_fields() {
         assert_eq!(told["errorReason"], "insufficient_funds");
         assert_eq!(told["network"], "eip155:8453");
     }
-    let payment = shop.payment(4).await;
-    assert_eq!(shop.bring(&payment).await.status, 200);
-    shop.close().await;
+    let payment = fixture.payment(4).await;
+    assert_eq!(fixture.submit(&payment).await.status, 200);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_payment_counts_for_the_account_that_brought_it_first_and_for_no_other() {
-    let shop = Shop::open().await;
-    let thief = shop.rig.new_account("free", 0).await;
-    let (_, key) = shop.rig.new_key(thief, |_| {}).await;
-    let thief = tollgate_testing::Client::new(&shop.rig.url()).with_key(&key);
-    let payment = shop.payment(1).await;
+    let fixture = X402Rig::open().await;
+    let thief = fixture.rig.new_account("free", 0).await;
+    let (_, key) = fixture.rig.new_key(thief, |_| {}).await;
+    let thief = tollgate_testing::Client::new(&fixture.rig.url()).with_key(&key);
+    let payment = fixture.payment(1).await;
     // While it is unclear, and when it is settled.
-    shop.facilitator
+    fixture
+        .facilitator
         .fault(Fault::once(Operation::Settle, Effect::Pending(200)));
-    assert_eq!(shop.bring(&payment).await.status, 503);
+    assert_eq!(fixture.submit(&payment).await.status, 503);
     for settled in [false, true] {
-        let taken = bring(&thief, &payment, &json!({})).await;
+        let taken = submit(&thief, &payment, &json!({})).await;
         is(
             &taken,
             409,
@@ -269,85 +275,87 @@ async fn a_payment_counts_for_the_account_that_brought_it_first_and_for_no_other
         assert_eq!(taken.header("payment-required"), None, "settled: {settled}");
         assert_eq!(taken.header("payment-response"), None);
         if !settled {
-            shop.facilitator.mine(true);
-            shop.clear().await;
+            fixture.facilitator.mine(true);
+            fixture.clear().await;
         }
     }
-    assert_eq!(shop.bring(&payment).await.status, 200);
-    shop.close().await;
+    assert_eq!(fixture.submit(&payment).await.status, 200);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn another_signature_under_the_same_number_is_another_payment() {
-    let shop = Shop::open().await;
-    let offer = offer(&shop).await;
-    let first = shop.wallet.payment(&offer, [1; 32], now());
-    let mut longer = transfer(&shop.wallet, [1; 32]);
+    let fixture = X402Rig::open().await;
+    let offer = offer(&fixture).await;
+    let first = fixture.wallet.payment(&offer, [1; 32], now());
+    let mut longer = transfer(&fixture.wallet, [1; 32]);
     longer.valid_before = (now() + 360).into();
-    let second = encoded(&shop.wallet.signed(&offer, &longer));
+    let second = encoded(&fixture.wallet.signed(&offer, &longer));
     let refuse = Effect::Refuse("insufficient_funds".to_owned(), 200);
-    shop.facilitator
+    fixture
+        .facilitator
         .fault(Fault::once(Operation::Verify, refuse));
-    assert_eq!(shop.bring(&encoded(&first)).await.status, 402);
-    assert_eq!(shop.bring(&second).await.status, 402);
-    assert_eq!(shop.facilitator.calls(Operation::Verify), 1);
+    assert_eq!(fixture.submit(&encoded(&first)).await.status, 402);
+    assert_eq!(fixture.submit(&second).await.status, 402);
+    assert_eq!(fixture.facilitator.calls(Operation::Verify), 1);
     // Said in other words, it is the same payment still.
-    let fresh = shop.wallet.payment(&offer, [2; 32], now());
-    assert_eq!(shop.bring(&encoded(&fresh)).await.status, 200);
+    let fresh = fixture.wallet.payment(&offer, [2; 32], now());
+    assert_eq!(fixture.submit(&encoded(&fresh)).await.status, 200);
     let mut other_words = fresh;
     other_words["resource"] = json!({"url": "https://elsewhere.example"});
     other_words["more"] = json!([1]);
-    let again = shop.bring(&encoded(&other_words)).await;
+    let again = fixture.submit(&encoded(&other_words)).await;
     assert_eq!(again.status, 200);
     assert!(again.header("payment-response").is_some());
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_transfer_submitted_by_another_party_counts_when_the_chain_proves_it() {
-    let shop = Shop::open().await;
-    let offer = offer(&shop).await;
-    let transfer = transfer(&shop.wallet, [1; 32]);
-    let payment = encoded(&shop.wallet.signed(&offer, &transfer));
-    assert!(shop.facilitator.submit(&transfer));
-    let paid = shop.bring(&payment).await;
+    let fixture = X402Rig::open().await;
+    let offer = offer(&fixture).await;
+    let transfer = transfer(&fixture.wallet, [1; 32]);
+    let payment = encoded(&fixture.wallet.signed(&offer, &transfer));
+    assert!(fixture.facilitator.submit(&transfer));
+    let paid = fixture.submit(&payment).await;
     assert_eq!(paid.status, 200, "{}", paid.text());
     assert_eq!(paid.json()["already_active"], false);
-    assert_eq!(shop.transfers(), 1);
-    shop.close().await;
+    assert_eq!(fixture.transfers(), 1);
+    fixture.close().await;
 }
 
 #[tokio::test]
 async fn a_number_that_was_spent_for_something_else_pays_for_nothing() {
-    let shop = Shop::open().await;
-    let offer = offer(&shop).await;
+    let fixture = X402Rig::open().await;
+    let offer = offer(&fixture).await;
     // Made void by the wallet, and used for a transfer to somebody else.
-    shop.facilitator
-        .cancel(shop.wallet.address(), Nonce([1; 32]));
-    let mut elsewhere = transfer(&shop.wallet, [2; 32]);
+    fixture
+        .facilitator
+        .cancel(fixture.wallet.address(), Nonce([1; 32]));
+    let mut elsewhere = transfer(&fixture.wallet, [2; 32]);
     elsewhere.to = Address([7; 20]);
-    assert!(shop.facilitator.submit(&elsewhere));
+    assert!(fixture.facilitator.submit(&elsewhere));
     for nonce in [1, 2] {
-        let payment = encoded(&shop.wallet.payment(&offer, [nonce; 32], now()));
-        let refused = shop.bring(&payment).await;
+        let payment = encoded(&fixture.wallet.payment(&offer, [nonce; 32], now()));
+        let refused = fixture.submit(&payment).await;
         is(&refused, 402, "verification-failed", "failed", "pay_again");
         assert!(refused.header("payment-required").is_some());
-        assert_eq!(shop.bring(&payment).await.status, 402, "and stays so");
+        assert_eq!(fixture.submit(&payment).await.status, 402, "and stays so");
     }
-    assert_eq!(shop.payments(), 0);
-    shop.rig.finish().await;
+    assert_eq!(fixture.payments(), 0);
+    fixture.rig.finish().await;
 }
 
 #[tokio::test]
 async fn unverified_signatures_are_checked_at_most_five_times() {
-    let shop = Shop::open().await;
-    let offer = offer(&shop).await;
+    let fixture = X402Rig::open().await;
+    let offer = offer(&fixture).await;
     let stranger = Wallet::new(2);
     for nonce in 1..=6 {
-        let mut payment = shop.wallet.payment(&offer, [nonce; 32], now());
+        let mut payment = fixture.wallet.payment(&offer, [nonce; 32], now());
         let other = stranger.payment(&offer, [nonce; 32], now());
         payment["payload"]["signature"] = other["payload"]["signature"].clone();
-        let refused = shop.bring(&encoded(&payment)).await;
+        let refused = fixture.submit(&encoded(&payment)).await;
         if nonce <= 5 {
             is(&refused, 402, "verification-failed", "refused", "pay_again");
         } else {
@@ -355,14 +363,14 @@ async fn unverified_signatures_are_checked_at_most_five_times() {
             assert!(refused.header("retry-after").is_some());
         }
     }
-    assert_eq!(shop.facilitator.calls(Operation::Verify), 5);
-    let good = encoded(&shop.wallet.payment(&offer, [9; 32], now()));
+    assert_eq!(fixture.facilitator.calls(Operation::Verify), 5);
+    let good = encoded(&fixture.wallet.payment(&offer, [9; 32], now()));
     assert_eq!(
-        shop.bring(&good).await.status,
+        fixture.submit(&good).await.status,
         200,
         "a good one is not held up"
     );
-    shop.close().await;
+    fixture.close().await;
 }
 
 #[tokio::test]
@@ -381,21 +389,21 @@ async fn the_facilitator_receives_the_terms_and_the_token() {
         "facilitator_token_env = \"FACILITATOR_TOKEN\"",
     );
     let rig: Rig = setup.start().await;
-    let shop = Shop::of(rig, facilitator).await;
-    let offer = offer(&shop).await;
-    let mut payment = shop.wallet.payment(&offer, [1; 32], now());
+    let fixture = X402Rig::of(rig, facilitator).await;
+    let offer = offer(&fixture).await;
+    let mut payment = fixture.wallet.payment(&offer, [1; 32], now());
     payment["accepted"]["extra"]["more"] = json!("kept");
-    let paid = shop.bring(&encoded(&payment)).await;
+    let paid = fixture.submit(&encoded(&payment)).await;
     assert_eq!(paid.status, 200, "{}", paid.text());
     for operation in [Operation::Verify, Operation::Settle] {
-        let asked = &shop.facilitator.asked(operation)[0];
+        let asked = &fixture.facilitator.asked(operation)[0];
         assert_eq!(asked["x402Version"], 2);
         assert_eq!(asked["paymentPayload"], payment, "as it was sent");
         assert_eq!(asked["paymentRequirements"], offer["accepts"][0], "ours");
         assert_eq!(
             asked["paymentPayload"]["payload"]["authorization"]["from"],
-            shop.wallet.address().to_string()
+            fixture.wallet.address().to_string()
         );
     }
-    shop.close().await;
+    fixture.close().await;
 }

@@ -4,8 +4,8 @@ use tollgate_money::Micros;
 use tollgate_store::sqlite;
 use tollgate_testing::Client;
 
-use super::super::house::House;
-use super::{say, visit::Tally};
+use super::super::installation::Installation;
+use super::{client::Tally, print_line};
 use crate::rig::{audited, micros, poll_mut};
 
 /// A page of metrics.
@@ -46,13 +46,13 @@ impl Metrics {
 
 /// Compares all of it. The books are those of a program that has stopped.
 pub(super) async fn check(
-    house: &House,
+    installation: &Installation,
     accounts: &[(String, String)],
     tally: &Tally,
     metrics: &Metrics,
 ) {
-    let report = audited(&house.database());
-    let store = sqlite::open_read(&house.database()).expect("the store opens");
+    let report = audited(&installation.database());
+    let store = sqlite::open_read(&installation.database()).expect("the store opens");
     let (mut spent, mut told, mut lost, mut unknown) = (0, 0, Vec::new(), 0u64);
     let (mut prompt, mut completion, mut records) = (0, 0, 0u64);
     let mut missing = tally.look(|seen| seen.told.clone());
@@ -87,7 +87,7 @@ pub(super) async fn check(
         "{unknown} charges belong to no client that left, and only {nameless} left without a word"
     );
     let undelivered: i64 = lost.iter().map(|(_, cost)| cost).sum();
-    say(format_args!(
+    print_line(format_args!(
         "spent {}, told {}, charged and not delivered in whole {} in {} operations, written off {}",
         Micros::new(spent),
         Micros::new(told),
@@ -97,7 +97,7 @@ pub(super) async fn check(
     ));
     for (operation, cost) in lost.iter().take(20) {
         let cost = Micros::new(*cost);
-        say(format_args!("  not delivered in whole: {operation} {cost}"));
+        print_line(format_args!("  not delivered in whole: {operation} {cost}"));
     }
     assert_eq!(told + undelivered, spent);
     assert_eq!(report.sums.spent.get(), spent, "entries and usage records");
@@ -113,7 +113,9 @@ pub(super) async fn check(
     }
     let mut used = 0;
     for (account, _) in accounts {
-        let printed = house.run(&["usage", "--account", account, "--json"]).await;
+        let printed = installation
+            .run(&["usage", "--account", account, "--json"])
+            .await;
         let line = printed.lines().find(|line| line.starts_with('['));
         let days: serde_json::Value =
             serde_json::from_str(line.expect("a list")).expect("what it prints is JSON");

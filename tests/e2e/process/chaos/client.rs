@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tollgate_testing::{Answer, Client};
 
-use super::ask::{Ask, Manners};
+use super::request::{Manners, PlannedRequest};
 use crate::rig::micros;
 
 /// How often a request that carries a key is sent again.
@@ -58,7 +58,7 @@ impl Tally {
 }
 
 /// Sends a request as often as its client would, and notes what came of it.
-pub(super) async fn visit(client: &Client, ask: &Ask, tally: &Tally) {
+pub(super) async fn visit(client: &Client, ask: &PlannedRequest, tally: &Tally) {
     let Some(key) = &ask.key else {
         once(client, ask, ask.manners, tally).await;
         return;
@@ -93,7 +93,12 @@ pub(super) async fn visit(client: &Client, ask: &Ask, tally: &Tally) {
 }
 
 /// Sends a request once. Gives the answer when it came whole.
-async fn once(client: &Client, ask: &Ask, manners: Manners, tally: &Tally) -> Option<Answer> {
+async fn once(
+    client: &Client,
+    ask: &PlannedRequest,
+    manners: Manners,
+    tally: &Tally,
+) -> Option<Answer> {
     let mut request = client.request("POST", ask.path, ask.body.to_string().into());
     if let Some(key) = &ask.key {
         let key = key.parse().expect("a header value");
@@ -170,7 +175,7 @@ async fn pause(millis: u64) {
 }
 
 /// The metadata of an answer that came whole; `None` for a stream that broke off.
-fn metadata(answer: &Answer, ask: &Ask) -> Option<Value> {
+fn metadata(answer: &Answer, ask: &PlannedRequest) -> Option<Value> {
     let mut body = if ask.is_stream() {
         let events = answer.text().strip_suffix("data: [DONE]\n\n")?;
         let last = events.trim_end().rsplit("data: ").next()?;

@@ -13,7 +13,7 @@ const LARGE_BYTES: usize = 1_000_000;
 
 /// A request and how its client behaves.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct PlannedRequest {
     /// Which account asks.
     pub(super) account: usize,
     pub(super) http2: bool,
@@ -51,9 +51,9 @@ impl Dice {
     }
 }
 
-impl Ask {
+impl PlannedRequest {
     /// The request of this number.
-    pub(super) fn draw(seed: u64, number: u64) -> Ask {
+    pub(super) fn draw(seed: u64, number: u64) -> PlannedRequest {
         let mixed = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let dice = Dice(Entropy::seeded(mixed));
         let chat = dice.per_mille(750);
@@ -83,7 +83,7 @@ impl Ask {
         if dice.per_mille(300) {
             body["stand_in"] = fault(&dice);
         }
-        Ask {
+        PlannedRequest {
             account: match dice.below(20) {
                 0 => 2,
                 even if even % 2 == 0 => 0,

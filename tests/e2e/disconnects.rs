@@ -27,7 +27,7 @@ const WAYS: [By; 4] = [
 ];
 
 /// A client that has sent a request and has the head of a stream, if there is one yet.
-enum Visitor {
+enum DisconnectingClient {
     Raw(Box<RawClient>, By),
     H2(
         tokio::task::JoinHandle<()>,
@@ -35,14 +35,14 @@ enum Visitor {
     ),
 }
 
-impl Visitor {
+impl DisconnectingClient {
     /// Sends a chat and reads events as they come.
-    async fn comes(rig: &Rig, by: By, stream: bool) -> Visitor {
+    async fn connect(rig: &Rig, by: By, stream: bool) -> DisconnectingClient {
         let body = chat(stream);
         if !matches!(by, By::ResetOfTheStream) {
             let mut raw = rig.raw().await;
             raw.post(CHAT, &rig.key, &body.to_string()).await;
-            return Visitor::Raw(Box::new(raw), by);
+            return DisconnectingClient::Raw(Box::new(raw), by);
         }
         let client = rig.client().with_http2();
         let (saw, seen) = tokio::sync::mpsc::unbounded_channel();
@@ -52,19 +52,19 @@ impl Visitor {
                 let _ = saw.send(());
             }
         });
-        Visitor::H2(task, seen)
+        DisconnectingClient::H2(task, seen)
     }
 
     /// Reads so many events.
-    async fn reads(&mut self, events: usize) {
+    async fn read_events(&mut self, events: usize) {
         match self {
-            Visitor::Raw(raw, _) => {
+            DisconnectingClient::Raw(raw, _) => {
                 let head = raw.read_head().await;
                 for _ in 0..events {
                     raw.next_event(&head).await.expect("an event");
                 }
             }
-            Visitor::H2(_, seen) => {
+            DisconnectingClient::H2(_, seen) => {
                 for _ in 0..events {
                     tollgate_testing::within("an event", seen.recv())
                         .await
@@ -75,16 +75,16 @@ impl Visitor {
     }
 
     /// Leaves; what is given back keeps the connection open where that is the point.
-    async fn leaves(self) -> Option<Box<RawClient>> {
+    async fn disconnect(self) -> Option<Box<RawClient>> {
         match self {
-            Visitor::Raw(raw, By::Reset) => raw.reset(),
-            Visitor::Raw(mut raw, By::ClosingOneSide) => {
+            DisconnectingClient::Raw(raw, By::Reset) => raw.reset(),
+            DisconnectingClient::Raw(mut raw, By::ClosingOneSide) => {
                 raw.half_close().await;
                 return Some(raw);
             }
-            Visitor::Raw(..) => {}
+            DisconnectingClient::Raw(..) => {}
             // Dropping the answer resets its stream.
-            Visitor::H2(task, _) => task.abort(),
+            DisconnectingClient::H2(task, _) => task.abort(),
         }
         None
     }
@@ -104,9 +104,9 @@ async fn a_disconnect_before_output_is_free_and_cancels_the_call() {
             rig.provider.script(script.clone().once());
             let gate = rig.provider.gate("gate");
             let before = gate.arrived();
-            let visitor = Visitor::comes(&rig, by, stream).await;
+            let visitor = DisconnectingClient::connect(&rig, by, stream).await;
             gate.reached_by(before + 1).await;
-            let left = visitor.leaves().await;
+            let left = visitor.disconnect().await;
             let calls = rig.provider.calls_when_ended().await;
             let call = calls.last().expect("a call");
             assert_eq!(call.ended, Some(Ended::PeerGone), "{what}, {by:?}");
@@ -126,10 +126,10 @@ async fn a_disconnect_during_output_is_charged_by_the_reported_usage() {
         rig.provider.script(Script::hold(5, "gate").once());
         let gate = rig.provider.gate("gate");
         let before = gate.arrived();
-        let mut visitor = Visitor::comes(&rig, by, true).await;
+        let mut visitor = DisconnectingClient::connect(&rig, by, true).await;
         gate.reached_by(before + 1).await;
-        visitor.reads(5).await;
-        let _left = visitor.leaves().await;
+        visitor.read_events(5).await;
+        let _left = visitor.disconnect().await;
         // It has left when the gateway sees it; whatever is released then is heard for its usage.
         gate.release(1);
         let calls = rig.provider.calls_when_ended().await;
@@ -147,9 +147,9 @@ async fn what_was_relayed_is_charged(settings: &str) {
     let rig = Rig::with(settings).await;
     for by in WAYS {
         rig.provider.script(Script::hold(5, "never").once());
-        let mut visitor = Visitor::comes(&rig, by, true).await;
-        visitor.reads(5).await;
-        let _left = visitor.leaves().await;
+        let mut visitor = DisconnectingClient::connect(&rig, by, true).await;
+        visitor.read_events(5).await;
+        let _left = visitor.disconnect().await;
         let calls = rig.provider.calls_when_ended().await;
         let call = calls.last().expect("a call");
         assert_eq!(call.ended, Some(Ended::PeerGone), "{by:?}");
@@ -186,10 +186,10 @@ async fn after_leaving_can_be_set_for_one_model() {
         rig.provider.script(Script::hold(5, "gate").once());
         let gate = rig.provider.gate("gate");
         let before = gate.arrived();
-        let mut visitor = Visitor::comes(&rig, by, true).await;
+        let mut visitor = DisconnectingClient::connect(&rig, by, true).await;
         gate.reached_by(before + 1).await;
-        visitor.reads(5).await;
-        let _left = visitor.leaves().await;
+        visitor.read_events(5).await;
+        let _left = visitor.disconnect().await;
         gate.release(1);
         let calls = rig.provider.calls_when_ended().await;
         assert_eq!(calls.last().and_then(|call| call.ended), Some(Ended::Whole));
@@ -204,9 +204,9 @@ async fn a_disconnect_after_the_role_event_is_free() {
     let rig = Rig::with("[meter]\ndrain_secs = 0").await;
     for by in WAYS {
         rig.provider.script(Script::hold(1, "never").once());
-        let mut visitor = Visitor::comes(&rig, by, true).await;
-        visitor.reads(1).await;
-        let _left = visitor.leaves().await;
+        let mut visitor = DisconnectingClient::connect(&rig, by, true).await;
+        visitor.read_events(1).await;
+        let _left = visitor.disconnect().await;
         rig.provider.calls_when_ended().await;
     }
     assert_eq!(rig.finish().await.endings(), ["gone_during"; 4]);
@@ -295,9 +295,9 @@ async fn an_endless_stream_is_drained_for_a_limited_time() {
             }
             .once(),
         );
-        let mut visitor = Visitor::comes(&rig, by, true).await;
-        visitor.reads(5).await;
-        let _left = visitor.leaves().await;
+        let mut visitor = DisconnectingClient::connect(&rig, by, true).await;
+        visitor.read_events(5).await;
+        let _left = visitor.disconnect().await;
         let calls = rig.provider.calls_when_ended().await;
         let call = calls.last().expect("a call");
         assert_eq!(call.ended, Some(Ended::PeerGone), "{by:?}");

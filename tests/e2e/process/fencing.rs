@@ -13,25 +13,29 @@ use tollgate_store::sqlite::{self, Lock, Options};
 use tollgate_store::{Endpoint, RootSecret, Store, UsageFlags, UsageRecord};
 use tollgate_testing::Script;
 
-use super::house::{House, ended};
+use super::installation::{Installation, ended};
 use crate::rig::{CHAT, audited, chat, micros};
 
 /// A time in no particular year.
 const NOW: i64 = 1_700_000_000_000_000;
 
-/// Settings like the house's, which name its database otherwise.
-fn settings_for(house: &House, name: &str) -> PathBuf {
-    let text = fs::read_to_string(&house.config).expect("the settings");
+/// Settings like the installation's, which name its database otherwise.
+fn settings_for(installation: &Installation, name: &str) -> PathBuf {
+    let text = fs::read_to_string(&installation.config).expect("the settings");
     let other = text.replace("sqlite:tollgate.db", &format!("sqlite:{name}"));
     assert_ne!(text, other, "the settings name the database");
-    let file = house.folder.path().join("other.toml");
+    let file = installation.folder.path().join("other.toml");
     fs::write(&file, other).expect("written");
     file
 }
 
 /// Runs the program with other settings: its exit code, and what it said.
-async fn run_with(house: &House, config: &Path, words: &[&str]) -> (Option<i32>, String) {
-    let mut process = house.spawn(house.command_with(config, words));
+async fn run_with(
+    installation: &Installation,
+    config: &Path,
+    words: &[&str],
+) -> (Option<i32>, String) {
+    let mut process = installation.spawn(installation.command_with(config, words));
     let status = ended(&mut process).await;
     (status.code(), process.output())
 }
@@ -48,10 +52,10 @@ fn open_unlocked(path: &Path, fenced: bool) -> Arc<dyn Store> {
 
 #[tokio::test]
 async fn a_second_gateway_is_refused_whatever_name_it_uses() {
-    let house = House::new("").await;
-    let folder = house.folder.path();
-    let mut serving = house.serve().await;
-    let database = fs::canonicalize(house.database()).expect("it is there");
+    let installation = Installation::new("").await;
+    let folder = installation.folder.path();
+    let mut serving = installation.serve().await;
+    let database = fs::canonicalize(installation.database()).expect("it is there");
     symlink("tollgate.db", folder.join("linked.db")).expect("a link");
     symlink(folder, folder.join("elsewhere")).expect("a link");
     fs::hard_link(&database, folder.join("hard.db")).expect("a hard link");
@@ -67,8 +71,8 @@ async fn a_second_gateway_is_refused_whatever_name_it_uses() {
         ("elsewhere/tollgate.db", &named, &named),
         ("hard.db", second, ""),
     ] {
-        let config = settings_for(&house, name);
-        let (code, output) = run_with(&house, &config, &["serve"]).await;
+        let config = settings_for(&installation, name);
+        let (code, output) = run_with(&installation, &config, &["serve"]).await;
         assert_eq!(code, Some(1), "{name}:\n{output}");
         assert!(output.contains(with_link), "{name}:\n{output}");
         if alone.is_empty() {
@@ -76,28 +80,28 @@ async fn a_second_gateway_is_refused_whatever_name_it_uses() {
         }
     }
     for name in ["linked.db", "elsewhere/tollgate.db"] {
-        let config = settings_for(&house, name);
-        let (code, output) = run_with(&house, &config, &["serve"]).await;
+        let config = settings_for(&installation, name);
+        let (code, output) = run_with(&installation, &config, &["serve"]).await;
         assert!(
             code == Some(1) && output.contains(&named),
             "{name}:\n{output}"
         );
         // The socket stands beside the file, so a command finds the gateway by each of its names.
-        let words = ["credits", "grant", "--account", &house.account];
+        let words = ["credits", "grant", "--account", &installation.account];
         let words = [&words[..], &["--amount", "1", "--reference", name]].concat();
-        let (code, output) = run_with(&house, &config, &words).await;
+        let (code, output) = run_with(&installation, &config, &words).await;
         assert_eq!(code, Some(0), "{name}:\n{output}");
     }
     // The lock is the file's own: without the lock file beside it a second gateway is refused as well.
     fs::remove_file(folder.join("tollgate.db.lock")).expect("it is removed");
-    let (status, output) = house.fail().await;
+    let (status, output) = installation.fail().await;
     assert_eq!(status.code(), Some(1), "{output}");
     assert!(output.contains("is in use by another process"), "{output}");
-    let answer = serving.client(&house).post(CHAT, &chat(false)).await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200);
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
-    let report = audited(&house.database());
+    let report = audited(&installation.database());
     assert_eq!(report.sums.granted, Micros::new(-1_002_000_000));
 }
 
@@ -113,9 +117,9 @@ enum Name {
 #[tokio::test]
 async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_ends() {
     for name in [Name::Same, Name::Symbolic, Name::Hard] {
-        let house = House::new("[telemetry]\naccess_log = \"none\"").await;
-        let mut serving = house.serve().await;
-        let client = serving.client(&house);
+        let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
+        let mut serving = installation.serve().await;
+        let client = serving.client(&installation);
         let mut told = 0;
         if name != Name::Hard {
             // Through a hard link these would be in a log that the other process does not see.
@@ -123,20 +127,24 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
             told += micros(&answer.json()["x_svc"]["credits_used"]);
         }
         // A whole answer, whose hold is in memory alone, and a stream in its middle, whose hold the other process gives back.
-        house.provider.script(Script::hold(0, "whole").once());
+        installation
+            .provider
+            .script(Script::hold(0, "whole").once());
         let whole = client.request("POST", CHAT, chat(false).to_string().into());
-        let asking = serving.client(&house);
+        let asking = serving.client(&installation);
         let whole = tokio::spawn(async move { asking.try_send(whole).await });
-        house.provider.gate("whole").reached_by(1).await;
-        house.provider.script(Script::hold(9, "middle").once());
+        installation.provider.gate("whole").reached_by(1).await;
+        installation
+            .provider
+            .script(Script::hold(9, "middle").once());
         let mut stream = client.stream(CHAT, &chat(true)).await;
         stream.next_event().await.expect("the role");
-        house.provider.gate("middle").reached_by(1).await;
+        installation.provider.gate("middle").reached_by(1).await;
 
-        let path = house.database();
+        let path = installation.database();
         let other = match name {
             Name::Same => path.clone(),
-            Name::Symbolic | Name::Hard => house.folder.path().join("other.db"),
+            Name::Symbolic | Name::Hard => installation.folder.path().join("other.db"),
         };
         match name {
             Name::Same => {}
@@ -145,8 +153,8 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
         }
         let second = open_unlocked(&other, true);
         Ledger::start(Arc::clone(&second), NOW).expect("the books open");
-        house.provider.gate("whole").open();
-        house.provider.gate("middle").open();
+        installation.provider.gate("whole").open();
+        installation.provider.gate("middle").open();
         // It may have ended by itself before.
         if let Ok(answer) = whole.await.expect("clients do not panic") {
             assert_eq!(answer.status, 503, "{name:?}: {}", answer.text());
@@ -184,7 +192,12 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
             fs::remove_file(&path).expect("one name is left");
             fs::rename(&other, &path).expect("and is the one of the settings");
             for beside in ["-wal", "-shm"] {
-                let _ = fs::remove_file(house.folder.path().join(format!("tollgate.db{beside}")));
+                let _ = fs::remove_file(
+                    installation
+                        .folder
+                        .path()
+                        .join(format!("tollgate.db{beside}")),
+                );
             }
         }
         let report = audited(&path);
@@ -193,8 +206,8 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
             told,
             "{name:?}: what clients were told"
         );
-        let mut serving = house.serve().await;
-        let answer = serving.client(&house).post(CHAT, &chat(false)).await;
+        let mut serving = installation.serve().await;
+        let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{name:?}: {}", answer.text());
         serving.process.signal("TERM");
         assert_eq!(ended(&mut serving.process).await.code(), Some(0));
@@ -244,9 +257,9 @@ async fn settle(hold: Hold, credits: i64) {
 
 #[tokio::test]
 async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
-    let house = House::new("").await;
-    let path = house.database();
-    let account: AccountId = house.account.parse().expect("an account");
+    let installation = Installation::new("").await;
+    let path = installation.database();
+    let account: AccountId = installation.account.parse().expect("an account");
     // As two gateways from before the fence, through a name each: of 1000 credits they sell 600 and 700. The second gives back a hold that
     // the first settles all the same.
     let first_store = open_unlocked(&path, false);
@@ -262,8 +275,8 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
         store.close();
     }
 
-    let config = house.config.clone();
-    let run = async |words: &[&str]| run_with(&house, &config, words).await;
+    let config = installation.config.clone();
+    let run = async |words: &[&str]| run_with(&installation, &config, words).await;
     let (code, output) = run(&["audit"]).await;
     assert_eq!(code, Some(1), "{output}");
     assert!(
@@ -290,7 +303,7 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
         assert!(output.contains(word), "no `{word}` in:\n{output}");
     }
     assert_eq!(fs::read(&path).expect("the file"), before, "it was a trial");
-    let left: Vec<_> = fs::read_dir(house.folder.path())
+    let left: Vec<_> = fs::read_dir(installation.folder.path())
         .expect("a folder")
         .map(|entry| entry.expect("an entry").file_name())
         .filter(|name| name.to_string_lossy().contains("repair"))
@@ -318,7 +331,7 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
     let kept = tollgate_ledger::audit::audit(&*kept).expect("the audit runs");
     assert!(!kept.clean(), "the copy is of what was there before");
 
-    let audit = house.audit().await;
+    let audit = installation.audit().await;
     assert_eq!(audit["sums"]["spent"].to_string(), "1300", "{audit}");
     assert_eq!(
         audit["repairs"].as_array().map(Vec::len),
@@ -328,15 +341,15 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
     let (code, output) = run(&["repair"]).await;
     assert_eq!(code, Some(0), "{output}");
     assert!(output.contains("nothing to repair"), "{output}");
-    let words = ["credits", "grant", "--account", &house.account];
-    house
+    let words = ["credits", "grant", "--account", &installation.account];
+    installation
         .run(&[&words[..], &["--amount", "5", "--reference", "after"]].concat())
         .await;
-    let mut serving = house.serve().await;
+    let mut serving = installation.serve().await;
     let (code, output) = run(&["repair", "--apply"]).await;
     assert_eq!(code, Some(2), "{output}");
     assert!(output.contains("is in use by"), "{output}");
-    let answer = serving.client(&house).post(CHAT, &chat(false)).await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
@@ -346,12 +359,12 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
 /// More was asked for a request than its tokens cost: nothing in the journal says which of the two is right.
 #[tokio::test]
 async fn books_that_a_repair_does_not_help_are_left_alone() {
-    let house = House::new("").await;
-    let mut serving = house.serve().await;
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
-    let path = house.database();
-    let account: AccountId = house.account.parse().expect("an account");
+    let path = installation.database();
+    let account: AccountId = installation.account.parse().expect("an account");
     let store = open_unlocked(&path, true);
     let mut price = None;
     let small = &mut |row: tollgate_store::PriceRow| {
@@ -364,7 +377,7 @@ async fn books_that_a_repair_does_not_help_are_left_alone() {
     store.close();
     let before = fs::read(&path).expect("the file");
     for words in [&["repair"][..], &["repair", "--apply"]] {
-        let (code, output) = run_with(&house, &house.config, words).await;
+        let (code, output) = run_with(&installation, &installation.config, words).await;
         assert_eq!(code, Some(1), "{output}");
         assert!(output.contains("after the repair: "), "{output}");
         assert!(output.contains("100 were asked for"), "{output}");

@@ -17,7 +17,7 @@ async fn waiting(rig: &Rig, count: i64) {
 }
 
 /// So many equal requests by as many tasks, plain and streamed, over HTTP/1.1 and HTTP/2.
-fn crowd(rig: &Rig, count: usize) -> Vec<tokio::task::JoinHandle<Answer>> {
+fn spawn_requests(rig: &Rig, count: usize) -> Vec<tokio::task::JoinHandle<Answer>> {
     let clients: Vec<_> = (0..8)
         .map(|_| std::sync::Arc::new(rig.client().with_http2()))
         .collect();
@@ -30,10 +30,10 @@ fn crowd(rig: &Rig, count: usize) -> Vec<tokio::task::JoinHandle<Answer>> {
     (0..count).map(send).collect()
 }
 
-/// Counts the answers of a crowd by what the cache did.
-async fn count(rig: &Rig, crowd: Vec<tokio::task::JoinHandle<Answer>>) -> (usize, usize) {
+/// Counts the responses by what the cache did.
+async fn count(rig: &Rig, responses: Vec<tokio::task::JoinHandle<Answer>>) -> (usize, usize) {
     let (mut stored, mut hits) = (0, 0);
-    for one in crowd {
+    for one in responses {
         let answer = one.await.expect("no panic");
         assert_eq!(answer.status, 200, "{}", answer.text());
         rig.add_expected_charge(crate::rig::micros(&metadata(&answer)["credits_used"]));
@@ -50,12 +50,12 @@ async fn count(rig: &Rig, crowd: Vec<tokio::task::JoinHandle<Answer>>) -> (usize
 async fn a_thousand_equal_requests_at_once_are_one_call() {
     let rig = rig("server = { workers = 2, h2_streams_max = 200 }").await;
     rig.provider.script(Script::hold_head("all"));
-    let crowd = crowd(&rig, 1000);
+    let responses = spawn_requests(&rig, 1000);
     let gate = rig.provider.gate("all");
     gate.reached_by(1).await;
     waiting(&rig, 999).await;
     gate.open();
-    assert_eq!(count(&rig, crowd).await, (1, 999));
+    assert_eq!(count(&rig, responses).await, (1, 999));
     assert_eq!(rig.provider.call_count(), 1);
     assert_eq!(
         rig.metric("tollgate_cache_followers_total{outcome=\"followed\"}")
@@ -85,7 +85,7 @@ async fn when_a_leader_fails_one_follower_takes_over_once() {
         .once(),
     );
     rig.provider.script(Script::hold_head("three").once());
-    let crowd = crowd(&rig, 30);
+    let responses = spawn_requests(&rig, 30);
     for (at, gate) in ["one", "two", "three"].into_iter().enumerate() {
         let gate = rig.provider.gate(gate);
         gate.reached_by(1).await;
@@ -94,7 +94,7 @@ async fn when_a_leader_fails_one_follower_takes_over_once() {
         gate.open();
     }
     let mut statuses = std::collections::BTreeMap::new();
-    for one in crowd {
+    for one in responses {
         let answer = one.await.expect("no panic");
         *statuses.entry(answer.status).or_insert(0) += 1;
         if answer.status == 200 {

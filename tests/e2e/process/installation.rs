@@ -9,7 +9,7 @@ use tollgate_testing::{Client, Process, Provider, TempDir, within};
 use crate::rig::{PROVIDER_KEY, SECRETS, Setup, database};
 
 /// The folder, a provider, and an account with a key.
-pub(super) struct House {
+pub(super) struct Installation {
     pub(super) folder: TempDir,
     pub(super) config: PathBuf,
     pub(super) provider: Provider,
@@ -29,17 +29,17 @@ pub(super) struct Serving {
     pub(super) admin_url: String,
 }
 
-impl House {
+impl Installation {
     /// Settings as usual with `settings` over them, and an account made by the program's own commands.
-    pub(super) async fn new(settings: &str) -> House {
-        House::of(Setup::with(settings)).await
+    pub(super) async fn new(settings: &str) -> Installation {
+        Installation::of(Setup::with(settings)).await
     }
 
-    pub(super) async fn of(setup: Setup) -> House {
+    pub(super) async fn of(setup: Setup) -> Installation {
         let folder = tollgate_testing::tempdir().expect("a folder");
         let provider = setup.provider(folder.path()).await;
         let (config, certificate) = setup.write(folder.path(), &provider);
-        let mut house = House {
+        let mut installation = Installation {
             folder,
             config,
             provider,
@@ -47,8 +47,8 @@ impl House {
             key: String::new(),
             ca_pem: certificate.ca_pem,
         };
-        (house.account, house.key) = house.account("1000").await;
-        house
+        (installation.account, installation.key) = installation.account("1000").await;
+        installation
     }
 
     /// Makes an account with so many credits, and a key; gives both.
@@ -175,8 +175,8 @@ impl House {
 }
 
 impl Serving {
-    pub(super) fn client(&self, house: &House) -> Client {
-        Client::new(&self.url).with_key(&house.key)
+    pub(super) fn client(&self, installation: &Installation) -> Client {
+        Client::new(&self.url).with_key(&installation.key)
     }
 
     /// One number of the metrics, by its name with its labels.
