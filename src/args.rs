@@ -1,18 +1,18 @@
-//! The command line.
+//! Definition of the command line (clap). The comments are the `--help` texts.
 
 use std::path::PathBuf;
 
 use clap::{Args as Flags, Parser, Subcommand};
 use clap_complete::Shell;
 
-/// An edge gateway for OpenAI-compatible model backends that sells what it forwards.
+/// An edge gateway that sells access to OpenAI-compatible model backends.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "tollgate", version, about, propagate_version = true)]
 pub struct Args {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
-    /// The settings file; by default what TOLLGATE_CONFIG names.
+    /// The settings file. Default: the value of the environment variable TOLLGATE_CONFIG.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -20,18 +20,18 @@ pub struct Args {
 /// The commands.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Run a self-contained gateway to try: needs no settings and leaves nothing behind.
+    /// Run a self-contained demo gateway, without settings. All its files are removed when it ends.
     Demo {
-        /// The port for HTTP; HTTPS has the next one, 0 takes free ones.
+        /// The port for HTTP. HTTPS uses the next one. 0 selects two free ports.
         #[arg(long, default_value_t = 8080)]
         port: u16,
-        /// Print one line of JSON once everything is ready.
+        /// Print one line of JSON when the demo is ready, instead of text.
         #[arg(long)]
         json: bool,
     },
-    /// Run the gateway.
+    /// Run the gateway until SIGTERM or SIGINT.
     Serve,
-    /// Check the settings and show everything that is wrong with them.
+    /// Validate the settings and print all errors and warnings. Exit code 0 if they are valid, else 1.
     Check {
         /// Print JSON.
         #[arg(long)]
@@ -39,82 +39,82 @@ pub enum Command {
     },
     /// Print the JSON Schema of the settings.
     Schema,
-    /// Print the OpenAPI document of the service that the settings describe.
+    /// Print the OpenAPI document of the configured service.
     #[command(name = "openapi")]
     OpenApi,
-    /// Make, show and change accounts.
+    /// Create, show and change accounts.
     #[command(subcommand)]
     Account(AccountCommand),
-    /// Make, show and revoke API keys.
+    /// Create, list and revoke API keys.
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Give and show credits.
+    /// Grant credits and show balances.
     #[command(subcommand)]
     Credits(CreditsCommand),
-    /// Show and close signed transfers whose outcome is not proved (x402).
+    /// List and close signed transfers (x402) whose outcome is not proved.
     #[command(subcommand)]
     Payment(PaymentCommand),
-    /// Set up what is needed at PayPal.
+    /// Set up the product and the plan at PayPal.
     #[command(subcommand, name = "paypal")]
     PayPal(PayPalCommand),
-    /// Show how the model providers of the gateway that runs are.
+    /// Show the health of the model providers, as the running gateway sees it.
     Providers {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Show and empty the cache of the gateway that runs.
+    /// Show and purge the response cache of the running gateway.
     #[command(subcommand)]
     Cache(CacheCommand),
-    /// Show what an account spent, by day (UTC) and model.
+    /// Show the usage of an account in tokens and credits, by day (UTC) and model.
     Usage {
-        /// Whose.
+        /// The account.
         #[command(flatten)]
         account: Account,
-        /// The first day, such as 2026-01-31; by default 30 days ago.
+        /// The first day, such as 2026-01-31. Default: 30 days before the end of the last day.
         #[arg(long, value_name = "DAY")]
         from: Option<String>,
-        /// The last day; by default today.
+        /// The last day. Default: today.
         #[arg(long, value_name = "DAY")]
         to: Option<String>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Prove that the books balance; exits with 0 when they do, 1 when not, 2 when that could not be found out.
+    /// Verify the ledger: journal, balances and holds. Exit code 0 if it is consistent, 1 if not, 2 if the audit could not be completed.
     Audit {
-        /// Make balances, open holds and what owners see anew from the journal. The gateway must be stopped.
+        /// Rebuild balances, open holds and account histories from the journal first. The gateway must be stopped.
         #[arg(long)]
         fix_derived: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Show what of a damaged journal can be kept, and with `--apply` keep that; exits as `audit` does.
+    /// Show how a damaged journal would be repaired; with --apply, repair it. Exit codes as for audit.
     Repair {
-        /// Repair the books, after a copy of them was made. The gateway must be stopped.
+        /// Repair the database, after a copy of it was made. The gateway must be stopped.
         #[arg(long)]
         apply: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Copy the store to a new file, while the gateway runs or not.
+    /// Copy the database to a new file. The gateway may be running.
     Backup {
-        /// The file to make.
+        /// The file to create. It must not exist.
         file: PathBuf,
     },
-    /// Print a script that completes commands in a shell.
+    /// Print a completion script for a shell.
     Completions {
         /// The shell.
         shell: Shell,
     },
 }
 
-/// Commands about PayPal.
+/// `tollgate paypal`
 #[derive(Clone, Debug, Subcommand)]
 pub enum PayPalCommand {
-    /// Make the product and the plan that buyers subscribe to, or find them, and print what belongs into the settings.
+    /// Create the product and the plan that buyers subscribe to, unless they exist, and print the setting to add.
     Setup {
         /// Print JSON.
         #[arg(long)]
@@ -122,7 +122,7 @@ pub enum PayPalCommand {
     },
 }
 
-/// An account, by its id.
+/// The id of an account.
 #[derive(Clone, Debug, Flags)]
 pub struct Account {
     /// The account's id: acct_ and 32 hex digits.
@@ -133,33 +133,33 @@ pub struct Account {
 /// `tollgate account`
 #[derive(Clone, Debug, Subcommand)]
 pub enum AccountCommand {
-    /// Make an account and print its id.
+    /// Create an account and print its id.
     Create {
-        /// An e-mail address that will sign in to it; may stand several times.
+        /// An e-mail address for sign-in. May be repeated.
         #[arg(long, value_name = "ADDRESS")]
         email: Vec<String>,
-        /// A phone number that will sign in to it, such as +4930123456; may stand several times.
+        /// A phone number for sign-in, such as +4930123456. May be repeated.
         #[arg(long, value_name = "NUMBER")]
         phone: Vec<String>,
-        /// Its rate class; by default free.
+        /// The rate class. Default: free.
         #[arg(long, value_name = "NAME")]
         class: Option<String>,
-        /// With whom it shares stored answers: shared (the default), account (nobody) or off (nothing is stored).
+        /// Which accounts share its cached responses: shared (all that share, the default), account (only itself) or off (no caching).
         #[arg(long, value_name = "SCOPE")]
         cache_scope: Option<String>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Show one account: by id, e-mail address or phone number.
+    /// Show one account, found by id, e-mail address or phone number.
     Show {
         /// The account's id.
         #[arg(long, value_name = "ID", required_unless_present_any = ["email", "phone"])]
         account: Option<String>,
-        /// An e-mail address that signs in to it.
+        /// An e-mail address for sign-in.
         #[arg(long, value_name = "ADDRESS", conflicts_with = "account")]
         email: Option<String>,
-        /// A phone number that signs in to it.
+        /// A phone number for sign-in.
         #[arg(long, value_name = "NUMBER", conflicts_with_all = ["account", "email"])]
         phone: Option<String>,
         /// Print JSON.
@@ -172,39 +172,39 @@ pub enum AccountCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Bar an account: its keys are refused from the next request on.
+    /// Suspend an account: all its credentials are refused from the next request on.
     Suspend {
-        /// Which.
+        /// The account.
         #[command(flatten)]
         account: Account,
-        /// Let it in again.
+        /// End the suspension.
         #[arg(long)]
         lift: bool,
-        /// Have PayPal charge nothing more for its plan.
+        /// Cancel the account's subscription at PayPal, too.
         #[arg(long, conflicts_with = "lift")]
         end_plan: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Say with whom an account shares stored answers.
+    /// Set which accounts share the cached responses of an account.
     CacheScope {
-        /// Which.
+        /// The account.
         #[command(flatten)]
         account: Account,
-        /// shared (with all that share), account (with nobody) or off (nothing is stored, nothing stored is given).
+        /// shared (with all accounts that share), account (only itself) or off (responses are neither stored nor served from the cache).
         #[arg(long, value_name = "SCOPE")]
         cache_scope: String,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Put an account in another rate class.
+    /// Change the rate class of an account.
     Class {
-        /// Which.
+        /// The account.
         #[command(flatten)]
         account: Account,
-        /// The class.
+        /// The rate class.
         #[arg(long, value_name = "NAME")]
         class: String,
         /// Print JSON.
@@ -216,27 +216,27 @@ pub enum AccountCommand {
 /// `tollgate key`
 #[derive(Clone, Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make a key and print its secret, this once.
+    /// Create a key and print its secret, which is shown only once.
     Create {
-        /// Who pays.
+        /// The account that pays.
         #[command(flatten)]
         account: Account,
-        /// What its owner calls it.
+        /// The name of the key.
         #[arg(long, value_name = "TEXT")]
         name: String,
-        /// Its scopes, separated by commas; by default all of the API.
+        /// The scopes, separated by commas. Default: all scopes of the API.
         #[arg(long, value_name = "SCOPES", value_delimiter = ',')]
         scopes: Vec<String>,
-        /// The only models it may use, separated by commas; by default all.
+        /// The models that it may use, separated by commas. Default: all.
         #[arg(long, value_name = "MODELS", value_delimiter = ',')]
         models: Vec<String>,
-        /// The most credits it may spend; by default as many as its account has.
+        /// The spending cap in credits, such as 10 or 0.25. Default: none.
         #[arg(long, value_name = "CREDITS")]
         spend_max: Option<String>,
-        /// Over which time: `total`, or `month`, which counts anew in each calendar month (UTC). By default `total`.
+        /// The period of the spending cap: total, or month (reset at the start of each calendar month, UTC). Default: total.
         #[arg(long, value_name = "PERIOD", requires = "spend_max")]
         spend_period: Option<String>,
-        /// When it ends: a day such as 2027-01-31, a time such as 2027-01-31T12:00:00Z, or days from now such as 90d.
+        /// The expiry: a day such as 2027-01-31, a time such as 2027-01-31T12:00:00Z, or days from now such as 90d. Default: never.
         #[arg(long, value_name = "WHEN")]
         expires: Option<String>,
         /// Print JSON.
@@ -245,7 +245,7 @@ pub enum KeyCommand {
     },
     /// List the keys of an account, without their secrets.
     List {
-        /// Whose.
+        /// The account.
         #[command(flatten)]
         account: Account,
         /// Print JSON.
@@ -266,22 +266,22 @@ pub enum KeyCommand {
 /// `tollgate cache`
 #[derive(Clone, Debug, Subcommand)]
 pub enum CacheCommand {
-    /// Show how full it is and what it has done since the start.
+    /// Show the size of the cache and its counters since the start.
     Show {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Remove stored answers.
+    /// Remove cached responses.
     #[command(group = clap::ArgGroup::new("what").required(true))]
     Purge {
-        /// One of them: the cache_entry_id of an answer.
+        /// Remove one: the cache_entry_id of a response.
         #[arg(long, value_name = "ID", group = "what")]
         id: Option<String>,
-        /// All of a model.
+        /// Remove all responses of a model.
         #[arg(long, value_name = "NAME", group = "what")]
         model: Option<String>,
-        /// All.
+        /// Remove all responses.
         #[arg(long, group = "what")]
         all: bool,
         /// Print JSON.
@@ -293,25 +293,25 @@ pub enum CacheCommand {
 /// `tollgate payment`
 #[derive(Clone, Debug, Subcommand)]
 pub enum PaymentCommand {
-    /// List the payments whose outcome is not proved: those that may still move money, each of which keeps its account from paying by any
-    /// route, and those that the facilitator refused after they were submitted, where no node confirms that.
+    /// List the payments whose outcome is not proved: those that may still move money, each of which blocks further payments of its
+    /// account, and those that the facilitator refused after submission, where no node confirms the refusal.
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Close one with what an explorer of the chain shows, where the gateway cannot read the chain.
+    /// Record the outcome of a payment as shown by a block explorer, where the gateway cannot read the chain.
     #[command(group(clap::ArgGroup::new("verdict").required(true)))]
     Close {
-        /// Its name, as the list has it.
+        /// The payment's id, as printed by `tollgate payment list`.
         payment: String,
-        /// The transaction in which it has paid the price: the plan is given for it.
+        /// The payment was made in this transaction: the plan is activated.
         #[arg(long, value_name = "HASH", group = "verdict")]
         paid: Option<String>,
-        /// It has moved nothing: not before the chain takes it no more.
+        /// The payment moved no money. Refused until the chain can no longer accept it.
         #[arg(long, group = "verdict")]
         not_moved: bool,
-        /// The transaction has paid for another payment already, and has a transfer of its own for this one.
+        /// Allow a transaction that has already paid for another payment. It must contain a separate transfer for this one.
         #[arg(long, requires = "paid")]
         shared_transaction: bool,
     },
@@ -320,24 +320,24 @@ pub enum PaymentCommand {
 /// `tollgate credits`
 #[derive(Clone, Debug, Subcommand)]
 pub enum CreditsCommand {
-    /// Give credits. Repeated with the same reference it changes nothing.
+    /// Grant credits. Idempotent: a repeat with the same reference changes nothing.
     Grant {
-        /// To whom.
+        /// The account.
         #[command(flatten)]
         account: Account,
-        /// How many, such as 10 or 0.25; at most six places.
+        /// The amount in credits, such as 10 or 0.25; at most six decimal places.
         #[arg(long, value_name = "DECIMAL")]
         amount: String,
-        /// What makes it idempotent, such as an invoice number.
+        /// The idempotency key, such as an invoice number.
         #[arg(long, value_name = "TEXT")]
         reference: String,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Show the balance of an account and what moved it last.
+    /// Show the balance of an account and its latest ledger entries.
     Show {
-        /// Whose.
+        /// The account.
         #[command(flatten)]
         account: Account,
         /// Print JSON.

@@ -45,11 +45,11 @@ pub enum Change {
         #[serde(default)]
         cache_scope: Option<String>,
     },
-    /// Bars an account, or reinstates it.
+    /// Suspends an account, or ends its suspension.
     AccountSuspend {
         /// The account's id.
         account: String,
-        /// Whether it is to be barred.
+        /// Whether it is to be suspended.
         suspended: bool,
     },
     /// Cancels the monthly charge for an account's plan.
@@ -226,14 +226,14 @@ pub enum SocketError {
         /// The socket.
         path: PathBuf,
     },
-    /// The name is taken by another file.
-    #[error("`{}` is not a socket; move it away, the gateway needs that name", .path.display())]
+    /// Another file has the path.
+    #[error("`{}` is not a socket; move it, the control socket needs this path", .path.display())]
     NotASocket {
         /// The file.
         path: PathBuf,
     },
     /// A system error. A path of more than about 100 bytes is too long for a socket.
-    #[error("could not make the control socket `{}`", .path.display())]
+    #[error("could not create the control socket `{}`", .path.display())]
     File {
         /// The socket.
         path: PathBuf,
@@ -256,7 +256,7 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// When the name is taken or the system refuses.
+    /// When the path is taken or the system refuses.
     pub fn bind(path: &Path) -> Result<Socket, SocketError> {
         let failed = |source| SocketError::File {
             path: path.to_owned(),
@@ -313,7 +313,7 @@ pub(super) async fn serve(
     {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::error!(%error, "the control socket cannot be served");
+            tracing::error!(%error, "serving control socket failed");
             return;
         }
     };
@@ -328,19 +328,19 @@ pub(super) async fn serve(
         };
         let peer = stream.peer_cred().map(|peer| peer.uid());
         if !peer.is_ok_and(|uid| uid == socket.owner || uid == 0) {
-            tracing::warn!("refused a stranger on the control socket");
+            tracing::warn!("refused control socket connection: peer is neither the owner nor root");
             continue;
         }
         let service = service.clone();
         tokio::spawn(async move {
             if let Err(error) = serve_connection(stream, &*service).await {
-                tracing::debug!(%error, "a conversation on the control socket broke off");
+                tracing::debug!(%error, "control socket connection failed");
             }
         });
     }
 }
 
-/// Answers the lines one after the other.
+/// Answers the lines of a connection in order.
 async fn serve_connection(stream: UnixStream, service: &dyn Changes) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
@@ -355,12 +355,12 @@ async fn serve_connection(stream: UnixStream, service: &dyn Changes) -> io::Resu
         }
         if line.last() != Some(&b'\n') {
             // Too long, or truncated: the intent cannot be known, so nothing is done.
-            let answer = Answer::Error("the line is too long or has no end".to_owned());
+            let answer = Answer::Error("the line is too long or is not terminated".to_owned());
             return write.write_all(&answer_line(&answer)).await;
         }
         let answer = match serde_json::from_slice::<Change>(&line) {
             Err(error) => Answer::Error(format!(
-                "the gateway does not understand this change ({error}); use the same version of `tollgate` for both"
+                "the gateway does not know this request ({error}); use the same version of `tollgate` for the command and the gateway"
             )),
             Ok(change) => match service.apply(change).await {
                 Ok(applied) => Answer::Ok(applied),
@@ -387,7 +387,7 @@ pub enum ControlError {
         path: PathBuf,
     },
     /// There is one, and the connection broke. Whether the change was made is not known.
-    #[error("the gateway did not answer on `{}`; look whether the change was made before repeating it", .path.display())]
+    #[error("the gateway did not answer on `{}`; check whether the change was made before repeating it", .path.display())]
     Broken {
         /// The socket.
         path: PathBuf,
@@ -404,7 +404,7 @@ pub enum ControlError {
 ///
 /// # Errors
 ///
-/// [`ControlError::NoGateway`] when no gateway listens, so that the caller may write itself.
+/// [`ControlError::NoGateway`] when no gateway listens, so that the caller may write to the database.
 pub fn request(path: &Path, change: &Change) -> Result<Applied, ControlError> {
     use std::io::{BufRead, Write};
     let mut stream = match std::os::unix::net::UnixStream::connect(path) {

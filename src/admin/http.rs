@@ -43,7 +43,7 @@ pub(super) async fn serve(
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::error!(%error, "health and metrics cannot be served");
+            tracing::error!(%error, "serving health and metrics failed");
             return;
         }
     };
@@ -195,7 +195,7 @@ fn live(workers: &Workers) -> Response<Full<Bytes>> {
     }
 }
 
-/// The workers that do not answer, in a sentence.
+/// A message that names the workers that do not answer.
 fn unresponsive(workers: &Workers) -> Option<String> {
     let Workers { all, unresponsive } = workers;
     if unresponsive.is_empty() {

@@ -158,7 +158,7 @@ impl Drop for Admin {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the admin thread had panicked");
+            tracing::error!("admin thread panicked");
         }
     }
 }

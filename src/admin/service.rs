@@ -1,4 +1,4 @@
-//! The admin service: changes to the books, for the control socket and for commands while no gateway runs.
+//! The admin service: changes to accounts, keys and credits, for the control socket and for commands while no gateway runs.
 
 use std::sync::Arc;
 
@@ -36,14 +36,14 @@ pub struct AdminService {
     models: Vec<Arc<str>>,
     credit_limit: Micros,
     plans: Plans,
-    /// Present in a running gateway.
+    /// `None` while no gateway runs.
     cache: Option<Arc<Cache>>,
-    /// The same.
+    /// `None` while no gateway runs.
     providers: Option<JsonSource>,
 }
 
 impl AdminService {
-    /// The admin service for these books, with the classes, models and terms of these settings.
+    /// The admin service of a store and its ledger, with the classes, models and terms of the settings.
     pub fn new(
         settings: &Settings,
         store: Arc<dyn Store>,
@@ -196,7 +196,9 @@ impl AdminService {
                     None => Resolution::NotMoved,
                     Some(hash) => Resolution::Paid {
                         transaction: hash.parse().map_err(|_| {
-                            format!("`{hash}` is no transaction; it is `0x` and 64 hex digits")
+                            format!(
+                                "`{hash}` is not a transaction hash; use `0x` and 64 hex digits"
+                            )
                         })?,
                         is_shared,
                     },
@@ -267,13 +269,12 @@ impl AdminService {
             (Some(_), Some(_)) => return Err("name an entry or a model, not both".to_owned()),
         };
         let removed = cache.purge(&what);
-        tracing::info!(?what, removed, "stored answers were removed");
+        tracing::info!(?what, removed, "purged cache entries");
         Ok(Applied::Purged { removed })
     }
 
     fn cache(&self) -> Result<&Cache, String> {
-        let none =
-            || "no gateway runs on this database, and stored answers live in its memory alone";
+        let none = || "no gateway runs on this database, and the cache exists only in its memory";
         self.cache.as_deref().ok_or_else(|| none().to_owned())
     }
 
@@ -333,7 +334,7 @@ fn read_cache_scope(word: &str) -> Result<CacheScope, String> {
     }
 }
 
-/// The one of this name, or a sentence that lists them all.
+/// The element of this name, or an error that lists all of them.
 fn find_named(all: &[Arc<str>], name: &str, what: &str) -> Result<Arc<str>, String> {
     all.iter()
         .find(|one| ***one == *name)
@@ -357,7 +358,7 @@ fn read_cap(max: &str, period: Option<&str>) -> Result<SpendingCap, String> {
             Some("month") => CapPeriod::Month,
             Some(other) => {
                 return Err(format!(
-                    "`{other}` is no period of a cap; use total or month"
+                    "`{other}` is not a period of a spending cap; use total or month"
                 ));
             }
         },

@@ -13,7 +13,7 @@ use super::control::{Applied, ApplyFuture, Change, ControlError, request};
 use super::*;
 use crate::config::{self, Environment};
 
-/// Books that record the requests, or refuse.
+/// Applies or refuses changes without a store.
 struct StubService;
 
 impl Changes for StubService {
@@ -95,7 +95,7 @@ fn start(socket: &Path, ready: Arc<AtomicBool>, stuck: Stuck) -> Result<Admin, A
             } else {
                 vec!["draining".to_owned()]
             },
-            warnings: vec!["mind the gap".to_owned()],
+            warnings: vec!["store.durability".to_owned()],
         }),
         providers: Arc::new(|| serde_json::json!([{"name": "local", "state": "working"}])),
         service: Arc::new(StubService),
@@ -129,11 +129,11 @@ fn health_and_metrics_answer_on_loopback() {
 }
 
 #[test]
-fn readiness_says_why_not() {
+fn readiness_gives_its_reasons() {
     let fixture = TestAdmin::new();
     let ready = fixture.get("GET /ready");
     assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
-    assert!(ready.contains("mind the gap"), "{ready}");
+    assert!(ready.contains("store.durability"), "{ready}");
     fixture.ready.store(false, Ordering::SeqCst);
     let refused = fixture.get("GET /ready");
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
@@ -141,7 +141,7 @@ fn readiness_says_why_not() {
 }
 
 #[test]
-fn a_worker_that_does_not_answer_is_named_and_without_any_no_client_is_sent_here() {
+fn unresponsive_workers_are_named_and_readiness_fails_when_all_are() {
     let fixture = TestAdmin::new();
     let stick = |numbers: &[usize]| {
         *fixture.stuck.lock().expect("not poisoned") = numbers.to_vec();
@@ -163,7 +163,7 @@ fn a_worker_that_does_not_answer_is_named_and_without_any_no_client_is_sent_here
 }
 
 #[test]
-fn a_change_is_answered_and_a_refusal_keeps_its_words() {
+fn changes_are_answered_and_refusals_keep_their_message() {
     let fixture = TestAdmin::new();
     let grant = Change::CreditsGrant {
         account: "acct_1".to_owned(),
@@ -184,11 +184,11 @@ fn a_change_is_answered_and_a_refusal_keeps_its_words() {
 }
 
 #[test]
-fn what_is_no_change_is_refused_and_the_next_line_is_read() {
+fn an_unknown_change_is_refused_and_the_next_line_is_read() {
     let fixture = TestAdmin::new();
     let mut stream = std::os::unix::net::UnixStream::connect(fixture.socket()).expect("it listens");
     stream
-        .write_all(b"{\"change\":\"rob_the_bank\"}\n{\"change\":\"key_revoke\",\"key\":\"k\"}\n")
+        .write_all(b"{\"change\":\"unknown\"}\n{\"change\":\"key_revoke\",\"key\":\"k\"}\n")
         .expect("sent");
     stream
         .shutdown(std::net::Shutdown::Write)
@@ -197,12 +197,12 @@ fn what_is_no_change_is_refused_and_the_next_line_is_read() {
     stream.read_to_string(&mut answers).expect("answers");
     let lines: Vec<&str> = answers.lines().collect();
     assert_eq!(lines.len(), 2, "{answers}");
-    assert!(lines[0].contains("does not understand"), "{answers}");
+    assert!(lines[0].contains("does not know"), "{answers}");
     assert!(lines[1].contains("there is no key `k`"), "{answers}");
 }
 
 #[test]
-fn a_line_without_an_end_changes_nothing() {
+fn an_unterminated_line_changes_nothing() {
     let fixture = TestAdmin::new();
     let mut stream = std::os::unix::net::UnixStream::connect(fixture.socket()).expect("it listens");
     stream
@@ -213,11 +213,11 @@ fn a_line_without_an_end_changes_nothing() {
         .expect("half closed");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.contains("has no end"), "{answer}");
+    assert!(answer.contains("is not terminated"), "{answer}");
 }
 
 #[test]
-fn the_socket_is_its_owners_alone_and_goes_with_the_gateway() {
+fn the_socket_is_private_to_its_owner_and_removed_with_the_gateway() {
     let fixture = TestAdmin::new();
     let socket = fixture.socket();
     let mode = std::fs::metadata(&socket)
@@ -236,18 +236,18 @@ fn the_socket_is_its_owners_alone_and_goes_with_the_gateway() {
 }
 
 #[test]
-fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let fixture = TestAdmin::new();
     match start(&fixture.socket(), Arc::default(), Stuck::default()) {
         Err(AdminError::Socket(SocketError::InUse { .. })) => {}
         Err(other) => panic!("another error: {other}"),
         Ok(_) => panic!("a live socket was taken over"),
     }
-    let dead = fixture.folder.path().join("dead.sock");
+    let stale = fixture.folder.path().join("stale.sock");
     // A listener that is dropped without removing its file, as after a kill.
-    drop(std::os::unix::net::UnixListener::bind(&dead).expect("bound"));
-    assert!(dead.exists());
-    drop(start(&dead, Arc::default(), Stuck::default()).expect("a dead socket is replaced"));
+    drop(std::os::unix::net::UnixListener::bind(&stale).expect("bound"));
+    assert!(stale.exists());
+    drop(start(&stale, Arc::default(), Stuck::default()).expect("a stale socket is replaced"));
 
     let file = fixture.folder.path().join("file.sock");
     std::fs::write(&file, "mine").expect("a file");

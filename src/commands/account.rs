@@ -1,4 +1,4 @@
-//! `tollgate account`.
+//! `tollgate account`: creates, shows and changes accounts.
 
 use std::io::Write;
 
@@ -37,7 +37,9 @@ pub(super) fn run(
                 cache_scope,
             };
             let Applied::Account { id } = client.change(&change)? else {
-                bail!("the gateway answered something else; use the same version for both");
+                bail!(
+                    "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
+                );
             };
             if json {
                 print::json(out, &serde_json::json!({ "id": id }))?;
@@ -117,7 +119,7 @@ fn changed(id: &str, what: &str, now: &str, json: bool, out: &mut dyn Write) -> 
     writeln!(out, "{id}: {what} is {now}").context("cannot print")
 }
 
-/// Prints the state of an account, and the charge that continues: barring it cancels nothing at PayPal.
+/// Prints the state of an account and a subscription that continues: a suspension cancels nothing at PayPal.
 fn suspended(
     id: &str,
     word: &str,
@@ -144,10 +146,13 @@ fn suspended(
     let Some(row) = charging else { return Ok(()) };
     let name = name(row);
     match is_ending(row) {
-        true => writeln!(out, "{id}: PayPal is asked to end subscription {name}"),
+        true => writeln!(
+            out,
+            "{id}: subscription {name} is being cancelled at PayPal"
+        ),
         false => writeln!(
             out,
-            "{id}: PayPal may go on charging by subscription {name}; --end-plan ends it"
+            "{id}: PayPal may continue to charge subscription {name}; use --end-plan to cancel it"
         ),
     }
     .context("cannot print")

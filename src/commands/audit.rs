@@ -1,13 +1,11 @@
-//! `tollgate audit` and `tollgate backup`.
+//! `tollgate audit`: verifies the ledger and rebuilds derived state.
 
 use std::io::Write;
-use std::path::Path;
 
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_ledger::audit::{self, Paid, Report};
-use tollgate_store::sqlite;
 
 use super::control_client::ControlClient;
 use super::{Exit, FAILURE, SUCCESS, print};
@@ -15,14 +13,14 @@ use super::{Exit, FAILURE, SUCCESS, print};
 /// Exit code of an audit that could not be completed.
 pub(super) const INCOMPLETE: u8 = 2;
 
-/// Proves that the books balance, or shows where they do not.
+/// Verifies the ledger and prints the violations.
 pub(super) fn audit(
     client: impl FnOnce() -> anyhow::Result<ControlClient>,
     fix_derived: bool,
     json: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    // An error that prevents a complete audit has an exit code of its own: it is no verdict on the books.
+    // An error that prevents a complete audit has an exit code of its own: it says nothing about the ledger.
     run_audit(client, fix_derived, json, out).context(Exit(INCOMPLETE))
 }
 
@@ -84,11 +82,11 @@ fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let verdict = if report.clean() {
         "the books balance".to_owned()
     } else {
-        format!("{} things are wrong", report.violations_count)
+        format!("{} violations", report.violations_count)
     };
     writeln!(
         out,
-        "{} accounts, {} operations, {} entries, {} open holds, {} seals, {} costs worked out again: {verdict}",
+        "{} accounts, {} operations, {} entries, {} open holds, {} seals, {} costs recalculated: {verdict}",
         report.accounts,
         report.operations,
         report.entries,
@@ -102,7 +100,7 @@ fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     writeln!(
         out,
-        "`tollgate audit --fix-derived` makes balances anew where the journal is whole; `tollgate repair` shows what can be kept where it is not"
+        "if the journal is intact, `tollgate audit --fix-derived` rebuilds the balances; if not, `tollgate repair` shows how it can be repaired"
     )
     .context("cannot print")
 }
@@ -200,17 +198,4 @@ impl Shown<'_> {
                 .collect(),
         }
     }
-}
-
-/// Copies the store to a new file.
-pub(super) fn backup(client: &ControlClient, to: &Path, out: &mut dyn Write) -> anyhow::Result<u8> {
-    sqlite::backup(client.database(), to)?;
-    writeln!(
-        out,
-        "{}: a copy of {}",
-        to.display(),
-        client.database().display()
-    )
-    .context("cannot print")?;
-    Ok(SUCCESS)
 }

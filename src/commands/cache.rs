@@ -1,4 +1,4 @@
-//! `tollgate cache`.
+//! `tollgate cache`: shows and purges the cache of the running gateway.
 
 use std::io::Write;
 
@@ -17,7 +17,9 @@ pub(super) fn run(
     match command {
         CacheCommand::Show { json } => {
             let Applied::Cache(state) = client.query(&Change::CacheShow {})? else {
-                bail!("the gateway answered something else; use the same version for both");
+                bail!(
+                    "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
+                );
             };
             show(&state, json, out)?;
         }
@@ -26,7 +28,9 @@ pub(super) fn run(
         } => {
             let Applied::Purged { removed } = client.query(&Change::CachePurge { id, model })?
             else {
-                bail!("the gateway answered something else; use the same version for both");
+                bail!(
+                    "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
+                );
             };
             if json {
                 print::json(out, &serde_json::json!({ "removed": removed }))?;

@@ -1,4 +1,4 @@
-//! `tollgate check`, `tollgate schema` and `tollgate openapi`.
+//! `tollgate check`, `tollgate schema` and `tollgate openapi`: validation and description of the settings.
 
 use std::io::Write;
 use std::path::Path;

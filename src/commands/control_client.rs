@@ -1,4 +1,4 @@
-//! Access to the books: through the running gateway, or the database itself.
+//! Client of the control socket, with direct access to the database while no gateway runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::admin::AdminService;
 use crate::admin::control::{self, Applied, Change, Changes, ControlError};
 use crate::config::{Durability, Settings, StoreUrl};
 
-/// The books named by the settings.
+/// Access to the database that the settings name.
 pub(super) struct ControlClient {
     settings: Settings,
     database: PathBuf,
@@ -36,12 +36,12 @@ impl ControlClient {
         &self.database
     }
 
-    /// The books opened read-only, beside a gateway or without one.
+    /// The database, opened read-only, beside a gateway or without one.
     pub(super) fn read(&self) -> anyhow::Result<Arc<dyn Read>> {
         Ok(sqlite::open_read(self.database())?)
     }
 
-    /// Makes a change: through the gateway, or here when none runs.
+    /// Makes a change through the gateway, or in the database when none runs.
     pub(super) fn change(&self, change: &Change) -> anyhow::Result<Applied> {
         match control::request(&control::path(self.database()), change) {
             Ok(applied) => Ok(applied),
@@ -50,7 +50,7 @@ impl ControlClient {
         }
     }
 
-    /// Requests state from the running gateway that no other process has.
+    /// Requests state that only the running gateway has.
     pub(super) fn query(&self, change: &Change) -> anyhow::Result<Applied> {
         Ok(control::request(&control::path(self.database()), change)?)
     }
@@ -73,22 +73,22 @@ impl ControlClient {
         applied.map_err(anyhow::Error::msg)
     }
 
-    /// The books opened for writing, which no gateway may have at the same time.
+    /// Opens the database for writing; refused while a gateway has it.
     pub(super) fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
         sqlite::open(self.database(), self.options()).map_err(lock_error)
     }
 
-    /// Rebuilds the state derived from the journal of the books, which no gateway may have at the same time.
+    /// Rebuilds the state derived from the journal; refused while a gateway has the database.
     pub(super) fn rebuild_postings(&self) -> anyhow::Result<()> {
         sqlite::rebuild_postings(self.database(), self.options()).map_err(lock_error)
     }
 
-    /// Takes the lock of the books, which no gateway may have at the same time.
+    /// Locks the database; refused while a gateway has it.
     pub(super) fn lock(&self) -> anyhow::Result<Lock> {
         Lock::acquire(self.database()).map_err(lock_error)
     }
 
-    /// Repairs the journal of the database at `path`: that of the books, of which the caller has the lock, or a copy.
+    /// Repairs the journal of the database at `path`: the original, whose lock the caller passes, or a copy.
     pub(super) fn repair(&self, path: &Path, lock: Option<Lock>) -> anyhow::Result<Repair> {
         let options = sqlite::Options {
             lock,
@@ -112,8 +112,9 @@ impl ControlClient {
 fn lock_error(error: OpenError) -> anyhow::Error {
     match error {
         // The lock is held and the socket does not answer: a gateway that starts or stops.
-        OpenError::InUse { .. } => anyhow::Error::new(error)
-            .context("a gateway has the database and does not answer yet; try again in a moment"),
+        OpenError::InUse { .. } => anyhow::Error::new(error).context(
+            "a gateway has locked the database and does not answer yet; try again in a moment",
+        ),
         other => other.into(),
     }
 }

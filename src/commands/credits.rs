@@ -1,4 +1,4 @@
-//! `tollgate credits`.
+//! `tollgate credits`: grants credits and shows balances.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use super::{SUCCESS, print, time};
 use crate::admin::control::{Applied, Change};
 use crate::args::CreditsCommand;
 
-/// Number of movements shown beside a balance.
+/// Number of ledger entries shown beside a balance.
 const LINES: usize = 20;
 
 pub(super) fn run(
@@ -39,7 +39,9 @@ pub(super) fn run(
                 available,
             } = client.change(&change)?
             else {
-                bail!("the gateway answered something else; use the same version for both");
+                bail!(
+                    "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
+                );
             };
             let available: Micros = available.parse()?;
             if json {
@@ -53,7 +55,7 @@ pub(super) fn run(
             } else if repeated {
                 writeln!(
                     out,
-                    "{}: granted before under this reference; {available} credits available",
+                    "{}: already granted with this reference; {available} credits available",
                     account.account
                 )
                 .context("cannot print")?;

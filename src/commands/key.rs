@@ -1,4 +1,4 @@
-//! `tollgate key`.
+//! `tollgate key`: creates, lists and revokes API keys.
 
 use std::io::Write;
 
@@ -39,7 +39,9 @@ pub(super) fn run(
                 expires_at: expires.map(|text| time::read_end(&text, now)).transpose()?,
             };
             let Applied::Key { id, secret } = client.change(&change)? else {
-                bail!("the gateway answered something else; use the same version for both");
+                bail!(
+                    "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
+                );
             };
             if json {
                 let made = serde_json::json!({
@@ -64,8 +66,8 @@ pub(super) fn run(
         KeyCommand::Revoke { key, json } => {
             client.change(&Change::KeyRevoke { key: key.clone() })?;
             if json {
-                let gone = serde_json::json!({ "id": key, "status": "revoked" });
-                print::json(out, &gone)?;
+                let revoked = serde_json::json!({ "id": key, "status": "revoked" });
+                print::json(out, &revoked)?;
             } else {
                 writeln!(out, "{key}: revoked").context("cannot print")?;
             }

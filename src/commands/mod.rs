@@ -1,10 +1,11 @@
-//! The commands of the command line.
+//! The command line: dispatches to one module per command.
 //!
 //! Read-only commands read the database beside a running gateway. Commands that make changes send them to the gateway over its control
-//! socket, and where none runs they take the lock of the database and write themselves.
+//! socket, and where none runs they lock the database and write to it.
 
 mod account;
 mod audit;
+mod backup;
 mod cache;
 mod check;
 mod control_client;
@@ -71,7 +72,7 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
         .or_else(|| environment.get(CONFIG).map(PathBuf::from));
     let file = || {
         config.as_deref().with_context(|| {
-            format!("no settings file is named; use `--config FILE` or set {CONFIG}")
+            format!("no settings file is given; use `--config FILE` or set {CONFIG}")
         })
     };
     let client =
@@ -105,7 +106,7 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
         }
         Command::Audit { fix_derived, json } => audit::audit(client, fix_derived, json, out),
         Command::Repair { apply, json } => repair::run(client, apply, json, out),
-        Command::Backup { file } => audit::backup(&client()?, &file, out),
+        Command::Backup { file } => backup::backup(&client()?, &file, out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "tollgate", out);
             Ok(SUCCESS)
@@ -116,7 +117,7 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
 fn load(file: &Path, environment: &Environment) -> anyhow::Result<Settings> {
     let filters = Gateway::builder().filter_names();
     config::load(file, environment, &filters)
-        .map_err(|report| anyhow::anyhow!("the settings cannot be used\n{report}"))
+        .map_err(|report| anyhow::anyhow!("the settings are invalid\n{report}"))
 }
 
 /// An exit code of its own for an error.
@@ -125,7 +126,7 @@ struct Exit(u8);
 
 impl std::fmt::Display for Exit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("could not find out")
+        f.write_str("could not be completed")
     }
 }
 

@@ -1,4 +1,4 @@
-//! `tollgate payment`.
+//! `tollgate payment`: lists and closes payments whose outcome is not proved.
 
 use std::io::Write;
 
@@ -93,7 +93,7 @@ fn list(json: bool, client: &ControlClient, out: &mut dyn Write) -> anyhow::Resu
     writeln!(
         out,
         "\nwait: the gateway reconciles it until some minutes after its end.\n\
-         resolve: look up the transfers of the wallet in an explorer of the chain, then `tollgate payment close PAYMENT --paid HASH`, or\n\
+         resolve: look up the transfers of the wallet in a block explorer, then `tollgate payment close PAYMENT --paid HASH`, or\n\
          `--not-moved` once its end is two minutes past. Where HASH has paid for another payment and has a transfer of its own for this one, add\n\
          `--shared-transaction`."
     )

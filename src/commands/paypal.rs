@@ -14,7 +14,7 @@ use crate::args::PayPalCommand;
 use crate::config::Settings;
 use crate::paypal::client;
 
-/// What exists at PayPal now.
+/// The product and the plan at PayPal.
 #[derive(Serialize)]
 struct Found {
     product_id: String,
@@ -31,8 +31,7 @@ pub(super) fn run(
     let PayPalCommand::Setup { json } = command;
     let Some(known) = &settings.payments.paypal else {
         bail!(
-            "the settings do not say how the gateway is known to PayPal; write `client_id_env` and `client_secret_env` into \
-             `[payments.paypal]`"
+            "the settings have no PayPal credentials; set `client_id_env` and `client_secret_env` in `[payments.paypal]`"
         );
     };
     let clock = Clock::system();
@@ -49,8 +48,8 @@ pub(super) fn run(
         return Ok(SUCCESS);
     }
     let done = match found.made {
-        true => "made",
-        false => "was there",
+        true => "created",
+        false => "exists",
     };
     writeln!(out, "product  {}", found.product_id)?;
     writeln!(
@@ -59,11 +58,11 @@ pub(super) fn run(
         found.plan_id
     )?;
     if known.plan_id.as_deref() == Some(&*found.plan_id) {
-        writeln!(out, "\nThe settings name it already.")?;
+        writeln!(out, "\nThe settings already name this plan.")?;
     } else {
         writeln!(
             out,
-            "\nWrite into the settings:\n\n[payments.paypal]\nplan_id = \"{}\"",
+            "\nAdd to the settings:\n\n[payments.paypal]\nplan_id = \"{}\"",
             found.plan_id
         )?;
     }
@@ -83,13 +82,13 @@ async fn set_up(
     client
         .ensure_product(product, name, &key("product"))
         .await
-        .context("PayPal did not take the product")?;
+        .context("PayPal did not accept the product")?;
     let known = client.active_plans(product);
     for id in known.await.context("PayPal did not list its plans")? {
         let plan = client
             .plan(&id)
             .await
-            .context("PayPal did not tell a plan")?;
+            .context("PayPal did not return a plan")?;
         if plan.is_active && plan.monthly == Some(PRICE) {
             return Ok(Found {
                 product_id: product.to_owned(),
@@ -107,14 +106,14 @@ async fn set_up(
     let id = client
         .create_plan(&new)
         .await
-        .context("PayPal did not make the plan")?;
+        .context("PayPal did not create the plan")?;
     let plan = client
         .plan(&id)
         .await
-        .context("PayPal did not tell the plan")?;
+        .context("PayPal did not return the plan")?;
     if !plan.is_active || plan.monthly != Some(PRICE) {
         bail!(
-            "PayPal made plan `{id}`, and it is not active or does not charge {PRICE} USD each month; look at it there"
+            "PayPal created plan `{id}`, but it is not active or does not charge {PRICE} USD each month; check it in PayPal's dashboard"
         );
     }
     Ok(Found {

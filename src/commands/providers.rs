@@ -1,4 +1,4 @@
-//! `tollgate providers`.
+//! `tollgate providers`: the health of the model providers.
 
 use std::io::Write;
 
@@ -11,14 +11,16 @@ use crate::upstream::ProviderView;
 
 pub(super) fn run(json: bool, client: &ControlClient, out: &mut dyn Write) -> anyhow::Result<u8> {
     let Applied::Providers { providers } = client.query(&Change::ProvidersShow {})? else {
-        bail!("the gateway answered something else; use the same version for both");
+        bail!(
+            "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
+        );
     };
     if json {
         print::json(out, &providers)?;
         return Ok(SUCCESS);
     }
     let providers: Vec<ProviderView> = serde_json::from_value(providers)
-        .context("the gateway answered something else; use the same version for both")?;
+        .context("the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway")?;
     let mut rows: Vec<[String; 7]> = Vec::new();
     for provider in providers {
         rows.push([

@@ -25,7 +25,7 @@ pub(super) fn run(
     json: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    // As with the audit: an error that prevents completion is no verdict on the books.
+    // As with the audit: an error that prevents completion says nothing about the ledger.
     let done = client().and_then(|client| repair(&client, apply));
     let done = done.context(Exit(INCOMPLETE))?;
     if json {
@@ -97,8 +97,8 @@ fn repair(client: &ControlClient, apply: bool) -> anyhow::Result<Done> {
     })
 }
 
-/// Keeps what a repair is going to change in files beside the database, then makes it by `repair_books`. Where it is not made, the files that are
-/// there go again: the next try makes them anew.
+/// Saves the database and the part of the journal to remove in files beside it, then repairs it by `repair_books`. If that fails the files
+/// are removed, so that the repair can be repeated.
 fn apply_repair(
     database: &Path,
     trial: &Repair,
@@ -176,31 +176,31 @@ fn print_text(done: &Done, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     let verdict = match &done.outcome {
-        Outcome::Whole => "nothing to repair: the journal is whole".to_owned(),
+        Outcome::Whole => "nothing to repair: the journal is intact".to_owned(),
         Outcome::DryRun if done.audit.clean() => {
             "nothing was changed; the books balance after `tollgate repair --apply`".to_owned()
         }
         Outcome::DryRun | Outcome::Refused => format!(
-            "nothing was changed: {} things would still be wrong, which this repair does not help (`tollgate audit --fix-derived` where only balances are wrong, else a backup)",
+            "nothing was changed: {} violations would remain; run `tollgate audit --fix-derived` if only balances are wrong, else restore a backup",
             done.audit.violations_count
         ),
         Outcome::Repaired { copy, quarantine } => {
             let kept = quarantine.as_ref().map_or_else(String::new, |path| {
-                format!(", what was taken out in {}", path.display())
+                format!(", the removed part of the journal in {}", path.display())
             });
             let verdict = match done.audit.clean() {
                 true => "the books balance",
                 false => "the books do not balance",
             };
             format!(
-                "repaired; a copy from before is {}{kept}: {verdict}",
+                "repaired; the copy made before is {}{kept}: {verdict}",
                 copy.display()
             )
         }
     };
     writeln!(
         out,
-        "{} commits, {} findings, {} quarantined, {} sealed anew, {} accounts changed: {verdict}",
+        "{} commits, {} findings, {} quarantined, {} resealed, {} accounts changed: {verdict}",
         done.repair.commits,
         done.repair.findings.len(),
         done.repair.quarantined(),
@@ -212,12 +212,12 @@ fn print_text(done: &Done, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn action(action: &Action) -> String {
     match action {
-        Action::Reseal => "kept, sealed anew".to_owned(),
-        Action::Fill(count) => format!("{count} empty commits in their places"),
-        Action::Quarantine(_) => "taken out of the journal".to_owned(),
+        Action::Reseal => "kept and resealed".to_owned(),
+        Action::Fill(count) => format!("replaced by {count} empty commits"),
+        Action::Quarantine(_) => "removed from the journal".to_owned(),
         Action::Charge(charged) => format!("kept as a charge of {charged}"),
-        Action::Release(amount) => format!("{amount} are released"),
-        Action::Correct(amount) => format!("a correction of {amount} brings it up to its limit"),
+        Action::Release(amount) => format!("{amount} released"),
+        Action::Correct(amount) => format!("corrected by {amount}, up to its credit limit"),
     }
 }
 
@@ -344,9 +344,9 @@ mod tests {
 
     use super::*;
 
-    /// A repair that fails, as on a full disk, leaves nothing that the next one stumbles over, and no file of another goes.
+    /// A repair that fails, as on a full disk, leaves no file that blocks the next one, and existing files of other repairs stay.
     #[test]
-    fn files_of_a_repair_that_fails_are_removed_and_the_next_one_makes_them() {
+    fn a_failed_repair_removes_its_files_and_can_be_repeated() {
         let folder = tempfile::tempdir().expect("a folder");
         let database = folder.path().join("t.db");
         let options = sqlite::Options::new(1, RootSecret([7; 32]));
@@ -374,13 +374,13 @@ mod tests {
         assert_eq!(error, "the disk is full");
         assert!(!copy.exists() && !rows.exists());
 
-        fs::write(&rows, "of another").expect("written");
+        fs::write(&rows, "existing").expect("written");
         let refused = apply_repair(&database, &trial, || panic!("it is not run"));
         let refused = refused.expect_err("it is refused").to_string();
         assert!(refused.contains("exists already"), "{refused}");
         assert!(!copy.exists());
         let left = fs::read_to_string(&rows).expect("it is there");
-        assert_eq!(left, "of another");
+        assert_eq!(left, "existing");
         fs::rename(&rows, &copy).expect("renamed");
         let refused = apply_repair(&database, &trial, || panic!("it is not run"));
         assert!(refused.is_err() && copy.exists() && !rows.exists());

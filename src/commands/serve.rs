@@ -1,4 +1,4 @@
-//! `tollgate serve` and `tollgate demo`.
+//! `tollgate serve` and `tollgate demo`: run until a signal requests a stop.
 
 use std::future::Future;
 use std::io::Write;
@@ -28,7 +28,7 @@ pub(super) fn serve(settings: Settings) -> anyhow::Result<u8> {
     match gateway.run(stop) {
         Ok(()) => Ok(SUCCESS),
         Err(failure) => {
-            tracing::error!(message = %failure.message, "ended because the store failed");
+            tracing::error!(message = %failure.message, "stopping: store failed");
             Ok(FAILURE)
         }
     }

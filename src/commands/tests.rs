@@ -74,7 +74,7 @@ impl Workspace {
             .to_owned()
     }
 
-    /// Books with an open control socket, as a gateway has them.
+    /// A store with an open control socket, as in a gateway.
     fn serve(&self) -> ControlServer {
         let settings = load(&self.file(), &Environment::default()).expect("the settings are good");
         let client = ControlClient::new(settings.clone());
@@ -151,7 +151,7 @@ impl ControlServer {
     }
 }
 
-/// Everything from an account to its audit.
+/// Runs each command once, from the creation of an account to the audit and a backup.
 fn run_every_command(workspace: &Workspace) -> String {
     let account = workspace.word("account create --email a@example.net --class pro", "id");
     assert!(account.starts_with("acct_"), "{account}");
@@ -215,13 +215,13 @@ fn run_every_command(workspace: &Workspace) -> String {
 }
 
 #[test]
-fn without_a_gateway_commands_write_themselves() {
+fn without_a_gateway_commands_write_to_the_database() {
     let workspace = Workspace::new();
     run_every_command(&workspace);
 }
 
 #[test]
-fn with_a_gateway_commands_ask_it_and_its_memory_follows() {
+fn with_a_gateway_commands_change_its_memory() {
     let workspace = Workspace::new();
     let server = workspace.serve();
     let account = run_every_command(&workspace);
@@ -234,7 +234,7 @@ fn with_a_gateway_commands_ask_it_and_its_memory_follows() {
 }
 
 #[test]
-fn a_cache_is_shown_and_emptied_where_a_gateway_runs() {
+fn cache_commands_need_a_running_gateway() {
     let workspace = Workspace::new();
     let id = "ce_00112233445566778899aabbccddeeff";
     let lines = [
@@ -244,7 +244,7 @@ fn a_cache_is_shown_and_emptied_where_a_gateway_runs() {
         format!("cache purge --id {id}"),
     ];
     for line in &lines {
-        let alone = workspace.run(line).expect_err("nobody has a cache");
+        let alone = workspace.run(line).expect_err("no gateway runs");
         assert!(alone.contains("no gateway"), "{alone}");
     }
     let server = workspace.serve();
@@ -274,7 +274,7 @@ fn a_cache_is_shown_and_emptied_where_a_gateway_runs() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn refusals_name_the_remedy() {
     let workspace = Workspace::new();
     let account = workspace.word("account create", "id");
     let missing = "acct_00000000000000000000000000000000";
@@ -284,7 +284,7 @@ fn refusals_say_what_to_do() {
             "account create --class gold".to_owned(),
             "there is no rate class `gold`",
         ),
-        ("account create --email nobody".to_owned(), "nobody"),
+        ("account create --email invalid".to_owned(), "invalid"),
         (
             format!("account class --account {account} --class x"),
             "there is `anonymous`",
@@ -309,7 +309,7 @@ fn refusals_say_what_to_do() {
         ),
         (
             format!("key create --account {account} --name a --expires soon"),
-            "`soon` is no end",
+            "`soon` is not a time",
         ),
         (
             format!("key create --account {account} --name a --expires 2001-01-01"),
@@ -338,7 +338,7 @@ fn refusals_say_what_to_do() {
         ),
         (
             format!("usage --account {account} --from yesterday"),
-            "`yesterday` is no day",
+            "`yesterday` is not a day",
         ),
     ];
     for (line, wanted) in cases {
@@ -353,7 +353,7 @@ fn refusals_say_what_to_do() {
 }
 
 #[test]
-fn the_same_refusals_come_through_the_socket() {
+fn the_control_socket_returns_the_same_refusals() {
     let workspace = Workspace::new();
     let server = workspace.serve();
     let message = workspace
@@ -369,7 +369,7 @@ fn the_same_refusals_come_through_the_socket() {
 }
 
 #[test]
-fn a_database_that_is_taken_and_silent_is_left_alone() {
+fn a_locked_database_without_a_control_socket_is_refused() {
     let workspace = Workspace::new();
     let settings = load(&workspace.file(), &Environment::default()).expect("good settings");
     let store = ControlClient::new(settings)
@@ -381,7 +381,7 @@ fn a_database_that_is_taken_and_silent_is_left_alone() {
 }
 
 #[test]
-fn an_audit_that_cannot_be_made_is_no_verdict() {
+fn an_audit_that_cannot_be_completed_has_its_own_exit_code() {
     let workspace = Workspace::new();
     let args = Args::try_parse_from(["tollgate", "audit"]).expect("it reads");
     let file = workspace.file();
@@ -392,7 +392,7 @@ fn an_audit_that_cannot_be_made_is_no_verdict() {
 }
 
 #[test]
-fn providers_are_shown_by_a_gateway_that_runs() {
+fn providers_are_shown_by_a_running_gateway() {
     let workspace = Workspace::new();
     let refused = workspace.run("providers").expect_err("no gateway runs");
     assert!(refused.contains("no gateway"), "{refused}");
@@ -430,7 +430,7 @@ fn check_warns_of_an_x402_route_without_a_node() {
 }
 
 #[test]
-fn check_warns_of_trusted_proxies_whose_field_is_not_named() {
+fn check_warns_of_trusted_proxies_without_a_configured_field() {
     let workspace = Workspace::new();
     let good = std::fs::read_to_string(workspace.file()).expect("settings");
     let write = |lines: &str| {
@@ -463,7 +463,7 @@ fn check_warns_of_trusted_proxies_whose_field_is_not_named() {
 }
 
 #[test]
-fn check_tells_good_from_bad() {
+fn check_distinguishes_valid_from_invalid_settings() {
     let workspace = Workspace::new();
     assert!(workspace.good("check").contains("good"));
     std::fs::write(workspace.file(), "[server]\nworkers = 0\nwokers = 1\n").expect("written");
@@ -479,7 +479,7 @@ fn check_tells_good_from_bad() {
 }
 
 #[test]
-fn commands_that_need_no_settings_ask_for_none() {
+fn commands_that_need_no_settings_run_without_a_file() {
     for line in [
         ["tollgate", "schema"].as_slice(),
         &["tollgate", "completions", "bash"],
@@ -496,13 +496,13 @@ fn commands_that_need_no_settings_ask_for_none() {
 }
 
 #[test]
-fn paypal_is_set_up_once_however_often_it_is_asked_for() {
+fn paypal_setup_is_idempotent() {
     use tollgate_testing::paypal::{CLIENT_ID, CLIENT_SECRET, Effect, Fault, Operation, PayPal};
 
     let workspace = Workspace::new();
     let refused = workspace
         .run("paypal setup")
-        .expect_err("nobody is known there");
+        .expect_err("no PayPal credentials");
     assert!(refused.contains("[payments.paypal]"), "{refused}");
 
     let paypal = PayPal::start_own_thread().expect("a stand-in");
@@ -519,7 +519,7 @@ fn paypal_is_set_up_once_however_often_it_is_asked_for() {
     paypal.fault(lost);
     let refused = workspace.run("paypal setup").expect_err("out of service");
     assert!(
-        refused.contains("PayPal did not take the product"),
+        refused.contains("PayPal did not accept the product"),
         "{refused}"
     );
 
@@ -547,6 +547,6 @@ fn paypal_is_set_up_once_however_often_it_is_asked_for() {
     assert!(
         workspace
             .good("paypal setup")
-            .contains("The settings name it already.")
+            .contains("The settings already name this plan.")
     );
 }

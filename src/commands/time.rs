@@ -24,7 +24,7 @@ pub(super) fn day(unix_micros: i64) -> String {
 
 /// The first and the last moment (exclusive) of a day, in Unix microseconds.
 pub(super) fn read_day(text: &str) -> anyhow::Result<(i64, i64)> {
-    let wrong = || format!("`{text}` is no day; write it like 2026-01-31");
+    let wrong = || format!("`{text}` is not a day; write it like 2026-01-31");
     let date: Date = text.parse().with_context(wrong)?;
     let start = |date: Date| -> anyhow::Result<i64> {
         let midnight = date.to_zoned(TimeZone::UTC).with_context(wrong)?;
@@ -46,7 +46,7 @@ pub(super) fn read_end(text: &str, now: i64) -> anyhow::Result<i64> {
         return Ok(time.as_microsecond());
     }
     let (start, _) = read_day(text).with_context(|| {
-        format!("`{text}` is no end; write a day (2027-01-31), a time (2027-01-31T12:00:00Z) or days from now (90d)")
+        format!("`{text}` is not a time; write a day (2027-01-31), a time (2027-01-31T12:00:00Z) or days from now (90d)")
     })?;
     Ok(start)
 }

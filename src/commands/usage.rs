@@ -1,4 +1,4 @@
-//! `tollgate usage`.
+//! `tollgate usage`: usage of an account by day and model.
 
 use std::io::Write;
 
@@ -64,7 +64,7 @@ pub(super) fn run(
     if rows.is_empty() {
         writeln!(
             out,
-            "nothing was used from {} to {}",
+            "no usage from {} to {}",
             time::day(from),
             time::day(to - 1)
         )
@@ -74,7 +74,7 @@ pub(super) fn run(
     let sum: Micros = totals.iter().map(|total| total.cost).sum();
     let of = |count: fn(&UsageTotal) -> u64| totals.iter().map(count).sum::<u64>().to_string();
     rows.push([
-        "in all".to_owned(),
+        "total".to_owned(),
         String::new(),
         of(|total| total.requests),
         of(|total| total.prompt_tokens),

@@ -81,7 +81,7 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
     server.end();
 }
 
-/// A payment of an account that was sent and whose outcome is unknown; its id.
+/// Stores a submitted payment of an account whose outcome is unknown; returns its id.
 fn unclear(store: &Arc<dyn tollgate_store::Store>, account: &str, nonce: u8, ends: i64) -> String {
     let state = tollgate_store::AuthorizationState::Unknown;
     unproved(store, (account, state), nonce, ends)
@@ -128,7 +128,7 @@ fn unproved(
 }
 
 #[test]
-fn a_payment_that_nobody_can_explain_is_closed_by_a_person_with_proof() {
+fn an_unclear_payment_is_closed_by_the_operator() {
     let workspace = Workspace::new();
     let server = workspace.serve();
     let account = workspace.word("account create --email a@example.com", "id");

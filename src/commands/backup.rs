@@ -1,0 +1,23 @@
+//! `tollgate backup`: copies the database.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context as _;
+use tollgate_store::sqlite;
+
+use super::SUCCESS;
+use super::control_client::ControlClient;
+
+/// Copies the store to a new file.
+pub(super) fn backup(client: &ControlClient, to: &Path, out: &mut dyn Write) -> anyhow::Result<u8> {
+    sqlite::backup(client.database(), to)?;
+    writeln!(
+        out,
+        "{}: backup of {}",
+        to.display(),
+        client.database().display()
+    )
+    .context("cannot print")?;
+    Ok(SUCCESS)
+}
