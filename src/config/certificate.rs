@@ -52,7 +52,7 @@ pub enum CertificateError {
         source: std::io::Error,
     },
     /// No PEM block of the expected kind.
-    #[error("`{}` holds no {kind} in PEM form; name a file with `-----BEGIN {label}-----`", .file.display())]
+    #[error("`{}` contains no {kind} in PEM form; name a file with `-----BEGIN {label}-----`", .file.display())]
     NothingInside {
         /// The file.
         file: PathBuf,
@@ -62,7 +62,7 @@ pub enum CertificateError {
         label: &'static str,
     },
     /// A certificate that is no X.509, or one of an unsupported kind.
-    #[error("`{}` holds a certificate that cannot be used ({reason}); make a new one", .file.display())]
+    #[error("`{}` contains an invalid certificate ({reason}); create a new one", .file.display())]
     BadCertificate {
         /// The file.
         file: PathBuf,
@@ -70,13 +70,13 @@ pub enum CertificateError {
         reason: String,
     },
     /// A key of an unsupported kind.
-    #[error("`{}` holds a key that cannot be used; use RSA, ECDSA P-256 or P-384, or Ed25519", .file.display())]
+    #[error("`{}` contains a key of an unsupported kind; use RSA, ECDSA P-256 or P-384, or Ed25519", .file.display())]
     BadKey {
         /// The file.
         file: PathBuf,
     },
     /// Each is valid, but they do not belong together.
-    #[error("`{}` is the key of another certificate; name the key that was made with `{}`", .key.display(), .certificate.display())]
+    #[error("`{}` is the key of another certificate; name the key that belongs to `{}`", .key.display(), .certificate.display())]
     Mismatch {
         /// The chain's file.
         certificate: PathBuf,

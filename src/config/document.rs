@@ -38,7 +38,7 @@ pub(crate) fn parse<'a>(text: &'a str, problems: &mut Problems) -> DeTable<'a> {
             span: error.span(),
         };
         let message = error.message().replace('\n', ", ");
-        problems.note("", &at, format_args!("is not TOML here: {message}"));
+        problems.note("", &at, format_args!("is not valid TOML: {message}"));
     }
     table.into_inner()
 }
@@ -57,7 +57,7 @@ pub(crate) fn apply_env<'a>(
         problems.note_missing(key.clone(), message);
     };
     let Some(node) = root.find(&over.path) else {
-        return note("is no setting; see `conf/README.md` for the names".to_owned());
+        return note("is not a setting; see `conf/README.md` for the names".to_owned());
     };
     let value = match typed(over.value, &node) {
         Ok(value) => value,
@@ -112,7 +112,7 @@ fn place<'t, 'a>(
     table: &'t mut DeTable<'a>,
     path: &[String],
 ) -> Result<&'t mut Spanned<DeValue<'a>>, String> {
-    let (first, rest) = path.split_first().ok_or("names no setting")?;
+    let (first, rest) = path.split_first().ok_or("does not name a setting")?;
     let slot = table
         .entry(Spanned::new(NOWHERE, Cow::Owned(first.clone())))
         .or_insert_with(|| Spanned::new(NOWHERE, empty(rest)));
@@ -141,7 +141,7 @@ fn inside<'t, 'a>(
             let slot = items.get_mut(at).ok_or("there is no such element")?;
             inside(slot, rest)
         }
-        other => Err(format!("lies inside {}", other.type_str())),
+        other => Err(format!("is inside {}", other.type_str())),
     }
 }
 
@@ -287,8 +287,8 @@ fn unknown(name: &str, known: &[&str]) -> String {
         .min()
         .filter(|(far, candidate)| *far <= 2 || (candidate.starts_with(name) && name.len() > 2));
     match nearest {
-        Some((_, candidate)) => format!("is no setting; did you mean `{candidate}`?"),
-        None => format!("is no setting; here stand {}", words(known)),
+        Some((_, candidate)) => format!("is not a setting; did you mean `{candidate}`?"),
+        None => format!("is not a setting; use {}", words(known)),
     }
 }
 

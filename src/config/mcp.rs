@@ -26,23 +26,23 @@ pub(crate) struct RawMcp {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawMcpResource {
-    /// The whole address of its endpoint.
+    /// The URL of its endpoint.
     pub(crate) upstream: Option<At<String>>,
     /// A PEM file with the roots to trust instead of the system's.
     pub(crate) ca_file: Option<At<String>>,
-    /// The environment variable that holds the secret by which what the gateway tells it is signed.
+    /// The environment variable that contains the secret for signing the gateway's header fields.
     pub(crate) signing_secret_env: Option<At<String>>,
-    /// The origins whose pages may call the resource; every one when missing.
+    /// The origins whose pages may call the resource; all by default.
     pub(crate) origins: Option<At<Vec<At<String>>>>,
-    /// Seconds for a connection, TLS included.
+    /// Connect timeout in seconds, TLS included.
     pub(crate) connect_secs: Option<At<u64>>,
-    /// Seconds from the end of a request to the head of its answer.
+    /// Timeout in seconds from the end of a request to the head of its response.
     pub(crate) first_byte_secs: Option<At<u64>>,
-    /// Seconds of silence in an answer.
+    /// Idle timeout in seconds within a response.
     pub(crate) idle_secs: Option<At<u64>>,
-    /// Seconds for a whole call; a stream of events is ended in order then.
+    /// Timeout in seconds of a whole call; an event stream is then ended cleanly.
     pub(crate) total_secs: Option<At<u64>>,
-    /// Connections kept open between calls, by each worker.
+    /// Maximum idle connections of each worker.
     pub(crate) connections_idle_max: Option<At<u64>>,
 }
 
@@ -70,7 +70,7 @@ pub struct McpResource {
     pub upstream: Option<Arc<RelayUpstream>>,
     /// The key that signs the gateway's own header fields.
     pub signing_secret: Option<Secret>,
-    /// The origins whose pages may call it, as browsers write them; `None` for every one.
+    /// The origins whose pages may call it, as browsers write them; `None` for all.
     pub origins: Option<Vec<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! `[payments.mpp]`: the plan, bought by programs that answer a challenge of the `Payment` scheme.
+//! `[payments.mpp]`: sale of the plan by challenges of the `Payment` scheme.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,21 +6,21 @@ use tollgate_filter::settings::At;
 
 use super::secret::Secret;
 
-/// How challenges of the `Payment` scheme are made. Without a secret the plan is not sold in this way.
+/// Challenges of the `Payment` scheme (MPP). Without a secret the plan is not sold by it.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawMpp {
-    /// The environment variable that holds the secret that challenges are bound with.
+    /// The environment variable that contains the secret by which challenges are authenticated.
     pub(crate) secret_env: Option<At<String>>,
-    /// The file that holds it.
+    /// The file that contains it.
     pub(crate) secret_file: Option<At<String>>,
-    /// The environment variable that holds the secret before that one.
+    /// The environment variable that contains the previous secret.
     pub(crate) previous_secret_env: Option<At<String>>,
-    /// The file that holds it.
+    /// The file that contains it.
     pub(crate) previous_secret_file: Option<At<String>>,
     /// Whether a challenge is bound to the body of its request.
     pub(crate) digest: Option<At<bool>>,
-    /// The field that buyers send their proof of payment in: `authorization` or `payment-authorization`.
+    /// The header field of the payment credential: `authorization` or `payment-authorization`.
     pub(crate) credential_header: Option<At<String>>,
 }
 

@@ -29,7 +29,7 @@ pub enum PatternError {
     },
     /// A brace in the wrong place, or a character that is invalid in a path.
     #[error(
-        "`{segment}` is no path segment; use visible ASCII without `?`, `#` and `%`, `{{name}}`, or `{{*name}}` at the end"
+        "`{segment}` is not a path segment; use visible ASCII without `?`, `#` and `%`, `{{name}}`, or `{{*name}}` at the end"
     )]
     Segment {
         /// The invalid part.
@@ -53,12 +53,12 @@ impl PathPattern {
                 Some((here, after)) => (here, Some(after)),
                 None => (left, None),
             };
-            let fits = match segment {
+            let matches = match segment {
                 Segment::Exact(text) => text == here,
                 Segment::Any => !here.is_empty(),
                 Segment::Rest => false,
             };
-            if !fits {
+            if !matches {
                 return false;
             }
             rest = after;
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_fits_its_pattern_raw_and_whole() {
+    fn a_raw_path_matches_its_whole_pattern() {
         check("/v1/models", "/v1/models", true);
         check("/v1/models", "/v1/models/", false);
         check("/v1/models", "/v1//models", false);
@@ -155,13 +155,13 @@ mod tests {
         check("/pages/{*rest}", "/pages", false);
     }
 
-    fn check(pattern: &str, path: &str, fits: bool) {
+    fn check(pattern: &str, path: &str, matches: bool) {
         let pattern: PathPattern = pattern.parse().expect("a pattern");
-        assert_eq!(pattern.fits(path), fits, "{path} against {pattern}");
+        assert_eq!(pattern.fits(path), matches, "{path} against {pattern}");
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_patterns_are_refused() {
         for text in [
             "v1",
             "",

@@ -16,61 +16,61 @@ use super::secret::Secret;
 use super::url::PublicUrl;
 use super::x402::{RawX402, X402};
 
-/// What a credit is worth, and what can be bought.
+/// The price of a credit, and limits of purchases.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawCredits {
-    /// US dollars for one credit, as a decimal string; without it the model list names no prices in dollars, and nothing can be bought.
+    /// US dollars per credit, as a decimal string. Without it the model list has no prices in dollars, and nothing can be bought.
     pub(crate) usd_per_credit: Option<At<String>>,
-    /// Where credits are added, for clients that have too few; the page of this service when missing.
+    /// The URL for adding credits, sent with a 402; the page of this service by default.
     pub(crate) topup_url: Option<At<String>>,
-    /// Amounts in US dollars that the page proposes, as decimal strings.
+    /// Proposed amounts in US dollars, as decimal strings.
     pub(crate) topup_usd: Option<At<Vec<At<String>>>>,
-    /// The least of one purchase in US dollars, as a decimal string.
+    /// The minimum purchase in US dollars, as a decimal string.
     pub(crate) topup_usd_min: Option<At<String>>,
-    /// The most of one purchase in US dollars, as a decimal string.
+    /// The maximum purchase in US dollars, as a decimal string.
     pub(crate) topup_usd_max: Option<At<String>>,
-    /// Credits that a new account is given when somebody signs up, as a decimal string.
+    /// Credits granted to each account created by sign-up, as a decimal string.
     pub(crate) signup_grant: Option<At<String>>,
 }
 
-/// Through whom can be paid.
+/// The payment providers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawPayments {
     /// PayPal.
     pub(crate) paypal: RawPayPal,
-    /// The plan by the `Payment` scheme.
+    /// Sale of the plan by the `Payment` scheme (MPP).
     pub(crate) mpp: RawMpp,
-    /// The plan by signed transfers.
+    /// Sale of the plan by signed transfers (x402).
     pub(crate) x402: RawX402,
 }
 
-/// How the gateway is known to PayPal. Without a client id nothing can be paid with PayPal.
+/// Credentials and settings for PayPal. Without a client id PayPal is disabled.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawPayPal {
-    /// The address of PayPal's API: live, sandbox, or a stand-in on this machine.
+    /// The base URL of PayPal's API: live, sandbox, or a stand-in on this machine.
     pub(crate) base_url: Option<At<String>>,
-    /// The environment variable that holds the client id.
+    /// The environment variable that contains the client id.
     pub(crate) client_id_env: Option<At<String>>,
-    /// The file that holds the client id.
+    /// The file that contains the client id.
     pub(crate) client_id_file: Option<At<String>>,
-    /// The environment variable that holds the client secret.
+    /// The environment variable that contains the client secret.
     pub(crate) client_secret_env: Option<At<String>>,
-    /// The file that holds the client secret.
+    /// The file that contains the client secret.
     pub(crate) client_secret_file: Option<At<String>>,
-    /// The plan that buyers subscribe to; without one the plan is not sold through PayPal.
+    /// The id of the PayPal plan that buyers subscribe to. Without it the plan is not sold through PayPal.
     pub(crate) plan_id: Option<At<String>>,
-    /// The id that PayPal gave our webhook; without one every notice is refused.
+    /// The id of the webhook at PayPal. Without it every webhook event is refused.
     pub(crate) webhook_id: Option<At<String>>,
-    /// How the signature of a notice is checked: `here` or `ask`.
+    /// Where the signature of a webhook event is verified: `here` (locally) or `ask` (by PayPal's API).
     pub(crate) webhook_check: Option<At<String>>,
     /// A PEM file with the roots to trust instead of the public ones.
     pub(crate) ca_file: Option<At<String>>,
-    /// Seconds for a connection, TLS included.
+    /// Connect timeout in seconds, TLS included.
     pub(crate) connect_secs: Option<At<u64>>,
-    /// Seconds for a whole call.
+    /// Timeout in seconds of a whole call.
     pub(crate) call_secs: Option<At<u64>>,
 }
 

@@ -23,21 +23,21 @@ const FEATURES_MAX: usize = 20;
 
 const FEATURE_CHARS_MAX: usize = 200;
 
-/// What a month of the plan gives. Its price is the same everywhere and no setting.
+/// The benefits of the monthly plan. Its price is fixed.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawPlan {
-    /// What people call it.
+    /// The display name.
     pub(crate) name: Option<At<String>>,
-    /// Credits that each payment gives, as a decimal string.
+    /// Credits granted with each payment, as a decimal string.
     pub(crate) monthly_credits: Option<At<String>>,
-    /// Days before its end from which a plan that nobody renews may be bought again.
+    /// Days before its end from which a plan without automatic renewal may be bought again.
     pub(crate) renewal_days: Option<At<u32>>,
-    /// Devices that are included.
+    /// Included devices.
     pub(crate) included_device_slots: Option<At<u32>>,
-    /// Tasks with a computer of its own, for each month.
+    /// Included computer use tasks per month.
     pub(crate) computer_use_tasks_per_month: Option<At<u32>>,
-    /// What it gives, in words.
+    /// The benefits, as texts.
     pub(crate) features: Option<At<Vec<At<String>>>>,
 }
 
@@ -77,7 +77,7 @@ impl RawPlan {
                 || at.value.chars().count() > 32
                 || at.value.chars().any(char::is_control)
             {
-                problems.note("plan.name", at, "is no name; use 1 to 32 characters");
+                problems.note("plan.name", at, "is not a name; use 1 to 32 characters");
             }
             at.value.as_str()
         });
@@ -109,7 +109,7 @@ impl RawPlan {
             let length = at.value.chars().count();
             if length == 0 || length > FEATURE_CHARS_MAX || at.value.chars().any(char::is_control) {
                 let message = format_args!(
-                    "is no feature; use 1 to {FEATURE_CHARS_MAX} characters on one line"
+                    "is not a feature; use 1 to {FEATURE_CHARS_MAX} characters on one line"
                 );
                 problems.note(format!("plan.features.{number}"), at, message);
             }

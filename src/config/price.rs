@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_follows_the_price_and_nothing_else() {
+    fn a_version_depends_on_model_and_price_alone() {
         let price = |input: &str, output: &str, request: &str| Price {
             input: input.parse().expect("a price"),
             output: output.parse().expect("a price"),
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(
             version("demo-small", &price),
             2_412_810_720_569_511,
-            "rows in the books name it"
+            "ledger rows contain it"
         );
     }
 }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_of_proxies_is_told_with_its_remedy() {
+    fn invalid_ranges_are_refused_with_a_remedy() {
         for (text, expected) in [
             (
                 "proxy.example",

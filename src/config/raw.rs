@@ -1,7 +1,7 @@
 //! The settings as written: every key, none of the rules.
 //!
-//! Nothing is required here. A missing key is noted by the check, beside everything else that is wrong, instead of ending the reading.
-//! The comments are the descriptions in the JSON Schema.
+//! Nothing is required here: a missing key is recorded by the validation, together with all other errors. The comments are the descriptions
+//! in the JSON Schema.
 
 mod signin;
 
@@ -26,113 +26,113 @@ use tollgate_commerce::RawUcp;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawSettings {
-    /// Who the service is.
+    /// The service's name and URLs.
     pub(crate) service: RawService,
-    /// Threads, shutdown and limits on clients.
+    /// Worker threads, shutdown and limits on client connections.
     pub(crate) server: RawServer,
-    /// Where clients connect.
+    /// The listeners for clients.
     pub(crate) listener: Vec<RawListener>,
-    /// Health and metrics for operators.
+    /// The HTTP endpoints for health and metrics.
     pub(crate) admin: RawAdmin,
-    /// Where accounts, keys and the ledger are kept.
+    /// The database of accounts, keys and the ledger.
     pub(crate) store: RawStore,
-    /// Which chain of filters answers which address; the built-in table when there is none.
+    /// The routes and their filter chains; the built-in table by default.
     pub(crate) route: Vec<RawRoute>,
-    /// Further attempts at calls that failed.
+    /// Retries and hedged requests.
     pub(crate) upstream: RawUpstream,
-    /// Who runs models for us.
+    /// The model providers.
     pub(crate) provider: Vec<RawProvider>,
     /// The models on sale.
     pub(crate) model: Vec<RawModel>,
     /// Rate classes.
     pub(crate) limits: RawLimits,
-    /// Holding and charging credit.
+    /// Credit holds and charges.
     pub(crate) meter: RawMeter,
-    /// Answers that are stored and given again.
+    /// The response cache.
     pub(crate) cache: RawCache,
-    /// Answers kept for requests that carry a key.
+    /// Responses recorded for requests with an `Idempotency-Key`.
     pub(crate) idempotency: RawIdempotency,
-    /// What a credit is worth, and what can be bought.
+    /// The price of a credit, and limits of purchases.
     pub(crate) credits: RawCredits,
-    /// What a month of the plan gives.
+    /// The benefits of the monthly plan.
     pub(crate) plan: RawPlan,
-    /// Through whom can be paid.
+    /// The payment providers.
     pub(crate) payments: RawPayments,
     /// Checkouts of the Universal Commerce Protocol.
     pub(crate) ucp: RawUcp,
-    /// How people sign in.
+    /// Sign-in with one-time codes.
     pub(crate) signin: RawSignin,
-    /// Whose pages these are.
+    /// The brand on the pages.
     pub(crate) brand: RawBrand,
-    /// What programs and people are told about getting in.
+    /// The onboarding documents.
     pub(crate) onboarding: RawOnboarding,
-    /// How programs are allowed to act for a person.
+    /// The OAuth authorization server.
     pub(crate) oauth: RawOAuth,
     /// The servers behind the MCP resources.
     pub(crate) mcp: RawMcp,
-    /// Logs.
+    /// The diagnostics and the access log.
     pub(crate) telemetry: RawTelemetry,
 }
 
-/// Who the service is.
+/// The service's name and URLs.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawService {
     /// The short word in `x_svc` and `sk-svc-`: a lower-case letter, then up to 15 lower-case letters or digits.
     pub(crate) name: Option<At<String>>,
-    /// The address clients are given.
+    /// The base URL for clients, without `/v1`.
     pub(crate) base_url: Option<At<String>>,
-    /// The address of discovery.
+    /// The base URL of discovery documents.
     pub(crate) root_url: Option<At<String>>,
-    /// The id of the model that serves requests which name none.
+    /// The id of the model for requests without `model`.
     pub(crate) default_model: Option<At<String>>,
 }
 
-/// Threads, shutdown and limits on clients.
+/// Worker threads, shutdown and limits on client connections.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawServer {
-    /// Threads that serve clients.
+    /// Worker threads.
     pub(crate) workers: Option<At<u64>>,
-    /// Seconds that open requests may take to finish after a stop was asked for.
+    /// Grace period in seconds for open requests after a stop was requested.
     pub(crate) grace_secs: Option<At<u64>>,
-    /// Bytes of a request's head.
+    /// Maximum size of a request's head in bytes.
     pub(crate) head_bytes_max: Option<At<u64>>,
-    /// Fields in a request's head.
+    /// Maximum number of fields in a request's head.
     pub(crate) head_fields_max: Option<At<u64>>,
-    /// Seconds for a request's head, and for a TLS handshake.
+    /// Timeout in seconds for a request's head, and for a TLS handshake.
     pub(crate) head_secs: Option<At<u64>>,
-    /// Seconds that an HTTP/1.1 connection may rest between requests.
+    /// Idle timeout in seconds of an HTTP/1.1 connection between requests.
     pub(crate) idle_secs: Option<At<u64>>,
-    /// Seconds for a request's body as a whole.
+    /// Timeout in seconds for a request's whole body.
     pub(crate) body_secs: Option<At<u64>>,
-    /// Seconds that a client may leave written bytes unread.
+    /// Timeout in seconds for a client to read written bytes.
     pub(crate) write_secs: Option<At<u64>>,
-    /// Seconds of silence in a stream after which a comment is sent.
+    /// Seconds without data in a stream after which a keep-alive comment is sent.
     pub(crate) comment_secs: Option<At<u64>>,
-    /// Requests at once on an HTTP/2 connection.
+    /// Maximum concurrent requests on an HTTP/2 connection.
     pub(crate) h2_streams_max: Option<At<u64>>,
-    /// Seconds that an HTTP/2 connection may rest without an open stream.
+    /// Idle timeout in seconds of an HTTP/2 connection without open streams.
     pub(crate) h2_idle_secs: Option<At<u64>>,
-    /// Connections at once, on all listeners together.
+    /// Maximum concurrent connections, on all listeners together.
     pub(crate) connections_max: Option<At<u64>>,
 }
 
-/// Where clients connect.
+/// The listeners for clients.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawListener {
-    /// Address and port; port 0 takes a free one.
+    /// Address and port; port 0 selects a free one.
     pub(crate) address: Option<At<String>>,
-    /// Certificates with their keys; the first serves clients that name no host. None: no TLS.
+    /// Certificates with their keys; the first is the default for clients without SNI. None: no TLS.
     pub(crate) tls: Vec<RawTls>,
     /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
     pub(crate) http2: Option<At<bool>>,
-    /// Addresses, and ranges of them, of proxies that are believed about the client's address. None when missing.
+    /// Addresses and address ranges of trusted proxies, which report the client's address. Default: none.
     pub(crate) trusted_proxies: Option<At<Vec<At<String>>>>,
-    /// The field by which they report it: `either`, `x-forwarded-for`, `forwarded` or `none`.
+    /// The header field by which they report it: `either`, `x-forwarded-for`, `forwarded` or `none`.
     pub(crate) forwarded_field: Option<At<String>>,
-    /// Whether every connection begins with a header of the PROXY protocol, version 1 or 2.
+    /// Whether every connection starts with a PROXY protocol header, version 1 or 2.
     pub(crate) proxy_protocol: Option<At<bool>>,
 }
 
@@ -140,159 +140,159 @@ pub(crate) struct RawListener {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTls {
-    /// The file with the chain, the listener's own certificate first.
+    /// The file with the certificate chain, the leaf certificate first.
     pub(crate) certificate: Option<At<String>>,
-    /// The file with the key.
+    /// The file with the private key.
     pub(crate) key: Option<At<String>>,
 }
 
-/// Health and metrics for operators.
+/// The HTTP endpoints for health and metrics.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawAdmin {
-    /// A loopback address and port; port 0 takes a free one.
+    /// A loopback address and port; port 0 selects a free one.
     pub(crate) address: Option<At<String>>,
 }
 
-/// Where accounts, keys and the ledger are kept.
+/// The database of accounts, keys and the ledger.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawStore {
     /// `sqlite:` and the path of a file.
     pub(crate) url: Option<At<String>>,
-    /// What a commit survives: `power` (a power failure) or `process` (the end of the process alone).
+    /// The durability of a commit: `power` (survives a power failure) or `process` (survives only the end of the process).
     pub(crate) durability: Option<At<String>>,
 }
 
-/// Which chain of filters answers which address.
+/// A route: a path pattern and its filter chain.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawRoute {
     /// The path: exact, with `{name}` for one segment or `{*name}` for the rest.
     pub(crate) path: Option<At<String>>,
-    /// The methods it answers. `GET` includes `HEAD`; `OPTIONS` is answered everywhere.
+    /// The allowed methods. `GET` includes `HEAD`; `OPTIONS` is always allowed.
     pub(crate) methods: Option<At<Vec<At<String>>>>,
-    /// Bytes of a request's body.
+    /// Maximum size of a request's body in bytes.
     pub(crate) body_bytes_max: Option<At<u64>>,
     /// Names of filters, outermost first.
     pub(crate) chain: Option<At<Vec<At<String>>>>,
-    /// How errors are written: `envelope` or `oauth`.
+    /// The format of errors: `envelope`, `oauth`, `page` or `ucp`.
     pub(crate) errors: Option<At<String>>,
-    /// The scope a credential needs here.
+    /// The scope that a credential must have.
     pub(crate) scope: Option<At<String>>,
-    /// Scopes of one resource, any one of which a credential needs here.
+    /// Scopes of one resource; a credential must have at least one of them.
     pub(crate) scopes_any: Option<At<Vec<At<String>>>>,
-    /// The rate class that counts requests here instead of the account's own.
+    /// The rate class for requests to this route, instead of the account's class.
     pub(crate) class: Option<At<String>>,
-    /// What pages of other origins may do: `none`, `public` or `api`.
+    /// The CORS policy: `none`, `public` (reads without credentials) or `api` (bearer credentials).
     pub(crate) cors: Option<At<String>>,
-    /// Since when, or from when on, nothing new should be built on it, RFC 3339.
+    /// The deprecation date, past or future, RFC 3339.
     pub(crate) deprecated_at: Option<At<String>>,
-    /// From when on it may be gone, RFC 3339.
+    /// The sunset date, from which the route may be removed, RFC 3339.
     pub(crate) sunset_at: Option<At<String>>,
-    /// What takes its place: an address, or a path of this service.
+    /// The successor: a URL, or a path of this service.
     pub(crate) successor: Option<At<String>>,
-    /// Where its end is explained: an address, or a path of this service; `/docs/lifecycle` when missing.
+    /// The documentation of the deprecation: a URL, or a path of this service; `/docs/lifecycle` by default.
     pub(crate) notice: Option<At<String>>,
 }
 
-/// Further attempts at calls that failed before the first byte of an answer.
+/// Retries of calls that failed before the first byte of the response, and hedged requests.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawUpstream {
-    /// Attempts for one request, the first among them.
+    /// Maximum attempts for one request, including the first.
     pub(crate) attempts_max: Option<At<u64>>,
-    /// What further attempts may come to.
+    /// The retry budget.
     pub(crate) budget: RawBudget,
-    /// Milliseconds without an answer after which another provider is asked too; nobody else is asked where it is missing.
+    /// Milliseconds without a response after which a hedged request is sent to another provider; hedging is disabled by default.
     pub(crate) hedge_after_ms: Option<At<u64>>,
 }
 
-/// What further attempts may come to, for each model.
+/// The retry budget of each model.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawBudget {
-    /// Further attempts for each hundred requests.
+    /// Retries per hundred requests.
     pub(crate) percent: Option<At<u64>>,
-    /// Further attempts in a second that are allowed whatever the number of requests.
+    /// Retries per second that are allowed independent of the number of requests.
     pub(crate) per_sec: Option<At<u64>>,
-    /// Further attempts at once.
+    /// Burst of retries.
     pub(crate) burst: Option<At<u64>>,
 }
 
-/// Who runs models for us.
+/// The model providers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawProvider {
-    /// Its name in these settings, in logs and in metrics.
+    /// Its name in the settings, in logs and in metrics.
     pub(crate) name: Option<At<String>>,
-    /// Its address, up to and with `/v1`.
+    /// Its base URL, including `/v1`.
     pub(crate) base_url: Option<At<String>>,
-    /// The environment variable that holds the key it knows us by.
+    /// The environment variable that contains the API key for the provider.
     pub(crate) api_key_env: Option<At<String>>,
-    /// The file that holds the key it knows us by.
+    /// The file that contains the API key for the provider.
     pub(crate) api_key_file: Option<At<String>>,
-    /// Whether HTTP/2 is spoken: by ALPN over TLS, by prior knowledge without.
+    /// Whether HTTP/2 is used: by ALPN over TLS, by prior knowledge without.
     pub(crate) http2: Option<At<bool>>,
     /// A PEM file with the roots to trust instead of the system's.
     pub(crate) ca_file: Option<At<String>>,
-    /// How long it may take.
+    /// Its timeouts.
     pub(crate) timeouts: RawTimeouts,
-    /// Connections kept open between calls.
+    /// Maximum idle connections, for each worker and address.
     pub(crate) connections_idle_max: Option<At<u64>>,
-    /// Its share of a model's calls, beside the weights of the others.
+    /// Its weight among the providers of a model.
     pub(crate) weight: Option<At<u64>>,
-    /// Calls under way at once.
+    /// Maximum concurrent calls.
     pub(crate) concurrency_max: Option<At<u64>>,
-    /// Requests that may wait for one of them to end.
+    /// Maximum length of the queue.
     pub(crate) queue_max: Option<At<u64>>,
-    /// Seconds they may wait.
+    /// Maximum seconds in the queue.
     pub(crate) queue_wait_secs: Option<At<u64>>,
-    /// Times that it is asked again within one request when nobody else is left to ask.
+    /// Retries at this provider within one request when no other candidate is left.
     pub(crate) retries: Option<At<u64>>,
-    /// Members of a request that are left out of what it gets.
+    /// Top-level members of a request that are not forwarded to it.
     pub(crate) remove_members: Option<At<Vec<At<String>>>>,
-    /// Members with which a request is refused that it might get.
+    /// Top-level members because of which a request is refused that could be sent to it.
     pub(crate) refuse_members: Option<At<Vec<At<String>>>>,
-    /// When it counts as not working.
+    /// Its circuit breaker and health probe.
     pub(crate) health: RawHealth,
-    /// Whether it is told the client's address, in `X-Forwarded-For`.
+    /// Whether it receives the client's address, in `X-Forwarded-For`.
     pub(crate) forward_client_address: Option<At<bool>>,
 }
 
-/// When a provider counts as not working, and what brings it back.
+/// The circuit breaker and the health probe of a provider.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawHealth {
-    /// Failures in a row.
+    /// Consecutive failures that open a circuit.
     pub(crate) failures: Option<At<u64>>,
-    /// Seconds from the first to the last of them.
+    /// Seconds between the first and the last of them.
     pub(crate) window_secs: Option<At<u64>>,
-    /// Seconds without calls before trial requests are admitted.
+    /// Seconds that a circuit stays open before it admits trial requests.
     pub(crate) cooldown_secs: Option<At<u64>>,
-    /// Trial requests at once.
+    /// Maximum concurrent trial requests of a half-open circuit.
     pub(crate) trial_requests: Option<At<u64>>,
-    /// The longest `Retry-After` that is kept to, in seconds.
+    /// The longest `Retry-After` that is respected, in seconds.
     pub(crate) retry_after_secs_max: Option<At<u64>>,
-    /// A path below its address that is asked for now and then.
+    /// The path of the periodic health probe, relative to the base URL.
     pub(crate) probe_path: Option<At<String>>,
-    /// Seconds between two such probes.
+    /// Interval of the health probe in seconds.
     pub(crate) probe_secs: Option<At<u64>>,
 }
 
-/// How long a provider may take.
+/// The timeouts of a provider.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTimeouts {
-    /// Seconds for a connection, TLS included.
+    /// Connect timeout in seconds, TLS included.
     pub(crate) connect_secs: Option<At<u64>>,
-    /// Seconds to the first byte of a stream.
+    /// Timeout in seconds for the first byte of a stream.
     pub(crate) first_byte_secs: Option<At<u64>>,
-    /// Seconds to the first byte of a whole answer.
+    /// Timeout in seconds for the first byte of a whole response.
     pub(crate) first_byte_whole_secs: Option<At<u64>>,
-    /// Seconds between two pieces of an answer.
+    /// Timeout in seconds between two chunks of a response.
     pub(crate) between_bytes_secs: Option<At<u64>>,
-    /// Seconds for the whole call.
+    /// Timeout in seconds of the whole call.
     pub(crate) total_secs: Option<At<u64>>,
 }
 
@@ -300,88 +300,88 @@ pub(crate) struct RawTimeouts {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawModel {
-    /// What clients call it.
+    /// The id that clients use.
     pub(crate) id: Option<At<String>>,
-    /// A name for people.
+    /// The display name.
     pub(crate) name: Option<At<String>>,
-    /// Who made it.
+    /// The owner, in the model list.
     pub(crate) owned_by: Option<At<String>>,
-    /// Seconds since 1970 when it came into the catalog.
+    /// The creation time, in seconds since 1970.
     pub(crate) created: Option<At<u64>>,
-    /// Where it can be had.
+    /// The providers of the model.
     pub(crate) providers: Vec<RawProviderModel>,
-    /// How one of them is chosen: `weighted` or `least-busy`.
+    /// How a provider is selected: `weighted` or `least-busy`.
     pub(crate) choice: Option<At<String>>,
-    /// Ids of the models that serve when none of its providers can.
+    /// Ids of the fallback models, used in this order when none of its providers can serve.
     pub(crate) fallback: Option<At<Vec<At<String>>>>,
-    /// Whether one of those may cost more than this model.
+    /// Whether a fallback model may be more expensive than this model.
     pub(crate) expensive_fallback: Option<At<bool>>,
-    /// What it costs.
+    /// The price.
     pub(crate) price: RawPrice,
-    /// Tokens of input and output together.
+    /// The context length in tokens, input and output together.
     pub(crate) context_length: Option<At<u64>>,
-    /// Output tokens of a request that names no cap.
+    /// Maximum output tokens of a request without a cap.
     pub(crate) max_output_tokens: Option<At<u64>>,
-    /// What it can write: `text`, `image`, `audio`.
+    /// Its output modalities: `text`, `image`, `audio`, `video`.
     pub(crate) modalities: Option<At<Vec<At<String>>>>,
-    /// Credits that a part of a request which is not text costs at most, where its kind has no ceiling of its own; a decimal string.
+    /// Credits held for each part of a request that is not text, where its kind has no ceiling of its own; a decimal string.
     pub(crate) part_ceiling: Option<At<String>>,
-    /// Its tokens for each token of the o200k vocabulary, as a decimal string.
+    /// Its tokens per token of the o200k vocabulary, as a decimal string.
     pub(crate) token_factor: Option<At<String>>,
-    /// Whether a text request with a `system` goes through chat, although a provider takes text requests.
+    /// Whether text requests with a `system` member are sent as chat requests, even if the provider accepts text requests.
     pub(crate) system_as_chat: Option<At<bool>>,
-    /// How a cap is written into a chat request that names none: `max_tokens` or `max_completion_tokens`.
+    /// The member that caps a chat request without a cap: `max_tokens` or `max_completion_tokens`.
     pub(crate) cap_member: Option<At<String>>,
-    /// Whether its answers are stored and given again.
+    /// Whether its responses are cached.
     pub(crate) cache: Option<At<bool>>,
-    /// What becomes of a stream whose client has left: `drain` or `stop`. As `meter.after_leaving` when missing.
+    /// How a stream continues after its client has disconnected: `drain` or `stop`. Default: `meter.after_leaving`.
     pub(crate) after_leaving: Option<At<String>>,
 }
 
-/// A model as one provider sells it.
+/// A model at one provider.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawProviderModel {
     /// The provider's name.
     pub(crate) provider: Option<At<String>>,
-    /// What the provider calls the model; the model's own id when missing.
+    /// The provider's id of the model; the model's id by default.
     pub(crate) model: Option<At<String>>,
-    /// The operations it has there: `chat`, `text`. Both when missing.
+    /// The operations that the provider supports for it: `chat`, `text`. Both by default.
     pub(crate) api: Option<At<Vec<At<String>>>>,
-    /// Its share of the model's calls; the provider's weight when missing.
+    /// Its weight among the model's providers; the provider's weight by default.
     pub(crate) weight: Option<At<u64>>,
 }
 
-/// What a model costs, as decimal strings.
+/// The price of a model, as decimal strings.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawPrice {
-    /// Credits for a million tokens that the client sends.
+    /// Credits per million input tokens.
     pub(crate) input: Option<At<String>>,
-    /// Credits for a million tokens that the model writes.
+    /// Credits per million output tokens.
     pub(crate) output: Option<At<String>>,
-    /// Credits for each request that succeeds.
+    /// Credits per successful request.
     pub(crate) request: Option<At<String>>,
-    /// Credits that a picture in a request costs at most; `part_ceiling` when missing.
+    /// Credits held for an image in a request; `part_ceiling` by default.
     pub(crate) image: Option<At<String>>,
-    /// Credits that a sound costs at most; `part_ceiling` when missing.
+    /// Credits held for an audio part; `part_ceiling` by default.
     pub(crate) audio: Option<At<String>>,
-    /// Credits that a file costs at most; `part_ceiling` when missing.
+    /// Credits held for a file; `part_ceiling` by default.
     pub(crate) file: Option<At<String>>,
-    /// Credits that all plugins of a request cost at most; `part_ceiling` when missing.
+    /// Credits held for all plugins of a request together; `part_ceiling` by default.
     pub(crate) plugins: Option<At<String>>,
 }
 
-/// Logs.
+/// The diagnostics and the access log.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTelemetry {
-    /// How diagnostics are written to the standard error output: `json` or `text`.
+    /// The format of diagnostics on the standard error output: `json` or `text`.
     pub(crate) log_format: Option<At<String>>,
-    /// Diagnostics below this level are not written: `error`, `warn`, `info`, `debug` or `trace`.
+    /// The minimum level of diagnostics: `error`, `warn`, `info`, `debug` or `trace`.
     pub(crate) log_level: Option<At<String>>,
-    /// Where the access log goes: `stdout`, `none` or the path of a file.
+    /// The destination of the access log: `stdout`, `none` or the path of a file.
     pub(crate) access_log: Option<At<String>>,
-    /// What the access log says of the client's address: `whole`, `prefix`, `hashed` or `none`.
+    /// The form of the client's address in the access log: `whole`, `prefix`, `hashed` or `none`.
     pub(crate) client_address: Option<At<String>>,
 }

@@ -25,7 +25,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn nothing_written_gives_settings_that_serve_nothing_yet() {
+fn empty_settings_have_no_models() {
     let settings = check("", &Environment::default()).expect("defaults are good");
     assert_eq!(settings.listeners.len(), 1);
     assert!(!settings.routes.is_empty());
@@ -34,7 +34,7 @@ fn nothing_written_gives_settings_that_serve_nothing_yet() {
 }
 
 #[test]
-fn the_shipped_file_loads_and_writes_out_the_built_in_routes() {
+fn the_shipped_file_contains_the_built_in_routes() {
     let file = root().join("conf/tollgate.toml");
     let shipped =
         load(&file, &Environment::default(), &filters()).expect("the shipped file is good");
@@ -42,7 +42,7 @@ fn the_shipped_file_loads_and_writes_out_the_built_in_routes() {
     assert_eq!(
         format!("{:#?}", shipped.routes),
         format!("{:#?}", built_in.routes),
-        "the file says what holds without it"
+        "the file contains the defaults"
     );
     assert_eq!(
         format!("{:?}", shipped.server.limits),
@@ -67,7 +67,7 @@ fn the_shipped_file_loads_and_writes_out_the_built_in_routes() {
 }
 
 #[test]
-fn trial_requests_are_four_or_what_the_provider_takes_at_once() {
+fn trial_requests_default_to_four_or_the_concurrency_limit() {
     //   settings of the provider                              trial requests
     for (lines, expected) in [
         ("", 4),
@@ -169,7 +169,7 @@ fn with_certificates(text: &str) -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn everything_wrong_is_told_at_once_with_its_place() {
+fn all_errors_are_reported_at_once_with_their_place() {
     let file = Path::new("tests/golden/settings.toml");
     let text = std::fs::read_to_string(root().join(file)).expect("the golden settings");
     let wanted = std::fs::read_to_string(root().join("tests/golden/settings.txt"))
@@ -194,7 +194,7 @@ fn everything_wrong_is_told_at_once_with_its_place() {
 }
 
 #[test]
-fn text_that_is_no_toml_is_told_by_line() {
+fn toml_syntax_errors_are_reported_with_their_line() {
     let found = problems("[server\nworkers = 1\n[service]\nname = = \"a\"\n");
     assert!(
         found.iter().any(|line| line.starts_with("t.toml:1:")),
@@ -202,7 +202,7 @@ fn text_that_is_no_toml_is_told_by_line() {
     );
     assert!(
         found.iter().any(|line| line.starts_with("t.toml:4:")),
-        "the second mistake is told as well: {found:?}"
+        "both errors are reported: {found:?}"
     );
 }
 
@@ -220,7 +220,7 @@ fn a_pasted_secret_is_never_repeated() {
 }
 
 #[test]
-fn a_key_from_the_environment_reaches_the_provider_and_no_print() {
+fn a_key_from_the_environment_is_used_and_not_printed() {
     let environment = Environment::of([("MY_KEY", "sk-very-secret\n")]);
     let text = "[[provider]]\nname = 'a'\nbase_url = 'http://a'\napi_key_env = 'MY_KEY'\n";
     let settings = check(text, &environment).expect("good settings");
@@ -230,7 +230,7 @@ fn a_key_from_the_environment_reaches_the_provider_and_no_print() {
 }
 
 #[test]
-fn variables_stand_above_the_file() {
+fn environment_variables_override_the_file() {
     const FILE: &str = "
         [server]
         workers = 3
@@ -242,9 +242,9 @@ fn variables_stand_above_the_file() {
         providers = [{ provider = 'a' }]
         price = { input = '1', output = '2' }
     ";
-    type Look = fn(&Settings) -> String;
+    type Value = fn(&Settings) -> String;
     //          variable                              value        what is read
-    let cases: [(&str, &str, Look, &str); 8] = [
+    let cases: [(&str, &str, Value, &str); 8] = [
         (
             "TOLLGATE__SERVER__WORKERS",
             "7",
@@ -302,10 +302,10 @@ fn variables_stand_above_the_file() {
             "/x",
         ),
     ];
-    for (variable, value, look, wanted) in cases {
+    for (variable, value, read, wanted) in cases {
         let environment = Environment::of([(variable, value)]);
         match check(FILE, &environment) {
-            Ok(settings) => assert_eq!(look(&settings), wanted, "{variable}={value}"),
+            Ok(settings) => assert_eq!(read(&settings), wanted, "{variable}={value}"),
             Err(found) => panic!("{variable}={value} is good: {found:?}"),
         }
     }
@@ -333,13 +333,13 @@ fn a_certificate_and_its_key_belong_together() {
     );
 
     let swapped = good.replace("key.pem", "chain.pem");
-    assert!(problems(&swapped)[0].contains("holds no private key"));
+    assert!(problems(&swapped)[0].contains("contains no private key"));
     std::fs::write(
         folder.path().join("chain.pem"),
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
     )
     .expect("a file");
-    assert!(problems(&good)[0].contains("holds a certificate that cannot be used"));
+    assert!(problems(&good)[0].contains("contains an invalid certificate"));
 }
 
 /// Walks the schema and passes every key with its description; elements of lists as `[]`, names of tables as `NAME`.
@@ -440,7 +440,7 @@ fn the_shipped_file_shows_every_setting() {
 }
 
 #[test]
-fn the_address_of_a_node_is_as_safe_wherever_it_stands_and_is_never_repeated() {
+fn the_url_of_a_node_is_validated_from_every_source_and_never_printed() {
     let sold = "[payments.x402]
         facilitator_url = 'https://pay.example.com'
         pay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'";
@@ -463,9 +463,9 @@ fn the_address_of_a_node_is_as_safe_wherever_it_stands_and_is_never_repeated() {
                 Ok(_) => assert!(is_good, "{name}: {address}"),
                 Err(problems) => {
                     assert!(!is_good, "{name}: {problems:?}");
-                    let said = problems.join("\n");
-                    assert!(said.contains(name), "{said}");
-                    assert!(!said.contains("key-1234"), "{said}");
+                    let report = problems.join("\n");
+                    assert!(report.contains(name), "{report}");
+                    assert!(!report.contains("key-1234"), "{report}");
                 }
             }
         }

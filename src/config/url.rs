@@ -9,17 +9,17 @@ use http::Uri;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Neither `http://` nor `https://`. The text is not repeated: it may be anything, a pasted secret too.
-    #[error("does not start with `http://` or `https://`; write the whole address")]
+    #[error("does not start with `http://` or `https://`; write the whole URL")]
     Scheme,
     /// No host, or characters that a URL cannot contain.
-    #[error("`{text}` is not an address; write it like `https://example.net/v1`")]
+    #[error("`{text}` is not a URL; write it like `https://example.net/v1`")]
     Malformed {
         /// The text as given.
         text: String,
     },
     /// A user, a password, a query or a fragment.
     #[error(
-        "the address has a user, a query or a fragment; leave it out, secrets have their own settings"
+        "the URL has a user, a query or a fragment; leave it out, secrets have their own settings"
     )]
     Extra,
 }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_falls_into_its_parts() {
+    fn urls_are_split_into_their_parts() {
         //    text                            tls    host           port  authority             path
         check(
             "https://api.example.net/v1/",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_urls_are_refused() {
         for text in [
             "api.example.net",
             "ftp://example.net",

@@ -30,9 +30,9 @@ impl Settings {
             if proxies.is_some_and(|proxies| !proxies.names_field && !proxies.proxy_protocol) {
                 found.push(Warning {
                     key: format!("listener.{number}.trusted_proxies"),
-                    message: "stands without `forwarded_field` and without `proxy_protocol`, so `X-Forwarded-For` or `Forwarded` is \
-                              believed, whichever is there: a client's own field too, if the proxy writes none; name the field that the \
-                              proxy writes (`forwarded_field = \"x-forwarded-for\"`, `\"forwarded\"`, or `\"none\"` if it writes none)",
+                    message: "is set without `forwarded_field` and without `proxy_protocol`, so `X-Forwarded-For` and `Forwarded` are both \
+                              trusted, also from a client if the proxy does not set them; name the field that the proxy writes \
+                              (`forwarded_field = \"x-forwarded-for\"`, `\"forwarded\"`, or `\"none\"` if it writes none)",
                 });
             }
         }
@@ -40,9 +40,9 @@ impl Settings {
         if x402.is_some_and(|x402| x402.rpc_url.is_none()) {
             found.push(Warning {
                 key: String::from("payments.x402.rpc_url"),
-                message: "is missing, so the facilitator is believed: when an answer of it is lost or false, a buyer may pay twice or get the \
-                          plan without paying, and you have to look the payment up by hand (`tollgate payment list`); write a node of the \
-                          chain, `rpc_url = \"https://...\"`",
+                message: "is missing, so the facilitator's answers are trusted: if one is lost or false, a buyer may pay twice or get the plan \
+                          without paying, and the payment must be looked up manually (`tollgate payment list`); write the URL of a node \
+                          of the chain, `rpc_url = \"https://...\"`",
             });
         }
         found

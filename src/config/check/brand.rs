@@ -21,7 +21,7 @@ pub(super) fn brand(
         let chars = at.value.trim().chars().count();
         if !(1..=NAME_CHARS_MAX).contains(&chars) || at.value.chars().any(char::is_control) {
             let message =
-                format_args!("is no name; use 1 to {NAME_CHARS_MAX} characters in one line");
+                format_args!("is not a name; use 1 to {NAME_CHARS_MAX} characters on one line");
             problems.note("brand.name", at, message);
         }
     }

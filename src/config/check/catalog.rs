@@ -67,7 +67,7 @@ pub(super) fn catalog(
             "service.default_model",
             at,
             format_args!(
-                "is `{}`, which is no model here; use {}",
+                "is `{}`, which is not a model of this file; use {}",
                 at.value,
                 words(&known)
             ),
@@ -294,7 +294,7 @@ fn places(
                 &key,
                 at,
                 format_args!(
-                    "is `{}`, which is no provider here; use {}",
+                    "is `{}`, which is not a provider of this file; use {}",
                     at.value,
                     words(&known)
                 ),
@@ -421,7 +421,10 @@ fn routing(index: usize, raw: &RawModel, all: &RawSettings, problems: &mut Probl
             problems.note(
                 key,
                 at,
-                format_args!("is `{id}`, which is no model here; use {}", words(&known)),
+                format_args!(
+                    "is `{id}`, which is not a model of this file; use {}",
+                    words(&known)
+                ),
             );
             continue;
         };

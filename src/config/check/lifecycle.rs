@@ -37,15 +37,13 @@ pub(super) fn lifecycle(
         && sunset_at < deprecated_at
     {
         // RFC 9745 section 4.
-        let message = format_args!(
-            "is {sunset_at}, before `deprecated_at`; a route is deprecated first and gone later"
-        );
+        let message = format_args!("is {sunset_at}, before `deprecated_at`; use a later time");
         problems.note(key("sunset_at"), at, message);
     }
     if raw.deprecated_at.is_none() && raw.sunset_at.is_none() {
         for (name, at) in [("successor", &raw.successor), ("notice", &raw.notice)] {
             if let Some(at) = at {
-                let message = "tells of an end that is not planned; add `deprecated_at` or `sunset_at`, or leave it out";
+                let message = "is set without `deprecated_at` and `sunset_at`; add one of them, or leave it out";
                 problems.note(key(name), at, message);
             }
         }
@@ -64,7 +62,7 @@ struct Date(Timestamp);
 
 /// The problem of a text that is no timestamp.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no time; write it like `2027-07-01T00:00:00Z`")]
+#[error("`{0}` is not a time; write it like `2027-07-01T00:00:00Z`")]
 struct NoDate(String);
 
 impl FromStr for Date {
@@ -84,7 +82,7 @@ enum Target {
 
 /// The problem of a text that is neither.
 #[derive(Debug, thiserror::Error)]
-#[error("is neither a whole address nor a path; write it like `https://example.com/v2` or `/v2`")]
+#[error("is neither a URL nor a path; write it like `https://example.com/v2` or `/v2`")]
 struct NoTarget;
 
 impl Target {

@@ -92,7 +92,7 @@ fn secret(
 ) -> Option<Secret> {
     // The text is not repeated: it is likely the secret itself.
     if !is_variable(at) {
-        let message = "is not the name of a variable; name the variable that holds the secret, do not write the secret here";
+        let message = "is not the name of a variable; name the variable that contains the secret; do not write the secret itself";
         problems.note(key, at, message);
         return None;
     }
@@ -107,7 +107,7 @@ fn secret(
     let value = value.trim();
     if value.len() < SECRET_BYTES_MIN {
         let message = format_args!(
-            "names `{}`, which holds fewer than {SECRET_BYTES_MIN} characters; use a longer secret, drawn at random",
+            "names `{}`, which contains fewer than {SECRET_BYTES_MIN} characters; use a longer random secret",
             at.value
         );
         problems.note(key, at, message);
@@ -125,7 +125,7 @@ fn origin(key: String, at: &At<String>, problems: &mut Problems) -> Option<Strin
     let written = url.to_string();
     if !url.path.is_empty() || written != at.value {
         let message = format_args!(
-            "is `{}`, which no browser sends; write scheme, host and port in small letters, such as `https://app.example.com`",
+            "is `{}`, which no browser sends; write scheme, host and port in lower case, such as `https://app.example.com`",
             at.value
         );
         problems.note(key, at, message);

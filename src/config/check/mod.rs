@@ -59,7 +59,7 @@ fn holds(raw: &RawSettings, providers: &[Arc<Provider>], hold: Duration, problem
         if hold <= Duration::from_secs(at.value) {
             let key = format!("provider.{index}.timeouts.total_secs");
             let message = format_args!(
-                "is {}, and credit is held for {} seconds only; raise `meter.hold_secs` above it",
+                "is {}, but credit is held for only {} seconds; raise `meter.hold_secs` above it",
                 at.value,
                 hold.as_secs()
             );
@@ -76,7 +76,7 @@ fn holds(raw: &RawSettings, providers: &[Arc<Provider>], hold: Duration, problem
             .all(|one| one.timeouts.total_secs.is_none())
     {
         let message = format_args!(
-            "is {}, and a call may take {} seconds; use more",
+            "is {}, but a call may take {} seconds; use more",
             at.value,
             longest.as_secs()
         );
@@ -88,7 +88,7 @@ fn holds(raw: &RawSettings, providers: &[Arc<Provider>], hold: Duration, problem
 fn cache(raw: &RawSettings, limits: Option<&Limits>, problems: &mut Problems) -> CacheSettings {
     for (class, at) in &raw.cache.salts {
         if limits.is_some_and(|limits| limits.class(class).is_none()) {
-            let message = "is no rate class; salts are named after those of `limits.classes`";
+            let message = "is not a rate class; use the name of a class of `limits.classes`";
             problems.note(format!("cache.salts.{class}"), at, message);
         }
     }

@@ -40,7 +40,7 @@ pub(super) fn mpp(
     let is_named = raw.secret_env.is_some() || raw.secret_file.is_some();
     let had_one = raw.previous_secret_env.is_some() || raw.previous_secret_file.is_some();
     if had_one && !is_named {
-        let message = "is missing beside the secret before it; name the variable that holds the secret of today";
+        let message = "is missing with the previous secret; name the variable that contains the current secret";
         problems.note_missing(key("secret_env"), message);
     }
     Some(Mpp {
@@ -70,7 +70,7 @@ fn secret(
     for (name, at) in [variable, file] {
         if let Some(at) = at {
             let message = format_args!(
-                "names `{}`, which holds fewer than {SECRET_BYTES_MIN} characters; use a longer secret, drawn at random",
+                "names `{}`, which contains fewer than {SECRET_BYTES_MIN} characters; use a longer random secret",
                 at.value
             );
             problems.note(format!("{SECTION}.{name}"), at, message);

@@ -81,7 +81,7 @@ fn offer(raw: &RawCredits, rate: Option<UsdPerCredit>, problems: &mut Problems) 
         raw.topup_usd_max.as_ref().or(raw.topup_usd_min.as_ref()),
     ) {
         let message = format_args!(
-            "leaves nothing between {min} and {max}; raise the most or lower the least"
+            "leaves no amount between {min} and {max}; raise the maximum or lower the minimum"
         );
         problems.note("credits.topup_usd_max", at, message);
     }
@@ -100,7 +100,7 @@ fn offer(raw: &RawCredits, rate: Option<UsdPerCredit>, problems: &mut Problems) 
                 };
                 if !(min..=max).contains(&amount) {
                     let message = format_args!(
-                        "is {amount}, which is not between {min} and {max}; propose what can be bought, or move `topup_usd_min` or `topup_usd_max`"
+                        "is {amount}, which is not between {min} and {max}; propose an amount in this range, or change `topup_usd_min` or `topup_usd_max`"
                     );
                     problems.note(&key, at, message);
                 }
@@ -135,7 +135,7 @@ pub(super) fn payments(
 ) -> Payments {
     let paypal = paypal(&raw.paypal, context, problems);
     if paypal.is_some() && credits.usd_per_credit.is_none() {
-        let message = "is missing where something can be paid; write what a credit costs, `usd_per_credit = \"0.01\"`";
+        let message = "is missing, but payments are configured; write the price of a credit, `usd_per_credit = \"0.01\"`";
         problems.note_missing("credits.usd_per_credit", message);
     }
     let mpp = super::mpp::mpp(&raw.mpp, context, problems);
@@ -177,11 +177,11 @@ fn paypal(raw: &RawPayPal, context: &CheckContext<'_>, problems: &mut Problems) 
     match (with_id, with_secret) {
         (true, false) => problems.note_missing(
             key("client_secret_env"),
-            "is missing beside the client id; name the variable that holds the client secret",
+            "is missing with the client id; name the variable that contains the client secret",
         ),
         (false, true) => problems.note_missing(
             key("client_id_env"),
-            "is missing beside the client secret; name the variable that holds the client id",
+            "is missing with the client secret; name the variable that contains the client id",
         ),
         _ => {}
     }
@@ -262,7 +262,7 @@ fn secret(
     let (key, at, text) = match (variable, file) {
         (None, None) => return None,
         (Some(_), Some(at)) => {
-            let message = "stands beside the variable; keep one of them";
+            let message = "is set beside the variable; keep one of them";
             problems.note(format!("{key}_file"), at, message);
             return None;
         }
@@ -270,7 +270,7 @@ fn secret(
             let key = format!("{key}_env");
             // The text is not repeated: it is likely the secret itself.
             if !is_variable(at) {
-                let message = "is not the name of a variable; name the variable that holds it, do not write it here";
+                let message = "is not the name of a variable; name the variable that contains it; do not write the secret itself";
                 problems.note(key, at, message);
                 return None;
             }
@@ -303,7 +303,7 @@ fn secret(
     let text = text.trim();
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         let message = format_args!(
-            "names `{}`, which holds no secret; it is one word of visible ASCII",
+            "names `{}`, which contains no secret; a secret is one word of visible ASCII",
             at.value
         );
         problems.note(key, at, message);

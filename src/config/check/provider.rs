@@ -133,14 +133,14 @@ pub(super) fn providers(
             one.remove_members.as_ref(),
             (
                 PRICED,
-                "from which the price of a request is worked out; name it in `refuse_members`, or leave it out",
+                "which the price of a request depends on; name it in `refuse_members`, or leave it out",
             ),
             problems,
         );
         let refuse_members = members(
             &key("refuse_members"),
             one.refuse_members.as_ref(),
-            (NEEDED, "which requests are made of; leave it out"),
+            (NEEDED, "which every request needs; leave it out"),
             problems,
         );
         let health = health(index, &one.health, calls_max, problems);
@@ -243,7 +243,7 @@ fn concurrency(index: usize, raw: &RawProvider, problems: &mut Problems) -> Opti
                 problems.note(
                     key(name),
                     at,
-                    "has no meaning without `concurrency_max`; write how many calls may be under way at once",
+                    "has no effect without `concurrency_max`; write the maximum number of concurrent calls",
                 );
             }
         }
@@ -335,7 +335,7 @@ fn health(
         problems.note(
             key("probe_secs"),
             at,
-            "has no meaning without `probe_path`; write what to ask for, such as `/models`",
+            "has no effect without `probe_path`; write the path to probe, such as `/models`",
         );
     }
     ProviderHealth {

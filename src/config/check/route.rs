@@ -408,7 +408,7 @@ fn chain(
                 key,
                 at,
                 format_args!(
-                    "is `{}`, which is no filter; use {}",
+                    "is `{}`, which is not a filter; use {}",
                     at.value,
                     words(context.filters)
                 ),
@@ -417,7 +417,7 @@ fn chain(
             problems.note(
                 key,
                 at,
-                format_args!("is `{}` once more; name a filter once", at.value),
+                format_args!("is `{}` again; name each filter once", at.value),
             );
         }
     }
@@ -446,7 +446,7 @@ fn access(
     let has_auth = chain.iter().any(|name| **name == *"auth");
     if !has_auth && !chain.is_empty() {
         let message =
-            "stands where the chain has no `auth` to check it; add `auth` or leave the scope out";
+            "is set, but the chain has no `auth` to enforce it; add `auth`, or leave the scope out";
         if let Some(at) = &raw.scope {
             problems.note(key("scope"), at, message);
         }
@@ -460,7 +460,7 @@ fn access(
             if has_auth {
                 problems.note_missing(
                     key("scope"),
-                    "is missing where the chain has `auth`; name the scope a credential needs, such as `api:chat`",
+                    "is missing, and the chain has `auth`; name the scope that a credential must have, such as `api:chat`",
                 );
             }
             None
@@ -469,7 +469,7 @@ fn access(
             problems.note(
                 key("scopes_any"),
                 at,
-                "stands beside `scope`; keep one of them",
+                "is set beside `scope`; keep one of them",
             );
             None
         }
@@ -506,7 +506,7 @@ fn class(
             format!("route.{index}.class"),
             at,
             format_args!(
-                "is `{}`, which is no class; use {}",
+                "is `{}`, which is not a class; use {}",
                 at.value,
                 words(&known)
             ),

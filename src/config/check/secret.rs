@@ -27,7 +27,7 @@ impl Named<'_> {
         let (name, at, text) = match (in_variable, in_file) {
             (None, None) => return None,
             (Some(_), Some(at)) => {
-                let message = format_args!("stands beside `{variable}`; keep one of them");
+                let message = format_args!("is set beside `{variable}`; keep one of them");
                 problems.note(key(file), at, message);
                 return None;
             }
@@ -37,7 +37,7 @@ impl Named<'_> {
                     problems.note(
                         key(variable),
                         at,
-                        "is not the name of a variable; name the variable that holds the key, do not write the key here",
+                        "is not the name of a variable; name the variable that contains the key; do not write the key itself",
                     );
                     return None;
                 }
@@ -75,7 +75,7 @@ impl Named<'_> {
                 key(name),
                 at,
                 format_args!(
-                    "names `{}`, which holds no key; a key is one word of visible ASCII",
+                    "names `{}`, which contains no key; a key is one word of visible ASCII",
                     at.value
                 ),
             );

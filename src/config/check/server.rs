@@ -198,7 +198,7 @@ fn proxies(
             problems.note(
                 key("forwarded_field"),
                 at,
-                "stands without `trusted_proxies`; name the proxies that send the field, or leave it out",
+                "is set without `trusted_proxies`; name the proxies that send the field, or leave it out",
             );
         }
         if let Some(at) = proxy_protocol {
@@ -276,7 +276,7 @@ pub(super) fn admin(raw: &RawAdmin, problems: &mut Problems) -> Admin {
             problems.note(
                 "admin.address",
                 at,
-                format_args!("is `{address}`, which others can reach; use `127.0.0.1` or `[::1]`"),
+                format_args!("is `{address}`, which is reachable from other machines; use `127.0.0.1` or `[::1]`"),
             );
         }
         Some(address)

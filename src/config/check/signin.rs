@@ -61,7 +61,7 @@ fn mail(raw: &RawMail, context: &CheckContext<'_>, problems: &mut Problems) -> O
             ("password_file", raw.password_file.as_ref()),
         ] {
             if let Some(at) = at {
-                let message = "stands without `smtp_url`; name the mail server, or leave both out";
+                let message = "is set without `smtp_url`; name the mail server, or leave both out";
                 problems.note(key(name), at, message);
             }
         }
@@ -75,7 +75,7 @@ fn mail(raw: &RawMail, context: &CheckContext<'_>, problems: &mut Problems) -> O
     );
     if let Some(at) = from.filter(|at| !is_sender(at)) {
         let message = format_args!(
-            "is `{}`, which is no sender; write `name@example.com` or `Name <name@example.com>`",
+            "is `{}`, which is not a sender; write `name@example.com` or `Name <name@example.com>`",
             at.value
         );
         problems.note(key("from"), at, message);
@@ -91,7 +91,7 @@ fn mail(raw: &RawMail, context: &CheckContext<'_>, problems: &mut Problems) -> O
     let login = match (&raw.user, password) {
         (Some(user), Some(password)) => Some((user.value.clone(), password)),
         (Some(at), None) if raw.password_env.is_none() && raw.password_file.is_none() => {
-            let message = "stands without a password; add `password_env` or `password_file`";
+            let message = "is set without a password; add `password_env` or `password_file`";
             problems.note(key("user"), at, message);
             None
         }
@@ -111,7 +111,7 @@ fn mail(raw: &RawMail, context: &CheckContext<'_>, problems: &mut Problems) -> O
     let security = asked.unwrap_or(server.security);
     if security == TransportSecurity::None && !is_loopback(&server.host) {
         let at = raw.tls.as_ref().unwrap_or(url);
-        let message = "is `none`, and the mail server is not this machine: codes would be readable on the way; use `starttls` or `implicit`";
+        let message = "is `none`, and the mail server is not this machine: codes could be intercepted; use `starttls` or `implicit`";
         problems.note(key("tls"), at, message);
     }
     Some(SigninMail {
@@ -145,7 +145,7 @@ fn server(at: &At<String>, problems: &mut Problems) -> Option<Server> {
     let read: Result<BaseUrl, _> = format!("http://{rest}").parse();
     let Ok(url) = read else {
         // Not repeated: the text before an `@` may be a password.
-        let message = "is no address of a mail server; write it like `smtps://mail.example.com:465`, user and password have their own settings";
+        let message = "is not the URL of a mail server; write it like `smtps://mail.example.com:465`, user and password have their own settings";
         problems.note(KEY, at, message);
         return None;
     };
@@ -188,7 +188,7 @@ fn sms(raw: &RawSms, context: &CheckContext<'_>, problems: &mut Problems) -> Opt
                 Some(_) => "signin.sms.secret_env",
                 None => "signin.sms.secret_file",
             };
-            let message = "stands without `webhook_url`; name the webhook, or leave both out";
+            let message = "is set without `webhook_url`; name the webhook, or leave both out";
             problems.note(key, at, message);
         }
         return None;
@@ -196,13 +196,14 @@ fn sms(raw: &RawSms, context: &CheckContext<'_>, problems: &mut Problems) -> Opt
     if raw.secret_env.is_none() && raw.secret_file.is_none() {
         problems.note_missing(
             "signin.sms.secret_env",
-            "is missing; name the variable that holds the key which requests to the webhook are signed with",
+            "is missing; name the variable that contains the key for signing requests to the webhook",
         );
     }
     let url: Option<BaseUrl> = problems.parse("signin.sms.webhook_url", at);
     let url = url?;
     if !url.tls && !is_loopback(&url.host) {
-        let message = "does not start with `https://`, and is not this machine: codes would be readable on the way";
+        let message =
+            "does not start with `https://`, and is not this machine: codes could be intercepted";
         problems.note("signin.sms.webhook_url", at, message);
     }
     Some(SigninSms {

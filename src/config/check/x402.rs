@@ -77,11 +77,11 @@ pub(super) fn x402(
     match (&raw.facilitator_url, &raw.pay_to) {
         (Some(_), None) => problems.note_missing(
             key("pay_to"),
-            "is missing beside the facilitator; write the address that is to be paid, `pay_to = \"0x...\"`",
+            "is missing with `facilitator_url`; write the address that receives payments, `pay_to = \"0x...\"`",
         ),
         (None, Some(_)) => problems.note_missing(
             key("facilitator_url"),
-            "is missing beside the address that is paid; write who sends transfers to the chain, `facilitator_url = \"https://...\"`",
+            "is missing with `pay_to`; write the URL of the service that submits transfers to the chain, `facilitator_url = \"https://...\"`",
         ),
         _ => {}
     }
@@ -127,7 +127,7 @@ fn token_of(
         (None, Some((_, asset, ..))) => asset.parse().expect("an address that is known"),
         (None, None) => {
             let message = format_args!(
-                "is missing where `network` is `{network}`, of which no token is known here; write the contract of the token, and `asset_name` and `asset_version`"
+                "is missing, and there is no built-in token for `network` `{network}`; write the contract of the token, `asset_name` and `asset_version`"
             );
             problems.note_missing(key("asset"), message);
             return None;
@@ -138,7 +138,7 @@ fn token_of(
         (None, Some(pinned)) => Some(pinned.to_owned()),
         (Some(at), Some(pinned)) if at.value != pinned => {
             let message = format_args!(
-                "is `{}`, and this token signs with `{pinned}`; leave it out",
+                "is `{}`, but this token uses `{pinned}`; leave it out",
                 at.value
             );
             problems.note(key(name), at, message);
@@ -146,11 +146,11 @@ fn token_of(
         }
         (Some(at), _) if (1..=64).contains(&at.value.chars().count()) => Some(at.value.clone()),
         (Some(at), _) => {
-            problems.note(key(name), at, "is no name; use 1 to 64 characters");
+            problems.note(key(name), at, "is not a name; use 1 to 64 characters");
             None
         }
         (None, None) => {
-            let message = "is missing for a token that is not known here; write what its domain (EIP-712) says, or payments can never be settled";
+            let message = "is missing for a token that is not built in; write the value of its EIP-712 domain, or payments can never be settled";
             problems.note_missing(key(name), message);
             None
         }
@@ -169,14 +169,18 @@ fn address(name: &str, at: &At<String>, problems: &mut Problems) -> Option<Writt
     let read: WrittenAddress = problems.parse(key(name), at)?;
     if !read.is_plausible() {
         let message = format_args!(
-            "is `{}`, whose letters are not in the case that checks it (EIP-55); a digit is wrong, copy it again",
+            "is `{}`, whose checksum (EIP-55) is wrong; copy it again",
             at.value
         );
         problems.note(key(name), at, message);
         return None;
     }
     if read.address() == Address([0; 20]) {
-        problems.note(key(name), at, "is nobody's address");
+        problems.note(
+            key(name),
+            at,
+            "is the zero address; write the address that receives payments",
+        );
         return None;
     }
     Some(read)
@@ -187,7 +191,7 @@ fn remote(name: &str, at: &At<String>, problems: &mut Problems) -> Option<String
     let url: BaseUrl = problems.parse(key(name), at)?;
     if !url.tls && !is_loopback(&url.host) {
         let message = format_args!(
-            "is `{}`; use `https`, without which payments could be read on the way",
+            "is `{}`; use `https`: without TLS payments could be intercepted",
             at.value
         );
         problems.note(key(name), at, message);
@@ -215,7 +219,7 @@ fn rpc(raw: &RawX402, context: &CheckContext<'_>, problems: &mut Problems) -> Op
     let (name, at, secret) = match (&raw.rpc_url, &raw.rpc_url_env, &raw.rpc_url_file) {
         (Some(at), None, None) => ("rpc_url", at, Secret::new(at.value.clone())),
         (Some(at), ..) => {
-            let message = "stands beside another setting for the same address; keep one of them";
+            let message = "is set beside another setting for the same URL; keep one of them";
             problems.note(key("rpc_url"), at, message);
             return None;
         }
@@ -232,14 +236,14 @@ fn rpc(raw: &RawX402, context: &CheckContext<'_>, problems: &mut Problems) -> Op
 
 /// The error in the address of a node.
 fn node_address(text: &str) -> Result<(), &'static str> {
-    const NONE: &str = "holds no address; write one that starts with `https://`";
+    const NONE: &str = "contains no URL; write one that starts with `https://`";
     let address: http::Uri = text.parse().map_err(|_| NONE)?;
     let host = address.host().filter(|host| !host.is_empty()).ok_or(NONE)?;
     match address.scheme_str() {
         Some("https") => Ok(()),
         Some("http") if is_loopback(host) => Ok(()),
         Some("http") => Err(
-            "holds an address without TLS; use `https`, or what the node says could be forged on the way",
+            "contains a URL without TLS; use `https`: without TLS the answers of the node could be forged",
         ),
         _ => Err(NONE),
     }
@@ -262,11 +266,14 @@ mod tests {
         };
         let mut problems = Problems::default();
         let found = x402(&raw, &context, &mut problems);
-        let told = problems.into_vec().into_iter();
-        (found, told.map(|problem| problem.to_string()).collect())
+        let found_problems = problems.into_vec().into_iter();
+        (
+            found,
+            found_problems.map(|problem| problem.to_string()).collect(),
+        )
     }
 
-    const SELLS: &str = "facilitator_url = 'https://x402.example/'\npay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'\n";
+    const VALID: &str = "facilitator_url = 'https://x402.example/'\npay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'\n";
 
     #[test]
     fn a_facilitator_and_an_address_are_enough_and_usdc_is_pinned_for_each_chain() {
@@ -278,9 +285,9 @@ mod tests {
                 "USDC",
             ),
         ] {
-            let (found, problems) = checked(&format!("{SELLS}{network}"));
+            let (found, problems) = checked(&format!("{VALID}{network}"));
             assert_eq!(problems, Vec::<String>::new());
-            let terms = found.expect("it sells").terms;
+            let terms = found.expect("valid settings").terms;
             assert_eq!(terms.asset.to_string(), asset);
             assert_eq!(
                 (&*terms.asset_name, &*terms.asset_version),
@@ -295,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_is_told_with_what_to_do() {
+    fn errors_name_their_remedy() {
         for (text, wanted) in [
             (
                 "facilitator_url = 'https://x402.example'",
@@ -307,7 +314,7 @@ mod tests {
             ),
             (
                 "pay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b907'",
-                "a digit is wrong",
+                "checksum",
             ),
             (
                 "pay_to = '90F79bf6EB2c4f870365E785982E1f101E93b906'",
@@ -315,7 +322,7 @@ mod tests {
             ),
             (
                 "pay_to = '0x0000000000000000000000000000000000000000'",
-                "nobody's address",
+                "the zero address",
             ),
             ("facilitator_url = 'http://x402.example'", "use `https`"),
             ("rpc_url = 'http://base.example'", "use `https`"),
@@ -323,7 +330,7 @@ mod tests {
                 "rpc_url = 'https://base.example'\nrpc_url_env = 'RPC'",
                 "keep one of them",
             ),
-            ("rpc_url_env = 'WORD'", "no address"),
+            ("rpc_url_env = 'WORD'", "no URL"),
             ("network = 'base'", "eip155:8453"),
             ("network = 'eip155:1'", "asset: is missing"),
             (
@@ -337,7 +344,7 @@ mod tests {
             let (found, problems) = checked(text);
             assert!(found.is_none(), "{text}");
             assert!(
-                problems.iter().any(|told| told.contains(wanted)),
+                problems.iter().any(|problem| problem.contains(wanted)),
                 "{text}: {problems:?}"
             );
         }
@@ -345,9 +352,9 @@ mod tests {
 
     #[test]
     fn a_node_whose_address_is_a_secret_does_not_print() {
-        let (found, problems) = checked(&format!("{SELLS}rpc_url_env = 'RPC'"));
+        let (found, problems) = checked(&format!("{VALID}rpc_url_env = 'RPC'"));
         assert_eq!(problems, Vec::<String>::new());
-        let found = found.expect("it sells");
+        let found = found.expect("valid settings");
         assert!(!format!("{found:?}").contains("key"), "{found:?}");
     }
 }
