@@ -1,4 +1,4 @@
-//! The authorization server (OAuth) of a gateway, built from its settings.
+//! Construction of the authorization server (OAuth) from the settings.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tollgate_store::Store;
 
 use crate::config::Settings;
 
-/// The authorization decisions: which client may act for which account.
+/// The authorization server: which client may act for which account.
 pub(crate) fn authorization(
     settings: &Settings,
     store: &Arc<dyn Store>,

@@ -22,7 +22,7 @@ pub(crate) async fn drained(proxy: &Proxy, purchase_tasks: &PurchaseTasks) {
     // A purchase whose buyer has disconnected still completes, and the store closes after this.
     let purchases = purchase_tasks.running();
     if purchases > 0 {
-        tracing::info!(purchases, "purchases are under way; they may finish");
+        tracing::info!(purchases, "waiting for purchases to finish");
     }
     purchase_tasks.wait().await;
 }

@@ -116,7 +116,7 @@ impl GatewayBuilder {
         if recovered.orphans > 0 {
             tracing::warn!(
                 holds = recovered.orphans,
-                "released the holds of requests that an earlier stop had cut off"
+                "released holds of requests interrupted by an earlier stop"
             );
         }
         let in_force = settings.catalog.models().iter().map(|model| PriceRow {
@@ -128,7 +128,7 @@ impl GatewayBuilder {
         let new_prices =
             record_prices(&*store, in_force).map_err(|error| StartError::Books(Box::new(error)))?;
         if new_prices > 0 {
-            tracing::info!(versions = new_prices, "prices that are new to the books");
+            tracing::info!(versions = new_prices, "recorded new price versions");
         }
         let credentials =
             Credentials::open(&*store, now).map_err(|error| StartError::Books(Box::new(error)))?;
@@ -138,13 +138,13 @@ impl GatewayBuilder {
 
         for class in credentials.classes() {
             if settings.limits.class(&class).is_none() {
-                tracing::warn!(%class, "accounts have a class that the settings do not name; `free` counts them");
+                tracing::warn!(%class, "rate class of accounts is not configured, using `free`");
             }
         }
         let documents = documents(&settings, now)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
-            .thread_name("keeper")
+            .thread_name("background")
             .enable_all()
             .build()
             .map_err(StartError::Threads)?;
@@ -424,7 +424,7 @@ fn open_store(
     let measured = clock.clone();
     options.monotonic_us = Box::new(move || measured.elapsed().as_micros() as u64);
     options.on_failure = Box::new(move |failure| {
-        tracing::error!(kind = ?failure.kind, message = %failure.message, "the store has stopped");
+        tracing::error!(kind = ?failure.kind, message = %failure.message, "store failed");
         fail.send_replace(Some(failure.clone()));
     });
     Ok(sqlite::open(path, options)?)
@@ -504,7 +504,7 @@ pub struct Address {
     pub tls: bool,
 }
 
-/// The books of a gateway that serves: a change here is visible to the next request.
+/// The store and the ledger of a serving gateway: a change here is visible to the next request.
 #[derive(Clone)]
 pub struct Books {
     /// Accounts, keys, usage: the durable state.
@@ -529,7 +529,7 @@ impl Gateway {
         self.admin.address()
     }
 
-    /// The books, for a program that creates accounts, keys and credits beside the gateway. They stay readable after it has stopped.
+    /// The store and the ledger, for a program that creates accounts, keys and credits. They stay readable after the gateway has stopped.
     pub fn books(&self) -> Books {
         Books {
             store: self.store.clone(),
@@ -542,7 +542,7 @@ impl Gateway {
         &self.telemetry
     }
 
-    /// The books behind it.
+    /// The store.
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
     }
@@ -552,7 +552,7 @@ impl Gateway {
         &self.ledger
     }
 
-    /// Runs a task beside the gateway's own work.
+    /// Runs a future to completion on the gateway's runtime; blocks.
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
     }
@@ -587,7 +587,7 @@ impl Gateway {
             tracing::info!(
                 open,
                 ?grace,
-                "draining: no new connections, open requests may finish"
+                "draining: refusing new connections, waiting for open requests"
             );
             let drained = self.runtime.block_on(async {
                 let drained = drained(&self.proxy, &self.purchase_tasks);
@@ -599,7 +599,7 @@ impl Gateway {
                 tracing::warn!(
                     open,
                     purchases,
-                    "the grace period is over; cutting the rest"
+                    "grace period expired, aborting open requests"
                 );
             }
         }
@@ -611,7 +611,7 @@ impl Gateway {
         self.proxy.stop();
         for worker in self.workers {
             if worker.join().is_err() {
-                tracing::error!("a worker thread had panicked");
+                tracing::error!("worker thread panicked");
             }
         }
         drop(self.admin);
@@ -636,22 +636,24 @@ pub enum StartError {
     /// The store could not be opened.
     #[error("cannot open the store")]
     Store(#[from] OpenError),
-    /// What is in the store could not be read or recovered.
-    #[error("cannot read the books; restore a backup if this stays")]
+    /// The content of the store could not be read or recovered.
+    #[error("cannot read the ledger; restore a backup if the error persists")]
     Books(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A document about the service would be invalid from now on.
+    /// An onboarding document would be invalid from now on.
     #[error(transparent)]
     Document(#[from] ExpiresError),
     /// The fetcher of OAuth client metadata could not be created.
     #[error(
-        "cannot set up `oauth.client_documents`; switch it off, or check the system's certificates"
+        "cannot set up `oauth.client_documents`; set it to `false`, or check the system's certificates"
     )]
     ClientDocuments(#[source] tollgate_fetch::SetupError),
     /// The fetcher of platform profiles could not be created.
-    #[error("cannot set up `ucp.profile_fetch`; check the system's certificates, or never fetch")]
+    #[error(
+        "cannot set up `ucp.profile_fetch`; set it to `never`, or check the system's certificates"
+    )]
     Profiles(#[source] tollgate_fetch::SetupError),
     /// Mail or text messages cannot be sent with these settings.
-    #[error("cannot set up the sending of messages")]
+    #[error("cannot set up message delivery")]
     Messages(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A filter could not be built.
     #[error("the chain of `{route}` cannot be built")]

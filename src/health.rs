@@ -54,7 +54,7 @@ pub(crate) fn readiness(
         if proxy.is_draining() {
             ready
                 .reasons
-                .push("draining: open requests finish, new ones belong elsewhere".into());
+                .push("draining: open requests finish, new connections are refused".into());
         }
         if let Some(failure) = store.failure() {
             ready

@@ -139,7 +139,7 @@ mod tests {
         });
         drop(liveness);
         for thread in threads {
-            thread.join().expect("it ends with the last who asks");
+            thread.join().expect("it ends with the last prober");
         }
     }
 }

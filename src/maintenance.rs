@@ -16,7 +16,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval at which the last use of credentials is recorded.
 const RECORD_USES_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Uses written in one unit: it must not delay the writes after it for long.
+/// Credential uses in one unit of work: it must not delay the writes after it for long.
 const USES_PER_COMMIT: usize = 500;
 
 /// Interval of the check for signup grants that are not booked yet.
@@ -25,10 +25,10 @@ const PENDING_GRANTS_INTERVAL: Duration = Duration::from_secs(60);
 /// With fewer concurrent exchanges than this there is no memory worth releasing.
 const RELEASE_THRESHOLD: usize = 100;
 
-/// A periodic task, immediate and without blocking.
+/// A periodic task. It must not block.
 pub(crate) type PeriodicTask = Box<dyn Fn() + Send>;
 
-/// The periodic tasks of a serving gateway.
+/// Runs the periodic tasks of a serving gateway.
 pub(crate) async fn run_maintenance(
     proxy: Arc<Proxy>,
     ledger: Ledger,
@@ -40,10 +40,7 @@ pub(crate) async fn run_maintenance(
         tokio::time::sleep(SWEEP_INTERVAL).await;
         let expired = ledger.sweep(clock.steady_micros());
         if expired > 0 {
-            tracing::warn!(
-                holds = expired,
-                "released holds that outlived their requests"
-            );
+            tracing::warn!(holds = expired, "released expired holds");
         }
         tasks.iter().for_each(|task| task());
         let open = proxy.open_exchanges();
@@ -62,7 +59,7 @@ pub(crate) async fn record_credential_uses(credentials: Arc<Credentials>, store:
         for uses in credentials.take_uses().chunks(USES_PER_COMMIT) {
             let part = Part::OAuth(Box::new(OAuthPart::NoteUses(uses.to_vec())));
             if let Err(error) = commit(&*store, UnitOfWork::of(part, Admission::BestEffort)).await {
-                tracing::debug!(%error, "the last uses of credentials were not noted");
+                tracing::debug!(%error, "recording credential uses failed");
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! Sign-in, built from the settings: rules for one-time codes, and the channels that deliver them.
+//! Construction of sign-in and of the message outbox from the settings: rules for one-time codes, and the channels that deliver them.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_what_stands_before_port_and_path() {
+    fn the_host_of_a_url_excludes_port_and_path() {
         for (url, wanted) in [
             ("https://api.svc.example/base", "api.svc.example"),
             ("http://localhost:8080", "localhost"),

@@ -1,10 +1,10 @@
-//! This gateway's part of the onboarding documents.
+//! The settings' values for the onboarding documents.
 
 use tollgate_onboarding::{Deprecated, Installation};
 
 use crate::config::Settings;
 
-/// The contract of USDC on Base, for a service that is not set up to be paid in it.
+/// The contract of USDC on Base, for a service without x402 settings.
 const USDC: &str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
 
 /// The description of the service.

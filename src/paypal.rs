@@ -42,7 +42,7 @@ impl PayPal {
         let client = client(settings, known, clock)?;
         if known.webhook_id.is_none() {
             tracing::warn!(
-                "`payments.paypal.webhook_id` is missing: notices are refused, and payments are found by looking"
+                "`payments.paypal.webhook_id` is missing: webhook events are refused, and payments are found by periodic reconciliation"
             );
         }
         let now = || {
@@ -95,7 +95,7 @@ impl PayPal {
     }
 }
 
-/// Warns where PayPal may be charging buyers and no processor would detect it.
+/// Logs mandates that PayPal may charge while no processor would detect it.
 fn log_unattended_mandates(store: &dyn Store) {
     use MandateState::{Active, Agreed, CancelPending, Created, Dropped, Duplicate, Open};
     let states = [
@@ -115,7 +115,7 @@ fn log_unattended_mandates(store: &dyn Store) {
     if live > 0 {
         tracing::error!(
             live,
-            "`payments.paypal` is missing, and PayPal may go on charging: payments are not seen, and nothing can be cancelled; put it back"
+            "cannot reconcile mandates: `payments.paypal` is missing, and PayPal may continue to charge buyers; restore the settings"
         );
     }
 }

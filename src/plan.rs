@@ -1,4 +1,4 @@
-//! The plan's subscriptions, checkouts and idempotency keys, built from the settings.
+//! Construction of the plan's processor, of checkouts and of idempotency keys from the settings.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tollgate_store::Store;
 
 use crate::config::Settings;
 
-/// The subscriptions, in which every payment protocol records its payments.
+/// The subscriptions, by which every payment route records payments for the plan.
 pub(crate) fn plans(
     settings: &Settings,
     (store, ledger): (&Arc<dyn Store>, &Ledger),

@@ -1,4 +1,4 @@
-//! Construction of the portal's pages.
+//! Construction of the portal's pages from the settings.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tollgate_store::Store;
 use crate::config::{Route, Settings};
 use crate::proxy::InProcessClient;
 
-/// The deps of the gateway that the pages show and change.
+/// The services that the pages read and change.
 pub(crate) struct Deps<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) renderer: &'a Arc<PageRenderer>,

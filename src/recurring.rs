@@ -1,4 +1,4 @@
-//! PayPal's subscriptions as mandates.
+//! Adapter of PayPal subscriptions to mandates (`Recurring`).
 
 use async_trait::async_trait;
 use tollgate_paypal as paypal;

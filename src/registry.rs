@@ -53,7 +53,7 @@ impl BuildError {
 /// Builds a filter for a route.
 pub type Build = Box<dyn Fn(&Context<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync>;
 
-/// The books and counters that several filters work on.
+/// The state that the built-in filters share.
 pub(crate) struct Services {
     pub(crate) ledger: Ledger,
     pub(crate) auths: Auths,
@@ -170,7 +170,7 @@ impl Registry {
             None => {
                 let names = self.names().join("`, `");
                 Err(BuildError::new(format!(
-                    "no filter is named `{name}`; there are `{names}`"
+                    "there is no filter `{name}`; use one of `{names}`"
                 )))
             }
         }
@@ -180,17 +180,17 @@ impl Registry {
 fn auth(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
     let Some(access) = context.route.access else {
         return Err(BuildError::new(
-            "`auth` needs to know what a credential must be allowed to do; give the route a `scope`",
+            "`auth` requires a scope; give the route a `scope` or `scopes_any`",
         ));
     };
     let auths = &context.services.auths;
-    let unsound = |error: AddressError| BuildError::new(error.to_string());
+    let address_error = |error: AddressError| BuildError::new(error.to_string());
     let route = context.route;
     let sells = route.chain.iter().any(|name| **name == *"pay");
     Ok(
         match sells && Pay::shares_authorization(route.path.as_str()) {
-            true => Arc::new(auths.beside_payment(access).map_err(unsound)?),
-            false => Arc::new(auths.auth(access).map_err(unsound)?),
+            true => Arc::new(auths.beside_payment(access).map_err(address_error)?),
+            false => Arc::new(auths.auth(access).map_err(address_error)?),
         },
     )
 }

@@ -1,4 +1,4 @@
-//! The x402 processor, built from `[payments.x402]`.
+//! Construction of the processor of signed transfers x402) from `[payments.x402]`.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::config::Settings;
 /// Payments that are read from the store at idempotency_keys.
 const PAGE: usize = 500;
 
-/// The x402 processor; `None` where the settings have no `[payments.x402]`.
+/// The processor of signed transfers; `None` where x402 is not configured.
 pub(crate) fn processor(
     settings: &Settings,
     store: &Arc<dyn Store>,
@@ -58,8 +58,8 @@ pub(crate) fn processor(
     })))
 }
 
-/// Logs the payments that were started under other settings and are still open: as long as one is, its account cannot pay by any route, and
-/// with these settings it cannot be reconciled.
+/// Logs open payments that were started under other settings: with these they cannot be reconciled, and while one is open its account
+/// cannot pay by any route.
 fn log_unreconcilable(settings: &Settings, store: &Arc<dyn Store>) {
     let network = settings
         .payments
@@ -78,7 +78,7 @@ fn log_unreconcilable(settings: &Settings, store: &Arc<dyn Store>) {
         for row in &open {
             if network != Some(&*row.key.network) {
                 tracing::error!(account = %row.account, payment = payment_reference(row),
-                    "open payment cannot be reconciled: `[payments.x402]` names another chain; restore the settings, or look it up and close it with `tollgate payment close`");
+                    "cannot reconcile open payment: `[payments.x402]` no longer names another chain; restore the settings, or look the payment up and close it with `tollgate payment close`");
             }
         }
         last = open.into_iter().next_back();

@@ -62,7 +62,7 @@ codes! {
     InvalidType = "invalid_type", 400, InvalidRequest;
     /// A member's value is outside its range.
     OutOfRange = "out_of_range", 400, InvalidRequest;
-    /// A member that the body may not have: in a closed body, one that is not listed.
+    /// A member that the body must not have: in a closed body, one that is not listed.
     UnknownField = "unknown_field", 400, InvalidRequest;
     /// The model is unknown, or this credential may not use it.
     ModelNotSupported = "model_not_supported", 400, InvalidRequest;
@@ -70,35 +70,35 @@ codes! {
     InvalidHeader = "invalid_header", 400, InvalidRequest;
     /// The request's framing or head is broken.
     InvalidRequest = "invalid_request", 400, InvalidRequest;
-    /// Another method of payment than the one offered.
+    /// The payment method is not the offered one.
     MethodUnsupported = "method-unsupported", 400, InvalidRequest;
     /// The model provider refused the request's content.
     UpstreamRejected = "upstream_rejected", 400, InvalidRequest;
-    /// `UCP-Agent` is missing, or names no profile of a platform.
+    /// `UCP-Agent` is missing, or does not name the profile of a platform.
     InvalidProfileUrl = "invalid_profile_url", 400, InvalidRequest;
     /// `Content-Digest` is not that of the body.
     DigestMismatch = "digest_mismatch", 400, InvalidRequest;
-    /// The request is signed in a way that is not understood.
+    /// The signature algorithm of the request is not supported.
     AlgorithmUnsupported = "algorithm_unsupported", 400, InvalidRequest;
-    /// An authorization code or refresh token that does not work (RFC 6749 section 5.2).
+    /// The authorization code or refresh token is invalid, expired or revoked (RFC 6749 section 5.2).
     InvalidGrant = "invalid_grant", 400, InvalidRequest;
-    /// A resource that is none of ours, or not the one that was granted (RFC 8707 section 2).
+    /// The resource is unknown, or not the one that was granted (RFC 8707 section 2).
     InvalidTarget = "invalid_target", 400, InvalidRequest;
-    /// A scope beyond what was granted (RFC 6749 section 5.2).
+    /// The scope exceeds the granted one (RFC 6749 section 5.2).
     InvalidScope = "invalid_scope", 400, InvalidRequest;
-    /// A way to a token that does not exist here (RFC 6749 section 5.2).
+    /// The grant type is not supported (RFC 6749 section 5.2).
     UnsupportedGrantType = "unsupported_grant_type", 400, InvalidRequest;
-    /// An address that a client cannot register (RFC 7591 section 3.2.2).
+    /// A redirect URI cannot be registered (RFC 7591 section 3.2.2).
     InvalidRedirectUri = "invalid_redirect_uri", 400, InvalidRequest;
-    /// Anything else that a client cannot register (RFC 7591 section 3.2.2).
+    /// Other client metadata cannot be registered (RFC 7591 section 3.2.2).
     InvalidClientMetadata = "invalid_client_metadata", 400, InvalidRequest;
-    /// An OAuth client that is not registered, or that authenticates as none does here (RFC 6749 section 5.2).
+    /// The OAuth client is not registered, or uses an unsupported authentication method (RFC 6749 section 5.2).
     InvalidClient = "invalid_client", 401, Authentication;
-    /// The request should be signed and is not.
+    /// The request requires a signature and has none.
     SignatureMissing = "signature_missing", 401, Authentication;
-    /// The request's signature does not fit it.
+    /// The signature does not match the request.
     SignatureInvalid = "signature_invalid", 401, Authentication;
-    /// The key that the request is signed with is not known.
+    /// The key of the request's signature is unknown.
     KeyNotFound = "key_not_found", 401, Authentication;
     /// No credential was sent.
     MissingCredential = "missing_credential", 401, Authentication;
@@ -108,49 +108,49 @@ codes! {
     WrongResource = "wrong_resource", 401, Authentication;
     /// The account cannot pay for the request.
     InsufficientCredits = "insufficient_credits", 402, InsufficientCredits;
-    /// Nothing was paid yet: the answer carries what is asked for.
+    /// Payment is required; the response contains the offer.
     PaymentRequired = "payment-required", 402, PaymentRequired;
-    /// The proof of payment cannot be read.
+    /// The payment credential cannot be parsed.
     MalformedCredential = "malformed-credential", 402, PaymentRequired;
-    /// The challenge that was paid is not one of ours, was made for somebody else, or was used.
+    /// The challenge was not issued here, was issued for another account, or was used.
     InvalidChallenge = "invalid-challenge", 402, PaymentRequired;
-    /// What was shown is not what was asked for.
+    /// The payment does not match the offer.
     InvalidPayload = "invalid-payload", 402, PaymentRequired;
-    /// The challenge has ended.
+    /// The challenge has expired.
     PaymentExpired = "payment-expired", 402, PaymentRequired;
-    /// The owner of the account has to do something first, or the payment is not there yet.
+    /// The payment requires an action of the account's owner, or is not complete yet.
     PaymentActionRequired = "payment-action-required", 402, PaymentRequired;
-    /// The payment was looked at and is none.
+    /// The payment was verified and is invalid.
     VerificationFailed = "verification-failed", 402, PaymentRequired;
     /// The token lacks a scope.
     InsufficientScope = "insufficient_scope", 403, Permission;
-    /// The key may not do this.
+    /// The key is not permitted to do this.
     KeyNotPermitted = "key_not_permitted", 403, Permission;
-    /// The key may spend no more, whatever its account has.
+    /// The spending cap of the key is reached, independent of the account's balance.
     KeySpendingCap = "key_spending_cap", 403, Permission;
-    /// The platform is none of those that are trusted here.
+    /// The platform is not trusted by this service.
     ProfileNotTrusted = "profile_not_trusted", 403, Permission;
-    /// The connection is not guarded well enough for this address.
+    /// The connection does not have the required transport security.
     InsecureConnection = "insecure_connection", 403, Permission;
-    /// A page of another origin, which may not call this address.
+    /// Pages of this origin may not call this address.
     OriginNotAllowed = "origin_not_allowed", 403, Permission;
     /// The account is suspended.
     AccountSuspended = "account_suspended", 403, Permission;
     /// The checkout session has ended.
     SessionGone = "session_gone", 404, InvalidRequest;
-    /// There is nothing at this address.
+    /// No route matches this address.
     NotFound = "not_found", 404, InvalidRequest;
-    /// The address does not answer this method.
+    /// The address does not support this method.
     MethodNotAllowed = "method_not_allowed", 405, InvalidRequest;
     /// The request took too long to arrive.
     RequestTimeout = "request_timeout", 408, InvalidRequest;
-    /// The key of an earlier request came back with another body.
+    /// The idempotency key was used with another body.
     IdempotencyConflict = "idempotency_conflict", 409, InvalidRequest;
-    /// What has come to its end is not changed any more.
+    /// The object has reached a final state and cannot be changed.
     NotModifiable = "not_modifiable", 409, InvalidRequest;
-    /// The same request is still being worked on.
+    /// A request with the same key is still in progress.
     InProgress = "in_progress", 409, InvalidRequest;
-    /// Somebody else has used this payment.
+    /// The payment was used by another account.
     PaymentAlreadyUsed = "payment_already_used", 409, InvalidRequest;
     /// The body is larger than the address accepts.
     BodyTooLarge = "body_too_large", 413, InvalidRequest;
@@ -160,37 +160,37 @@ codes! {
     UnsupportedMediaType = "unsupported_media_type", 415, InvalidRequest;
     /// An `Expect` other than `100-continue`.
     ExpectationFailed = "expectation_failed", 417, InvalidRequest;
-    /// The platform's profile is not what a profile is.
+    /// The platform's profile is malformed.
     ProfileMalformed = "profile_malformed", 422, InvalidRequest;
-    /// A version of the protocol that is not spoken here.
+    /// The protocol version is not supported.
     VersionUnsupported = "version_unsupported", 422, InvalidRequest;
     /// The platform's profile could not be fetched.
     ProfileUnreachable = "profile_unreachable", 424, InvalidRequest;
     /// The head has too many fields or bytes.
     HeadTooLarge = "head_too_large", 431, InvalidRequest;
-    /// A quota is used up.
+    /// A quota is exhausted.
     RateLimitExceeded = "rate_limit_exceeded", 429, RateLimit;
-    /// Too many requests at once.
+    /// Too many concurrent requests.
     ConcurrencyExceeded = "concurrency_exceeded", 429, RateLimit;
-    /// Our own fault.
+    /// An internal error of the gateway.
     InternalError = "internal_error", 500, Server;
-    /// A method that no address answers.
+    /// No address supports this method.
     NotImplemented = "not_implemented", 501, Server;
     /// The model provider, or the server behind the address, cannot be reached.
     UpstreamUnreachable = "upstream_unreachable", 502, Upstream;
     /// The model provider, or the server behind the address, failed.
     UpstreamError = "upstream_error", 502, Upstream;
-    /// The model provider's answer is no completion, or the server behind the address answered with what is no HTTP.
+    /// The model provider's response is not a completion, or the response of the server behind the address is not HTTP.
     UpstreamInvalid = "upstream_invalid", 502, Upstream;
     /// The model provider, or the server behind the address, took too long.
     UpstreamTimeout = "upstream_timeout", 504, Upstream;
-    /// No MCP server stands behind this address.
+    /// No MCP server is configured for this address.
     McpUnavailable = "mcp_unavailable", 503, Unavailable;
-    /// Nothing can be paid on this route at the moment, or an earlier payment is not clear yet.
+    /// Payment by this route is currently unavailable, or the outcome of an earlier payment is not yet known.
     PaymentRouteUnavailable = "payment_route_unavailable", 503, Unavailable;
-    /// The gateway cannot write its books.
+    /// The gateway cannot write to its store.
     StoreUnavailable = "store_unavailable", 503, Unavailable;
-    /// The gateway has more work than it can finish.
+    /// The gateway is overloaded.
     Overloaded = "overloaded", 503, Unavailable;
     /// The gateway is shutting down.
     Draining = "draining", 503, Unavailable;
