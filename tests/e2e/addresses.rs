@@ -1,4 +1,4 @@
-//! The client's address: limits by address, and who they are about when the connection comes from a proxy.
+//! The client's address: limits by address, and addresses reported by trusted proxies.
 
 mod credentials;
 mod forwarded;

@@ -1,4 +1,4 @@
-//! Request bodies: sizes, chunks, and clients that wait for a word before they send one.
+//! Request bodies: sizes, chunked coding and `Expect: 100-continue`.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Answers that are given again: whole and streamed, at the same time and later, to whom they may be given and for how much.
+//! The response cache: whole responses and streams, single flight, scopes, and the price of a hit.
 
 mod capacity;
 mod plain;
@@ -46,7 +46,7 @@ fn events(answer: &Answer) -> Vec<Value> {
     events.collect()
 }
 
-/// What the cache did, in its own words.
+/// The cache status of a response.
 fn status(answer: &Answer) -> String {
     let metadata = metadata(answer);
     let status = metadata["cache_store_status"].as_str();

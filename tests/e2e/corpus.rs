@@ -1,5 +1,5 @@
-//! Bodies and fields that no honest client sends, at every address that programs use: whatever comes, the answer is one that a program
-//! can read, names the request, and is never a failure of ours.
+//! A corpus of hostile bodies and header fields at every endpoint for programs: each response is machine-readable, names the request, and is
+//! never an internal error.
 
 mod bodies;
 mod fields;
@@ -22,16 +22,16 @@ const BESIDES: [(&str, &str, &str); 9] = [
     ("POST", "/mcp/android", JSON),
     ("POST", "/sign-in", FORM),
     ("POST", "/ucp/2026-04-08/checkout-sessions", JSON),
-    ("GET", "/ucp/2026-04-08/checkout-sessions/nobody", JSON),
-    ("PUT", "/ucp/2026-04-08/checkout-sessions/nobody", JSON),
+    ("GET", "/ucp/2026-04-08/checkout-sessions/unknown", JSON),
+    ("PUT", "/ucp/2026-04-08/checkout-sessions/unknown", JSON),
     (
         "POST",
-        "/ucp/2026-04-08/checkout-sessions/nobody/complete",
+        "/ucp/2026-04-08/checkout-sessions/unknown/complete",
         JSON,
     ),
     (
         "POST",
-        "/ucp/2026-04-08/checkout-sessions/nobody/cancel",
+        "/ucp/2026-04-08/checkout-sessions/unknown/cancel",
         JSON,
     ),
 ];
@@ -39,7 +39,7 @@ const BESIDES: [(&str, &str, &str); 9] = [
 const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Nothing here is about how much somebody asks.
+/// Rate limits high enough for the corpus.
 const NO_LIMITS: &str = r#"
     [limits.failed_credentials]
     window_secs = 60
@@ -64,7 +64,7 @@ const NO_LIMITS: &str = r#"
     window_secs = 60
 "#;
 
-/// A gateway that sells in every way, with those whom it sells through.
+/// A gateway with all payment routes, and the stand-ins of the payment providers.
 struct CorpusRig {
     rig: Rig,
     facilitator: Facilitator,
@@ -110,7 +110,7 @@ impl CorpusRig {
         let agreed = self.paypal.subscriptions();
         assert!(
             agreed.iter().all(|one| one.status == "APPROVAL_PENDING"),
-            "nobody agreed"
+            "no mandate was approved"
         );
         self.rig.finish().await;
     }
@@ -144,10 +144,10 @@ async fn operations(rig: &Rig) -> Vec<Operation> {
             let members = schema.and_then(|schema| schema["properties"].as_object());
             operations.push(Operation {
                 method: method.to_ascii_uppercase(),
-                // An id that nobody has, where the path has room for one.
+                // An unknown id in place of a path parameter.
                 path: path
-                    .replace("{id}", "nobody")
-                    .replace("{session}", "nobody"),
+                    .replace("{id}", "unknown")
+                    .replace("{session}", "unknown"),
                 media_type: match &described["requestBody"]["content"][FORM] {
                     Value::Null => JSON,
                     _ => FORM,
@@ -188,14 +188,14 @@ async fn problem(rig: &Rig, head: &[u8], body: &[u8]) -> Option<String> {
     }
     let forged = head.starts_with(b"POST /webhooks/") && answered.status() == 400;
     if forged && answered.header("content-length") == Some("0") {
-        // Whoever sends forged notices learns nothing.
+        // Forged webhook events get no details.
         return None;
     }
     let answer = match raw.try_read_body(&answered).await {
         Ok(answer) => answer,
         Err(error) => return Some(format!("{} and no body: {error}", answered.start_line)),
     };
-    // An answer that is told again costs nothing again.
+    // A replayed response is not charged again.
     if answered.header("idempotent-replayed").is_none() {
         record_charge_in(rig, &answer);
     }
@@ -207,7 +207,7 @@ fn short(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned()
 }
 
-/// What is wrong with an answer: a failure of ours, or one that a program cannot read.
+/// The fault of a response: an internal error, or a body that a program cannot read.
 fn fault(head: &Head, body: &[u8]) -> Option<String> {
     let id = head.header("x-request-id").unwrap_or_default();
     if !id.starts_with("req_") {
@@ -255,7 +255,7 @@ fn fault(head: &Head, body: &[u8]) -> Option<String> {
     (status >= 500 && !is_known).then(|| String::from("a failure"))
 }
 
-/// Notes what an answer says that it cost: a strange request may be one that is served.
+/// Records the charge of a response: a hostile request may be served.
 fn record_charge_in(rig: &Rig, answer: &[u8]) {
     let text = String::from_utf8_lossy(answer);
     for line in text.lines() {

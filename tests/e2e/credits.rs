@@ -1,4 +1,4 @@
-//! Adding credits: what PayPal took and did not give back is what stands in the books, whatever happens on the way.
+//! Top-ups with PayPal: the ledger has exactly what PayPal captured and did not refund, under all faults.
 
 use tollgate::config::Environment;
 use tollgate_money::{AccountId, MICROS_PER_CREDIT};
@@ -9,7 +9,7 @@ use tollgate_testing::{Answer, within};
 
 use crate::rig::{Browser, PROVIDER_KEY, Rig, SECRETS, Setup};
 
-/// A gateway with a PayPal beside it, and somebody signed in who has nothing yet.
+/// A gateway, a stand-in for PayPal, and a signed-in browser of an account without credits.
 pub(crate) struct PayPalRig {
     pub(crate) rig: Rig,
     pub(crate) paypal: PayPal,
@@ -157,7 +157,7 @@ async fn credits_bought_with_paypal_are_in_the_ledger() {
     );
     assert_eq!(fixture.available(), 0, "an order is no payment");
     let order = order_of(&page);
-    // Opened by anybody, the address of the way back proves nothing.
+    // The return URL alone proves no payment.
     let waiting = fixture.browser.get(&format!("{path}?from=paypal")).await;
     let waiting = fixture.browser.follow(waiting).await;
     has(
@@ -419,8 +419,8 @@ async fn repeated_webhook_events_count_once_and_forged_ones_are_refused() {
             .await,
         6
     );
-    let nobody = Event::new("CHECKOUT.ORDER.APPROVED", "5O404");
-    assert_eq!(fixture.paypal.notify(&nobody, Delivery::Good).await, 200);
+    let unknown = Event::new("CHECKOUT.ORDER.APPROVED", "5O404");
+    assert_eq!(fixture.paypal.notify(&unknown, Delivery::Good).await, 200);
     fixture.close().await;
 }
 
@@ -455,7 +455,7 @@ async fn a_refunded_capture_removes_its_credits() {
     fixture.paypal.approve(&order).await;
     let credited = || fixture.available() == 2_000 * MICROS_PER_CREDIT;
     within("the credits", crate::rig::poll(credited)).await;
-    // Nobody comes back and no look is due for a day: the notice alone makes the desk look.
+    // The buyer does not return and no reconciliation is due for a day: the webhook event alone triggers it.
     for (cents, left) in [(500, 1_500), (1_500, 0)] {
         assert!(fixture.paypal.refund(&order, cents).await);
         let taken = || fixture.available() == left * MICROS_PER_CREDIT;

@@ -1,4 +1,4 @@
-//! Pages about building and looking: overview, keys, usage, docs.
+//! The dashboard pages: overview, keys, usage, docs.
 
 use serde_json::json;
 use tollgate_filter::{Clock, Entropy};
@@ -85,7 +85,7 @@ async fn the_overview_leads_to_the_first_request_and_shows_what_it_cost_then() {
     assert_eq!(PRICE_OF_A_CHAT, 9_750, "what the page rounds down");
     assert!(
         !page.text().contains("At this week"),
-        "a day tells nothing of the next ones"
+        "one day allows no forecast"
     );
     rig.finish().await;
 }
@@ -194,7 +194,7 @@ async fn a_key_is_made_shown_once_and_works() {
     has(&again, &["This key was already created."]);
     let list = browser.get("/keys").await;
     for page in [&again, &list] {
-        assert!(!page.text().contains(&key), "nobody can read it again");
+        assert!(!page.text().contains(&key), "it is not shown again");
         assert_eq!(page.text().matches(">staging-worker</th>").count(), 1);
     }
     has(&list, &["just now", "2 active"]);
@@ -344,12 +344,12 @@ async fn a_revoked_key_is_refused_from_its_next_request() {
         assert_eq!(
             browser.submit(&path, &[]).await.status,
             404,
-            "somebody else's is not there"
+            "keys of other accounts are not listed"
         );
     }
-    let told = browser.get(&format!("/keys?revoked={theirs}")).await;
+    let page = browser.get(&format!("/keys?revoked={theirs}")).await;
     assert!(
-        !told.text().contains("is revoked."),
+        !page.text().contains("is revoked."),
         "an address says nothing of its own"
     );
     rig.finish().await;
@@ -457,7 +457,7 @@ async fn pages_show_only_the_own_account() {
     has(&browser.get("/keys").await, &["No keys yet."]);
     has(&browser.get("/usage").await, &["No requests"]);
     assert_eq!(browser.get("/usage.csv").await.text().lines().count(), 1);
-    let mut nobody = Browser::new(&rig);
+    let mut signed_out = Browser::new(&rig);
     for path in [
         "/",
         "/keys",
@@ -466,7 +466,7 @@ async fn pages_show_only_the_own_account() {
         "/usage.csv",
         "/sandbox",
     ] {
-        let page = nobody.get(path).await;
+        let page = signed_out.get(path).await;
         assert_eq!(page.status, 303, "{path}");
         assert!(
             page.header("location")

@@ -1,4 +1,4 @@
-//! Clients that leave, at each point where one can, and clients that stop reading.
+//! Clients that disconnect, at each phase of a request, and clients that stop reading.
 
 use bytes::Bytes;
 use tollgate_testing::provider::UsageReport;
@@ -130,11 +130,15 @@ async fn a_disconnect_during_output_is_charged_by_the_reported_usage() {
         gate.reached_by(before + 1).await;
         visitor.read_events(5).await;
         let _left = visitor.disconnect().await;
-        // It has left when the gateway sees it; whatever is released then is heard for its usage.
+        // The gateway has seen the disconnect; the rest of the stream is drained for its usage.
         gate.release(1);
         let calls = rig.provider.calls_when_ended().await;
         let call = calls.last().expect("a call");
-        assert_eq!(call.ended, Some(Ended::Whole), "{by:?}: the rest is heard");
+        assert_eq!(
+            call.ended,
+            Some(Ended::Whole),
+            "{by:?}: the rest is drained"
+        );
         rig.quiet().await;
         rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
@@ -173,7 +177,7 @@ async fn with_after_leaving_stop_a_disconnect_cancels_the_call_and_charges_what_
         "[meter]\nafter_leaving = \"stop\"\ndrain_secs = 600",
         "[meter]\ndrain_secs = 600\n[[model]]\nafter_leaving = \"stop\"",
     ] {
-        // Ten minutes of listening would be too long for anybody here.
+        // Ten minutes of draining would exceed the time limit of the test.
         what_was_relayed_is_charged(settings).await;
     }
 }
@@ -231,7 +235,7 @@ async fn a_disconnect_during_the_request_body_calls_no_provider() {
                 false => drop(raw),
             }
         }
-        // Half a head is nobody's request.
+        // Half a head is not a request.
         let mut raw = rig.raw().await;
         raw.send("POST /v1/chat/comp").await;
     }

@@ -1,4 +1,4 @@
-//! Documents that are the same for everybody: how to get in.
+//! Public onboarding documents.
 
 use bytes::Bytes;
 use serde_json::json;

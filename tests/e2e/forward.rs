@@ -1,4 +1,4 @@
-//! Completions that go well, over every protocol a client can speak.
+//! Successful completions over every client protocol.
 
 use serde_json::{Value, json};
 use tollgate_testing::provider::answer;
@@ -61,7 +61,7 @@ async fn a_streamed_chat_ends_with_its_charge_and_done_over_every_protocol() {
             assert_eq!(chunk["model"], "small", "{what}: the client's own name");
             assert!(
                 chunk.get("usage").is_none(),
-                "{what}: nobody asked: {chunk}"
+                "{what}: not requested: {chunk}"
             );
         }
         let (last, before) = chunks.split_last().expect("chunks");
@@ -133,7 +133,7 @@ async fn text_completions_are_answered_and_charged_whole_and_streamed() {
 #[tokio::test]
 async fn members_that_the_gateway_does_not_own_are_forwarded_byte_for_byte() {
     let rig = Rig::start().await;
-    // Odd spacing, numbers that a float would spoil, escapes, members nobody knows.
+    // Odd spacing, numbers that a float would spoil, escapes, unknown members.
     let head = r#"{ "temperature":1.10000000000000000001 ,"seed": 12345678901234567890,"x": [ 1E+2, "\u00e9\/" ],"model" : "#;
     let tail = r#" , "messages":[{"role":"user","content":"Halt!","odd":{"a":[]}}],"user":"\ud83d\ude00" }"#;
     for model in ["\"small\"", "\"sm\\u0061ll\""] {

@@ -1,4 +1,4 @@
-//! HTTP/2 frames written by hand: what a request over HTTP/2 may not hold, because it would mean something else over HTTP/1.1.
+//! HTTP/2 frames written by hand: requests that are forbidden in HTTP/2 because they would mean something else in HTTP/1.1.
 
 mod answers;
 

@@ -1,12 +1,12 @@
-//! Heads that are no heads, and heads that two programs could read differently: each gets our answer and a closed connection, and
-//! nothing of it reaches a provider.
+//! Request smuggling and malformed heads: each gets the gateway's error response and a closed connection, and nothing of it reaches a
+//! provider.
 
 use serde_json::Value;
 use tollgate_testing::Head;
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
-/// The `error` of an answer that is one in the envelope and that says how to tell the operator about it.
+/// The `error` of a response in the error envelope that names the request id.
 fn envelope(head: &Head, body: &[u8]) -> Result<Value, String> {
     let id = head.header("x-request-id").unwrap_or_default();
     if !id.starts_with("req_") {
@@ -421,7 +421,7 @@ async fn an_endless_head_is_refused_within_the_size_limit() {
     raw.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-a: ")
         .await;
     let piece = vec![b'x'; 64 * 1024];
-    // At some point nothing more is taken; until then nobody answers.
+    // At some point nothing more is accepted; until then there is no response.
     let mut sent = 0;
     while sent < 8 << 20 && raw.try_send(&piece).await.is_ok() {
         sent += piece.len();
@@ -496,7 +496,7 @@ async fn an_upgrade_is_not_done_and_changes_nothing_about_the_body() {
             body.len()
         );
         let mut raw = rig.raw().await;
-        // Whoever reads the body to the end of the connection waits for ever here, or takes the next request for a part of it.
+        // A server that reads the body to the end of the connection would wait for ever here, or take the next request for a part of it.
         let next = "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n";
         raw.send([&post(&rig, &fields, &body)[..], next.as_bytes()].concat())
             .await;

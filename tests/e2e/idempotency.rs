@@ -1,4 +1,4 @@
-//! Requests that are sent again under the same key.
+//! Idempotency keys: requests that are repeated with the same key.
 
 use serde_json::{Value, json};
 use tollgate_testing::provider::{Leave, UsageReport};
@@ -26,7 +26,7 @@ fn replayed(answer: &Answer) -> bool {
     }
 }
 
-/// The charge that a whole answer or a whole stream tells of.
+/// The charge in a whole response or a complete stream.
 fn charge_in(answer: &Answer) -> i64 {
     let body: Value = match answer.text().strip_suffix("data: [DONE]\n\n") {
         None => answer.json(),
@@ -109,7 +109,7 @@ async fn an_idempotency_key_is_scoped_to_account_endpoint_and_body() {
         assert_eq!(code(&refused), (409, "idempotency_conflict".to_owned()));
         assert_eq!(refused.header("x-should-retry"), Some("false"));
     }
-    // Nobody sees, or is kept from, what another account has asked.
+    // Accounts do not see or block each other's keys.
     for (client, path, body) in [(&other, CHAT, chat(false)), (&client, TEXT, text(false))] {
         let answer = send(client, path, &body, "k").await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
@@ -156,7 +156,7 @@ async fn concurrent_requests_with_one_key_are_one_request() {
         let client = rig.client();
         crowd.spawn(async move { send(&client, CHAT, &chat(false), "k").await });
     }
-    // One of them waits for the provider, whoever it is; it must not go on before the others have had their answers.
+    // One of them waits for the provider; it must not continue before the others have their responses.
     for _ in 0..19 {
         let refused = crowd.join_next().await.expect("one of the crowd");
         let refused = refused.expect("no panic");
@@ -230,7 +230,7 @@ async fn a_client_that_left_in_the_middle_gets_the_whole_answer_when_it_comes_ag
     rig.finish().await;
 }
 
-/// Half an answer has been paid for and is in nobody's hand. It is not an answer: the key is free, and a new answer costs its own price.
+/// A partial response was charged and is not recorded: the key is released, and a new response is charged again.
 #[tokio::test]
 async fn a_partial_response_is_never_replayed() {
     let rig = Rig::start().await;
@@ -326,7 +326,7 @@ async fn an_invalid_idempotency_key_is_refused() {
     rig.finish().await;
 }
 
-/// An answer from the cache costs its own price, once, and is told again with the words it was told with first.
+/// A cached response is charged at its own price, once, and is replayed unchanged.
 #[tokio::test]
 async fn a_cached_response_is_recorded_like_any_other() {
     for ppm in [0, 500_000] {

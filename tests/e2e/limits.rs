@@ -1,4 +1,4 @@
-//! Limits on what one owner has under way, and uses.
+//! Limits of an owner: concurrent requests, tokens, spending caps of keys.
 
 use serde_json::Value;
 use tollgate_money::{CapPeriod, Micros, SpendingCap};
@@ -62,7 +62,7 @@ async fn concurrent_requests_are_limited_by_class_and_streams_count_until_their_
         assert!(events.last().expect("events").is_done());
     }
     rig.add_expected_charge(2 * PRICE_OF_A_CHAT);
-    // Who has the end of an answer finds its place free, again and again.
+    // After the end of a response its permit is free.
     for client in [&one, &two].repeat(10) {
         let answer = client.post(CHAT, &chat(false)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -94,7 +94,7 @@ async fn a_concurrency_permit_is_released_however_a_request_ends() {
     rig.finish().await;
 }
 
-/// Asks until there is a place: what ends badly gives its place back a moment after the client knows.
+/// Sends until a permit is free: a failed request releases its permit a moment after the client gets the failure.
 async fn settled(client: &Client, stream: bool) -> u16 {
     let asked = async {
         loop {
@@ -141,7 +141,11 @@ async fn token_limits_reserve_the_maximum_and_count_the_usage() {
         let wait = answer.header("retry-after");
         assert_eq!(wait, answer.header("ratelimit-reset"));
     }
-    assert_eq!(rig.provider.call_count(), 2, "what is refused calls nobody");
+    assert_eq!(
+        rig.provider.call_count(),
+        2,
+        "refused requests call no provider"
+    );
     rig.provider.gate("gate").open();
     for one in under_way {
         rig.record_charge(&one.await.expect("no panic").json());

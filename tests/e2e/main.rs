@@ -1,7 +1,7 @@
-//! The gateway from outside, over real sockets: what clients see, what providers see, and what stands in the books afterwards.
+//! End-to-end tests over real sockets: what clients get, what providers get, and the ledger afterwards.
 //!
-//! Every test ends with a look at the books ([`rig::Rig::finish`]): they balance, nothing is held, and what was spent is what the
-//! clients were told.
+//! Every test ends with an audit ([`rig::Rig::finish`]): the ledger balances, nothing is held, and what was spent matches the charges that
+//! clients received.
 
 mod addresses;
 mod bodies;

@@ -1,4 +1,4 @@
-//! Paying for the plan each month: what PayPal took and did not give back is what stands in the books, whatever happens on the way.
+//! Subscriptions with PayPal: the ledger has exactly the payments that PayPal took and did not refund, under all faults.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::rig::{Browser, PROVIDER_KEY, Rig, Setup, poll};
 const PRICE: i64 = 19_900;
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A gateway with a PayPal beside it whose times move together, and somebody signed in who has nothing yet.
+/// A gateway and a stand-in for PayPal with a common clock, and a signed-in browser of an account without a plan.
 pub(crate) struct PayPalRig {
     rig: Rig,
     pub(crate) paypal: PayPal,
@@ -132,7 +132,7 @@ impl PayPalRig {
         self.passed.set(self.passed.get() + time.as_micros() as i64);
     }
 
-    /// Time passes for everybody; the buyer signs in again.
+    /// Advances the clock of gateway and PayPal; the buyer signs in again.
     async fn pass(&mut self, time: Duration) {
         self.wait(time.as_secs());
         self.arrive().await;
@@ -308,7 +308,7 @@ async fn an_active_subscription_without_a_payment_grants_nothing() {
             "has not confirmed the first payment yet",
         ],
     );
-    // Nobody is led to another payment meanwhile.
+    // Meanwhile no other payment is offered.
     let again = fixture.press("/plan/begin").await;
     assert_eq!(again.header("location"), Some(&*format!("{path}?back=1")));
     assert!(fixture.paypal.resolve_charge(&id, true).await);

@@ -1,4 +1,4 @@
-//! Members of a request that a provider would read otherwise than the gateway, and members that it is not to get.
+//! Request members: ambiguous names are refused, configured ones are removed or refused per provider.
 
 use serde_json::{Value, json};
 use tollgate_testing::Script;
@@ -143,7 +143,7 @@ async fn unknown_member_names_are_forwarded_unchanged() {
 }
 
 /// Two providers for `small`, which do not get the same members, and one for the model that serves in its place.
-const HOUSE: &str = r#"
+const PROVIDERS: &str = r#"
     [[provider]]
     remove_members = ["service_tier", "options"]
 
@@ -185,7 +185,7 @@ const HOUSE: &str = r#"
 
 #[tokio::test]
 async fn configured_members_are_removed_and_all_others_are_forwarded_unchanged() {
-    let rig = Rig::with(HOUSE).await;
+    let rig = Rig::with(PROVIDERS).await;
     let body = format!(
         r#"{{"model" : "small","service_tier":"priority", "options":{{"num_predict": 1e9}},{MESSAGES},"keep_alive":-1 ,"OPTION\u017f":2,"top_p":0.90}}"#
     );
@@ -231,7 +231,7 @@ async fn configured_members_are_removed_and_all_others_are_forwarded_unchanged()
 
 #[tokio::test]
 async fn a_member_refused_for_one_provider_is_refused_for_the_model() {
-    let rig = Rig::with(HOUSE).await;
+    let rig = Rig::with(PROVIDERS).await;
     for (model, member, param) in [
         ("third", r#""store":true"#, Some("store")),
         ("third", r#""STORE":true"#, Some("STORE")),
@@ -261,7 +261,7 @@ async fn a_member_refused_for_one_provider_is_refused_for_the_model() {
 #[tokio::test]
 async fn removed_members_do_not_increase_the_hold() {
     // Enough for a short chat with a cap, and not for a prompt of a hundred kilobytes.
-    let rig = Setup::with(HOUSE).credits(100_000).start().await;
+    let rig = Setup::with(PROVIDERS).credits(100_000).start().await;
     let long = "x".repeat(100_000);
     for (member, status) in [("options", 200), ("keep_alive", 402), ("service_tier", 402)] {
         let mut body = chat(false);
@@ -282,7 +282,7 @@ async fn removed_members_do_not_increase_the_hold() {
 
 #[tokio::test]
 async fn removed_members_are_part_of_the_cache_key() {
-    let rig = Rig::with(&format!("cache.enabled = true\n{HOUSE}")).await;
+    let rig = Rig::with(&format!("cache.enabled = true\n{PROVIDERS}")).await;
     for (options, status) in [
         (json!(1), "stored"),
         (json!(2), "stored"),

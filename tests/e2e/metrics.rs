@@ -1,4 +1,4 @@
-//! What operators see in numbers.
+//! The metrics endpoint.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Who may ask, how often, and for how much.
+//! Credentials, quotas, holds and balances.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -334,7 +334,7 @@ async fn invalid_and_insufficient_credentials_are_refused() {
             if status == 401 {
                 assert!(
                     answer.header("ratelimit").is_none(),
-                    "{case}: nobody's quota"
+                    "{case}: no account's quota"
                 );
             }
         }

@@ -1,4 +1,4 @@
-//! The authorization server from outside: what clients register, where browsers are sent, what codes become, and who is refused.
+//! The authorization server end to end: registration, authorization, tokens, revocation and errors.
 
 mod authorize;
 mod consent;

@@ -1,4 +1,4 @@
-//! Pages for people, as a browser without a script sees them.
+//! Pages for people in a browser without JavaScript.
 
 use crate::rig::{Browser, Rig};
 
@@ -37,11 +37,7 @@ async fn signing_out_ends_the_session_and_changes_its_value() {
     assert_eq!(page.status, 303);
     assert_ne!(browser.cookie(), before);
     for who in [&mut browser, &mut thief] {
-        assert_eq!(
-            who.get("/").await.status,
-            303,
-            "nobody is signed in any more"
-        );
+        assert_eq!(who.get("/").await.status, 303, "the session has ended");
     }
     rig.finish().await;
 }

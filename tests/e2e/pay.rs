@@ -1,4 +1,4 @@
-//! The plan bought by programs that answer a 402.
+//! Purchases of the plan by programs (402): x402 and MPP.
 
 pub(crate) mod mpp;
 mod one_plan;

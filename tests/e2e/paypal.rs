@@ -1,4 +1,4 @@
-//! The stand-in for PayPal against the documents that PayPal publishes: what it answers, and what it is asked, has their shape.
+//! Conformance of the stand-in for PayPal: its responses and the gateway's requests match PayPal's published schemas.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

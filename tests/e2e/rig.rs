@@ -1,4 +1,4 @@
-//! A gateway, a provider and an account for one test, and the look at the books after it.
+//! The test rig: a gateway, a provider and an account, and an audit of the ledger at the end.
 
 mod after;
 mod browser;
@@ -51,16 +51,16 @@ pub(crate) fn chat(stream: bool) -> Value {
 
 /// A gateway that serves in this process, with its provider.
 ///
-/// A test ends with [`Rig::finish`], which stops the gateway and looks at the books; one that forgets fails.
+/// A test ends with [`Rig::finish`], which stops the gateway and audits the ledger; one that forgets it fails.
 pub(crate) struct Rig {
     pub(crate) provider: Provider,
-    /// Where it speaks plain HTTP.
+    /// The address of plain HTTP.
     pub(crate) plain: SocketAddr,
-    /// Where it speaks TLS.
+    /// The address of TLS.
     pub(crate) tls: SocketAddr,
-    /// Whom to trust there.
+    /// The CA to trust there.
     pub(crate) ca_pem: String,
-    /// Where operators look.
+    /// The admin address.
     pub(crate) admin: SocketAddr,
     pub(crate) books: Books,
     /// The account that most tests need.
@@ -70,7 +70,7 @@ pub(crate) struct Rig {
     pub(crate) folder: TempDir,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<Result<(), Failure>>>,
-    /// What was charged as far as clients were told, and what the test knows besides.
+    /// The expected charges: those that clients received, and others that the test added.
     charged: Mutex<Micros>,
     finished: bool,
 }
@@ -104,8 +104,8 @@ impl Rig {
                 .iter()
                 .map(|listener| listener.address)
                 .collect();
-            let told = started.send((addresses, gateway.admin_address(), gateway.books()));
-            assert!(told.is_ok(), "the test waits for its gateway");
+            let sent = started.send((addresses, gateway.admin_address(), gateway.books()));
+            assert!(sent.is_ok(), "the test waits for its gateway");
             gateway.run(async {
                 // A test that failed has dropped the sender, which ends the gateway too.
                 let _ = stopped.await;
@@ -169,7 +169,7 @@ impl Rig {
         format!("http://{}", self.plain)
     }
 
-    /// What the admin address shows.
+    /// A GET at the admin address.
     pub(crate) async fn admin_get(&self, path: &str) -> tollgate_testing::Answer {
         self.operator().get(path).await
     }
@@ -221,16 +221,16 @@ impl Rig {
         RawClient::connect(self.plain).await
     }
 
-    /// Notes what a client was told in `x_svc`, and gives the charge in micro-credits.
+    /// Records the charge in a response's `x_svc` as expected; returns it in micro-credits.
     pub(crate) fn record_charge(&self, body: &Value) -> i64 {
         let micros = micros(&body["x_svc"]["credits_used"]);
         self.add_expected_charge(micros);
         micros
     }
 
-    /// Notes a charge that no client was told of.
+    /// Adds a charge that no client received.
     pub(crate) fn add_expected_charge(&self, micros: i64) {
-        let mut charged = self.charged.lock().expect("nobody panics while holding it");
+        let mut charged = self.charged.lock().expect("not poisoned");
         *charged += Micros::new(micros);
     }
 
@@ -259,12 +259,12 @@ pub(crate) fn database(folder: &Path) -> PathBuf {
     folder.join("tollgate.db")
 }
 
-/// Comes back when `is_so`: for what has no event that could be waited for.
+/// Waits until `is_so`, by polling: for conditions without an event.
 pub(crate) async fn poll(is_so: impl Fn() -> bool) {
     poll_mut(is_so).await;
 }
 
-/// The same for a look that changes something.
+/// The same for a condition that mutates state.
 pub(crate) async fn poll_mut(mut is_so: impl FnMut() -> bool) {
     let mut often = tokio::time::interval(std::time::Duration::from_millis(2));
     while !is_so() {

@@ -1,4 +1,4 @@
-//! Addresses, methods, media types, and what pages of other origins may do.
+//! Routing: paths, methods, media types and CORS.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -86,7 +86,7 @@ async fn targets_with_invalid_bytes_match_no_route() {
         ("v1/models", 400),
         ("localhost/v1/models", 400),
         ("ftp://localhost/v1/models", 400),
-        // The session writes such a byte as `%XX` before anybody looks.
+        // The session writes such a byte as `%XX` before the path is matched.
         ("/v1/models ", 404),
         ("/v1/\0models", 404),
         ("/v1/models\0", 404),

@@ -1,4 +1,4 @@
-//! The sandbox without a script: the page asks the API from within, with the limits, the charge and the cache of every other request.
+//! The sandbox without JavaScript: the page calls the API in process, with the same limits, charges and cache.
 
 use serde_json::Value;
 use tollgate_store::{PageCursor, RequestsQuery};

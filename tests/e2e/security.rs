@@ -1,4 +1,4 @@
-//! What somebody would try who wants to be somebody else, or to lead somebody astray: one test for each way.
+//! Attacks on sessions, redirects and pages: one or more tests per class of attack.
 //!
 //! The pages are those of the portal's own table, read from its text, so that a page that is new is tried too.
 
@@ -12,7 +12,7 @@ use crate::sign_in::{ask, type_code, with_mailbox};
 /// The table of pages, as it is written.
 const TABLE: &str = include_str!("../../filters/portal/src/routes.rs");
 
-/// Addresses beside the pages that answer whoever asks.
+/// Public addresses beside the pages.
 const DOCUMENTS: [&str; 8] = [
     "/developer/onboarding",
     "/llms.txt",
@@ -24,7 +24,7 @@ const DOCUMENTS: [&str; 8] = [
     "/v1/models",
 ];
 
-/// Names that a page may read, here or elsewhere, and that somebody would try.
+/// Parameter names that a page may read, here or elsewhere.
 const NAMES: [&str; 16] = [
     "next",
     "continue",
@@ -315,7 +315,7 @@ async fn clickjacking_consent_pages_cannot_be_framed() {
 async fn parameter_pollution_repeated_authorization_parameters_are_refused() {
     let rig = rig("").await;
     let mut app = App::at(&rig, "https://app.example/cb").await;
-    for (name, value, told) in [
+    for (name, value, error) in [
         ("client_id", "other", None),
         ("redirect_uri", "https://evil.example/cb", None),
         ("response_type", "token", Some("invalid_request")),
@@ -338,7 +338,7 @@ async fn parameter_pollution_repeated_authorization_parameters_are_refused() {
                 (400, None),
                 "{name}"
             );
-            match told {
+            match error {
                 None => assert!(!answer.text().contains("app.example"), "{name}"),
                 Some(word) => {
                     let start = format!("https://app.example/cb?error={word}");
@@ -515,7 +515,7 @@ async fn session_fixation_sign_in_replaces_the_session_value() {
     attacker.get("/sign-in").await;
     let known = attacker.cookie().to_owned();
     assert!(!known.is_empty(), "a form is bound to a value");
-    // The value is put into somebody else's browser, who then signs in.
+    // The attacker's value is put into the victim's browser, which then signs in.
     let mut victim = attacker.clone();
     ask(&mut victim, "/sign-in", Browser::ADDRESS).await;
     assert_eq!(victim.cookie(), known, "nothing has changed yet");
@@ -550,7 +550,7 @@ async fn session_fixation_sign_in_replaces_the_session_value() {
 #[tokio::test]
 async fn session_fixation_an_invented_session_value_is_not_accepted() {
     let rig = Rig::start().await;
-    // A value of the right form that somebody has made up, and what is no value at all.
+    // An invented value of the right form, and malformed values.
     for made_up in [
         "0".repeat(64),
         "f".repeat(64),

@@ -341,7 +341,7 @@ async fn signing_up_makes_an_account_with_its_grant_booked_once() {
     assert_eq!(page.status, 200);
     assert!(page.text().contains("5.00"), "{}", page.text());
 
-    // Whoever has an account and signs up is signed in to it, and nothing is added.
+    // Sign-up with the address of an existing account signs in to it and grants nothing.
     add_login(&rig, rig.account, ADA).await;
     let mut known = Browser::new(&rig);
     assert_eq!(ask(&mut known, "/sign-up", ADA).await.status, 303);
@@ -386,7 +386,7 @@ async fn mail_is_delivered_despite_refusals_timeouts_and_disconnects() {
         let mut browser = Browser::new(&rig);
         assert_eq!(ask(&mut browser, "/sign-in", ADA).await.status, 303);
         let message = mailbox.message(ADA, 1).await;
-        // Cut off before it heard that the message was taken, the gateway sends it again: a copy, which says that it is one.
+        // Disconnected before the acknowledgement, the gateway sends the message again, marked as a copy.
         let copies = || {
             mailbox
                 .messages(ADA)
@@ -481,7 +481,7 @@ async fn signing_out_everywhere_ends_sessions_grants_and_tokens() {
     }
     owner.get("/sign-out/everywhere").await;
 
-    // It allows apps while it is signed out: none of them is left, whoever was faster.
+    // It allows apps while it is signed out: none of the grants remains, in either order.
     let under_way = paths.iter().map(|path| {
         let mut browser = app.browser.clone();
         async move { browser.submit(path, &[("decision", "allow")]).await.status }

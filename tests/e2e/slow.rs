@@ -10,7 +10,7 @@ fn allow_many_files() {
     let asked = std::process::Command::new("prlimit")
         .args(["--pid", &pid, "--nofile=8192:"])
         .status();
-    // Where it is not allowed, or is allowed already, connecting tells.
+    // If the limit cannot be raised and is too low, connecting fails.
     drop(asked);
 }
 
@@ -121,7 +121,7 @@ async fn more_streams_than_allowed_on_one_connection_wait_for_their_turn() {
     rig.provider
         .script(tollgate_testing::Script::hold_head("all"));
     let client = std::sync::Arc::new(rig.client().with_http2());
-    // A client knows how many it may have once it has heard from the server.
+    // A client knows the limit after the server's SETTINGS.
     assert_eq!(client.get("/v1/models").await.status, 200);
     let crowd: Vec<_> = (0..9)
         .map(|_| {

@@ -14,8 +14,8 @@ const CHAT_ALONE: &str = r#"
     providers = [{ provider = "stand-in", model = "vendor/small-1", api = ["chat"] }]
 "#;
 
-/// A provider that answers a chat with what its last message says, three words of it at most for three tokens.
-fn parrot() -> Setup {
+/// A provider that echoes the last message of a chat, at most three words of it.
+fn echo() -> Setup {
     let custom = |request: &tollgate_testing::provider::Request| {
         let body: Value = serde_json::from_slice(&request.body).ok()?;
         let said = body["messages"].as_array()?.last()?["content"].as_str()?;
@@ -218,7 +218,7 @@ async fn a_model_that_only_chats_completes_texts_over_every_protocol() {
 
 #[tokio::test]
 async fn several_prompts_for_a_model_that_only_chats_are_several_chats_and_one_charge() {
-    let rig = parrot().start().await;
+    let rig = echo().start().await;
     let expected = ["a0", "a1", "b0", "b1", "c0", "c1"];
     for (what, client) in rig.both() {
         let before = rig.provider.call_count();
@@ -239,8 +239,8 @@ async fn several_prompts_for_a_model_that_only_chats_are_several_chats_and_one_c
             .flatten()
             .filter(|one| one["finish_reason"] == "length");
         assert_eq!(ends.count(), 6, "{what}");
-        let told = chunks.iter().filter(|chunk| chunk.get("x_svc").is_some());
-        assert_eq!(told.count(), 1, "{what}: the charge stands once");
+        let charges = chunks.iter().filter(|chunk| chunk.get("x_svc").is_some());
+        assert_eq!(charges.count(), 1, "{what}: the charge is sent once");
         let last = chunks.last().expect("chunks");
         assert_eq!(rig.record_charge(last), 30 * IN + 6 * OUT, "{what}");
         let ids: Vec<&Value> = chunks.iter().map(|chunk| &chunk["id"]).collect();
@@ -253,7 +253,7 @@ async fn several_prompts_for_a_model_that_only_chats_are_several_chats_and_one_c
 
 #[tokio::test]
 async fn more_prompts_than_permits_are_answered_one_after_the_other() {
-    let setup = parrot();
+    let setup = echo();
     let narrow = "[[provider]]\nconcurrency_max = 1\nqueue_max = 8\nqueue_wait_secs = 60\n";
     let setup = Setup {
         settings: format!("{narrow}{}", setup.settings),

@@ -121,7 +121,7 @@ async fn a_filter_of_an_operators_own_sees_refuses_and_marks_requests() {
     );
 }
 
-/// Panics where it is told to.
+/// Panics where its settings say.
 struct Clumsy;
 
 impl Filter for Clumsy {
@@ -139,14 +139,14 @@ impl Filter for Clumsy {
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let early = exchange.request.headers.contains_key("x-early");
-        assert!(!early, "told to");
+        assert!(!early, "requested");
         Step::now(Outcome::Continue)
     }
 
     fn on_event(&self, exchange: &mut Exchange, event: &mut tollgate_filter::Event<'_>) {
         let late = exchange.request.body.windows(4).any(|four| four == b"late");
         let here = late && String::from_utf8_lossy(event.data()).contains("gate");
-        assert!(!here, "told to");
+        assert!(!here, "requested");
     }
 }
 
@@ -196,7 +196,7 @@ async fn a_filter_that_panics_loses_one_request_and_nothing_else() {
     assert_eq!(aborted, 8, "{:?}", after.log);
 }
 
-/// Blocks the thread it runs on, as a filter must not, until it is let go.
+/// Blocks its thread, as a filter must not, until it is released.
 #[derive(Clone, Default)]
 struct Blocking {
     blocked: Arc<AtomicUsize>,
@@ -205,7 +205,7 @@ struct Blocking {
 
 impl Blocking {
     fn let_go(&self) {
-        *self.free.0.lock().expect("nobody panics here") = true;
+        *self.free.0.lock().expect("not poisoned") = true;
         self.free.1.notify_all();
     }
 }
@@ -225,9 +225,9 @@ impl Filter for Blocking {
 
     fn on_request<'a>(&'a self, _exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         self.blocked.fetch_add(1, Ordering::SeqCst);
-        let free = self.free.0.lock().expect("nobody panics here");
+        let free = self.free.0.lock().expect("not poisoned");
         let free = self.free.1.wait_while(free, |free| !*free);
-        drop(free.expect("nobody panics here"));
+        drop(free.expect("not poisoned"));
         Step::now(Outcome::Continue)
     }
 }

@@ -1,4 +1,4 @@
-//! Selling to commerce platforms: what they are told, and checkouts.
+//! UCP: discovery, product document and checkouts.
 
 mod buying;
 mod discovery;

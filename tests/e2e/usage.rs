@@ -180,7 +180,7 @@ async fn the_reported_usage_is_the_charged_usage() {
         let plain = events(&client.stream(CHAT, &body).await.whole().await);
         assert!(plain.iter().all(|event| event.get("usage").is_none()));
         let last = plain.last().expect("events");
-        let told = rig.record_charge(last);
+        let charge = rig.record_charge(last);
         body["stream_options"] = json!({"include_usage": true});
         let asked = events(&client.stream(CHAT, &body).await.whole().await);
         let (last, others) = asked.split_last().expect("events");
@@ -195,7 +195,11 @@ async fn the_reported_usage_is_the_charged_usage() {
                 .as_f64()
                 .expect("a number"),
         );
-        assert_eq!(told, prompt as i64 * IN + completion as i64 * OUT, "{what}");
+        assert_eq!(
+            charge,
+            prompt as i64 * IN + completion as i64 * OUT,
+            "{what}"
+        );
 
         for prompts in [json!("Halt!"), json!(["Halt!", "Who goes there?"])] {
             let times = prompts.as_array().map_or(1, Vec::len) as i64;
@@ -271,9 +275,9 @@ async fn an_answer_from_the_cache_shows_the_usage_that_the_hit_is_charged_for() 
                     "{what}"
                 );
                 for usage in [false, true] {
-                    let told = client.stream(CHAT, &body(true, usage)).await.whole().await;
-                    let told = events(&told);
-                    let last = told.last().expect("events");
+                    let answer = client.stream(CHAT, &body(true, usage)).await.whole().await;
+                    let answer = events(&answer);
+                    let last = answer.last().expect("events");
                     assert_eq!(last["x_svc"]["cache_hit"], true, "{what}");
                     match usage {
                         true => assert_eq!(shown(&rig, last, ppm, &what), paid_for, "{what}"),
@@ -362,8 +366,8 @@ async fn a_stream_shows_one_usage_which_is_the_charged_one() {
     let mut body = chat(true);
     body["stream_options"] = json!({"include_usage": true});
     for (what, client) in rig.both() {
-        let told = events(&client.stream(CHAT, &body).await.whole().await);
-        let (last, others) = told.split_last().expect("events");
+        let events = events(&client.stream(CHAT, &body).await.whole().await);
+        let (last, others) = events.split_last().expect("events");
         assert_eq!(shown(&rig, last, 1_000_000, what), (5, 6), "{what}");
         assert_eq!(last["choices"], json!([]), "{what}");
         assert_eq!(others.len(), 3, "{what}");

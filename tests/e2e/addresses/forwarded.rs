@@ -41,20 +41,20 @@ async fn clients_behind_a_trusted_proxy_have_limits_of_their_own() {
     ))
     .await;
     for (what, client) in rig.clients() {
-        let nobody = {
+        let anonymous = {
             let tls = what.ends_with("TLS");
             let url = match tls {
                 true => format!("https://localhost:{}", rig.tls.port()),
                 false => rig.url(),
             };
-            let mut nobody = Client::new(&url);
+            let mut anonymous = Client::new(&url);
             if tls {
-                nobody = nobody.with_tls(&rig.ca_pem);
+                anonymous = anonymous.with_tls(&rig.ca_pem);
             }
             if !what.starts_with("HTTP/1.1") {
-                nobody = nobody.with_http2();
+                anonymous = anonymous.with_http2();
             }
-            nobody
+            anonymous
         };
         // Every protocol has two addresses for itself.
         let one = format!("203.0.113.{}", what.len());
@@ -65,7 +65,7 @@ async fn clients_behind_a_trusted_proxy_have_limits_of_their_own() {
                 // Text of the client's own in front changes nothing.
                 let field = format!("10.0.0.1, \"8.8.8.8, {address}:4711, 127.0.0.1");
                 let fields = [("x-forwarded-for", &*field)];
-                seen.push(get(&nobody, path, &fields).await.status);
+                seen.push(get(&anonymous, path, &fields).await.status);
             }
             let let_in = if path == MODELS { 401 } else { 200 };
             assert_eq!(seen, [let_in, let_in, 429, let_in], "{what} {path}");
@@ -84,7 +84,7 @@ async fn a_trusted_proxy_that_reports_no_client_is_not_limited_by_its_address() 
          [limits.classes.anonymous]\nquota = 1\nwindow_secs = 3600"
     ))
     .await;
-    let nobody = Client::new(&rig.url());
+    let anonymous = Client::new(&rig.url());
     let unknown = Client::new(&rig.url()).with_key("sk-svc-0123456789");
     for fields in [
         &[][..],
@@ -93,13 +93,17 @@ async fn a_trusted_proxy_that_reports_no_client_is_not_limited_by_its_address() 
         &[("forwarded", "for=_hidden")],
     ] {
         for _ in 0..3 {
-            assert_eq!(get(&nobody, MODELS, fields).await.status, 401, "{fields:?}");
+            assert_eq!(
+                get(&anonymous, MODELS, fields).await.status,
+                401,
+                "{fields:?}"
+            );
             assert_eq!(
                 get(&unknown, MODELS, fields).await.status,
                 401,
                 "{fields:?}"
             );
-            let answer = get(&nobody, "/llms.txt", fields).await;
+            let answer = get(&anonymous, "/llms.txt", fields).await;
             assert_eq!(answer.status, 200, "{fields:?}");
             assert_eq!(answer.header("ratelimit"), None, "it is not counted");
         }
@@ -119,7 +123,7 @@ async fn fields_of_an_untrusted_peer_are_ignored() {
         window_secs = 3600
     "#;
     let rig = Rig::with(settings).await;
-    let nobody = Client::new(&rig.url());
+    let anonymous = Client::new(&rig.url());
     let mut seen = Vec::new();
     for number in 0..4 {
         let forged = format!("203.0.113.{number}");
@@ -129,7 +133,7 @@ async fn fields_of_an_untrusted_peer_are_ignored() {
             ("forwarded", &element),
             ("x-real-ip", &forged),
         ];
-        seen.push(get(&nobody, MODELS, &fields).await.status);
+        seen.push(get(&anonymous, MODELS, &fields).await.status);
     }
     assert_eq!(seen, [401, 401, 429, 429]);
     let after = rig.finish().await;
@@ -206,7 +210,7 @@ async fn codes_and_registrations_are_limited_by_the_address_that_the_proxy_repor
         ("192.0.2.1", 303),
         ("192.0.2.1", 429),
         ("192.0.2.2", 303),
-        // Nobody is reported: there is no network to count by.
+        // No client is reported: there is no network to count by.
         ("unknown", 303),
         ("unknown", 303),
         ("unknown", 303),
@@ -215,7 +219,7 @@ async fn codes_and_registrations_are_limited_by_the_address_that_the_proxy_repor
     .enumerate()
     {
         let mut browser = Browser::new(&rig).forwarded_for(address);
-        let login = format!("nobody{number}@example.com");
+        let login = format!("anonymous{number}@example.com");
         let answer = ask(&mut browser, "/sign-in", &login).await;
         assert_eq!(answer.status, status, "{number}: {address}");
     }
@@ -306,7 +310,7 @@ async fn a_provider_receives_the_client_address_where_configured_and_never_what_
                  [[provider]]\nforward_client_address = {forward}\n{provider}"
             ))
             .await;
-            //  body, what the proxy reports, what the provider is told
+            //  body, what the proxy reports, what the provider receives
             let cases: [(_, _, &[&[u8]]); 4] = [
                 (chat(false), "203.0.113.9, 192.0.2.1", &[b"192.0.2.1"]),
                 (chat(true), "203.0.113.9, 192.0.2.1", &[b"192.0.2.1"]),
@@ -329,10 +333,10 @@ async fn a_provider_receives_the_client_address_where_configured_and_never_what_
                 assert_eq!(answer.status, 200, "{}", answer.text());
                 rig.add_expected_charge(crate::rig::PRICE_OF_A_CHAT);
                 let call = rig.provider.last_call();
-                let told = call.headers.get_all("x-forwarded-for").iter();
-                let told: Vec<&[u8]> = told.map(|value| value.as_bytes()).collect();
+                let received = call.headers.get_all("x-forwarded-for").iter();
+                let received: Vec<&[u8]> = received.map(|value| value.as_bytes()).collect();
                 let expected: &[&[u8]] = if forward { expected } else { &[] };
-                assert_eq!(told, expected, "{transport}: {reported}");
+                assert_eq!(received, expected, "{transport}: {reported}");
                 let head = format!("{:?}", call.headers);
                 assert!(!head.contains("203.0.113.9"), "{transport}: {head}");
             }

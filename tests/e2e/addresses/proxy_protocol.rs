@@ -32,7 +32,7 @@ fn line(source: &str) -> Vec<u8> {
     format!("PROXY {family} {source} {own} 4711 443\r\n").into_bytes()
 }
 
-/// A header of version 2, with so many bytes of values that nobody reads.
+/// A header of version 2, with this many bytes of TLVs, which are ignored.
 fn binary(source: &str, values: usize) -> Vec<u8> {
     let source: IpAddr = source.parse().expect("an address");
     let (family, addresses) = match source {

@@ -1,4 +1,4 @@
-//! What is kept how long, what goes, and how much room there is.
+//! Expiry, purge and capacity of the cache.
 
 use std::time::Duration;
 

@@ -74,7 +74,7 @@ async fn equivalent_requests_share_an_entry() {
         ),
         (
             json!({"messages": [{"role": "user", "content": "Halt!"}], "x_new": null}),
-            "one that nobody knows",
+            "an unknown one",
         ),
         (
             json!({"messages": [{"role": "user", "content": "Halt! "}]}),

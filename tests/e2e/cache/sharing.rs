@@ -1,4 +1,4 @@
-//! Who may be given whose answers, and who none.
+//! Cache scopes: which accounts share responses.
 
 use tollgate_filter::Clock;
 use tollgate_identity::set_cache_scope;

@@ -1,4 +1,4 @@
-//! Equal requests at the same time.
+//! Single flight: equal requests at the same time.
 
 use tollgate_testing::provider::Leave;
 use tollgate_testing::{Answer, Script};
@@ -165,7 +165,7 @@ async fn a_disconnected_follower_does_not_become_the_leader() {
     raw.reset();
     other.abort();
     waiting(&rig, 1).await;
-    assert_eq!(rig.provider.call_count(), 1, "nobody was woken");
+    assert_eq!(rig.provider.call_count(), 1, "no follower was woken");
     rig.provider.gate("one").open();
     assert_eq!(leader.await.expect("no panic").status, 502);
     let answer = stays.await.expect("no panic");
@@ -262,7 +262,7 @@ async fn a_leader_capped_by_its_balance_is_not_stored_and_a_follower_takes_over(
     let client = tollgate_testing::Client::new(&rig.url()).with_key(&key);
     let capped = tokio::spawn(async move { client.post(CHAT, &chat(false)).await });
     rig.provider.gate("held").reached_by(1).await;
-    // The lead was given up before the call, so nobody waits for it.
+    // The leader gave up before the call, so no follower waits for it.
     let full = rig.client().post(CHAT, &chat(false)).await;
     assert_eq!(status(&full), "stored");
     rig.record_charge(&full.json());

@@ -1,4 +1,4 @@
-//! Bodies: what is no JSON, what is hard on whoever reads it, and every described member with what does not belong there.
+//! Samples of bodies: invalid JSON, JSON that is hard to parse, and invalid values for every described member.
 
 use serde_json::{Value, json};
 

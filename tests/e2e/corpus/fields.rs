@@ -1,4 +1,4 @@
-//! Fields of requests: credentials, payments and keys that are none, and values that are hard on whoever reads them.
+//! Samples of header fields: invalid credentials, payments and keys, and values that are hard to parse.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -28,7 +28,7 @@ const BOUGHT_WITH: [&str; 9] = [
     "Signature-Input",
 ];
 
-/// Fields that are read elsewhere, or by nobody.
+/// Fields that other operations read, or none.
 const OTHERS: [&str; 10] = [
     "Accept",
     "Origin",
@@ -48,7 +48,7 @@ pub(super) fn for_path(path: &str, key: &str) -> Vec<(String, Sample)> {
     let mut all = Vec::new();
     for name in READ.into_iter().chain(BOUGHT_WITH).chain(OTHERS) {
         let is_read = READ.contains(&name) || (sells && BOUGHT_WITH.contains(&name));
-        // Whatever nobody reads still has to pass the checks of the head: the last values are for those.
+        // Fields that are not read still have to pass the checks of the head: the last values are for those.
         for value in values().into_iter().skip(if is_read { 0 } else { 50 }) {
             let shown = String::from_utf8_lossy(&value[..value.len().min(40)]).into_owned();
             all.push((format!("{name}: {shown}"), vec![(name, value)]));

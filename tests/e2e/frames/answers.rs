@@ -1,4 +1,4 @@
-//! HTTP/2 frames as they come from the gateway: what its answers are on the wire.
+//! HTTP/2 response frames of the gateway: flow control and header compression.
 
 use tollgate_testing::{RawClient, Script};
 
@@ -8,7 +8,7 @@ use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
 const WINDOW_UPDATE: u8 = 8;
 
-/// A client that takes as many bytes as anybody wants to send it.
+/// A client with unlimited flow-control windows.
 struct Reader {
     raw: RawClient,
     said: Vec<u8>,
@@ -166,11 +166,11 @@ async fn concurrent_responses_reach_a_client_with_small_windows() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Indexed,
-    /// A literal that both sides remember.
+    /// A literal with incremental indexing.
     Remembered,
-    /// A literal that nobody remembers.
+    /// A literal without indexing.
     Forgotten,
-    /// A literal that nobody on the way may remember either.
+    /// A literal that is never indexed, also not by intermediaries.
     NeverIndexed,
 }
 

@@ -1,4 +1,4 @@
-//! How relayed exchanges end when somebody leaves, fails or takes too long.
+//! Ends of relayed exchanges: disconnects, failures and timeouts.
 
 use tollgate_testing::{Act, StreamEnd, refusing_address};
 

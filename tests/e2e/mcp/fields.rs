@@ -1,4 +1,4 @@
-//! What the server is told, and that nobody but the gateway tells it.
+//! Header fields between client, gateway and MCP server: the gateway's own fields cannot be forged.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -38,17 +38,20 @@ async fn the_server_receives_owner_scopes_and_request_id_and_no_credential() {
         let answer = client.with_key(&token).post(MCP, &call()).await;
         assert_eq!(answer.status, 202, "{protocol}");
         let calls = rig.server.calls();
-        let told = &calls.last().expect("a call").headers;
-        assert_eq!(one(told, "x-svc-owner"), Some(&*rig.account.to_string()));
-        assert_eq!(one(told, "x-svc-scopes"), Some("mcp:chat mcp:devices"));
-        assert_eq!(one(told, "x-request-id"), answer.header("x-request-id"));
-        assert_eq!(one(told, "via"), Some(via));
-        assert_eq!(one(told, "host"), rig.server.url().split('/').nth(2));
-        assert_eq!(one(told, "content-type"), Some("application/json"));
+        let received = &calls.last().expect("a call").headers;
+        assert_eq!(
+            one(received, "x-svc-owner"),
+            Some(&*rig.account.to_string())
+        );
+        assert_eq!(one(received, "x-svc-scopes"), Some("mcp:chat mcp:devices"));
+        assert_eq!(one(received, "x-request-id"), answer.header("x-request-id"));
+        assert_eq!(one(received, "via"), Some(via));
+        assert_eq!(one(received, "host"), rig.server.url().split('/').nth(2));
+        assert_eq!(one(received, "content-type"), Some("application/json"));
         for name in ["authorization", "signature", "signature-input"] {
-            assert_eq!(one(told, name), None, "{protocol}: {name}");
+            assert_eq!(one(received, name), None, "{protocol}: {name}");
         }
-        let shown = format!("{told:?}");
+        let shown = format!("{received:?}");
         assert!(!shown.contains(&token), "{protocol}: {shown}");
     }
     rig.rig.finish().await;
@@ -80,11 +83,11 @@ async fn the_gateways_fields_cannot_be_forged_by_a_client() {
         let (head, _) = rig.begin("POST", &lines).await.read_answer().await;
         assert_eq!(head.status(), 202, "{forged}");
         let calls = rig.server.calls();
-        let told = &calls.last().expect("a call").headers;
-        assert_eq!(one(told, "x-svc-owner"), Some(&*owner), "{forged}");
-        assert_eq!(one(told, "x-svc-scopes"), Some("mcp:chat"), "{forged}");
-        assert_eq!(one(told, "x-request-id"), head.header("x-request-id"));
-        let shown = format!("{told:?}");
+        let received = &calls.last().expect("a call").headers;
+        assert_eq!(one(received, "x-svc-owner"), Some(&*owner), "{forged}");
+        assert_eq!(one(received, "x-svc-scopes"), Some("mcp:chat"), "{forged}");
+        assert_eq!(one(received, "x-request-id"), head.header("x-request-id"));
+        let shown = format!("{received:?}");
         assert!(!shown.contains("acct_forged"), "{forged}: {shown}");
     }
     rig.rig.finish().await;
@@ -238,10 +241,10 @@ async fn the_gateways_fields_are_signed_with_the_shared_secret() {
     assert_eq!(head.status(), 202);
 
     let calls = rig.server.calls();
-    let told = &calls[0].headers;
-    let input = one(told, "signature-input").expect("what was signed");
+    let received = &calls[0].headers;
+    let input = one(received, "signature-input").expect("what was signed");
     let parameters = input.strip_prefix("svc=").expect("the service's word");
-    let field = |name: &str| one(told, name).expect("a field");
+    let field = |name: &str| one(received, name).expect("a field");
     let base = format!(
         "\"@method\": POST\n\"@path\": /mcp\n\"@query\": ?\n\"x-svc-owner\": {}\n\"x-svc-scopes\": {}\n\
          \"x-request-id\": {}\n\"@signature-params\": {parameters}",

@@ -1,4 +1,4 @@
-//! Every kind of credential at every resource: what is answered, and what the challenge says.
+//! Authorization matrix: every kind of credential at every resource, with status and challenge.
 //!
 //! The rows are those of the table of audiences: a credential works at its own resource only, and whatever is sent elsewhere is no
 //! credential there.
@@ -181,8 +181,8 @@ impl Bench {
         let case = format!("{} with {lines:?}{query}", operation.line);
         let (status, challenge) = operation.answer(self.base, verdict);
         assert_eq!(head.status(), status, "{case}: {said}");
-        let told = head.header("www-authenticate").map(str::to_owned);
-        assert_eq!(told, challenge, "{case}: {said}");
+        let sent = head.header("www-authenticate").map(str::to_owned);
+        assert_eq!(sent, challenge, "{case}: {said}");
         if status == 200 {
             if path != "/v1/models" && operation.resource == Resource::Api {
                 let body: serde_json::Value = serde_json::from_str(&said).expect("JSON");

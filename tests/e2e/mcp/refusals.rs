@@ -1,4 +1,4 @@
-//! Requests that do not get as far as a server, or whose server does not answer for itself.
+//! Requests that are refused before the MCP server, and statuses that are not relayed.
 
 use tollgate_testing::{Act, Client};
 

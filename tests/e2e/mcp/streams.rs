@@ -1,4 +1,4 @@
-//! Nothing is collected: what comes from one side leaves for the other.
+//! Streaming in both directions: chunks are relayed as they arrive.
 
 use tollgate_testing::{Act, Certificate, Client, McpServer};
 

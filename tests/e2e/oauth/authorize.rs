@@ -1,4 +1,4 @@
-//! `GET /oauth/authorize`: the order of the checks, and where each failure is told.
+//! `GET /oauth/authorize`: the order of the checks, and where each failure is reported.
 
 use bytes::Bytes;
 use tollgate_testing::Client;
@@ -207,7 +207,7 @@ async fn other_failures_are_redirected_to_the_client_in_the_order_of_the_checks(
     rig.finish().await;
 }
 
-/// Anybody can register an app, so nobody is led to its address without being asked; to a program on their own computer they are.
+/// Registration is open, so a browser is redirected to a registered address only with consent; a loopback address is exempt.
 #[tokio::test]
 async fn failures_are_redirected_automatically_only_to_loopback() {
     let rig = rig("").await;
@@ -279,7 +279,7 @@ async fn a_valid_request_leads_through_sign_in_to_the_consent_page() {
             Some(&*format!("/sign-in?{next}"))
         );
     }
-    // HEAD is led on like GET, and no request is kept for whoever does not come to decide.
+    // HEAD is redirected like GET, and stores no authorization request.
     let client = Client::new(&rig.url());
     let head = client
         .send(client.request("HEAD", &app.asking(&[]), Bytes::new()))

@@ -1,4 +1,4 @@
-//! The page where a person decides, and the list of those they have allowed something.
+//! The consent page, and the list of allowed apps.
 
 use super::support::{App, BASE, parameter, rig, text, token, works};
 use crate::rig::{Browser, SECRETS};
@@ -53,7 +53,7 @@ async fn sign_in_pages_name_the_pending_authorization() {
     let sign_in = app.browser.follow(away).await;
     let words = "Then you decide on access for “Notebook Copilot”.";
     assert!(sign_in.text().contains(words), "{}", sign_in.text());
-    // Nobody hears of a request that has found the person who decides.
+    // A request that is bound to a session is not shown to others.
     let mut decider = Browser::signed_in(&rig).await;
     assert_eq!(decider.get(&path).await.status, 200);
     let later = format!("/sign-in?next={path}");
@@ -326,7 +326,11 @@ async fn a_removed_app_is_refused() {
     let path = format!("/apps/{}", after.split('"').next().expect("its end"));
     let other = rig.new_account("free", 0).await;
     let mut other = Browser::signed_in_as(&rig, other, "eve@example.com").await;
-    assert_eq!(other.get(&path).await.status, 404, "it is nobody else's");
+    assert_eq!(
+        other.get(&path).await.status,
+        404,
+        "it is the owner's alone"
+    );
     assert_eq!(other.submit(&path, &[]).await.status, 403);
 
     let page = app.browser.get(&path).await;

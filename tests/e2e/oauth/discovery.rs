@@ -1,4 +1,4 @@
-//! Documents by which clients find their way, at every address that names them.
+//! Discovery documents, at all their addresses.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Whoever asks too often is told so in the shape of OAuth, by the network they ask from.
+//! Rate limits of the OAuth endpoints: by network, with errors in the format of OAuth.
 
 use serde_json::json;
 use tollgate_testing::Answer;

@@ -198,14 +198,17 @@ pub(crate) fn text(value: &Value) -> String {
     value.as_str().expect("a text").to_owned()
 }
 
-/// Fails unless the answer is an error in the shape of OAuth, which nobody keeps.
+/// Fails unless the answer is an error in the format of OAuth, which is not cacheable.
 pub(crate) fn is_error(answer: &Answer, status: u16, word: &str, what: &str) {
     assert_eq!(answer.status, status, "{what}: {}", answer.text());
     let body = answer.json();
     assert_eq!(body["error"], word, "{what}: {body}");
-    let told = body["error_description"].as_str().expect("a text");
+    let description = body["error_description"].as_str().expect("a text");
     let fits = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
-    assert!(told.len() > 10 && told.bytes().all(fits), "{what}: {told}");
+    assert!(
+        description.len() > 10 && description.bytes().all(fits),
+        "{what}: {description}"
+    );
     assert_eq!(answer.header("cache-control"), Some("no-store"), "{what}");
     assert_eq!(
         answer.header("content-type"),

@@ -212,16 +212,16 @@ async fn a_code_survives_four_wrong_exchanges_and_not_five() {
                 "invalid_grant",
             ),
         ];
-        let mut told = Vec::new();
+        let mut bodies = Vec::new();
         for (pairs, word) in wrongs.into_iter().take(tries) {
             let answer = token(&rig, &pairs).await;
             is_error(&answer, 400, word, &format!("{pairs:?}"));
             if word == "invalid_grant" {
-                told.push(answer.text().to_owned());
+                bodies.push(answer.text().to_owned());
             }
         }
-        told.dedup();
-        assert_eq!(told.len(), 1, "which of the reasons it was stays untold");
+        bodies.dedup();
+        assert_eq!(bodies.len(), 1, "the response does not reveal the reason");
         let status = if tries == 4 { 200 } else { 400 };
         assert_eq!(token(&rig, &sound).await.status, status, "after {tries}");
     }
@@ -297,7 +297,7 @@ async fn concurrent_exchanges_of_one_code_yield_at_most_one_token() {
             );
         }
     }
-    let rig = Arc::into_inner(rig).expect("nobody else has it");
+    let rig = Arc::into_inner(rig).expect("the only reference");
     rig.finish().await;
 }
 

@@ -216,7 +216,7 @@ async fn an_mpp_purchase_activates_the_plans_rate_class() {
     let offer = fixture.offer().await;
     assert!(fixture.paypal.agree(&offer.subscription).await);
     let bought = fixture.submit(&offer.credential()).await;
-    // It may have been heard of already: PayPal tells of it as well.
+    // A webhook event may have arrived before.
     let already = bought.json()["already_active"] == true;
     let receipt = check_bought(&bought, already);
     assert_eq!(receipt["reference"], json!(offer.subscription));
@@ -287,7 +287,7 @@ async fn account_and_payment_credentials_are_distinguished_before_payment() {
     fixture.rig.finish().await;
 }
 
-/// The plan is bought, by this request or by what PayPal told before it.
+/// The plan is active, by this request or by an earlier webhook event.
 async fn check_bought_by_now(fixture: &MppRig, offer: &Offer) {
     let answer = fixture.submit(&offer.credential()).await;
     let already = answer.json()["already_active"] == true;
@@ -402,7 +402,7 @@ async fn a_webhook_event_activates_the_plan_and_the_buyer_gets_a_receipt() {
     fixture.paypal.agree(&offer.subscription).await;
     let active = || fixture.rig.books.store.subscription(fixture.account);
     let is_there = || active().expect("readable").is_some();
-    within("the notice to be heard", poll(is_there)).await;
+    within("the webhook event", poll(is_there)).await;
     let receipt = check_bought(&fixture.submit(&offer.credential()).await, true);
     assert_eq!(receipt["reference"], json!(offer.subscription));
     fixture.rig.finish().await;
@@ -413,8 +413,10 @@ async fn twenty_equal_requests_at_once_are_one_activation() {
     const BODY: &str = r#"{"idempotency_key":"once"}"#;
     for body in ["", BODY] {
         let fixture = MppRig::open().await;
-        // Nobody but the buyer tells.
-        fixture.paypal.send_notices_to("http://127.0.0.1:9/nobody");
+        // No webhook event is delivered.
+        fixture
+            .paypal
+            .send_notices_to("http://127.0.0.1:9/unreachable");
         let offer = fixture.offer().await;
         fixture.paypal.agree(&offer.subscription).await;
         let credential = offer.credential();
@@ -431,7 +433,7 @@ async fn twenty_equal_requests_at_once_are_one_activation() {
         let firsts = all.iter().filter(first).count();
         match body {
             "" => assert_eq!(firsts, 1),
-            // The others are told the same, word for word.
+            // The others get the same response.
             _ => assert_eq!(firsts, 20),
         }
         assert_eq!(fixture.paypal.charged_cents(), 19_900);

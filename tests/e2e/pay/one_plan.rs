@@ -1,4 +1,4 @@
-//! Two ways of paying side by side: whatever the buyer does on both, it ends in one plan that was paid for once.
+//! x402 and MPP for one account: all interleavings end in one plan that was paid once.
 
 use serde_json::json;
 use tollgate::config::Environment;
@@ -27,7 +27,7 @@ impl BothRoutes {
         let settings = format!(
             "{}\n{}",
             mpp::selling(&paypal, &ca),
-            // Without a node nobody but the facilitator can say what became of a transfer.
+            // Without a node only the facilitator knows the outcome of a transfer.
             x402::settings(&facilitator, false)
         );
         let rig = Setup {
@@ -92,7 +92,7 @@ async fn an_unclear_transfer_blocks_mpp_until_it_is_resolved() {
     both.fixture
         .facilitator
         .fault(Fault::once(Operation::Settle, Effect::LoseAnswer));
-    // The money has moved, and nobody here knows it.
+    // The transfer settled, and the gateway does not know it.
     is_shut(&both.fixture.submit(&payment).await);
     for _ in 0..3 {
         is_shut(&both.ask().await);

@@ -1,4 +1,4 @@
-//! The addresses: who may ask there, and what is said where nothing can be paid.
+//! The payment routes: authorization, and errors where nothing is sold.
 
 use serde_json::json;
 use tollgate_filter::{Resource, Scope};
@@ -21,15 +21,15 @@ async fn unauthorized_requests_get_no_payment_challenge() {
         .await;
     for way in ["x402", "mpp"] {
         let path = format!("/commerce/subscriptions/svc-pro/{way}");
-        let nobody = Client::new(&rig.url()).post(&path, &json!({})).await;
-        assert_eq!(nobody.status, 401, "{way}");
-        assert_eq!(nobody.json()["error"]["code"], "missing_credential");
+        let anonymous = Client::new(&rig.url()).post(&path, &json!({})).await;
+        assert_eq!(anonymous.status, 401, "{way}");
+        assert_eq!(anonymous.json()["error"]["code"], "missing_credential");
         let other = Client::new(&rig.url()).with_key(&no_scope);
         let other = other.post(&path, &json!({})).await;
         assert_eq!(other.status, 403, "{way}");
         let challenge = other.header("www-authenticate").unwrap_or_default();
         assert!(challenge.contains("commerce:subscribe"), "{challenge}");
-        for answer in [nobody, other] {
+        for answer in [anonymous, other] {
             assert_eq!(answer.header("payment-required"), None, "{way}");
         }
     }

@@ -1,12 +1,11 @@
-//! A great many requests of every kind, with faults at the provider and at the clients, all drawn from one seed; and the books after it.
+//! Randomized fault injection: many requests of every kind, with faults of the provider and of clients, all drawn from one seed; then an audit.
 //!
 //! `TOLLGATE_CHAOS` says how many requests, `TOLLGATE_CHAOS_SEED` from which seed they are drawn, `TOLLGATE_CHAOS_PROGRAM` which build of
 //! the program serves them. What each request is, and how its client and the provider misbehave, follows from the seed; how they meet
 //! does not.
 //!
-//! At the end: the books balance, and no hold is left; what clients were told they were charged is what the books say, operation by
-//! operation; what was charged and reached nobody in whole is listed, and each of it belongs to a client that left or an answer that
-//! broke off; `tollgate usage` and the metrics come to the same sums; and the program has not grown
+//! At the end: the ledger balances, and no hold is left; the charges that clients received match the ledger, operation by operation; charges
+//! without a complete response are listed, and each belongs to a client that disconnected or a response that was cut; `tollgate usage` and the metrics come to the same sums; and the program has not grown
 //! beyond `TOLLGATE_CHAOS_GROWTH_MAX`, where that is set (130: by three tenths).
 
 mod client;
@@ -30,7 +29,7 @@ const SEED: &str = "TOLLGATE_CHAOS_SEED";
 const SEED_DEFAULT: u64 = 20_270_101;
 const PROGRAM: &str = "TOLLGATE_CHAOS_PROGRAM";
 
-/// Requests at the same time.
+/// Concurrent requests.
 const CONCURRENCY: usize = 48;
 
 /// How much the program may have grown since a fifth of the requests were answered, in hundredths. Not judged where it is not said: a
@@ -170,7 +169,7 @@ async fn serve(installation: &Installation) -> Serving {
     installation.serve_as(command).await
 }
 
-/// What whoever runs the storm by hand wants to know; shown with `--nocapture`, and when the test fails.
+/// Prints a line of the report; visible with `--nocapture`, and when the test fails.
 #[expect(clippy::print_stdout, reason = "the report of a run")]
 fn print_line(what: std::fmt::Arguments<'_>) {
     println!("{what}");

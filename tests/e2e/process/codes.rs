@@ -1,4 +1,4 @@
-//! A code that waits for a mail server survives the program.
+//! Durability of queued sign-in codes.
 
 use tollgate_testing::Client;
 use tollgate_testing::mailbox::{self, Behaviour, Mailbox};

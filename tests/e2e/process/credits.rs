@@ -14,7 +14,7 @@ use super::installation::{Installation, Serving, ended};
 use crate::credits::{order_of, settings, variables};
 use crate::rig::{Browser, Setup, audited};
 
-/// Signs somebody in while no gateway has the file.
+/// Creates a session while no gateway has the database.
 pub(super) async fn sign_in(database: &Path, account: AccountId) -> SessionValue {
     let (clock, entropy) = (Clock::system(), Entropy::system());
     let now = clock.unix_micros();

@@ -1,4 +1,4 @@
-//! The demo, as somebody meets it who has just built the program.
+//! The demo: its output, and the commands that it prints.
 
 use std::path::Path;
 use std::process::Command;

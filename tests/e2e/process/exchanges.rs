@@ -1,4 +1,4 @@
-//! The program killed between the use of a code and the answer to it.
+//! Kills between the use of an authorization code and the response.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const ROUNDS: usize = 6;
 const CODES: usize = 4;
 const REDIRECT: &str = "https://app.example/cb";
 
-/// A code for the app, allowed by whoever holds the browser.
+/// A code for the app, allowed in this browser.
 async fn code(browser: &mut Browser, client: &str) -> String {
     let query = encoded(&[
         ("client_id", client),
@@ -37,7 +37,7 @@ async fn code(browser: &mut Browser, client: &str) -> String {
     parameter(address, "code").expect("a code")
 }
 
-/// The token that a code becomes; the status where it becomes none, and nothing where nobody answers.
+/// The token for a code, or the status of a refusal; `None` without a response.
 async fn exchange(url: &str, client: &str, code: &str) -> Option<Result<String, u16>> {
     let body = encoded(&[
         ("grant_type", "authorization_code"),
@@ -60,7 +60,7 @@ async fn exchange(url: &str, client: &str, code: &str) -> Option<Result<String, 
 }
 
 /// A client that has its token keeps it whatever happens. One that was cut off asks again: either its code was never used and it gets a
-/// token, or it was, and what came of it is dead, since nobody can tell that client from a thief. No token is alive that nobody was given.
+/// token, or it was, and what came of it is dead, since that client cannot be distinguished from a thief. No undelivered token is alive.
 #[tokio::test]
 async fn a_kill_during_a_code_exchange_leaves_no_undelivered_token() {
     let installation = Installation::new("").await;
@@ -133,7 +133,7 @@ async fn a_kill_during_a_code_exchange_leaves_no_undelivered_token() {
         assert_eq!(
             alive.count(),
             given.len(),
-            "round {round}: a token that nobody has is alive"
+            "round {round}: an undelivered token is alive"
         );
     }
     given.iter().for_each(|token| {

@@ -1,5 +1,5 @@
-//! One database by several names: a second gateway is refused, and where nothing refuses it the first sells nothing any more. Then the way
-//! back for books of programs that did both.
+//! Locks and fencing of one database under several names: a second gateway is refused, and where no lock works the first stops serving.
+//! Then the repair of a database that two processes have written.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -113,18 +113,18 @@ enum Name {
     Hard,
 }
 
-/// The guarantee, which holds where no lock does: what the first decides on balances that are no longer its own reaches nobody.
+/// The guarantee without locks: no response is delivered that the first process decided on stale balances.
 #[tokio::test]
 async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_ends() {
     for name in [Name::Same, Name::Symbolic, Name::Hard] {
         let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
         let mut serving = installation.serve().await;
         let client = serving.client(&installation);
-        let mut told = 0;
+        let mut delivered = 0;
         if name != Name::Hard {
             // Through a hard link these would be in a log that the other process does not see.
             let answer = client.post(CHAT, &chat(false)).await;
-            told += micros(&answer.json()["x_svc"]["credits_used"]);
+            delivered += micros(&answer.json()["x_svc"]["credits_used"]);
         }
         // A whole answer, whose hold is in memory alone, and a stream in its middle, whose hold the other process gives back.
         installation
@@ -203,8 +203,8 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
         let report = audited(&path);
         assert_eq!(
             report.sums.spent.get(),
-            told,
-            "{name:?}: what clients were told"
+            delivered,
+            "{name:?}: the charges that clients received"
         );
         let mut serving = installation.serve().await;
         let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
@@ -293,7 +293,7 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
     assert_eq!(code, Some(1), "{output}");
     for word in [
         "does not follow the commit before it: two processes wrote at once",
-        "kept, sealed anew",
+        "kept and resealed",
         "ends its operation a second time: taken out of the journal",
         ": release of 100",
         "a correction of 300 brings it up to its limit",

@@ -1,4 +1,4 @@
-//! A folder with settings and a database, on which the real program runs again and again.
+//! An installation: a folder with settings and a database, on which the real program runs repeatedly.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -25,7 +25,7 @@ pub(super) struct Serving {
     pub(super) url: String,
     /// The one with TLS.
     pub(super) tls_url: String,
-    /// Where operators look.
+    /// The admin address.
     pub(super) admin_url: String,
 }
 

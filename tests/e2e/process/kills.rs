@@ -1,7 +1,7 @@
-//! The program killed under load, again and again, on one database.
+//! Kills under load, repeatedly, on one database.
 //!
-//! After each kill: the books balance, every charge that a client was delivered of is there, the next start gives back what was held, and
-//! nobody was charged for more than was asked. `TOLLGATE_KILLS` says how many rounds.
+//! After each kill: the ledger balances, every charge that a client received is durable, the next start releases the holds, and no client
+//! was charged for more than it requested. `TOLLGATE_KILLS` says how many rounds.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -31,12 +31,12 @@ struct DeliveredCharges(Arc<Mutex<HashMap<String, i64>>>);
 
 impl DeliveredCharges {
     fn note(&self, id: &str, charge: i64) {
-        let mut delivered = self.0.lock().expect("nobody panics while holding it");
+        let mut delivered = self.0.lock().expect("not poisoned");
         delivered.insert(id.to_owned(), charge);
     }
 
     fn count(&self) -> usize {
-        self.0.lock().expect("nobody panics while holding it").len()
+        self.0.lock().expect("not poisoned").len()
     }
 }
 
@@ -47,7 +47,7 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
     let mut orphans = 0;
     for round in 1..=rounds() {
         let mut serving = installation.serve().await;
-        // What the round before had left open was given back before anybody was let in.
+        // The holds of the previous round were released before the first request was accepted.
         let before = audited(&installation.database()).sums.spent.get();
         let known = delivered.count();
         let crowd: Vec<_> = (0..CLIENTS)
@@ -85,7 +85,7 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
 }
 
 /// Requests of one key each, sent again after every kill until they have their answer. A client that gets one has paid for one, and
-/// nobody has paid for two: what was kept and what was charged became durable together, or not at all.
+/// none has paid for two: record and charge became durable together, or not at all.
 #[tokio::test]
 async fn a_request_repeated_after_a_kill_is_charged_once() {
     const CLIENTS: usize = 6;
@@ -112,7 +112,7 @@ async fn a_request_repeated_after_a_kill_is_charged_once() {
             let done = one.await.expect("clients do not panic");
             *at += done.len();
             for (key, text) in done {
-                // What was delivered to nobody is delivered now for the first time, and what was delivered is never delivered otherwise.
+                // An undelivered response may be delivered now for the first time; a delivered one never changes.
                 assert!(answers.insert(key, text).is_none(), "asked for once");
             }
         }
@@ -215,7 +215,7 @@ fn check_after_kill(installation: &Installation, delivered: &DeliveredCharges, r
     let store = sqlite::open_read(&installation.database()).expect("the store opens after a kill");
     let report = audit(&*store).expect("the store can be read");
     assert!(report.clean(), "round {round}: {:?}", report.violations);
-    for (id, charge) in delivered.0.lock().expect("nobody panics").iter() {
+    for (id, charge) in delivered.0.lock().expect("not poisoned").iter() {
         let operation = id.strip_prefix("req_").unwrap_or(id);
         let operation = operation.parse().or_else(|_| id.parse()).expect("an id");
         let rows = store.operation(operation).expect("an operation is read");

@@ -1,4 +1,4 @@
-//! The program killed while a monthly payment is begun, ended, and given back.
+//! Kills while a subscription is created, cancelled and refunded.
 
 use std::path::Path;
 
@@ -63,7 +63,7 @@ async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
     let session = sign_in(&installation.database(), account).await;
     let database = installation.database();
 
-    // Made at PayPal, and nobody has heard of it.
+    // Created at PayPal; the response is lost.
     paypal.fault(Fault::once(Operation::Subscribe, Effect::LoseAnswer));
     let serving = serve(&installation, &paypal).await;
     let mut browser = Browser::holding(&serving.url, &session);
@@ -84,7 +84,7 @@ async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
     let id = subscription.id.clone();
     assert_eq!(stored(&database, account), (vec![MandateState::Open], 0));
 
-    // Agreed to and charged, heard of, and PayPal cannot be read before the end.
+    // Approved and charged, the event is delivered, and PayPal cannot be read before the kill.
     paypal.fault(Fault::once(Operation::Transactions, Effect::Unavailable).times(u32::MAX));
     assert!(paypal.agree(&id).await);
     kill(serving).await;
@@ -146,9 +146,9 @@ async fn suspending_an_account_names_its_subscription_and_can_cancel_it() {
         assert!(ended(&mut process).await.success(), "{}", process.output());
         let output = process.output();
         let line = output.lines().find(|line| line.starts_with('{'));
-        let told: Value = serde_json::from_str(line.expect("JSON")).expect("JSON");
-        assert_eq!(told["status"], "suspended");
-        if let Some(named) = told.get("paypal_subscription") {
+        let output: Value = serde_json::from_str(line.expect("JSON")).expect("JSON");
+        assert_eq!(output["status"], "suspended");
+        if let Some(named) = output.get("paypal_subscription") {
             assert_eq!(
                 *named,
                 json!({"id": id, "is_ending": is_ending}),

@@ -1,4 +1,4 @@
-//! The program killed on the way to a plan that is bought with MPP.
+//! Kills at each step of a purchase with MPP.
 
 use serde_json::json;
 use tollgate_money::AccountId;
@@ -55,7 +55,7 @@ async fn an_mpp_purchase_survives_a_kill_at_each_step() {
     let folder = tollgate_testing::tempdir().expect("a folder");
     let installation = selling_installation(&paypal, folder.path()).await;
 
-    // Killed while the subscription is being made, and its making is not heard of.
+    // Killed while the subscription is being created; the response is lost.
     paypal.fault(Fault::once(Operation::Subscribe, Effect::LoseAnswer));
     let serving = serve(&installation).await;
     let lost = ask(&Client::new(&serving.url), &installation.key).await;
@@ -89,7 +89,7 @@ async fn an_mpp_purchase_survives_a_kill_at_each_step() {
         }
         let asked = tokio::spawn(async move { client.try_send(request).await });
         kill(serving).await;
-        // Answered or cut off: the buyer cannot tell what has happened.
+        // Answered or cut off: the buyer does not know the outcome.
         let _ = asked.await;
     }
 

@@ -1,4 +1,4 @@
-//! The program killed at each point of a purchase with a signed transfer.
+//! Kills at each step of a purchase with a signed transfer.
 
 use serde_json::json;
 use tollgate_money::AccountId;
@@ -15,11 +15,11 @@ use crate::rig::{Setup, audited};
 enum Point {
     /// Before the facilitator has looked at the payment.
     BeforeVerify,
-    /// When it has, before anybody here knows.
+    /// After verification, before the gateway has the response.
     AfterVerify,
     /// When it is written down that the payment is sent, before it is.
     BeforeSettle,
-    /// When the money has moved, before anybody here knows.
+    /// After the transfer, before the gateway has the response.
     AfterSettle,
     /// When the buyer has the answer.
     AfterAnswer,
@@ -68,7 +68,7 @@ async fn an_x402_purchase_survives_a_kill_at_each_step() {
         }
         serving.process.signal("KILL");
         ended(&mut serving.process).await;
-        // What was held at the facilitator goes on there, whoever asked for it.
+        // Calls that were held at the facilitator continue there.
         gate.open();
         let mut serving = installation.serve().await;
         let client = Client::new(&serving.url).with_key(&installation.key);

@@ -1,4 +1,4 @@
-//! What keeps the program from starting, or from going on: each with a clear word and exit code 1.
+//! Fatal errors at start and at run time: each has a message with its remedy, and exit code 1.
 
 use tollgate_store::sqlite;
 use tollgate_testing::Script;
@@ -111,15 +111,15 @@ async fn a_full_disk_stops_the_process_and_nothing_undurable_was_delivered() {
     // In units of 512 bytes; the signal that would end the process is turned into the error that a write returns.
     let full = installation.command_after("trap '' XFSZ; ulimit -f 2048", &["serve"]);
     let mut serving = installation.serve_as(full).await;
-    // As long as somebody looks at the books as they were, nothing of the log is moved into the main file: it is the commit of a request
-    // that finds the disk full, and not the thread that moves the log, at a moment when everybody has been told.
+    // An open read transaction blocks the checkpoint: the commit of a request finds the disk full, and not the checkpoint, which could run
+    // when all clients have their responses.
     let reader = sqlite::open_read(&installation.database()).expect("the store opens");
     let view = reader.snapshot().expect("a view");
     let clients = [
         serving.client(&installation),
         serving.client(&installation).with_http2(),
     ];
-    let (mut told, mut refused) = (0, 0);
+    let (mut delivered, mut refused) = (0, 0);
     for client in clients.iter().cycle() {
         if serving.process.has_ended().is_some() {
             break;
@@ -129,7 +129,7 @@ async fn a_full_disk_stops_the_process_and_nothing_undurable_was_delivered() {
             continue;
         };
         match answer.status {
-            200 => told += micros(&answer.json()["x_svc"]["credits_used"]),
+            200 => delivered += micros(&answer.json()["x_svc"]["credits_used"]),
             503 => {
                 assert_eq!(answer.json()["error"]["code"], "store_unavailable");
                 refused += 1;
@@ -143,16 +143,16 @@ async fn a_full_disk_stops_the_process_and_nothing_undurable_was_delivered() {
     assert_eq!(status.code(), Some(1), "{output}");
     assert!(output.contains("the store has stopped"), "{output}");
     assert!(
-        told > 0,
+        delivered > 0,
         "the disk was full before the first request:\n{output}"
     );
-    assert!(refused > 0, "somebody was there when it happened");
-    // With room again it recovers by itself, and what clients were told is all there is.
+    assert!(refused > 0, "requests were open at the failure");
+    // With free space it recovers at the next start, and has exactly the charges that clients received.
     let mut serving = installation.serve().await;
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     let report = audited(&installation.database());
-    assert_eq!(report.sums.spent.get(), told);
+    assert_eq!(report.sums.spent.get(), delivered);
 }
 
 #[tokio::test]

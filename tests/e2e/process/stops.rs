@@ -1,4 +1,4 @@
-//! How the program ends when it is asked to.
+//! Graceful shutdown.
 
 use serde_json::Value;
 use tollgate_testing::{Client, RawClient, Script};
@@ -26,7 +26,7 @@ async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
                 .with_http2()
                 .with_tls(&installation.ca_pem),
         ];
-        // Connections that rest must keep nobody.
+        // Idle connections must not delay the shutdown.
         let plain = serving
             .url
             .strip_prefix("http://")
@@ -49,7 +49,7 @@ async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
         let gate = installation.provider.gate("middle");
         gate.reached_by(20).await;
         serving.process.signal(signal);
-        // It has heard when it takes no new connection.
+        // The signal is handled when no new connection is accepted.
         let refused = || std::net::TcpStream::connect(plain).is_err();
         tollgate_testing::within("the end of listening", crate::rig::poll(refused)).await;
         assert!(

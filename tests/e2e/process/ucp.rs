@@ -1,4 +1,4 @@
-//! The program killed at each step of a checkout: whoever repeats what they sent gets the plan, and one subscription is charged.
+//! Kills at each step of a checkout: repeated requests lead to the plan, and one subscription is charged.
 
 use serde_json::{Value, json};
 use tollgate_money::AccountId;
@@ -100,7 +100,7 @@ async fn a_checkout_survives_a_kill_at_every_step_and_charges_once() {
             assert_eq!(
                 fixture.begin().await,
                 session,
-                "the same checkout is told again"
+                "the same checkout is returned"
             );
         }
         let path = format!(
@@ -131,7 +131,7 @@ async fn a_checkout_survives_a_kill_at_every_step_and_charges_once() {
             fixture
                 .paypal
                 .fault(Fault::once(Operation::Transactions, Effect::LoseAnswer));
-            // Whatever it is told: the same request comes again.
+            // The request is repeated after every response.
             fixture.complete(&session).await;
             fixture.kill().await;
         }

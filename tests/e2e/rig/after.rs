@@ -1,4 +1,4 @@
-//! What is left when a test is over.
+//! The end of a test: audit of the store and the access log.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ impl After {
 }
 
 impl Rig {
-    /// Waits until every hold is resolved, stops the gateway, and fails unless the books balance and say what clients were told.
+    /// Waits until every hold is resolved, stops the gateway, and fails unless the ledger balances and matches the charges that clients received.
     pub(crate) async fn finish(mut self) -> After {
         self.quiet().await;
         let stop = self.stop.take().expect("stopped once");
@@ -58,15 +58,15 @@ impl Rig {
             "the gateway sent the provider what is no HTTP: {malformed:?}"
         );
         let report = audited(&self.database());
-        let charged = *self.charged.lock().expect("nobody panics while holding it");
+        let charged = *self.charged.lock().expect("not poisoned");
         assert_eq!(
             report.sums.spent, charged,
-            "left: what the books say was spent; right: what clients were told"
+            "left: spent by the ledger; right: charges that clients received"
         );
         assert_eq!(
             report.usage_written_off,
             Micros::ZERO,
-            "usage that nobody paid for"
+            "usage that was not charged"
         );
         let log = std::fs::read_to_string(self.folder.path().join("access.log"));
         let log = log.expect("the access log");
@@ -81,7 +81,7 @@ impl Rig {
     }
 }
 
-/// The audit of a store that nobody holds open: fails unless everything adds up and nothing is held.
+/// Audits a closed store: fails unless the ledger balances and nothing is held.
 pub(crate) fn audited(database: &Path) -> Report {
     let store = sqlite::open_read(database).expect("the store opens");
     let report = audit::audit(&*store).expect("the store can be read");

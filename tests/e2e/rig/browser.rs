@@ -1,4 +1,4 @@
-//! A browser without a script: it keeps the one cookie, and sends forms with the token of the page it has.
+//! A browser without JavaScript: it keeps one cookie, and submits forms with the CSRF token of its page.
 
 use bytes::Bytes;
 use tollgate_filter::{Clock, Entropy};

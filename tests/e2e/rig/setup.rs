@@ -1,4 +1,4 @@
-//! How the gateway of a test is set up.
+//! The setup of a test's gateway: settings, provider, filters.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::{CREDITS, Rig, SECRETS};
 /// The key by which the provider knows the gateway.
 pub(crate) const PROVIDER_KEY: &str = "sk-provider-5d0f7ac1e2";
 
-/// What a test wants to be otherwise than usual.
+/// Deviations of a test from the default setup.
 pub(crate) struct Setup {
     /// Laid over the usual settings; `{provider_url}` stands for the provider's address.
     pub(crate) settings: String,
@@ -89,7 +89,7 @@ impl Setup {
         let own = self
             .settings
             .replace("{provider_url}", &provider.base_url());
-        lay_over(&mut settings, own.parse().expect("TOML"));
+        merge(&mut settings, own.parse().expect("TOML"));
         let file = folder.join("tollgate.toml");
         let text = toml::to_string(&settings).expect("tables are TOML");
         std::fs::write(&file, text).expect("the folder takes files");
@@ -160,14 +160,14 @@ fn table(provider_url: &str) -> Table {
 }
 
 /// Lays one table over another: tables are joined, arrays of tables element by element, everything else is replaced.
-fn lay_over(under: &mut Table, over: Table) {
+fn merge(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {
-            (Some(Value::Table(under)), Value::Table(over)) => lay_over(under, over),
+            (Some(Value::Table(under)), Value::Table(over)) => merge(under, over),
             (Some(Value::Array(under)), Value::Array(over)) if over.iter().all(Value::is_table) => {
                 for (at, value) in over.into_iter().enumerate() {
                     match (under.get_mut(at), value) {
-                        (Some(Value::Table(under)), Value::Table(over)) => lay_over(under, over),
+                        (Some(Value::Table(under)), Value::Table(over)) => merge(under, over),
                         (_, value) => under.push(value),
                     }
                 }

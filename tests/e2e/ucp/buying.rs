@@ -11,7 +11,7 @@ use super::schemas::{CHECKOUT, assert_keeps_to};
 use crate::credits::{settings, variables};
 use crate::rig::{Browser, PROVIDER_KEY, Rig, Setup};
 
-/// A gateway with a PayPal beside it, a platform with a credential of somebody, and their browser.
+/// A gateway, a stand-in for PayPal, a platform with the credential of an account, and the owner's browser.
 struct UcpRig {
     rig: Rig,
     paypal: PayPal,
@@ -281,7 +281,7 @@ async fn cancelling_one_checkout_leaves_what_another_relies_on() {
     has(&page, &["This checkout has ended", "Nothing was charged"]);
     assert_eq!(fixture.paypal.calls(Operation::End), 0);
     assert!(fixture.paypal.agree(&subscription).await);
-    // PayPal leads back to the checkout that was there first, which is over; it does not tell its owner that nothing was charged.
+    // PayPal leads back to the first checkout, which has ended; its page does not claim that nothing was charged.
     let back = fixture.paypal.subscription(&subscription).return_url;
     assert!(
         back.contains(first["id"].as_str().expect("an id")),

@@ -1,4 +1,4 @@
-//! What the service tells of itself.
+//! The UCP business profile.
 
 use bytes::Bytes;
 
@@ -15,7 +15,9 @@ async fn the_ucp_profile_names_the_protocols_endpoint() {
         assert_eq!(answer.status, 200, "{what}");
         assert_eq!(answer.header("content-type"), Some("application/json"));
         let kept = answer.header("cache-control").expect("how long it is kept");
-        let secs = kept.strip_prefix("public, max-age=").expect("by everybody");
+        let secs = kept
+            .strip_prefix("public, max-age=")
+            .expect("a public response");
         assert!(secs.parse::<u32>().expect("seconds") >= 60, "{kept}");
 
         let profile = answer.json();

@@ -1,4 +1,4 @@
-//! The life of a checkout, as far as no money is needed for it.
+//! The lifecycle of a checkout without a payment.
 
 use serde_json::{Value, json};
 use tollgate_testing::Client;
@@ -52,20 +52,23 @@ async fn a_checkout_of_an_active_plan_is_refused_in_both_formats() {
 
         let other = platform.send("POST", SERVICE, None, &[]).await;
         assert_eq!(other.status, 201, "{what}");
-        let told = other.json();
-        assert_eq!(told["status"], "completed", "{what}");
-        assert_eq!(told["currency"], "USD", "{what}");
-        assert_eq!(told["ucp"]["version"], "2026-04-08", "{what}");
+        let checkout = other.json();
+        assert_eq!(checkout["status"], "completed", "{what}");
+        assert_eq!(checkout["currency"], "USD", "{what}");
+        assert_eq!(checkout["ucp"]["version"], "2026-04-08", "{what}");
         assert_eq!(
-            told["ucp"]["capabilities"],
+            checkout["ucp"]["capabilities"],
             json!(["dev.ucp.shopping.checkout"]),
             "{what}"
         );
-        assert_eq!(told["order"], session["order"], "{what}: one subscription");
+        assert_eq!(
+            checkout["order"], session["order"],
+            "{what}: one subscription"
+        );
         let location = other.header("location").expect("where it is");
         assert_eq!(
             location,
-            format!("{ORIGIN}{}", one(SERVICE, &told)),
+            format!("{ORIGIN}{}", one(SERVICE, &checkout)),
             "{what}"
         );
 
@@ -133,10 +136,7 @@ async fn a_checkout_without_a_plan_in_it_is_filled_emptied_and_cancelled() {
     let session = answer.json();
     assert_keeps_to(CHECKOUT, &session);
     assert_eq!(session["status"], "incomplete");
-    assert_eq!(
-        session["buyer"], buyer,
-        "what was said of the buyer is told again"
-    );
+    assert_eq!(session["buyer"], buyer, "the buyer's data is returned");
     assert_eq!(session["messages"][0]["severity"], "recoverable");
     let path = one(PROTOCOL, &session);
 

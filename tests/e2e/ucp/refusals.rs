@@ -1,4 +1,4 @@
-//! What platforms are told when they are not let in, or what they send cannot be understood.
+//! Errors for platforms: authorization, malformed requests, unavailable products.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -190,8 +190,8 @@ async fn what_is_not_sold_is_an_outcome_to_platforms_and_missing_to_others() {
         assert_eq!(answer.status, 404, "{body}");
         assert_eq!(answer.json()["error"]["code"], "not_found", "{body}");
     }
-    let nobody = format!("/checkout_{}", "0".repeat(32));
-    for id in [&*nobody, "/nonsense", "/%00"] {
+    let unknown = format!("/checkout_{}", "0".repeat(32));
+    for id in [&*unknown, "/nonsense", "/%00"] {
         let answer = platform.get(&format!("{PROTOCOL}{id}")).await;
         assert_eq!(answer.status, 404, "{id}");
         assert_keeps_to(ERROR, &answer.json());

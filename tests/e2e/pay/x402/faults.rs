@@ -1,4 +1,4 @@
-//! What goes wrong on the way, and that the buyer has the plan or the money afterwards.
+//! Faults of the facilitator and of connections: afterwards the buyer has the plan or the money.
 
 use tollgate_testing::facilitator::{Effect, Fault, Operation};
 use tollgate_testing::within;
@@ -218,10 +218,10 @@ async fn a_purchase_completes_after_the_buyer_disconnects() {
         assert_eq!(fixture.ask().await.status, 503, "no offer meanwhile");
         gate.open();
         fixture.clear().await;
-        // It is in the books before the attempt is over: who asks in between hears what the buyer who left would have heard.
-        let heard = fixture.submit(&payment).await;
-        assert_eq!(heard.status, 200, "{effect:?}: {}", heard.text());
-        assert!(heard.header("payment-response").is_some());
+        // It is stored before the attempt ends: a repeat meanwhile gets the response that the first request would have got.
+        let repeated = fixture.submit(&payment).await;
+        assert_eq!(repeated.status, 200, "{effect:?}: {}", repeated.text());
+        assert!(repeated.header("payment-response").is_some());
         let again = fixture.submit(&payment).await;
         assert_eq!(again.status, 200, "{effect:?}: {}", again.text());
         assert_eq!(again.json()["already_active"], true);

@@ -1,4 +1,4 @@
-//! Payments that are none, that are somebody else's, and that nobody takes.
+//! Refused payments: malformed, of another buyer, or not accepted by the facilitator.
 
 use http::HeaderValue;
 use serde_json::{Value, json};
@@ -240,11 +240,11 @@ async fn without_a_node_a_refused_submission_is_reported_in_both_fields() {
         let detail = failed.json()["detail"].to_string();
         assert!(!detail.contains("Nothing was charged"), "{detail}");
         assert!(detail.contains("same request is safe"), "{detail}");
-        let told = decoded(failed.header("payment-response").expect("what was tried"));
-        assert_eq!(told["success"], false);
-        assert_eq!(told["transaction"], "");
-        assert_eq!(told["errorReason"], "insufficient_funds");
-        assert_eq!(told["network"], "eip155:8453");
+        let response = decoded(failed.header("payment-response").expect("what was tried"));
+        assert_eq!(response["success"], false);
+        assert_eq!(response["transaction"], "");
+        assert_eq!(response["errorReason"], "insufficient_funds");
+        assert_eq!(response["network"], "eip155:8453");
     }
     let payment = fixture.payment(4).await;
     assert_eq!(fixture.submit(&payment).await.status, 200);
@@ -328,7 +328,7 @@ async fn a_transfer_submitted_by_another_party_counts_when_the_chain_proves_it()
 async fn a_number_that_was_spent_for_something_else_pays_for_nothing() {
     let fixture = X402Rig::open().await;
     let offer = offer(&fixture).await;
-    // Made void by the wallet, and used for a transfer to somebody else.
+    // Made void by the wallet, and used for a transfer to another account.
     fixture
         .facilitator
         .cancel(fixture.wallet.address(), Nonce([1; 32]));

@@ -20,13 +20,13 @@ pub(super) struct Tally(Mutex<Seen>);
 /// The same without the lock.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Whole answers: what the client was told it was charged, by the id of the request.
-    pub(super) told: HashMap<String, i64>,
+    /// The charges in whole responses, by request id.
+    pub(super) charges: HashMap<String, i64>,
     /// Requests whose answer did not reach its client in whole, as far as the client knows their ids.
     pub(super) broken: HashSet<String>,
     /// Requests whose clients left before they knew an id.
     pub(super) nameless: u64,
-    /// Answers told again.
+    /// Replayed responses.
     pub(super) replays: u64,
     statuses: BTreeMap<u16, u64>,
     hits: u64,
@@ -34,7 +34,7 @@ pub(super) struct Seen {
 
 impl Tally {
     fn with<T>(&self, act: impl FnOnce(&mut Seen) -> T) -> T {
-        act(&mut self.0.lock().expect("nobody panics while holding it"))
+        act(&mut self.0.lock().expect("not poisoned"))
     }
 
     /// Shows what was seen, when all visits are over.
@@ -45,8 +45,8 @@ impl Tally {
     pub(super) fn summary(&self) -> String {
         self.look(|seen| {
             format!(
-                "whole answers {} (from the cache {}), told again {}, broken off {}, left without a word {}, by status {:?}",
-                seen.told.len(),
+                "whole answers {} (from the cache {}), replayed {}, cut {}, closed without a response {}, by status {:?}",
+                seen.charges.len(),
                 seen.hits,
                 seen.replays,
                 seen.broken.len(),
@@ -78,7 +78,7 @@ pub(super) async fn visit(client: &Client, ask: &PlannedRequest, tally: &Tally) 
                 manners = Manners::Stays;
             }
             (200, Some(first)) => {
-                assert_eq!(answer.text(), first, "the answer to `{key}` told again");
+                assert_eq!(answer.text(), first, "the replayed response to `{key}`");
                 return;
             }
             (409, _) => {
@@ -147,7 +147,7 @@ async fn once(
         let Some(metadata) = metadata(&answer, ask) else {
             return broken(tally);
         };
-        let told = micros(&metadata["credits_used"]);
+        let charge = micros(&metadata["credits_used"]);
         tally.with(|seen| {
             *seen.statuses.entry(status).or_default() += 1;
             if replayed {
@@ -155,11 +155,11 @@ async fn once(
                 return;
             }
             seen.hits += u64::from(metadata["cache_hit"] == true);
-            let twice = seen.told.insert(id, told);
+            let twice = seen.charges.insert(id, charge);
             assert_eq!(twice, None, "an id is used once");
         });
     } else {
-        assert!(!replayed, "only answers are told again");
+        assert!(!replayed, "only responses are replayed");
         let error = &answer.json()["error"];
         assert!(error["code"].is_string(), "{status}: {}", answer.text());
         tally.with(|seen| *seen.statuses.entry(status).or_default() += 1);

@@ -1,4 +1,4 @@
-//! What clients were told, what the books say, what `tollgate usage` prints and what the metrics count.
+//! Comparison of the charges that clients received, the ledger, `tollgate usage` and the metrics.
 
 use tollgate_money::Micros;
 use tollgate_store::sqlite;
@@ -53,9 +53,9 @@ pub(super) async fn check(
 ) {
     let report = audited(&installation.database());
     let store = sqlite::open_read(&installation.database()).expect("the store opens");
-    let (mut spent, mut told, mut lost, mut unknown) = (0, 0, Vec::new(), 0u64);
+    let (mut spent, mut delivered, mut lost, mut unknown) = (0, 0, Vec::new(), 0u64);
     let (mut prompt, mut completion, mut records) = (0, 0, 0u64);
-    let mut missing = tally.look(|seen| seen.told.clone());
+    let mut missing = tally.look(|seen| seen.charges.clone());
     let view = store.snapshot().expect("a view");
     view.operations(&mut |rows| {
         let Some(usage) = rows.usage else { return };
@@ -66,8 +66,8 @@ pub(super) async fn check(
         completion += usage.usage.completion_tokens as i64;
         match missing.remove(&rows.id.to_string()) {
             Some(charge) => {
-                assert_eq!(charge, cost, "{}: told and charged", rows.id);
-                told += charge;
+                assert_eq!(charge, cost, "{}: delivered and charged", rows.id);
+                delivered += charge;
             }
             None => {
                 let broken = tally.look(|seen| seen.broken.contains(&rows.id.to_string()));
@@ -79,7 +79,7 @@ pub(super) async fn check(
     .expect("the operations are read");
     assert!(
         missing.is_empty(),
-        "clients were told of charges that are in no book: {missing:?}"
+        "clients received charges that are not in the ledger: {missing:?}"
     );
     let nameless = tally.look(|seen| seen.nameless);
     assert!(
@@ -88,9 +88,9 @@ pub(super) async fn check(
     );
     let undelivered: i64 = lost.iter().map(|(_, cost)| cost).sum();
     print_line(format_args!(
-        "spent {}, told {}, charged and not delivered in whole {} in {} operations, written off {}",
+        "spent {}, delivered {}, charged and not delivered in whole {} in {} operations, written off {}",
         Micros::new(spent),
-        Micros::new(told),
+        Micros::new(delivered),
         Micros::new(undelivered),
         lost.len(),
         report.usage_written_off
@@ -99,7 +99,7 @@ pub(super) async fn check(
         let cost = Micros::new(*cost);
         print_line(format_args!("  not delivered in whole: {operation} {cost}"));
     }
-    assert_eq!(told + undelivered, spent);
+    assert_eq!(delivered + undelivered, spent);
     assert_eq!(report.sums.spent.get(), spent, "entries and usage records");
     assert_eq!(report.usage, records);
     // What operators see, two ways.
