@@ -100,7 +100,7 @@ fn main() {
         .enable_all()
         .build()
         .expect("a runtime");
-    let house = Arc::new(runtime.block_on(House::open(folder.path())));
+    let bench = Arc::new(runtime.block_on(Bench::open(folder.path())));
     println!(
         "processor time of an exchange in us, {IN_FLIGHT} in flight; median of {rounds} rounds"
     );
@@ -109,11 +109,11 @@ fn main() {
         ("a stream of 53 events", Kind::Stream, 2_000),
         ("the list of models", Kind::Models, 10_000),
     ] {
-        let cases = house.cases(kind);
+        let cases = bench.cases(kind);
         let mut costs = vec![Vec::new(); cases.len()];
         for round in 0..=rounds {
             for (case, costs) in cases.iter().zip(&mut costs) {
-                let cost = runtime.block_on(house.measure(case, exchanges));
+                let cost = runtime.block_on(bench.measure(case, exchanges));
                 // The first round warms up.
                 if round > 0 {
                     costs.push(cost);
@@ -122,7 +122,7 @@ fn main() {
         }
         print(title, &cases, &costs);
     }
-    house.store.close();
+    bench.store.close();
 }
 
 fn print(title: &str, cases: &[Arc<Case>], costs: &[Vec<Cost>]) {
@@ -156,7 +156,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The books, and what the filters are made from.
-struct House {
+struct Bench {
     store: Arc<dyn Store>,
     ledger: Ledger,
     clock: Clock,
@@ -174,8 +174,8 @@ struct House {
     stream: Provider,
 }
 
-impl House {
-    async fn open(folder: &Path) -> House {
+impl Bench {
+    async fn open(folder: &Path) -> Bench {
         let (clock, entropy) = (Clock::system(), Entropy::system());
         let now = clock.unix_micros();
         let measured = clock.clone();
@@ -209,7 +209,7 @@ impl House {
             headers.insert(name, HeaderValue::from_static(value));
         }
         let settings = MeterSettings::default();
-        House {
+        Bench {
             auths: Auths::new(service, credentials, clock.clone()),
             rate_limits: RateLimits::new(
                 limits,
@@ -322,10 +322,10 @@ impl House {
         let before = cpu_us();
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..IN_FLIGHT {
-            let (house, case) = (Arc::clone(self), Arc::clone(case));
+            let (bench, case) = (Arc::clone(self), Arc::clone(case));
             tasks.spawn(async move {
                 for _ in 0..exchanges / IN_FLIGHT {
-                    house.exchange(&case).await;
+                    bench.exchange(&case).await;
                 }
             });
         }
@@ -369,7 +369,7 @@ impl House {
             Kind::Stream => &self.stream,
             Kind::Whole | Kind::Models => &self.whole,
         };
-        let mut run = Run::new(exchange, &case.route.chain, &Nobody);
+        let mut run = Run::new(exchange, &case.route.chain, &NoObserver);
         let mut client = Client {
             body: numbered(
                 &provider.request,
@@ -522,9 +522,9 @@ impl ForwardBody for Same {
     fn cap_output(&mut self, _: tollgate_filter::OutputCap) {}
 }
 
-struct Nobody;
+struct NoObserver;
 
-impl Observer for Nobody {
+impl Observer for NoObserver {
     fn ended(&self, _: &Exchange, _: Ending) {}
 }
 

@@ -4,7 +4,7 @@
 //   import { every, open, person, signedIn } from "./browser.mjs";
 //
 //   test("the page of keys", async () => {
-//     const page = await signedIn();                      // demo@example.net, or signedIn("somebody@example.net")
+//     const page = await signedIn();                      // demo@example.net, or signedIn("person@example.net")
 //     await page.goto("/keys");
 //     await every(page, "keys");                          // sideways scroll, axe, headings, 200 % text; pictures
 //   });
@@ -83,7 +83,7 @@ export async function sent(address) {
 
 let people = 0;
 
-/** An address that nobody has used. */
+/** An unused address. */
 export function person() {
   people += 1;
   return `person-${process.pid}-${people}@example.net`;
@@ -96,7 +96,7 @@ export async function signUp(address = person(), options = {}) {
 
 const kept = new Map();
 
-/** Somebody who is signed in; codes are asked for at a pace, so a session of this file is used again. */
+/** A signed-in page. Codes are rate limited, so the session is reused within a file. */
 export async function signedIn(address = demo.sign_in_as, options = {}) {
   if (!kept.has(address)) {
     const known = address === demo.sign_in_as;

@@ -1,4 +1,4 @@
-// The page where an owner finishes a checkout that a program began: from the program's link to PayPal and back, and what it looks like.
+// The checkout page of the owner: from the program's link to PayPal and back, with screenshots.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -34,7 +34,7 @@ const status = async (headers, session) => (await (await fetch(`${SESSIONS}/${se
 for (const javaScriptEnabled of [true, false]) {
   const how = javaScriptEnabled ? "with" : "without";
 
-  test(`an owner finishes a checkout at PayPal, ${how} a script`, async () => {
+  test(`an owner completes a checkout at PayPal, ${how} JavaScript`, async () => {
     const page = await signUp(person(), { javaScriptEnabled });
     const headers = await program(page);
     const session = await begin(headers);
@@ -52,7 +52,7 @@ for (const javaScriptEnabled of [true, false]) {
   });
 }
 
-test("somebody who is not signed in is led to sign in and back to the checkout", async () => {
+test("the checkout redirects to sign-in and back", async () => {
   const address = person();
   const owner = await signUp(address);
   const headers = await program(owner);
@@ -64,7 +64,7 @@ test("somebody who is not signed in is led to sign in and back to the checkout",
   await owner.context().close();
 });
 
-test("the pages of a checkout hold what every page holds", async () => {
+test("the checkout pages pass the common checks", async () => {
   const page = await signUp(person());
   const headers = await program(page);
   const session = await begin(headers);

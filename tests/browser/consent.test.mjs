@@ -1,4 +1,4 @@
-// An app asks, a person decides, sees the app in the list and removes it: the browser really goes on to the app.
+// The consent page: an app requests access, the owner allows it, and removes it in the list. The browser is redirected to a real app.
 
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
@@ -47,7 +47,7 @@ const asking = (changes = {}) =>
   })}`;
 
 for (const javaScriptEnabled of [true, false]) {
-  test(`somebody signs in from an app, allows it and removes it, ${javaScriptEnabled ? "with" : "without"} a script`, async () => {
+  test(`an app is allowed after sign-in and removed, ${javaScriptEnabled ? "with" : "without"} JavaScript`, async () => {
     const page = await signedIn(person(), { javaScriptEnabled });
     await page.goto(asking());
     await page.getByRole("heading", { name: "Allow this app to use your account?" }).waitFor();
@@ -79,7 +79,7 @@ for (const javaScriptEnabled of [true, false]) {
   });
 }
 
-test("cancelling by keyboard leads back with a refusal", async () => {
+test("cancelling by keyboard returns access_denied", async () => {
   const page = await signedIn();
   await page.goto(asking());
   await tabTo(page, "Cancel");
@@ -90,7 +90,7 @@ test("cancelling by keyboard leads back with a refusal", async () => {
   await page.context().close();
 });
 
-test("the pages of deciding hold what every page holds", async () => {
+test("the consent pages pass the common checks", async () => {
   const page = await signedIn();
   await page.goto(asking());
   await every(page, "consent-loopback");
@@ -99,7 +99,7 @@ test("the pages of deciding hold what every page holds", async () => {
   await page.goto(asking({ client_id: other, redirect_uri: strange, scope: "api:models api:chat api:completions commerce:subscribe" }));
   await every(page, "consent-buying");
   await page.getByRole("button", { name: "Allow access and buying" }).waitFor();
-  await page.goto("/oauth/authorize?client_id=nobody");
+  await page.goto("/oauth/authorize?client_id=unknown");
   await page.getByRole("heading", { name: "This request cannot be trusted" }).waitFor();
   await every(page, "consent-refused");
   await page.goto("/apps");

@@ -1,4 +1,4 @@
-// Adding credits: from the amount to PayPal's page and back, with and without a script, and what the pages look like.
+// Top-ups: from the amount to PayPal's page and back, with and without JavaScript, with screenshots.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -18,7 +18,7 @@ async function order(page, amount) {
 for (const javaScriptEnabled of [true, false]) {
   const how = javaScriptEnabled ? "with" : "without";
 
-  test(`somebody adds credits at PayPal and finds them in the ledger, ${how} a script`, async () => {
+  test(`credits bought at PayPal are in the ledger, ${how} JavaScript`, async () => {
     const page = await signUp(person(), { javaScriptEnabled });
     await order(page, "20.00 USD, 2,000 credits");
     await page.getByRole("link", { name: "Continue to PayPal" }).click();
@@ -35,7 +35,7 @@ for (const javaScriptEnabled of [true, false]) {
   });
 }
 
-test("somebody who leaves PayPal without paying has lost nothing and can go back", async () => {
+test("cancelling at PayPal charges nothing and can be repeated", async () => {
   const page = await signUp(person());
   await order(page, "20.00 USD, 2,000 credits");
   await page.getByRole("link", { name: "Continue to PayPal" }).click();
@@ -47,7 +47,7 @@ test("somebody who leaves PayPal without paying has lost nothing and can go back
   await page.context().close();
 });
 
-test("a payment that PayPal confirms late is waited for by itself", async () => {
+test("the page polls for a payment that PayPal confirms late", async () => {
   const control = (path) => fetch(`${demo.paypal_url}/_control/${path}`, { method: "POST" });
   const page = await signUp(person());
   await order(page, "20.00 USD, 2,000 credits");
@@ -59,7 +59,7 @@ test("a payment that PayPal confirms late is waited for by itself", async () => 
   await page.context().close();
 });
 
-test("the pages of credits hold what every page holds", async () => {
+test("the credits pages pass the common checks", async () => {
   const page = await signUp(person());
   await page.goto("/credits");
   await every(page, "credits");

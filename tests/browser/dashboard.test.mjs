@@ -1,4 +1,4 @@
-// Overview, keys, usage and docs: what people look at, with and without a script, and what the pages look like.
+// The dashboard: overview, keys, usage and docs, with and without JavaScript, with screenshots.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -16,7 +16,7 @@ async function ask(key, body = {}) {
   return answer.status;
 }
 
-test("whoever is new is led to the first request", async () => {
+test("a new account is guided to the first request", async () => {
   const page = await signUp();
   await page.getByRole("heading", { name: "Send your first request in three steps" }).waitFor();
   await page.getByRole("link", { name: "Create key" }).waitFor();
@@ -35,7 +35,7 @@ test("whoever is new is led to the first request", async () => {
   await page.context().close();
 });
 
-test("the overview says what there is, what was spent, and on what", async () => {
+test("the overview shows the balance and the spending by model", async () => {
   assert.equal(await ask(demo.api_key), 200);
   const page = await signedIn();
   await page.goto("/");
@@ -58,7 +58,7 @@ test("the overview says what there is, what was spent, and on what", async () =>
 for (const javaScriptEnabled of [true, false]) {
   const how = javaScriptEnabled ? "with" : "without";
 
-  test(`a key is made, used and revoked, ${how} a script`, async () => {
+  test(`a key is created, used and revoked, ${how} JavaScript`, async () => {
     const name = `worker-${how}`;
     const page = await signedIn(undefined, { javaScriptEnabled });
     await page.goto("/keys");
@@ -83,7 +83,7 @@ for (const javaScriptEnabled of [true, false]) {
     assert.equal(page.url().includes(key), false);
     assert.equal(await ask(key), 200);
     await page.getByRole("link", { name: "I have saved the key" }).click();
-    assert.equal((await page.content()).includes(key), false, "nobody can read it again");
+    assert.equal((await page.content()).includes(key), false, "it is not shown again");
     const row = page.getByRole("row", { name: new RegExp(name) });
     assert.match(await row.textContent(), /Chat, text, models.*just now/);
     if (javaScriptEnabled) await every(page, "keys");
@@ -98,7 +98,7 @@ for (const javaScriptEnabled of [true, false]) {
   });
 }
 
-test("a form that was refused says what to do, where it is", async () => {
+test("a refused form shows the error beside its field", async () => {
   const page = await signedIn();
   await page.goto("/keys/create");
   // What a browser would refuse by itself is sent all the same.
@@ -113,7 +113,7 @@ test("a form that was refused says what to do, where it is", async () => {
   await page.context().close();
 });
 
-test("a key is made by Tab and Enter alone", async () => {
+test("a key is created by keyboard alone", async () => {
   const page = await signedIn();
   await page.goto("/keys");
   await tabTo(page, "Create key");
@@ -129,7 +129,7 @@ test("a key is made by Tab and Enter alone", async () => {
   await page.context().close();
 });
 
-test("usage is chosen by day, model and key, and taken away as a file", async () => {
+test("usage is filtered by day, model and key, and exported as CSV", async () => {
   assert.equal(await ask(demo.api_key), 200);
   const page = await signedIn();
   await page.goto("/usage");
@@ -148,7 +148,7 @@ test("usage is chosen by day, model and key, and taken away as a file", async ()
   await page.context().close();
 });
 
-test("the docs are read by everybody, with the addresses of this service", async () => {
+test("the docs are public and contain the addresses of this service", async () => {
   const page = await open();
   await page.goto("/docs");
   await page.getByText(`${demo.base_url}/v1`).first().waitFor();

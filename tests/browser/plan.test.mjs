@@ -1,4 +1,4 @@
-// A plan that a program buys: its owner finishes the checkout, and finds the plan on its page and on the overview.
+// The plan bought by a program: the owner completes the checkout, and the plan is shown on its page and on the overview.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -13,8 +13,8 @@ import { demo, every, person, signedIn } from "./browser.mjs";
 const tollgate = (...args) =>
   JSON.parse(execFileSync(process.env.TOLLGATE_BIN, [...args, "--config", demo.config_file, "--json"], { timeout: 60_000 }));
 
-/** Somebody with an account of their own, and the key of their program. */
-function somebody() {
+/** A new account, and the key of its program. */
+function newAccount() {
   const address = person();
   const account = tollgate("account", "create", "--email", address, "--class", "free").id;
   const { secret } = tollgate("key", "create", "--account", account, "--name", "buyer");
@@ -53,8 +53,8 @@ async function shows(page, words, picture) {
   await every(page, picture);
 }
 
-test("a program begins a checkout, its owner agrees at PayPal, and both learn that the plan is active", async () => {
-  const { address, key } = somebody();
+test("a checkout of a program is approved at PayPal, and the plan is active for both", async () => {
+  const { address, key } = newAccount();
   const script = buys("pay-ucp.py", demo.base_url, key);
   const url = await script.line(/http\S+\/commerce\/continue\/\S+/);
   const page = await signedIn(address);
@@ -72,15 +72,15 @@ test("a program begins a checkout, its owner agrees at PayPal, and both learn th
   await page.context().close();
 });
 
-test("a program pays with MPP, and its owner finds the plan", async () => {
-  const { address, key } = somebody();
+test("a plan bought by a program with MPP is shown to its owner", async () => {
+  const { address, key } = newAccount();
   await buys("pay-mpp.py", demo.base_url, key, demo.paypal_url).done;
   const page = await signedIn(address);
   await shows(page, /PayPal charges every month/, "plan-mpp");
   await page.context().close();
 });
 
-test("the pages about paying and about what ends hold what every page holds", async () => {
+test("the pages on payments and deprecations pass the common checks", async () => {
   const page = await signedIn();
   for (const [path, picture] of [
     ["/docs/paying", "docs-paying"],

@@ -1,4 +1,4 @@
-// The sandbox: streaming with a script, whole answers without one, and what it does when something goes wrong.
+// The sandbox: streaming with JavaScript, whole responses without, and errors.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -20,7 +20,7 @@ async function send(page, text) {
   await page.getByRole("button", { name: "Send" }).click();
 }
 
-test("an answer streams in and says what it cost", async () => {
+test("a response is streamed and shows its cost", async () => {
   const page = await signedIn();
   await page.goto("/sandbox");
   const secret = /svc_at_|sk-svc-[0-9A-Za-z]{46}/;
@@ -48,7 +48,7 @@ test("an answer streams in and says what it cost", async () => {
   await page.context().close();
 });
 
-test("the same question twice comes from the cache, unless that is not wanted", async () => {
+test("a repeated question is a cache hit unless the cache is disabled", async () => {
   const page = await signedIn();
   const question = `Once more ${Math.random()}`;
   const asked = async (cached) => {
@@ -64,7 +64,7 @@ test("the same question twice comes from the cache, unless that is not wanted", 
   await page.context().close();
 });
 
-test("without a script the form is answered whole, and the conversation travels in it", async () => {
+test("without JavaScript the form gets a whole response and contains the conversation", async () => {
   const page = await signedIn(undefined, { javaScriptEnabled: false });
   await page.goto("/sandbox");
   assert.equal(await page.getByRole("checkbox", { name: "Stream the answer" }).isVisible(), false);
@@ -77,7 +77,7 @@ test("without a script the form is answered whole, and the conversation travels 
   await page.context().close();
 });
 
-test("what the API refuses is told in its words, with a way on", async () => {
+test("API errors are shown with a link to their remedy", async () => {
   const page = await signUp();
   await page.goto("/sandbox");
   // More than what a new account is given.
@@ -89,7 +89,7 @@ test("what the API refuses is told in its words, with a way on", async () => {
   await page.context().close();
 });
 
-test("Stop stands in place of Send while an answer is written, and ends it", async () => {
+test("Stop replaces Send during a response and cancels it", async () => {
   const page = await signedIn();
   await page.goto("/sandbox");
   await provider("script", { times: 1, path: "/chat/completions", holds: [{ before: 4, gate: "half way" }] });
@@ -106,7 +106,7 @@ test("Stop stands in place of Send while an answer is written, and ends it", asy
   await page.context().close();
 });
 
-test("an answer that breaks off says so", async () => {
+test("a cut response is marked as cut", async () => {
   const page = await signedIn();
   await page.goto("/sandbox");
   await provider("script", { times: 1, path: "/chat/completions", cut: { after_events: 4 } });

@@ -1,4 +1,4 @@
-// Signing up, signing in and out: with and without a script, by keyboard alone, and what the pages look like.
+// Sign-up, sign-in and sign-out: with and without JavaScript, by keyboard alone, with screenshots.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -8,7 +8,7 @@ import { code, demo, every, open, person, sent, signUp, tabTo } from "./browser.
 for (const javaScriptEnabled of [true, false]) {
   const how = javaScriptEnabled ? "with" : "without";
 
-  test(`a stranger makes an account and signs out, ${how} a script`, async () => {
+  test(`an account is created and signed out, ${how} JavaScript`, async () => {
     const address = person();
     const page = await open({ javaScriptEnabled });
     await page.goto("/");
@@ -40,7 +40,7 @@ test("a phone number gets its code by text message", async () => {
   await page.context().close();
 });
 
-test("signing in by Tab and Enter alone", async () => {
+test("sign-in by keyboard alone", async () => {
   const address = person();
   await (await signUp(address)).context().close();
   const page = await open();
@@ -62,7 +62,7 @@ test("signing in by Tab and Enter alone", async () => {
   await page.context().close();
 });
 
-test("the pages of signing in hold what every page holds", async () => {
+test("the sign-in pages pass the common checks", async () => {
   const page = await open();
   await page.goto("/sign-in");
   await every(page, "sign-in");
@@ -89,7 +89,7 @@ test("the pages of signing in hold what every page holds", async () => {
   await page.context().close();
 });
 
-test("a code asked for too often says when to come back", async () => {
+test("a rate-limited code request shows the wait", async () => {
   const address = person();
   const page = await open();
   for (let times = 0; times < 2; times += 1) {
@@ -98,12 +98,12 @@ test("a code asked for too often says when to come back", async () => {
     await page.getByRole("button", { name: "Send code" }).click();
   }
   await page.getByText(/Too many codes were requested. Try again in \d+ seconds?\./).first().waitFor();
-  assert.equal(await sent(address), 0, "nobody is written to who has no account");
+  assert.equal(await sent(address), 0, "an address without an account gets no message");
   await every(page, "sign-in-too-often");
   await page.context().close();
 });
 
-test("the menu of a phone opens, closes with Escape and gives the focus back", async () => {
+test("the mobile menu opens, closes with Escape and restores the focus", async () => {
   const page = await signUp();
   await page.setViewportSize({ width: 390, height: 800 });
   const menu = page.getByRole("button", { name: "Menu" });

@@ -1,4 +1,4 @@
-// The plan as a person buys it: at PayPal, and cancelled again, with and without a script, and what the pages look like.
+// The plan bought by a person at PayPal, and cancelled, with and without JavaScript, with screenshots.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -19,7 +19,7 @@ async function begin(page) {
 for (const javaScriptEnabled of [true, false]) {
   const how = javaScriptEnabled ? "with" : "without";
 
-  test(`somebody buys Pro at PayPal and cancels it, ${how} a script`, async () => {
+  test(`the plan is bought at PayPal and cancelled, ${how} JavaScript`, async () => {
     const page = await signUp(person(), { javaScriptEnabled });
     await begin(page);
     await page.getByRole("link", { name: "Continue to PayPal" }).click();
@@ -37,7 +37,7 @@ for (const javaScriptEnabled of [true, false]) {
   });
 }
 
-test("somebody who leaves PayPal without agreeing has lost nothing and can go back", async () => {
+test("cancelling at PayPal charges nothing and can be repeated", async () => {
   const page = await signUp(person());
   await begin(page);
   await page.getByRole("link", { name: "Continue to PayPal" }).click();
@@ -49,7 +49,7 @@ test("somebody who leaves PayPal without agreeing has lost nothing and can go ba
   await page.context().close();
 });
 
-test("an agreement that PayPal confirms late is waited for by itself", async () => {
+test("the page polls for an approval that PayPal confirms late", async () => {
   const page = await signUp(person());
   await begin(page);
   await control("lag?reads=2");
@@ -60,7 +60,7 @@ test("an agreement that PayPal confirms late is waited for by itself", async () 
   await page.context().close();
 });
 
-test("the pages of the plan hold what every page holds", async () => {
+test("the plan pages pass the common checks", async () => {
   const page = await signUp(person());
   await page.goto("/plan");
   await page.getByRole("link", { name: "Buy Pro for 199.00 USD a month" }).waitFor();

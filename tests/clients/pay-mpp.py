@@ -3,9 +3,9 @@
 
     tests/clients/pay-mpp.py BASE_URL API_KEY [PAYPAL_URL]
 
-BASE_URL and API_KEY are those that `tollgate demo` prints. With PAYPAL_URL, the demo's stand-in for PayPal, the script agrees to the
-payment itself; without it, it shows where the owner of the account agrees, and waits for somebody to say that they have. Where the
-variable TOLLGATE_DEMO holds what `tollgate demo --json` has printed, nothing has to be named.
+BASE_URL and API_KEY are those that `tollgate demo` prints. With PAYPAL_URL, the demo's stand-in for PayPal, the script approves the
+payment itself; without it, it prints the page where the owner of the account approves it, and waits for a confirmation on the terminal.
+If the variable TOLLGATE_DEMO contains the output of `tollgate demo --json`, no argument is needed.
 """
 
 import base64

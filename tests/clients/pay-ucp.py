@@ -3,8 +3,8 @@
 
     tests/clients/pay-ucp.py BASE_URL API_KEY
 
-BASE_URL and API_KEY are those that `tollgate demo` prints. The script shows where the owner of the account agrees, and waits for somebody
-to say that they have, by an empty line.
+BASE_URL and API_KEY are those that `tollgate demo` prints. The script prints the page where the owner of the account
+approves the subscription, and waits for an empty line on the terminal.
 """
 
 import json
@@ -54,7 +54,7 @@ def main():
         if status not in (200, 429, 503):
             raise SystemExit(f"{status}: {json.dumps(session)}")
         print(f"{status}: not yet.")
-    raise SystemExit("Nobody agreed. Nothing was charged.")
+    raise SystemExit("The subscription was not approved. Nothing was charged.")
 
 
 if __name__ == "__main__":

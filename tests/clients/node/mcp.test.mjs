@@ -75,7 +75,7 @@ const demoBefore = async (port) => {
   throw new Error('the demo has ended');
 };
 
-// A person with a browser without a script: follows what it is told, and keeps the one cookie.
+// A browser without JavaScript: follows redirects, and keeps one cookie.
 class Person {
   constructor(demo) {
     this.demo = demo;

@@ -1,4 +1,4 @@
-// The stock package `mppx` against `tollgate demo`: it pays for the plan by a method that it has never heard of.
+// The stock package `mppx` against `tollgate demo`: it pays for the plan by a payment method that it does not know.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';

@@ -18,7 +18,7 @@ const plain = { [oauth.allowInsecureRequests]: true };
 const tollgate = (...args) =>
   JSON.parse(execFileSync(process.env.TOLLGATE_BIN, [...args, '--config', demo.config_file, '--json'], { timeout: 60_000 }));
 
-// Somebody with an account and credits.
+// An account with credits.
 function person(name) {
   const address = `${name}-${process.pid}@example.com`;
   const account = tollgate('account', 'create', '--email', address, '--class', 'pro').id;
@@ -87,7 +87,7 @@ test('oauth4webapi goes the whole way and gives its token back', async () => {
   await assert.rejects(oauth.processAuthorizationCodeResponse(server, client, again), { error: 'invalid_grant' });
 });
 
-test('oauth4webapi is told of a refusal', async () => {
+test('oauth4webapi reports a refusal', async () => {
   const redirectUri = 'https://app.example/cb';
   const own = await register(redirectUri);
   const { url, state } = await ask(own, redirectUri, 'api:chat');
@@ -117,8 +117,8 @@ test('the MCP SDK finds its way from the address of the server to its tools, unt
   const provider = new Provider();
   assert.equal(await auth(provider, { serverUrl }), 'REDIRECT');
   assert.equal(provider.sentTo.searchParams.get('resource'), serverUrl);
-  const somebody = person('mcp');
-  const back = await somebody.decide(provider.sentTo);
+  const owner = person('mcp');
+  const back = await owner.decide(provider.sentTo);
   assert.equal(back.searchParams.get('iss'), demo.base_url);
   const authorizationCode = secret(back.searchParams.get('code'));
   assert.equal(await auth(provider, { serverUrl, authorizationCode }), 'AUTHORIZED');
@@ -133,6 +133,6 @@ test('the MCP SDK finds its way from the address of the server to its tools, unt
   const bearer = () => ({ headers: { authorization: `Bearer ${provider.tokens().access_token}` } });
   assert.equal((await fetch(`${demo.base_url}/v1/models`, bearer())).status, 401);
   assert.equal((await fetch(`${demo.base_url}/mcp/android`, { method: 'POST', ...bearer() })).status, 401);
-  await somebody.removeFirstApp();
+  await owner.removeFirstApp();
   assert.equal((await fetch(serverUrl, { method: 'POST', ...bearer() })).status, 401);
 });

@@ -191,7 +191,7 @@ describe('chat streams', () => {
     assert.equal(chunks.at(-1).choices[0].finish_reason, 'stop');
     assertMetadata(chunks.at(-1).x_svc);
     assert.ok(chunks.slice(0, -1).every((chunk) => !('x_svc' in chunk)));
-    assert.ok(chunks.every((chunk) => !chunk.usage), 'nobody asked for the usage');
+    assert.ok(chunks.every((chunk) => !chunk.usage), 'the usage was not requested');
   });
 
   test('the usage comes last when asked for', async () => {
@@ -211,10 +211,10 @@ describe('chat streams', () => {
 
   test('the streaming helper puts the answer together', async () => {
     const stream = client().chat.completions.stream({ model, messages, stream_options: { include_usage: true } });
-    let heard = '';
-    stream.on('content', (delta) => (heard += delta));
+    let received = '';
+    stream.on('content', (delta) => (received += delta));
     const final = await stream.finalChatCompletion();
-    assert.equal(heard, answer);
+    assert.equal(received, answer);
     assert.equal(final.choices[0].message.content, answer);
     assertUsage(await stream.totalUsage());
   });
@@ -238,7 +238,7 @@ describe('chat streams', () => {
     assert.equal(textOf(chunks), answer);
   });
 
-  test('whoever leaves in the middle comes back', async () => {
+  test('a client that aborts a stream can send again', async () => {
     const middle = name();
     const stream = await chat({ stream: true, ...standIn({ holds: [{ before: 5, gate: middle }] }) });
     for await (const chunk of stream) {
@@ -330,7 +330,7 @@ describe('refusals', () => {
     const error = await refused(untilRefused(), OpenAI.RateLimitError, 429, 'rate_limit_error', 'rate_limit_exceeded');
     assert.ok(Number(error.headers.get('retry-after')) >= 1);
     assert.equal(error.headers.get('ratelimit-remaining'), '0');
-    // The client itself waits as it was told, and is let in.
+    // The client waits for Retry-After, and its retry is admitted.
     const page = await client(key, { maxRetries: 2 }).models.list();
     assert.ok(page.data.some(({ id }) => id === model));
   });

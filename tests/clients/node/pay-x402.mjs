@@ -18,7 +18,7 @@ const plan = process.env.PLAN ?? 'svc-pro';
 const account = privateKeyToAccount(privateKey);
 const pay = wrapFetchWithPaymentFromConfig(fetch, {
   schemes: [{ network: 'eip155:*', client: new ExactEvmScheme(account) }],
-  // Stock clients sign for 1 USD at most until they are told otherwise.
+  // Stock clients sign for at most 1 USD by default.
   spendControls: { maxAmountPerPayment: '$199' },
 });
 const answer = await pay(`${baseUrl}/commerce/subscriptions/${plan}/x402`, {

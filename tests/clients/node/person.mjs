@@ -16,7 +16,7 @@ export class Person {
     this.#address = address;
   }
 
-  // Opens a page, or sends a form. Gives the answer; redirections are for whoever asks.
+  // Opens a page, or sends a form. Gives the answer; the caller follows redirects.
   async #send(path, fields) {
     const headers = this.#cookie ? { cookie: this.#cookie } : {};
     const request = { headers, redirect: 'manual' };
@@ -55,7 +55,7 @@ export class Person {
     throw new Error(`no code came to ${this.#address}`);
   }
 
-  // Opens a page for those who are signed in; whoever is not types a code first.
+  // Opens a page for those who are signed in; otherwise signs in by a code first.
   async #enter(path) {
     let page = await this.#open(path);
     if (page.path.startsWith('/sign-in')) {
@@ -111,7 +111,7 @@ export class Person {
   }
 }
 
-// Tells the tests that look for secrets in what was printed.
+// Registers a secret for the search of the suite's output.
 export function secret(text) {
   if (process.env.TOLLGATE_TEST_SECRETS) appendFileSync(process.env.TOLLGATE_TEST_SECRETS, `${text}\n`);
   return text;

@@ -15,22 +15,22 @@ const scripts = process.env.TOLLGATE_CLIENTS;
 const tollgate = (...args) =>
   JSON.parse(execFileSync(process.env.TOLLGATE_BIN, [...args, '--config', demo.config_file, '--json'], { timeout: 60_000 }));
 
-// Somebody with an account of their own, and the key of their program.
-function somebody(name) {
+// A new account, and the key of its program.
+function newAccount(name) {
   const address = `${name}-${process.pid}@example.net`;
   const account = tollgate('account', 'create', '--email', address, '--class', 'free').id;
   const key = secret(tollgate('key', 'create', '--account', account, '--name', name).secret);
   return { person: new Person(demo, address), key };
 }
 
-// Runs a script; `hear` is told each line, and the script is told when it is done with it. Gives all that it said once it has ended well.
-async function runs(name, args, hear = () => {}) {
+// Runs a script; `onLine` gets each line, and when its promise resolves the script gets a line feed. Returns the whole output of a successful run.
+async function runs(name, args, onLine = () => {}) {
   const script = spawn(join(scripts, name), args, { stdio: ['pipe', 'pipe', 'pipe'] });
   const said = [];
   for (const stream of [script.stdout, script.stderr]) {
     createInterface({ input: stream }).on('line', (line) => {
       said.push(line);
-      hear(line)?.then(() => script.stdin.write('\n'));
+      onLine(line)?.then(() => script.stdin.write('\n'));
     });
   }
   const [status] = await once(script, 'close');
@@ -58,7 +58,7 @@ async function has({ person, key }, renewal, again) {
 }
 
 test('a program buys the plan with x402', async () => {
-  const buyer = somebody('x402');
+  const buyer = newAccount('x402');
   const before = await quota(buyer.key);
   const buy = () => runs('pay-x402', [demo.base_url, buyer.key]);
   assert.match(await buy(), /^bought/m);
@@ -67,14 +67,14 @@ test('a program buys the plan with x402', async () => {
 });
 
 test('a program buys the plan with MPP', async () => {
-  const buyer = somebody('mpp');
+  const buyer = newAccount('mpp');
   const buy = () => runs('pay-mpp.py', [demo.base_url, buyer.key, demo.paypal_url]);
   assert.match(await buy(), /the plan is active/);
   await has(buyer, /PayPal charges every month/, buy);
 });
 
 test('a program buys the plan with UCP, and its owner finishes the checkout', async () => {
-  const buyer = somebody('ucp');
+  const buyer = newAccount('ucp');
   let finished;
   const buy = () =>
     runs('pay-ucp.py', [demo.base_url, buyer.key], (line) => {

@@ -43,7 +43,7 @@ def used(secret):
 
 
 def gate():
-    """A name for a place where the provider stops, used by nobody else."""
+    """A unique name for a point where the provider stops."""
     return f"python-{os.getpid()}-{next(_numbers)}"
 
 

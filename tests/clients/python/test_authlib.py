@@ -37,7 +37,7 @@ def secret(text):
 
 
 class Person:
-    """Somebody with a browser that runs no script: one cookie, which a jar would not send over plain HTTP, and a mailbox."""
+    """A browser without JavaScript: one cookie, which a cookie jar would not send over plain HTTP, and a mailbox."""
 
     def __init__(self, address):
         self.address = address

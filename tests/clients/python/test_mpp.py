@@ -1,4 +1,4 @@
-"""The stock package `pympp` against `tollgate demo`: it pays for the plan by a method that it has never heard of."""
+"""The stock package `pympp` against `tollgate demo`: it pays for the plan by a payment method that it does not know."""
 
 import asyncio
 import sys

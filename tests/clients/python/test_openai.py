@@ -175,7 +175,7 @@ class ChatStreams(Case):
         chunks = list(client().chat.completions.create(model=MODEL, messages=ASK, stream=True, extra_body={"cache": False}))
         self.assertEqual({chunk.object for chunk in chunks}, {"chat.completion.chunk"})
         self.assertEqual("".join(chunk.choices[0].delta.content or "" for chunk in chunks), ANSWER)
-        self.assertEqual([chunk.usage for chunk in chunks if chunk.usage], [], "nobody asked for the usage")
+        self.assertEqual([chunk.usage for chunk in chunks if chunk.usage], [], "the usage was not requested")
         self.assertEqual(chunks[-1].choices[0].finish_reason, "stop")
         self.assert_metadata(chunks[-1].x_svc)
         self.assertFalse([chunk for chunk in chunks[:-1] if "x_svc" in chunk.model_extra])
@@ -406,7 +406,7 @@ class Refusals(Case):
         self.assertEqual(int(headers["ratelimit-remaining"]), 0)
         for name in ("ratelimit", "ratelimit-policy", "ratelimit-limit", "ratelimit-reset"):
             self.assertIn(name, headers)
-        # The client itself waits as it was told, and is let in.
+        # The client waits for Retry-After, and its retry is admitted.
         page = client(key, max_retries=2).models.list()
         self.assertIn(MODEL, [model.id for model in page])
 

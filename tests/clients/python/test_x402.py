@@ -1,4 +1,4 @@
-"""The stock `x402` package paying the gateway: its client refuses 199 USD until it is told otherwise, signs then, and has the plan."""
+"""The stock `x402` package paying the gateway: its client refuses 199 USD until its limit is raised, then signs, and the plan is active."""
 
 import json
 import unittest

@@ -4,7 +4,7 @@
     tests/clients/python/ucp_platform.py BASE_URL API_KEY [PAYPAL_URL MAILBOX_URL SIGN_IN_AS]
 
 BASE_URL and API_KEY are those that `tollgate demo` prints. The owner of the account opens the page that the checkout leads to, signs in and
-agrees at PayPal; the script waits for somebody to say that they have. With the addresses of the demo's stand-ins for PayPal and for a
+agrees at PayPal; the script waits for a confirmation on the terminal. With the addresses of the demo's stand-ins for PayPal and for a
 mailbox, and the address that the account signs in with, the script is the owner too: it signs in, presses the buttons, and agrees. Where
 the variable TOLLGATE_DEMO holds what `tollgate demo --json` has printed, nothing has to be named.
 """
@@ -149,7 +149,7 @@ def main():
         if len(arguments) == 2:
             input(f"Press Enter to ask again; the service would have us wait {fields.get('Retry-After', '5')} seconds. ")
     if status == 409:
-        # Somebody was quicker: a notice of PayPal's, or the page.
+        # A webhook event or the page has completed it already.
         status, _, session = platform.ask("GET", path)
     if session.get("status") != "completed":
         raise SystemExit(f"{status}: {json.dumps(session)}")
