@@ -1,4 +1,4 @@
-//! Construction of the MPP processor (`Payment` challenges for the plan) from `[payments.mpp]`.
+//! Construction of the MPP processor (`Payment` challenges for the plan) from the settings.
 
 use tollgate_filter::{Clock, Entropy};
 use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings as Challenges};

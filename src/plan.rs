@@ -12,7 +12,7 @@ use tollgate_store::Store;
 
 use crate::config::Settings;
 
-/// The subscriptions, by which every payment route records payments for the plan.
+/// The processor by which every payment route records payments for the plan.
 pub(crate) fn plans(
     settings: &Settings,
     (store, ledger): (&Arc<dyn Store>, &Ledger),

@@ -1,4 +1,4 @@
-//! Construction of the processor of signed transfers x402) from `[payments.x402]`.
+//! Construction of the processor of signed transfers (x402) from `[payments.x402]`.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ fn log_unreconcilable(settings: &Settings, store: &Arc<dyn Store>) {
         for row in &open {
             if network != Some(&*row.key.network) {
                 tracing::error!(account = %row.account, payment = payment_reference(row),
-                    "cannot reconcile open payment: `[payments.x402]` no longer names another chain; restore the settings, or look the payment up and close it with `tollgate payment close`");
+                    "cannot reconcile open payment: `[payments.x402]` no longer names its chain; restore the settings, or look the payment up and close it with `tollgate payment close`");
             }
         }
         last = open.into_iter().next_back();

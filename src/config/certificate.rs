@@ -123,7 +123,7 @@ pub(crate) fn read_pair(
         })?;
     let pair = CertifiedKey::new(chain, signing);
     match pair.keys_match() {
-        // Unknown: the key's library cannot tell, which is no error of the pair.
+        // Unknown: the key's library cannot compare them, which is not an error of the pair.
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
         Err(rustls::Error::InconsistentKeys(_)) => {
             return Err(CertificateError::Mismatch {

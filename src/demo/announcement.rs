@@ -126,7 +126,7 @@ impl Announcement<'_> {
         }
         writeln!(
             out,
-            "  MCP        {base}/mcp   (and {base}/mcp/android: connect an MCP client, it asks for your approval)"
+            "  MCP        {base}/mcp   (and {base}/mcp/android: connect an MCP client, it requests your approval)"
         )?;
         writeln!(
             out,
@@ -158,7 +158,7 @@ impl Announcement<'_> {
         writeln!(out, "  settings   {}\n", self.config_file.display())?;
         writeln!(
             out,
-            "A completion, a stream, the first again, from the cache and for nothing, and the models on sale:\n"
+            "A completion, a stream, the first again (a free cache hit), and the model list:\n"
         )?;
         let post = |stream: &str, question: &str| {
             format!(
@@ -182,7 +182,7 @@ impl Announcement<'_> {
         self.plan(out)?;
         writeln!(
             out,
-            "Next: ask \"demo-large\" for \"max_tokens\":100000 and see a 402; leave the key out and"
+            "Next: ask \"demo-large\" for \"max_tokens\":100000 and see a 402; omit the key and"
         )?;
         writeln!(
             out,
@@ -190,7 +190,7 @@ impl Announcement<'_> {
             self.config_file.display(),
             self.account
         )?;
-        writeln!(out, "Ctrl-C ends it and leaves nothing behind.")
+        writeln!(out, "Ctrl-C ends the demo and removes its files.")
     }
 
     /// How a program buys the plan, for each protocol.
@@ -201,8 +201,8 @@ impl Announcement<'_> {
         };
         writeln!(
             out,
-            "The plan, 199 USD, bought by a program in three ways. An account has one plan, so each way has an account; sign in as its\n\
-             address to see the plan there. Without node and npm the first one cannot run.\n"
+            "The plan, 199 USD, bought by a program with each of three protocols. An account has one plan, so each has its own account; sign in\n\
+             with its address to see the plan there. Without node and npm the first one cannot run.\n"
         )?;
         writeln!(
             out,
@@ -216,7 +216,7 @@ impl Announcement<'_> {
         )?;
         writeln!(
             out,
-            "  tests/clients/pay-ucp.py {base} {}   # {}, who finishes it at the address that is printed\n",
+            "  tests/clients/pay-ucp.py {base} {}   # {}, who completes it at the printed URL\n",
             ucp.key, ucp.address
         )
     }
