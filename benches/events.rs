@@ -1,8 +1,8 @@
-//! What it costs to cut a provider's stream into events and to write them as the client gets them.
+//! Benchmark of event stream processing: the cost of cutting a provider's stream into events and writing them for the client.
 //!
-//! The stream of 53 events that all measurements use arrives in one piece, event by event, and in pieces of seven bytes. In turn with the
-//! gateway's own work, the same pieces are searched for line feeds and copied: what nobody who reads a stream can do without. The ratio
-//! of the two, taken within a round, is the figure.
+//! The stream of 53 events that all measurements use arrives in one chunk, event by event, and in chunks of seven bytes. The baseline, in
+//! alternating rounds, searches the same chunks for line feeds and copies them: the minimum of any reader of a stream. The figure is the
+//! ratio of the two within a round.
 //!
 //! ```text
 //! cargo bench --bench events [-- --rounds N]
@@ -47,7 +47,7 @@ fn main() {
         ("an event a piece", events),
         ("7 bytes a piece", sevens),
     ];
-    // The three kinds of work on each kind of arrival; the first of them is the baseline.
+    // The three kinds of work on each kind of chunks; the first is the baseline.
     let patch = Arc::new(Patch::new(Endpoint::Chat, "x_svc").model("bench"));
     let work: [(&str, Work<'_>); 3] = [
         ("line feeds found, bytes copied", Box::new(baseline)),
@@ -59,7 +59,7 @@ fn main() {
     ];
     check(&arrivals, &work);
 
-    // In turn, so that whatever else the machine does falls on all.
+    // Alternating, so that other load of the machine affects all of them.
     let mut out = BytesMut::with_capacity(2 * stream.len());
     let mut taken = vec![[const { Vec::new() }; 3]; arrivals.len()];
     for round in 0..=rounds {
@@ -99,7 +99,7 @@ fn main() {
     }
 }
 
-/// Takes the pieces of a stream, may write to the buffer, and says how many things it found.
+/// Processes the chunks of a stream, may write to the buffer, and returns the number of items found.
 type Work<'a> = Box<dyn Fn(&[Bytes], &mut BytesMut) -> usize + 'a>;
 
 fn baseline(pieces: &[Bytes], out: &mut BytesMut) -> usize {
@@ -126,7 +126,7 @@ fn cut(pieces: &[Bytes]) -> usize {
     found
 }
 
-/// What the gateway does with a stream whose client asked for the usage, without its filters around it.
+/// The gateway's processing of a stream whose client requested the usage, without filters.
 fn relay(pieces: &[Bytes], patch: &Arc<Patch>, out: &mut BytesMut) -> usize {
     let mut cutter = EventCutter::new(EVENT_BYTES_MAX);
     let mut reader = ChunkReader::new(Arc::clone(patch), true);
@@ -152,7 +152,7 @@ fn relay(pieces: &[Bytes], patch: &Arc<Patch>, out: &mut BytesMut) -> usize {
     found
 }
 
-/// Checks that whatever is measured does what it should: the same events and the same bytes, however they arrive.
+/// Checks the measured code: the same events and bytes for all kinds of chunks.
 fn check(arrivals: &[(&str, Vec<Bytes>)], work: &[(&str, Work<'_>)]) {
     let run = |work: &Work<'_>, pieces: &[Bytes]| {
         let mut out = BytesMut::new();

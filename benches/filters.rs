@@ -1,8 +1,8 @@
-//! What each filter costs: processor time of an exchange as its chain grows.
+//! Benchmark of the filters: processor time of an exchange as its chain grows.
 //!
-//! The real filters stand on a store of their own with one account and one key; the client and the provider are stand-ins in the same
-//! thread that cost next to nothing. Every chain is driven as the gateway drives it, many exchanges in flight at once so that they share
-//! the store's commits, and the chains in turn. What a filter costs is the difference to the chain before it, taken within a round.
+//! The real filters use a store with one account and one key; the client and the provider are stand-ins in the same thread at almost no
+//! cost. Every chain is driven as in the gateway, with many concurrent exchanges that share the store's commits, and the chains alternate.
+//! The cost of a filter is the difference to the previous chain within a round.
 //!
 //! ```text
 //! cargo bench --bench filters [-- --rounds N]
@@ -49,25 +49,25 @@ use tollgate_store::sqlite::{self, Options};
 use tollgate_store::{RootSecret, Store, flush};
 use tollgate_testing::provider::standard;
 
-/// Exchanges under way at the same time, as in the other measurements.
+/// Concurrent exchanges, as in the other measurements.
 const IN_FLIGHT: usize = 64;
 
 const SERVICE: &str = "svc";
 
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// What is asked of a chain.
+/// The workload of a chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A completion of a kilobyte in one piece.
+    /// A whole completion of a kilobyte.
     Whole,
-    /// A stream of 53 events, each arriving for itself.
+    /// A stream of 53 events, one per chunk.
     Stream,
     /// The list of models, which needs no provider.
     Models,
 }
 
-/// A chain and what it is asked.
+/// A chain and its workload.
 struct Case {
     name: &'static str,
     route: Route,
@@ -155,7 +155,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The books, and what the filters are made from.
+/// The store, the ledger, and the inputs of the filters.
 struct Bench {
     store: Arc<dyn Store>,
     ledger: Ledger,
@@ -165,7 +165,7 @@ struct Bench {
     rate_limits: RateLimits,
     meter: Arc<Meter>,
     cache: Arc<Cache>,
-    /// Exchanges so far: each asks something else, so that no cache can answer it.
+    /// Number of exchanges so far: each request is different, so that there are no cache hits.
     asked: AtomicU64,
     catalog: Catalog,
     /// Header fields of every request.
@@ -191,7 +191,7 @@ impl Bench {
             base_url: "http://localhost".to_owned(),
             root_url: "http://localhost".to_owned(),
         };
-        // Counted like any other, and never refused.
+        // Counted, and never refused.
         let limits: RawLimits = toml::from_str("[classes.free]\nquota = 1000000\nwindow_secs = 1")
             .expect("good settings");
         let limits = limits
@@ -245,7 +245,7 @@ impl Bench {
 
     /// Chains that grow by a filter.
     ///
-    /// A filter that forwards or answers and does nothing else stands at the end, until one that does it in earnest takes its place.
+    /// A filter that only forwards or answers is at the end, until the real one replaces it.
     fn cases(&self, kind: Kind) -> Vec<Arc<Case>> {
         let pass: Arc<dyn Filter> = Arc::new(Pass {
             model: Arc::clone(&self.catalog.models()[0]),
@@ -280,7 +280,7 @@ impl Bench {
                 );
                 vec![
                     ("+ completions", Arc::new(completions)),
-                    // For requests without a key, as nearly all are.
+                    // For requests without an idempotency key, as nearly all are.
                     ("+ idempotency", Arc::new(idempotency)),
                     ("+ meter", self.meter.clone()),
                     ("+ cache", self.cache.clone()),
@@ -395,7 +395,7 @@ impl Bench {
     }
 }
 
-/// A body that no other exchange has.
+/// A unique body.
 fn numbered(body: &Bytes, number: u64) -> Bytes {
     match body.strip_suffix(b"}") {
         Some(open) => Bytes::from([open, format!(",\"seed\":{number}}}").as_bytes()].concat()),
@@ -403,7 +403,7 @@ fn numbered(body: &Bytes, number: u64) -> Bytes {
     }
 }
 
-/// An account that never runs out, and the text of its key.
+/// An account with unlimited credits, and the text of its key.
 async fn open_account(
     store: &dyn Store,
     ledger: &Ledger,
@@ -471,7 +471,7 @@ fn model() -> Arc<Model> {
     })
 }
 
-/// The filter at the end of a chain that has no other to forward or to answer; looks at nothing.
+/// The last filter of a chain without another one that forwards or answers. It reads nothing.
 struct Pass {
     model: Arc<Model>,
     kind: Kind,
@@ -511,7 +511,7 @@ impl Filter for Pass {
     }
 }
 
-/// The body as it came.
+/// The unchanged body.
 struct Same;
 
 impl ForwardBody for Same {
@@ -528,7 +528,7 @@ impl Observer for NoObserver {
     fn ended(&self, _: &Exchange, _: Ending) {}
 }
 
-/// A client that takes everything at once.
+/// A client that accepts all data immediately.
 struct Client {
     body: Bytes,
     status: u16,
@@ -566,9 +566,9 @@ impl Downstream for Client {
     }
 }
 
-/// A provider whose answer is there before the question.
+/// A provider with a prepared response.
 struct Provider {
-    /// The question that fits.
+    /// The matching request.
     request: Bytes,
     pieces: Arc<[Bytes]>,
     is_stream: bool,
@@ -593,7 +593,7 @@ impl Provider {
     }
 }
 
-/// An answer, and how much of it was read.
+/// A response and the number of bytes read.
 struct Call {
     pieces: Arc<[Bytes]>,
     read: usize,
@@ -625,7 +625,7 @@ impl UpstreamCall for Call {
         Ok(piece)
     }
 
-    /// Nothing: real providers are slower than a gateway.
+    /// Always ready: real providers are slower than a gateway.
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
         None
     }
@@ -641,7 +641,7 @@ fn cpu_us() -> (f64, f64) {
             tv_nsec: 0,
         };
         #[expect(unsafe_code, reason = "clock_gettime(2) has no safe wrapper here")]
-        // SAFETY: the pointer is to a live `timespec` that nothing else looks at.
+        // SAFETY: the pointer is to a live `timespec` that no other code accesses.
         let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
         assert_eq!(result, 0, "the system says what a thread has used");
         time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3

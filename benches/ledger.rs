@@ -1,8 +1,8 @@
-//! What a hold and its settlement cost beside the least that durable money can cost.
+//! Benchmark of the ledger: hold and settle, compared with the minimum cost of durable writes.
 //!
-//! Many tasks hold, wait, settle and wait, as many requests at once would; the store commits in groups. Then the same number of bytes is
-//! appended to a plain file, and the file synced, once for each of the store's commits: what no ledger can beat. The ratio of the two
-//! rates is the figure; CPU per pair is what a request pays.
+//! Many tasks hold, wait, settle and wait, like concurrent requests; the store uses group commit. Then the same number of bytes is appended
+//! to a plain file, with one sync per commit of the store: the lower bound of any ledger. The figure is the ratio of the two rates; CPU per
+//! pair is the cost per request.
 //!
 //! ```text
 //! cargo bench --bench ledger [-- --pairs N] [--tasks N] [--accounts N]
@@ -33,7 +33,7 @@ use tollgate_store::{
 
 const NOW: i64 = 1_700_000_000_000_000;
 
-/// Bytes that one pair leaves in the books: a hold, its end, a usage record.
+/// Bytes that one pair writes: a hold, its settlement, a usage record.
 const PAIR_BYTES: usize = 320;
 
 /// Odd, so that one is in the middle.
@@ -92,7 +92,7 @@ fn main() {
         ("upstream faster", false),
     ] {
         load.slow_upstream = slow_upstream;
-        // In turn, so that whatever else the machine does falls on both; the middle ratio is the figure.
+        // Alternating, so that other load of the machine affects both; the figure is the median of the ratios.
         let mut rounds: Vec<(f64, Measured, Measured)> = (0..ROUNDS)
             .map(|_| {
                 let _ = fs::remove_dir_all(&folder);
@@ -234,7 +234,7 @@ fn plain_file(folder: &Path, pairs: u64, commits: u64) -> Measured {
     }
 }
 
-/// How long a node takes to load what it keeps in memory.
+/// Time to load the in-memory state at start.
 fn loading(folder: &Path) {
     let many = 100_000;
     let path = folder.join("many.db");
@@ -338,7 +338,7 @@ fn account(number: u64) -> AccountId {
     AccountId::from_parts(1_600_000_000_000 + number, random(number))
 }
 
-/// Bytes that look random and are the same in every run.
+/// Pseudorandom bytes, the same in every run.
 fn random(number: u64) -> [u8; 10] {
     let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,5 +1,5 @@
-//! A corpus of hostile bodies and header fields at every endpoint for programs: each response is machine-readable, names the request, and is
-//! never an internal error.
+//! A corpus of hostile bodies and header fields at every endpoint for programs: each response is machine-readable, names the request, and
+//! is never an internal error.
 
 mod bodies;
 mod fields;

@@ -1,4 +1,4 @@
-//! CPU time per request, all targets in turn.
+//! Comparison of CPU time per request, in alternating rounds of all targets.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -13,48 +13,48 @@ use crate::wire::Workload;
 /// What stands behind the name of a target that is measured with requests it has to forward.
 const MISSES: &str = ", forwarded";
 
-/// What to compare, and how long.
+/// Options of a comparison.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The list of targets.
     #[arg(long)]
     targets: PathBuf,
-    /// What is asked for.
+    /// The workload.
     #[arg(long)]
     workload: Workload,
-    /// How many times round.
+    /// Number of rounds.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Requests to each target in a round.
+    /// Requests per target and round.
     #[arg(long)]
     requests: usize,
-    /// Requests in flight at once.
+    /// Concurrent requests.
     #[arg(long, default_value_t = 16)]
     in_flight: usize,
-    /// The target that ratios are to.
+    /// The baseline of the ratios.
     #[arg(long, default_value = "nginx")]
     base: String,
 }
 
-/// What to send to one target.
+/// Options of a load on one target.
 #[derive(clap::Args)]
 pub(crate) struct SendOptions {
     /// The list of targets.
     #[arg(long)]
     targets: PathBuf,
-    /// Which of them.
+    /// The name of the target.
     #[arg(long)]
     name: String,
-    /// What is asked for.
+    /// The workload.
     #[arg(long)]
     workload: Workload,
-    /// How many requests.
+    /// Number of requests.
     #[arg(long)]
     requests: usize,
-    /// The number of the first. What was asked before is answered by the cache.
+    /// The number of the first request. Repeated numbers are cache hits.
     #[arg(long, default_value_t = 0)]
     first: usize,
-    /// Requests in flight at once.
+    /// Concurrent requests.
     #[arg(long, default_value_t = 16)]
     in_flight: usize,
 }
@@ -75,7 +75,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
             continue;
         }
         let mut load = Load::open(&target, workload, options.in_flight).await?;
-        // Caches, pools and branch predictors fill up in a round that does not count.
+        // Warm-up: caches, pools and branch predictors.
         load.run(0, options.requests / 4 + 1)
             .await
             .with_context(|| format!("warming up {}", target.name))?;
@@ -107,7 +107,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     print(options, &runners)
 }
 
-/// Who is asked for what. Beside the hits of the last target, which is ours, stand its own misses.
+/// The target and workload of each row. For hits, the last target (tollgate) has an additional row with misses.
 fn contestants(options: &Options) -> Result<Vec<(Target, Workload)>> {
     let mut all: Vec<_> = Target::list(&options.targets)?
         .into_iter()
@@ -161,7 +161,7 @@ fn print(options: &Options, runners: &[Runner]) -> Result<()> {
             println!("| {name} | | | | {rate:.0} |");
             continue;
         }
-        // Within one round, since whatever disturbs the machine lasts longer than a round.
+        // Within one round, since disturbances of the machine last longer than a round.
         let mut ratios: Vec<f64> = cpu_us
             .iter()
             .zip(&base.cpu_us)
@@ -196,7 +196,7 @@ fn print(options: &Options, runners: &[Runner]) -> Result<()> {
     Ok(())
 }
 
-/// Sends requests to one target and prints what they cost.
+/// Sends requests to one target and prints their cost.
 pub(crate) async fn send(options: &SendOptions) -> Result<()> {
     let targets = Target::list(&options.targets)?;
     let target = targets

@@ -1,7 +1,7 @@
-//! How long an event stays in a gateway.
+//! Measurement of the delay of events in a gateway.
 //!
-//! The provider writes into an event when it sent it, and the reader looks at the clock when it has come. What is left after
-//! the same figure of the way straight to the provider is subtracted is what the gateway and one more pair of sockets take.
+//! The provider writes the time of sending into an event, and the reader compares it with the time of arrival. The same figure without a
+//! gateway is subtracted; the difference is the delay of the gateway and one more pair of sockets.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ const EVENTS: [&str; 3] = [
     "the last, its end right behind",
 ];
 
-/// What to measure, and how often.
+/// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The list of targets.
@@ -41,7 +41,7 @@ struct Reader {
     late_us: [Vec<f64>; EVENTS.len()],
 }
 
-/// Reads stamped streams from all targets in turn and prints the table.
+/// Reads timestamped streams from all targets, alternating, and prints the table.
 pub(crate) async fn run(options: &Options) -> Result<()> {
     let mut readers = Vec::new();
     for target in Target::list(&options.targets)? {
@@ -95,7 +95,7 @@ fn print(options: &Options, readers: &[Reader]) -> Result<()> {
     Ok(())
 }
 
-/// Reads up to the next stamp; how long ago it was made, in microseconds.
+/// Reads up to the next timestamp; returns its age in microseconds.
 async fn late_us(connection: &mut Connection) -> Result<f64> {
     const MARK: &str = "sent:";
     let seen = connection.read_until(";\"}").await?;

@@ -1,4 +1,4 @@
-//! How much longer an answer takes when the first provider of its model refuses the connection and another one serves.
+//! Measurement of failover: the additional time when the first provider of a model refuses the connection and another one serves.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -9,13 +9,13 @@ use crate::stats::{median, quantile};
 use crate::target::Target;
 use crate::wire::{Connection, body};
 
-/// What to measure, and how often.
+/// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Where the gateway listens.
+    /// The address of the gateway.
     #[arg(long)]
     address: SocketAddr,
-    /// A key of it.
+    /// An API key.
     #[arg(long)]
     key: String,
     /// The model whose first provider refuses, beside `bench`, whose first provider serves.
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     requests: usize,
 }
 
-/// Asks for both models in turn, one request at a time, and prints the table.
+/// Sends requests for both models, alternating, one at a time, and prints the table.
 pub(crate) async fn run(options: &Options) -> Result<()> {
     let target = Target {
         name: "tollgate".to_owned(),

@@ -23,7 +23,7 @@ function newAccount(name) {
   return { person: new Person(demo, address), key };
 }
 
-// Runs a script; `onLine` gets each line, and when its promise resolves the script gets a line feed. Returns the whole output of a successful run.
+// Runs a script; `onLine` gets each line, and when its promise resolves the script gets a line feed. Returns the output of a successful run.
 async function runs(name, args, onLine = () => {}) {
   const script = spawn(join(scripts, name), args, { stdio: ['pipe', 'pipe', 'pipe'] });
   const said = [];

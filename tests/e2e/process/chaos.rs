@@ -1,11 +1,12 @@
-//! Randomized fault injection: many requests of every kind, with faults of the provider and of clients, all drawn from one seed; then an audit.
+//! Randomized fault injection: many requests of every kind, with faults of the provider and of clients, drawn from one seed; then an audit.
 //!
 //! `TOLLGATE_CHAOS` says how many requests, `TOLLGATE_CHAOS_SEED` from which seed they are drawn, `TOLLGATE_CHAOS_PROGRAM` which build of
 //! the program serves them. What each request is, and how its client and the provider misbehave, follows from the seed; how they meet
 //! does not.
 //!
-//! At the end: the ledger balances, and no hold is left; the charges that clients received match the ledger, operation by operation; charges
-//! without a complete response are listed, and each belongs to a client that disconnected or a response that was cut; `tollgate usage` and the metrics come to the same sums; and the program has not grown
+//! At the end: the ledger balances, and no hold is left; the charges that clients received match the ledger, operation by operation;
+//! charges without a complete response are listed, and each belongs to a client that disconnected or a response that was cut;
+//! `tollgate usage` and the metrics come to the same sums; and the resident memory has not grown
 //! beyond `TOLLGATE_CHAOS_GROWTH_MAX`, where that is set (130: by three tenths).
 
 mod client;

@@ -7,8 +7,8 @@ use super::installation::Installation;
 
 const ADA: &str = "ada@example.com";
 
-/// The program is killed while its mail server takes nothing. The code was promised to the browser by then, so the next run sends it, and
-/// it is good in that browser.
+/// The program is killed while its mail server is down. The code was queued durably before the response, so the next run sends it, and
+/// it is valid in that browser.
 #[tokio::test]
 async fn a_queued_code_is_delivered_after_a_kill() {
     let mailbox = Mailbox::start(mailbox::Settings::default()).expect("free ports");

@@ -43,8 +43,8 @@ async fn serve(installation: &Installation) -> Serving {
     installation.serve_as(command).await
 }
 
-/// PayPal has taken the money, the answer is lost, PayPal cannot be read, and the process is killed. The next run finds the payment and
-/// credits it once, without the buyer doing anything.
+/// PayPal has captured the payment, the response is lost, PayPal cannot be read, and the process is killed. The next run finds the payment
+/// and credits it once, without an action of the buyer.
 #[tokio::test]
 async fn a_payment_interrupted_by_a_kill_is_credited_at_the_next_start() {
     let paypal = PayPal::start().await;

@@ -53,8 +53,8 @@ async fn installation(paypal: &PayPal) -> (Installation, tollgate_testing::TempD
     (installation, folder)
 }
 
-/// PayPal does not answer while the process that asked is killed: while the subscription is made, while the first payment is looked at,
-/// and while it is ended. The next run goes on by itself, and the buyer has paid once.
+/// The process is killed during calls to PayPal: creation of the subscription, reconciliation of the first payment, cancellation. The next
+/// run continues, and the buyer has paid once.
 #[tokio::test]
 async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
     let paypal = PayPal::start().await;

@@ -47,8 +47,8 @@ fn bought_once(paypal: &PayPal, installation: &Installation) {
     audited(&installation.database());
 }
 
-/// The process is killed after the challenge, after the owner has agreed, while the payment is looked at, with the answer of PayPal's
-/// lost, and after the answer. The buyer repeats what it has sent, and has the plan, for one payment of one subscription.
+/// The process is killed after the challenge, after the approval, during reconciliation, with PayPal's response lost, and after the
+/// response. The buyer repeats its request, and has the plan, for one payment of one subscription.
 #[tokio::test]
 async fn an_mpp_purchase_survives_a_kill_at_each_step() {
     let paypal = PayPal::start().await;

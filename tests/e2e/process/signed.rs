@@ -25,8 +25,8 @@ enum Point {
     AfterAnswer,
 }
 
-/// The program dies without a word, starts again, and the buyer sends the same request once more: the plan is there, and the money moved
-/// once. Before the repeat the next start has looked by itself at what was sent.
+/// The program is killed and restarted, and the buyer repeats the request: the plan is active, and one transfer settled. Before the repeat
+/// the restarted program has reconciled the submitted payment.
 #[tokio::test]
 async fn an_x402_purchase_survives_a_kill_at_each_step() {
     for point in [
@@ -108,7 +108,7 @@ async fn an_x402_purchase_survives_a_kill_at_each_step() {
     }
 }
 
-/// The buyer has left, the money is on its way, and the program is asked to end: what it began is in its books when it is gone.
+/// The buyer has disconnected, the transfer is pending, and the program is shut down: the payment is stored before it exits.
 #[tokio::test]
 async fn shutdown_completes_a_transfer_whose_buyer_disconnected() {
     let facilitator = Facilitator::start().await;
@@ -140,8 +140,8 @@ async fn shutdown_completes_a_transfer_whose_buyer_disconnected() {
     );
 }
 
-/// The facilitator has submitted the transfer and refused it, and the program is killed. The transfer settles meanwhile: the next start finds
-/// it, and the buyer who signs a new payment then is not charged.
+/// The facilitator has submitted the transfer and refused it, and the program is killed. The transfer settles meanwhile: the next start
+/// finds it, and a new payment of the buyer is not charged.
 #[tokio::test]
 async fn a_refused_payment_that_settles_while_the_program_is_dead_is_the_purchase() {
     let facilitator = Facilitator::start().await;
@@ -182,7 +182,7 @@ async fn a_refused_payment_that_settles_while_the_program_is_dead_is_the_purchas
     assert_eq!(store.payments_of(account, 10).expect("readable").len(), 1);
 }
 
-/// Without a node a false refusal is believed. The operator finds the payment in the list and closes it with what the chain shows.
+/// Without a node a false refusal is accepted. The operator finds the payment in the list and closes it with its transaction.
 #[tokio::test]
 async fn a_false_refusal_without_a_node_is_found_and_closed_by_the_operator() {
     let facilitator = Facilitator::start().await;
@@ -221,8 +221,8 @@ async fn a_false_refusal_without_a_node_is_found_and_closed_by_the_operator() {
     );
 }
 
-/// The answer to a transfer is lost, and the settings that sold by it are taken away. The account cannot pay in any other way until a person
-/// has said what became of it, and the program names it until then.
+/// The response to a transfer is lost, and its settings are removed. The account cannot pay by another route until the operator has
+/// resolved it, and the program logs it at each start until then.
 #[tokio::test]
 async fn a_transfer_without_settings_is_logged_at_start_and_closed_by_the_operator() {
     let facilitator = Facilitator::start().await;

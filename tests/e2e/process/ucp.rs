@@ -17,7 +17,7 @@ enum Step {
     Begun,
     Led,
     Agreed,
-    /// PayPal was asked and its answer is lost; the process dies over it.
+    /// PayPal's response is lost; the process is killed.
     Asked,
     Completed,
 }

@@ -32,7 +32,7 @@ impl After {
 }
 
 impl Rig {
-    /// Waits until every hold is resolved, stops the gateway, and fails unless the ledger balances and matches the charges that clients received.
+    /// Waits until every hold is resolved, stops the gateway, and fails unless the ledger balances and matches the clients' charges.
     pub(crate) async fn finish(mut self) -> After {
         self.quiet().await;
         let stop = self.stop.take().expect("stopped once");
