@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_can_be_named_before_and_after_the_command() {
+    fn config_is_accepted_before_and_after_the_command() {
         for line in [
             ["tollgate", "--config", "a.toml", "serve"],
             ["tollgate", "serve", "--config", "a.toml"],

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_stuck_or_gone_is_named_and_answers_when_it_runs_again() {
+    fn stuck_and_ended_workers_are_unresponsive_until_they_run() {
         let (liveness, mut responders) = Liveness::new(3);
         assert_eq!(liveness.workers(), 3);
         drop(responders.remove(2));

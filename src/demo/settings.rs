@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operators_keys_win_and_the_rest_stays() {
+    fn operator_settings_override_those_of_the_demo() {
         let mut under: Table = "[a]\nx = 1\ny = 2\n[b]\nz = 3".parse().expect("TOML");
         let over: Table = "[a]\ny = 9\n[c]\nw = 4".parse().expect("TOML");
         merge(&mut under, over);

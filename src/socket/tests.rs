@@ -133,7 +133,7 @@ fn wait<F: Future>(future: F) -> F::Output {
 }
 
 #[tokio::test]
-async fn small_writes_leave_together_at_the_flush() {
+async fn small_writes_are_joined_at_the_flush() {
     let (inner, mut far) = tokio::io::duplex(1024);
     let mut corked = Corked::new(inner);
     let cork = corked.handle();
@@ -155,7 +155,7 @@ async fn small_writes_leave_together_at_the_flush() {
 }
 
 #[tokio::test]
-async fn a_large_write_keeps_its_place_behind_a_small_one() {
+async fn a_large_write_follows_the_buffered_data() {
     let (inner, mut far) = tokio::io::duplex(1 << 20);
     let mut corked = Corked::new(inner);
     let large = vec![b'x'; CORK_BYTES_MAX + 1];
@@ -171,7 +171,7 @@ async fn a_large_write_keeps_its_place_behind_a_small_one() {
 
 /// TLS accepts more than its socket does, and must be flushed again: a task without another wake source would wait forever.
 #[test]
-fn what_a_flush_could_not_send_is_sent_when_it_is_asked_for_again() {
+fn unsent_bytes_are_sent_by_the_next_flush() {
     let mut cx = Context::from_waker(Waker::noop());
     for length in [5, CORK_BYTES_MAX, CORK_BYTES_MAX + 1] {
         let bytes = pattern(length);
@@ -196,7 +196,7 @@ fn what_a_flush_could_not_send_is_sent_when_it_is_asked_for_again() {
 }
 
 #[test]
-fn a_stream_that_breaks_tells_it_and_what_had_left_is_a_beginning() {
+fn a_broken_stream_fails_and_the_sent_bytes_are_a_prefix() {
     // Buffered, past the buffer at once, and both.
     for lengths in [[10, 20], [CORK_BYTES_MAX + 1, 20], [20, CORK_BYTES_MAX + 1]] {
         let all = pattern(lengths.iter().sum());
@@ -221,7 +221,7 @@ fn a_stream_that_breaks_tells_it_and_what_had_left_is_a_beginning() {
 }
 
 #[test]
-fn a_stream_that_takes_nothing_is_an_error_and_not_an_endless_loop() {
+fn a_write_of_zero_bytes_is_an_error() {
     let (inner, _) = Scripted::new(&[Turn::Takes(2), Turn::Takes(0)]);
     let mut corked = Corked::new(inner);
     let written = wait(async {
@@ -293,7 +293,7 @@ proptest! {
     /// For every sequence of writes, vectored writes, flushes and corks: the received bytes are the written ones, in order, and a flush
     /// that is not suppressed, or an explicit send, leaves nothing buffered.
     #[test]
-    fn what_was_written_arrives_whole_and_in_order(
+    fn written_bytes_arrive_complete_and_in_order(
         turns in proptest::collection::vec(turn(), 0..40),
         doings in proptest::collection::vec(doing(), 0..12),
         shuts_down in any::<bool>(),

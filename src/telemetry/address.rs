@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_logged_as_the_settings_say() {
+    fn an_address_is_logged_in_the_configured_form() {
         let entropy = Entropy::seeded(1);
         let of = |form| LoggedAddress::new(form, &entropy);
         let whole = of(ClientAddressForm::Whole);

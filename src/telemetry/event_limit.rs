@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_suppressed_becomes_one_line_a_report_with_its_number() {
+    fn suppressed_lines_are_reported_with_their_number() {
         let fixture = TestLimit::new();
         fixture.run(|| {
             (0..1000).for_each(fail);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_cut_between_letters() {
+    fn a_long_message_is_truncated_between_characters() {
         let fixture = TestLimit::new();
         fixture.run(|| {
             for _ in 0..11 {

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_renamed_or_removed_is_made_anew() {
+    fn a_renamed_or_removed_file_is_recreated() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, aside) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
         let mut log = LogFile::open(&path).expect("the file opens");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_line_goes_to_the_file_with_its_beginning() {
+    fn a_partial_line_is_completed_in_its_own_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, aside) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
         let mut log = LogFile::open(&path).expect("the file opens");
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_reopened_in_its_place_or_truncated_goes_on() {
+    fn a_reopened_or_truncated_file_is_continued() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.log");
         let mut log = LogFile::open(&path).expect("the file opens");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_where_they_are_while_the_new_file_cannot_be_opened() {
+    fn lines_go_to_the_old_file_while_the_new_one_cannot_be_opened() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, aside) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
         let mut log = LogFile::open(&path).expect("the file opens");

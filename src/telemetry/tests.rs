@@ -137,7 +137,7 @@ fn completion() -> Exchange {
 }
 
 #[test]
-fn a_line_tells_all_of_a_completion_and_no_secret() {
+fn a_log_line_describes_the_completion_without_secrets() {
     let fixture = TestTelemetry::new();
     fixture
         .telemetry
@@ -158,7 +158,7 @@ fn a_line_tells_all_of_a_completion_and_no_secret() {
 }
 
 #[test]
-fn a_line_of_a_refusal_says_why() {
+fn a_refusal_is_logged_with_its_error() {
     let fixture = TestTelemetry::new();
     let mut refused = exchange(&[]);
     refused.request.method = Method::from_bytes(b"SK-SECRET").expect("a token");
@@ -186,7 +186,7 @@ fn a_line_of_a_refusal_says_why() {
 }
 
 #[test]
-fn a_client_id_is_logged_only_when_it_is_short_and_visible() {
+fn a_client_request_id_is_logged_only_when_short_and_printable() {
     let long = "x".repeat(129);
     let cases: [(&[&str], bool); 6] = [
         (&["abc-123"], true),

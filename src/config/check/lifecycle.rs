@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_lead_to_whole_addresses_or_paths() {
+    fn links_are_urls_or_paths() {
         for (text, expected) in [
             ("/v2", Some("https://api.example.com/v2")),
             (

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_address_is_a_secret_does_not_print() {
+    fn node_urls_from_secrets_are_not_printed() {
         let (found, problems) = checked(&format!("{VALID}rpc_url_env = 'RPC'"));
         assert_eq!(problems, Vec::<String>::new());
         let found = found.expect("valid settings");

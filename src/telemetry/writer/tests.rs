@@ -87,7 +87,7 @@ fn takes(writes: usize) -> impl Iterator<Item = Next> {
 }
 
 #[test]
-fn lines_arrive_whole_and_in_order() {
+fn lines_arrive_complete_and_in_order() {
     let fixture = TestWriter::new();
     fixture.script(takes(100));
     let mut expected = Vec::new();
@@ -101,7 +101,7 @@ fn lines_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn a_blocked_destination_costs_lines_and_no_caller_waits() {
+fn a_blocked_destination_drops_lines_and_blocks_no_caller() {
     let fixture = TestWriter::new();
     let mut line = vec![b'x'; MAX / 4];
     line.extend_from_slice(b"\n");
@@ -120,7 +120,7 @@ fn a_blocked_destination_costs_lines_and_no_caller_waits() {
 }
 
 #[test]
-fn a_flush_and_the_end_wait_no_longer_than_their_limit_and_count_what_is_left() {
+fn flush_and_close_respect_their_time_limit_and_count_unwritten_lines() {
     let fixture = TestWriter::new();
     for _ in 0..3 {
         fixture.writer.push(b"line\n");
@@ -134,7 +134,7 @@ fn a_flush_and_the_end_wait_no_longer_than_their_limit_and_count_what_is_left() 
 }
 
 #[test]
-fn what_a_full_disk_does_not_take_is_written_when_it_has_room() {
+fn a_failed_write_is_retried_when_the_disk_has_space() {
     let fixture = TestWriter::new();
     fixture.script([
         Next::TakesOnly(6),
@@ -153,7 +153,7 @@ fn what_a_full_disk_does_not_take_is_written_when_it_has_room() {
 }
 
 #[test]
-fn a_pipe_without_a_reader_loses_its_lines_and_they_are_counted() {
+fn lines_to_a_pipe_without_a_reader_are_dropped_and_counted() {
     let fixture = TestWriter::new();
     fixture.script([Next::Fails(io::ErrorKind::BrokenPipe)]);
     fixture.writer.push(b"one\n");
@@ -167,7 +167,7 @@ fn a_pipe_without_a_reader_loses_its_lines_and_they_are_counted() {
 }
 
 #[test]
-fn the_end_writes_what_waits() {
+fn close_writes_the_buffered_lines() {
     let fixture = TestWriter::new();
     fixture.script(takes(1));
     fixture.writer.push(b"last\n");
@@ -177,7 +177,7 @@ fn the_end_writes_what_waits() {
 }
 
 #[test]
-fn a_line_that_is_half_written_when_its_file_is_rotated_is_ended_there() {
+fn a_half_written_line_is_completed_in_the_rotated_file() {
     /// A file whose disk accepts a limited number of bytes at each write.
     struct Full(LogFile, VecDeque<usize>);
 
