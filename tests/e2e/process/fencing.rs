@@ -381,7 +381,7 @@ async fn books_that_a_repair_does_not_help_are_left_alone() {
         assert_eq!(code, Some(1), "{output}");
         assert!(output.contains("after the repair: "), "{output}");
         assert!(output.contains("100 were asked for"), "{output}");
-        assert!(output.contains("nothing was changed: 1 things"), "{output}");
+        assert!(output.contains("nothing was changed: 1 violations"), "{output}");
         assert_eq!(
             fs::read(&path).expect("the file"),
             before,
