@@ -294,9 +294,9 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
     for word in [
         "does not follow the commit before it: two processes wrote at once",
         "kept and resealed",
-        "ends its operation a second time: taken out of the journal",
+        "ends its operation a second time: removed from the journal",
         ": release of 100",
-        "a correction of 300 brings it up to its limit",
+        "corrected by 300, up to its credit limit",
         "become 0 and 0",
         "nothing was changed; the books balance after `tollgate repair --apply`",
     ] {
@@ -381,7 +381,10 @@ async fn books_that_a_repair_does_not_help_are_left_alone() {
         assert_eq!(code, Some(1), "{output}");
         assert!(output.contains("after the repair: "), "{output}");
         assert!(output.contains("100 were asked for"), "{output}");
-        assert!(output.contains("nothing was changed: 1 violations"), "{output}");
+        assert!(
+            output.contains("nothing was changed: 1 violations"),
+            "{output}"
+        );
         assert_eq!(
             fs::read(&path).expect("the file"),
             before,
