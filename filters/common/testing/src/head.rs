@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_taken_and_what_follows_stays() {
+    fn a_head_is_consumed_and_the_following_bytes_stay() {
         let mut inbox = BytesMut::from("GET /a HTTP/1.1\r\nHost: b\r\n\r\nrest");
         let head = Head::take(&mut inbox)
             .expect("well-formed")
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_gateway_must_not_send_on_is_refused() {
+    fn fields_that_must_not_be_forwarded_are_refused() {
         for bad in [
             "GET / HTTP/1.1\r\nHost : b\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: b\r\n folded\r\n\r\n",

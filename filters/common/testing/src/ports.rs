@@ -1,4 +1,4 @@
-//! Addresses on loopback.
+//! Free and unused addresses on loopback.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

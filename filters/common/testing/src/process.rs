@@ -227,10 +227,7 @@ impl Output {
 
 /// The file for the output of process `id`; `None` without the variable.
 fn log(id: u32) -> Option<Arc<File>> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "whoever runs the tests says so in the environment"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "a setting of the test run")]
     let folder = std::env::var_os("TOLLGATE_TEST_LOGS")?;
     let path = Path::new(&folder).join(format!("process-{id}.log"));
     let file = OpenOptions::new().create(true).append(true).open(path);

@@ -30,10 +30,10 @@ impl Secrets {
             secret.len() >= SECRET_BYTES_MIN,
             "secret `{name}` is too short to be searched for"
         );
-        let mut known = self.0.lock().expect("nobody panics while holding it");
+        let mut known = self.0.lock().expect("no panic under the lock");
         if !known.iter().any(|(_, value)| value == secret) {
             known.push((name.to_owned(), secret.to_owned()));
-            tell(secret);
+            publish(secret);
         }
         secret
     }
@@ -41,7 +41,7 @@ impl Secrets {
     /// The secrets found in `text`: one line for each, with the secret's name and its line, the secret itself redacted. Searches for the
     /// plain text, and for its URL and JSON encodings.
     pub fn found_in(&self, text: &str) -> Vec<String> {
-        let known = self.0.lock().expect("nobody panics while holding it");
+        let known = self.0.lock().expect("no panic under the lock");
         let mut found = Vec::new();
         for (name, secret) in known.iter() {
             for form in forms(secret) {
@@ -68,11 +68,8 @@ impl Secrets {
     }
 }
 
-fn tell(secret: &str) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "whoever runs the tests says so in the environment"
-    )]
+fn publish(secret: &str) {
+    #[expect(clippy::disallowed_methods, reason = "a setting of the test run")]
     let Some(path) = std::env::var_os("TOLLGATE_TEST_SECRETS") else {
         return;
     };
@@ -119,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reported_does_not_repeat_the_secret() {
+    fn a_leak_report_does_not_repeat_the_secret() {
         let secrets = Secrets::new();
         secrets.used("a key", "sk-svc-12345678");
         let found = secrets.found_in("line one\nkey=sk-svc-12345678 end");

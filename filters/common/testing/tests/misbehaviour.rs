@@ -69,7 +69,7 @@ async fn bodies_can_be_anything() {
 }
 
 #[tokio::test]
-async fn no_head_comes_when_the_script_says_so() {
+async fn no_head_is_sent_when_scripted() {
     let (provider, mut client) = asked(Script::no_head(Leave::Close), false).await;
     assert!(
         client
@@ -169,7 +169,7 @@ async fn a_cut_behind_the_last_event_takes_the_place_of_the_end() {
 }
 
 #[tokio::test]
-async fn a_stream_goes_as_far_as_its_gates_let_it() {
+async fn a_stream_stops_at_each_gate_until_it_is_released() {
     let (provider, mut client) = asked(Script::pace("step"), true).await;
     let gate = provider.gate("step");
     gate.reached_by(1).await;
@@ -189,7 +189,7 @@ async fn a_stream_goes_as_far_as_its_gates_let_it() {
 }
 
 #[tokio::test]
-async fn a_peer_that_leaves_at_a_gate_is_noticed() {
+async fn a_peer_that_disconnects_at_a_gate_is_detected() {
     for http2 in [false, true] {
         let provider = Provider::start().await;
         provider.script(Script {
@@ -390,7 +390,7 @@ async fn an_endless_stream_ends_with_its_reader() {
 }
 
 #[tokio::test]
-async fn bodies_are_framed_as_told() {
+async fn bodies_are_framed_as_scripted() {
     for framing in [Framing::Length, Framing::Chunked, Framing::UntilClose] {
         let (_provider, mut client) = asked(
             Script {
@@ -505,7 +505,7 @@ async fn connections_are_refused_or_reset() {
     assert!(send().await.is_ok());
 
     provider.stop_listening().await;
-    let problem = send().await.expect_err("nobody listens");
+    let problem = send().await.expect_err("no process listens");
     assert_eq!(problem.kind(), std::io::ErrorKind::ConnectionRefused);
     provider.listen_again().await;
     assert!(send().await.is_ok());
@@ -549,7 +549,7 @@ async fn http2_streams_are_reset_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_dropped_provider_is_gone() {
+async fn a_dropped_provider_stops_listening() {
     let provider = Provider::start().await;
     let mut client = RawClient::connect(provider.address()).await;
     client

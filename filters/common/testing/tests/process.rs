@@ -34,7 +34,7 @@ fn a_line_is_waited_for_and_a_signal_arrives() {
 
 #[test]
 #[should_panic(expected = "ended without a greeting")]
-fn a_line_that_never_comes_is_a_failure_with_the_output() {
+fn a_missing_line_is_a_failure_that_shows_the_output() {
     shell("echo goodbye").line_where("a greeting", |line| line.contains("hello"));
 }
 

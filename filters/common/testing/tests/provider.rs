@@ -100,7 +100,7 @@ fn it_runs_on_a_thread_of_its_own() {
 }
 
 #[tokio::test]
-async fn text_completions_have_a_shape_of_their_own() {
+async fn text_completions_have_their_own_format() {
     let provider = Provider::start().await;
     let client = Client::new(&provider.url());
     let body = json!({"model": "m", "prompt": ["one two", "three"], "max_tokens": 5, "n": 2});
@@ -130,7 +130,7 @@ async fn usage_ends_a_stream_that_asked_for_it() {
 }
 
 #[tokio::test]
-async fn tools_are_called_when_the_request_says_so() {
+async fn tools_are_called_when_requested() {
     let provider = Provider::start().await;
     let client = Client::new(&provider.url());
     let mut body = question(false);
@@ -216,7 +216,7 @@ async fn a_call_shows_what_was_sent_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_no_http_is_noted_and_refused() {
+async fn a_request_that_is_not_http_is_recorded_and_refused() {
     for bad in [
         "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n",
         "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
@@ -265,7 +265,7 @@ async fn the_control_address_does_what_the_handle_does() {
 }
 
 #[tokio::test]
-async fn scripts_are_spent_on_the_requests_they_fit() {
+async fn scripts_are_consumed_by_the_requests_they_match() {
     let provider = Provider::start().await;
     let client = Client::new(&provider.url());
     provider.script(Script {

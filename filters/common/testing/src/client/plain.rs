@@ -196,11 +196,7 @@ impl Client {
             return sender.send_request(request).await.map_err(io::Error::other);
         }
         *request.version_mut() = Version::HTTP_2;
-        let shared = self
-            .shared
-            .lock()
-            .expect("nobody panics while holding it")
-            .clone();
+        let shared = self.shared.lock().expect("no panic under the lock").clone();
         let mut sender = match shared.filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => {
@@ -209,7 +205,7 @@ impl Client {
                         .await
                         .map_err(io::Error::other)?;
                 tokio::spawn(connection);
-                *self.shared.lock().expect("nobody panics while holding it") = Some(sender.clone());
+                *self.shared.lock().expect("no panic under the lock") = Some(sender.clone());
                 sender
             }
         };

@@ -12,7 +12,7 @@ const RICH: u64 = 1_000_000_000;
 
 /// The state of a wallet's nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum AuthorizationUse {
     /// Used in the transaction of this hash.
     Used(TxHash),
     /// Cancelled by its wallet, in the block of this number.
@@ -36,7 +36,7 @@ pub(super) struct Chain {
     pub(super) ahead: u64,
     start: u64,
     pub(super) mined: Vec<Mined>,
-    pub(super) fates: BTreeMap<(Address, Nonce), Fate>,
+    pub(super) uses: BTreeMap<(Address, Nonce), AuthorizationUse>,
     balances: HashMap<Address, u64>,
     count: u64,
     /// The chain id that the node reports.
@@ -56,7 +56,7 @@ impl Chain {
             ahead: 0,
             start: 0,
             mined: Vec::new(),
-            fates: BTreeMap::new(),
+            uses: BTreeMap::new(),
             balances: HashMap::new(),
             count: 0,
             number: CHAIN,
@@ -91,10 +91,10 @@ impl Chain {
     }
 
     /// The block in which a wallet's nonce was used or cancelled.
-    pub(super) fn block_of(&self, fate: Fate) -> Option<u64> {
-        match fate {
-            Fate::Canceled(block) => Some(block),
-            Fate::Used(hash) => {
+    pub(super) fn block_of(&self, used: AuthorizationUse) -> Option<u64> {
+        match used {
+            AuthorizationUse::Canceled(block) => Some(block),
+            AuthorizationUse::Used(hash) => {
                 let mut mined = self.mined.iter();
                 mined
                     .find(|mined| mined.transaction == hash)
@@ -116,8 +116,8 @@ impl Chain {
         self.balances.insert(wallet, amount);
     }
 
-    pub(super) fn fate(&self, transfer: &Authorization) -> Option<Fate> {
-        self.fates.get(&(transfer.from, transfer.nonce)).copied()
+    pub(super) fn used(&self, transfer: &Authorization) -> Option<AuthorizationUse> {
+        self.uses.get(&(transfer.from, transfer.nonce)).copied()
     }
 
     /// A new, unique hash.
@@ -136,13 +136,15 @@ impl Chain {
         let Some(left) = left.filter(|_| {
             now > transfer.valid_after
                 && now < transfer.valid_before
-                && self.fate(transfer).is_none()
+                && self.used(transfer).is_none()
         }) else {
             return false;
         };
         self.set_balance(transfer.from, left);
-        self.fates
-            .insert((transfer.from, transfer.nonce), Fate::Used(transaction));
+        self.uses.insert(
+            (transfer.from, transfer.nonce),
+            AuthorizationUse::Used(transaction),
+        );
         self.mined.push(Mined {
             transfer: transfer.clone(),
             transaction,
@@ -153,9 +155,9 @@ impl Chain {
 
     pub(super) fn cancel(&mut self, wallet: Address, nonce: Nonce) {
         let block = self.block();
-        self.fates
+        self.uses
             .entry((wallet, nonce))
-            .or_insert(Fate::Canceled(block));
+            .or_insert(AuthorizationUse::Canceled(block));
     }
 
     /// Removes the last transfer from its block, as a reorganisation does.
@@ -164,7 +166,7 @@ impl Chain {
             return false;
         };
         let Mined { transfer, .. } = mined;
-        self.fates.remove(&(transfer.from, transfer.nonce));
+        self.uses.remove(&(transfer.from, transfer.nonce));
         let value = transfer.value.to_u64().unwrap_or(0);
         let balance = self.balance(transfer.from);
         self.set_balance(transfer.from, balance + value);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tollgate_evm::{Address, Nonce, Word};
 
 use super::Token;
-use super::chain::{Chain, Fate, Mined};
+use super::chain::{AuthorizationUse, Chain, Mined};
 
 const USED: &str = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
 const CANCELED: &str = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81";
@@ -43,8 +43,8 @@ fn state(params: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static
     let wanted = wanted.ok_or("no such block")?;
     let wallet = Address(data[16..36].try_into().expect("20 bytes"));
     let nonce = Nonce(data[36..].try_into().expect("32 bytes"));
-    let fate = chain.fates.get(&(wallet, nonce));
-    let block = fate.and_then(|fate| chain.block_of(*fate));
+    let used = chain.uses.get(&(wallet, nonce));
+    let block = used.and_then(|used| chain.block_of(*used));
     let spent = block.is_some_and(|block| block <= wanted);
     Ok(json!(Word::padded(&[u8::from(spent)]).to_string()))
 }
@@ -67,15 +67,15 @@ fn logs(filter: &Value, chain: &Chain, token: &Token) -> Result<Value, &'static 
         return Err("too many blocks at once");
     }
     let wanted = (&filter["topics"][1], &filter["topics"][2]);
-    let found = chain.fates.iter().filter_map(|((wallet, nonce), fate)| {
+    let found = chain.uses.iter().filter_map(|((wallet, nonce), used)| {
         let topics = (json!(topic(wallet)), json!(nonce.to_string()));
         if (&topics.0, &topics.1) != wanted {
             return None;
         }
-        let block = chain.block_of(*fate)?;
-        let (event, transaction) = match fate {
-            Fate::Used(hash) => (USED, hash.to_string()),
-            Fate::Canceled(_) => (CANCELED, format!("0x{}", "cc".repeat(32))),
+        let block = chain.block_of(*used)?;
+        let (event, transaction) = match used {
+            AuthorizationUse::Used(hash) => (USED, hash.to_string()),
+            AuthorizationUse::Canceled(_) => (CANCELED, format!("0x{}", "cc".repeat(32))),
         };
         (first..=last.min(chain.head().0)).contains(&block).then(|| {
             json!({"address": token.asset.to_string(), "topics": [event, topics.0, topics.1], "data": "0x",

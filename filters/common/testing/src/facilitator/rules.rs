@@ -65,7 +65,7 @@ pub(super) fn judge(transfer: &Authorization, chain: &Chain) -> Result<(), &'sta
     if transfer.valid_after > Amount::from(now) {
         return Err("invalid_exact_evm_authorization_valid_after");
     }
-    if chain.fate(transfer).is_some() {
+    if chain.used(transfer).is_some() {
         return Err("invalid_exact_evm_nonce_already_used");
     }
     if Amount::from(chain.balance(transfer.from)) < transfer.value {

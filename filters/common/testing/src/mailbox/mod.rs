@@ -113,7 +113,7 @@ struct Shared {
 
 /// The treatment of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Delivery {
     Take,
     Refuse,
     Reject,
@@ -221,7 +221,7 @@ impl Drop for Mailbox {
 
 impl Shared {
     /// Decides the treatment of a message.
-    fn fate(&self) -> (Fate, u64) {
+    fn delivery(&self) -> (Delivery, u64) {
         let mut behaviour = lock(&self.behaviour);
         let Behaviour {
             refuse,
@@ -229,18 +229,18 @@ impl Shared {
             drop,
             ..
         } = &mut *behaviour;
-        let mut fate = Fate::Take;
+        let mut delivery = Delivery::Take;
         for (left, meant) in [
-            (refuse, Fate::Refuse),
-            (reject, Fate::Reject),
-            (drop, Fate::Drop),
+            (refuse, Delivery::Refuse),
+            (reject, Delivery::Reject),
+            (drop, Delivery::Drop),
         ] {
-            if *left > 0 && fate == Fate::Take {
+            if *left > 0 && delivery == Delivery::Take {
                 *left -= 1;
-                fate = meant;
+                delivery = meant;
             }
         }
-        (fate, behaviour.lag_ms)
+        (delivery, behaviour.lag_ms)
     }
 
     fn keep(&self, message: Received) {

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufStream
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Fate, Received, Shared, Tls};
+use super::{Delivery, Received, Shared, Tls};
 
 trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -33,12 +33,12 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             };
             let tls = shared.settings.tls.as_ref().map(|(_, when)| *when) == Some(Tls::Implicit);
             // A client that disconnects in the middle is no error here.
-            let _ = talk(wire, tls, &shared).await;
+            let _ = serve_session(wire, tls, &shared).await;
         });
     }
 }
 
-async fn talk(wire: Box<dyn Wire>, mut tls: bool, shared: &Shared) -> io::Result<()> {
+async fn serve_session(wire: Box<dyn Wire>, mut tls: bool, shared: &Shared) -> io::Result<()> {
     let mut wire = BufStream::new(wire);
     say(&mut wire, "220 mailbox.example ready").await?;
     let mut from = String::new();
@@ -99,18 +99,18 @@ async fn talk(wire: Box<dyn Wire>, mut tls: bool, shared: &Shared) -> io::Result
                 let Some(text) = read_message(&mut wire).await? else {
                     return Ok(());
                 };
-                let (fate, lag_ms) = shared.fate();
+                let (delivery, lag_ms) = shared.delivery();
                 tokio::time::sleep(Duration::from_millis(lag_ms)).await;
-                if matches!(fate, Fate::Take | Fate::Drop) {
+                if matches!(delivery, Delivery::Take | Delivery::Drop) {
                     for to in &to {
                         shared.keep(received(&text, &from, to, tls));
                     }
                 }
-                match fate {
-                    Fate::Take => say(&mut wire, "250 taken").await?,
-                    Fate::Refuse => say(&mut wire, "451 not now").await?,
-                    Fate::Reject => say(&mut wire, "550 no such mailbox").await?,
-                    Fate::Drop => return Ok(()),
+                match delivery {
+                    Delivery::Take => say(&mut wire, "250 taken").await?,
+                    Delivery::Refuse => say(&mut wire, "451 not now").await?,
+                    Delivery::Reject => say(&mut wire, "550 no such mailbox").await?,
+                    Delivery::Drop => return Ok(()),
                 }
             }
             "QUIT" => return say(&mut wire, "221 bye").await,

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 
 use super::smtp::base64;
-use super::{Behaviour, Fate, Received, Shared, lock};
+use super::{Behaviour, Delivery, Received, Shared, lock};
 
 type Answer = Response<Full<Bytes>>;
 
@@ -80,9 +80,9 @@ async fn answer(request: Request<Incoming>, shared: &Shared, url: &str) -> Answe
             let Ok(sms) = serde_json::from_slice::<Sms>(&body) else {
                 return plain(StatusCode::BAD_REQUEST, "no message");
             };
-            let (fate, lag_ms) = shared.fate();
+            let (delivery, lag_ms) = shared.delivery();
             tokio::time::sleep(Duration::from_millis(lag_ms)).await;
-            if matches!(fate, Fate::Take | Fate::Drop) {
+            if matches!(delivery, Delivery::Take | Delivery::Drop) {
                 shared.keep(Received {
                     kind: "sms",
                     to: sms.to,
@@ -94,10 +94,12 @@ async fn answer(request: Request<Incoming>, shared: &Shared, url: &str) -> Answe
                     tls: false,
                 });
             }
-            match fate {
-                Fate::Take => plain(StatusCode::ACCEPTED, "taken"),
-                Fate::Reject => plain(StatusCode::BAD_REQUEST, "no such number"),
-                Fate::Refuse | Fate::Drop => plain(StatusCode::SERVICE_UNAVAILABLE, "not now"),
+            match delivery {
+                Delivery::Take => plain(StatusCode::ACCEPTED, "taken"),
+                Delivery::Reject => plain(StatusCode::BAD_REQUEST, "no such number"),
+                Delivery::Refuse | Delivery::Drop => {
+                    plain(StatusCode::SERVICE_UNAVAILABLE, "not now")
+                }
             }
         }
         _ => plain(StatusCode::NOT_FOUND, "nothing here"),

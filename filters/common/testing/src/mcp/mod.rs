@@ -109,12 +109,12 @@ pub(super) struct Shared {
 
 impl Shared {
     fn gate(&self, name: &'static str) -> Gate {
-        let mut gates = self.gates.lock().expect("nobody panics while holding it");
+        let mut gates = self.gates.lock().expect("no panic under the lock");
         gates.entry(name).or_default().clone()
     }
 
     fn calls(&self) -> MutexGuard<'_, Vec<McpCall>> {
-        self.calls.lock().expect("nobody panics while holding it")
+        self.calls.lock().expect("no panic under the lock")
     }
 
     fn change(&self, number: usize, change: impl FnOnce(&mut McpCall)) {
@@ -198,7 +198,7 @@ impl McpServer {
     /// Scripts the connection of the next request; several scripts are played in the order given.
     pub fn play(&self, acts: impl Into<Vec<Act>>) {
         let plays = self.shared.plays.lock();
-        let mut plays = plays.expect("nobody panics while holding it");
+        let mut plays = plays.expect("no panic under the lock");
         plays.push_back(acts.into());
     }
 

@@ -127,11 +127,11 @@ fn tools() -> Value {
 
 fn tool(call: &McpCall, id: &Value, params: &Value) -> Answer {
     let arguments = &params["arguments"];
-    let said = |text: String| json!({"content": [{"type": "text", "text": text}]});
+    let text_result = |text: String| json!({"content": [{"type": "text", "text": text}]});
     match params["name"].as_str() {
         Some("echo") => {
             let text = arguments["text"].as_str().unwrap_or_default();
-            result_of(id, said(text.to_owned()))
+            result_of(id, text_result(text.to_owned()))
         }
         Some("count") => {
             let to = arguments["to"].as_u64().unwrap_or(3).min(1000);
@@ -144,23 +144,23 @@ fn tool(call: &McpCall, id: &Value, params: &Value) -> Answer {
                     event(number, &note)
                 })
                 .collect();
-            let result = said(format!("counted to {to}"));
+            let result = text_result(format!("counted to {to}"));
             let result = json!({"jsonrpc": "2.0", "id": id, "result": result});
             events.push(event(to + 1, &result));
             Answer::Events(events)
         }
         Some("whoami") => {
-            let told = call.headers.iter().filter(|(name, _)| {
+            let identity = call.headers.iter().filter(|(name, _)| {
                 let name = name.as_str();
                 name.ends_with("-owner") || name.ends_with("-scopes") || name == "x-request-id"
             });
-            let told: serde_json::Map<String, Value> = told
+            let identity: serde_json::Map<String, Value> = identity
                 .map(|(name, value)| {
                     let value = value.to_str().unwrap_or_default();
                     (name.as_str().to_owned(), Value::from(value))
                 })
                 .collect();
-            result_of(id, said(Value::from(told).to_string()))
+            result_of(id, text_result(Value::from(identity).to_string()))
         }
         _ => {
             let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "Unknown tool"}});

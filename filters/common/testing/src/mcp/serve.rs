@@ -80,7 +80,7 @@ async fn one(wire: &mut Wire, shared: &Arc<Shared>, connection: usize) -> io::Re
     };
     let play = {
         let plays = shared.plays.lock();
-        plays.expect("nobody panics while holding it").pop_front()
+        plays.expect("no panic under the lock").pop_front()
     };
     let result = match play {
         Some(acts) => request.play(acts).await,
@@ -174,10 +174,7 @@ impl Arriving<'_> {
         let call = self.shared.calls()[self.number].clone();
         let answer = {
             let sessions = self.shared.sessions.lock();
-            protocol::answer(
-                &call,
-                &mut sessions.expect("nobody panics while holding it"),
-            )
+            protocol::answer(&call, &mut sessions.expect("no panic under the lock"))
         };
         match answer {
             Answer::Whole {

@@ -166,12 +166,12 @@ pub(super) fn redirect(to: &str) -> Answer {
 /// An error in PayPal's format.
 pub(super) fn failure(status: u16, name: &str, issue: Option<&str>) -> Answer {
     let details: Vec<Value> = issue
-        .map(|issue| json!({"issue": issue, "description": "As the stand-in was told."}))
+        .map(|issue| json!({"issue": issue, "description": "As scripted."}))
         .into_iter()
         .collect();
     answer(
         status,
-        &json!({"name": name, "message": "As the stand-in was told.", "debug_id": "f0stand1n",
+        &json!({"name": name, "message": "As scripted.", "debug_id": "f0stand1n",
             "details": details, "links": []}),
     )
 }

@@ -223,8 +223,8 @@ impl Shared {
             if let Some(subscription) = state.subscriptions.get(&event.order) {
                 let is_sale = event.kind.starts_with("PAYMENT.SALE.");
                 let (resource_type, resource) = match is_sale {
-                    true => ("sale", self.told_sale(subscription, &event.kind)),
-                    false => ("subscription", self.told_subscription(subscription)),
+                    true => ("sale", self.sale_json(subscription, &event.kind)),
+                    false => ("subscription", self.subscription_json(subscription)),
                 };
                 return (envelope(&id, event, resource_type, &resource), number);
             }
@@ -238,8 +238,8 @@ impl Shared {
                 (false, None) => "capture",
             };
             let resource = match order {
-                Some(order) if is_order => self.told(order),
-                Some(order) if refund.is_some() => self.told_refund(order),
+                Some(order) if is_order => self.representation(order),
+                Some(order) if refund.is_some() => self.refund_json(order),
                 Some(order) => {
                     let capture = order.capture.as_ref();
                     json!({"id": capture.map(|(id, _)| id), "status": capture.map(|(_, status)| status),
@@ -254,7 +254,7 @@ impl Shared {
 
     /// The newest refund of an order as in a PayPal notification: it contains neither the order nor the purchase, only a link to the
     /// payment.
-    fn told_refund(&self, order: &Order) -> Value {
+    fn refund_json(&self, order: &Order) -> Value {
         let url = format!("{}/v2/payments", self.url());
         let refund = order.refunds.last();
         let capture = order.capture.as_ref().map_or("", |(id, _)| id);

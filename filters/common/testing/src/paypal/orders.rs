@@ -85,7 +85,7 @@ pub(super) fn create(shared: &Shared, request: &Arrived) -> Answer {
             refunds: Vec::new(),
             lag: 0,
         };
-        let mut body = shared.told(&order);
+        let mut body = shared.representation(&order);
         if effect == Some(Effect::StrangeLink) {
             body["links"][1]["href"] = json!("https://paypal.example.net/checkoutnow");
         }
@@ -102,7 +102,7 @@ pub(super) fn read(shared: &Shared, request: &Arrived, id: &str) -> Answer {
         Ok(effect) => effect,
         Err(answer) => return *answer,
     };
-    let told = shared.with(|state| {
+    let representation = shared.with(|state| {
         let order = state.orders.get_mut(id)?;
         if order.status == Status::Approved && order.lag > 0 {
             order.lag -= 1;
@@ -110,21 +110,22 @@ pub(super) fn read(shared: &Shared, request: &Arrived, id: &str) -> Answer {
                 status: Status::PayerActionRequired,
                 ..order.clone()
             };
-            return Some(shared.told(&behind));
+            return Some(shared.representation(&behind));
         }
-        Some(shared.told(order))
+        Some(shared.representation(order))
     });
-    let Some(mut told) = told else {
+    let Some(mut representation) = representation else {
         return failure(404, "RESOURCE_NOT_FOUND", Some("INVALID_RESOURCE_ID"));
     };
     if effect == Some(Effect::StrangeAmount) {
-        told["purchase_units"][0]["amount"]["value"] = json!("0.01");
-        if let Some(capture) = told["purchase_units"][0].pointer_mut("/payments/captures/0/amount")
+        representation["purchase_units"][0]["amount"]["value"] = json!("0.01");
+        if let Some(capture) =
+            representation["purchase_units"][0].pointer_mut("/payments/captures/0/amount")
         {
             capture["value"] = json!("0.01");
         }
     }
-    afterwards(effect, answer(200, &told))
+    afterwards(effect, answer(200, &representation))
 }
 
 pub(super) fn capture(shared: &std::sync::Arc<Shared>, request: &Arrived, id: &str) -> Answer {
@@ -169,7 +170,7 @@ pub(super) fn capture(shared: &std::sync::Arc<Shared>, request: &Arrived, id: &s
                 };
                 order.status = Status::Completed;
                 order.capture = Some((format!("3C{number:015}"), status));
-                let body = shared.told(order);
+                let body = shared.representation(order);
                 let event = Event::new(kind, id);
                 (Kept { status: 201, body }, Some(event))
             }
@@ -307,7 +308,7 @@ pub(super) fn refused(name: &str, status: u16, issue: &str) -> Kept {
     Kept {
         status,
         body: json!({"name": name, "message": "The requested action could not be performed.",
-            "debug_id": "f0stand1n", "details": [{"issue": issue, "description": "As the stand-in was told."}], "links": []}),
+            "debug_id": "f0stand1n", "details": [{"issue": issue, "description": "As scripted."}], "links": []}),
     }
 }
 
@@ -317,7 +318,7 @@ pub(super) fn money(cents: i64) -> Value {
 
 impl Shared {
     /// An order in PayPal's format.
-    pub(super) fn told(&self, order: &Order) -> Value {
+    pub(super) fn representation(&self, order: &Order) -> Value {
         let url = self.url();
         let own = format!("{url}/v2/checkout/orders/{}", order.id);
         let mut links = vec![json!({"href": own, "rel": "self", "method": "GET"})];

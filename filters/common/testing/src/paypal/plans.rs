@@ -112,7 +112,7 @@ pub(super) fn create(shared: &Shared, request: &Arrived) -> Answer {
         };
         let kept = Kept {
             status: 201,
-            body: shared.told_plan(&plan),
+            body: shared.plan_json(&plan),
         };
         if let Some(place) = place {
             state.answers.insert(place, kept.clone());
@@ -128,7 +128,7 @@ pub(super) fn read(shared: &Shared, request: &Arrived, id: &str) -> Answer {
         Ok(effect) => effect,
         Err(answer) => return *answer,
     };
-    match shared.with(|state| state.plans.get(id).map(|plan| shared.told_plan(plan))) {
+    match shared.with(|state| state.plans.get(id).map(|plan| shared.plan_json(plan))) {
         Some(plan) => afterwards(effect, answer(200, &plan)),
         None => failure(404, "RESOURCE_NOT_FOUND", Some("INVALID_RESOURCE_ID")),
     }
@@ -165,18 +165,18 @@ pub(super) fn list(shared: &Shared, request: &Arrived) -> Answer {
 
 impl Shared {
     /// A plan in PayPal's format.
-    fn told_plan(&self, plan: &Plan) -> Value {
-        let mut told = plan.body.clone();
-        told["id"] = json!(plan.id);
-        told["product_id"] = json!(plan.product_id);
-        told["status"] = json!(plan.status);
-        told["quantity_supported"] = json!(false);
-        told["billing_cycles"][0]["pricing_scheme"]["fixed_price"] = money(plan.cents);
-        told["billing_cycles"][0]["pricing_scheme"]["version"] = json!(1);
-        told["create_time"] = json!("2026-11-01T12:00:00Z");
-        told["update_time"] = json!("2026-11-01T12:00:00Z");
+    fn plan_json(&self, plan: &Plan) -> Value {
+        let mut representation = plan.body.clone();
+        representation["id"] = json!(plan.id);
+        representation["product_id"] = json!(plan.product_id);
+        representation["status"] = json!(plan.status);
+        representation["quantity_supported"] = json!(false);
+        representation["billing_cycles"][0]["pricing_scheme"]["fixed_price"] = money(plan.cents);
+        representation["billing_cycles"][0]["pricing_scheme"]["version"] = json!(1);
+        representation["create_time"] = json!("2026-11-01T12:00:00Z");
+        representation["update_time"] = json!("2026-11-01T12:00:00Z");
         let own = format!("{}/v1/billing/plans/{}", self.url(), plan.id);
-        told["links"] = json!([{"href": own, "rel": "self", "method": "GET"}]);
-        told
+        representation["links"] = json!([{"href": own, "rel": "self", "method": "GET"}]);
+        representation
     }
 }

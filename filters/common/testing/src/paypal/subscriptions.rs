@@ -217,7 +217,7 @@ pub(super) fn create(shared: &Arc<Shared>, request: &Arrived) -> Answer {
             failed_at: None,
             tries: 0,
         };
-        let mut body = shared.told_subscription(&made);
+        let mut body = shared.subscription_json(&made);
         if effect == Some(Effect::StrangeLink) {
             body["links"][0]["href"] = json!("https://paypal.example.net/webapps/billing");
         }
@@ -238,7 +238,7 @@ pub(super) fn read(shared: &Shared, request: &Arrived, id: &str) -> Answer {
         Ok(effect) => effect,
         Err(answer) => return *answer,
     };
-    let told = shared.with(|state| {
+    let representation = shared.with(|state| {
         let subscription = state.subscriptions.get_mut(id)?;
         if subscription.status != "APPROVAL_PENDING" && subscription.lag > 0 {
             subscription.lag -= 1;
@@ -247,12 +247,12 @@ pub(super) fn read(shared: &Shared, request: &Arrived, id: &str) -> Answer {
                 charges: Vec::new(),
                 ..subscription.clone()
             };
-            return Some(shared.told_subscription(&behind));
+            return Some(shared.subscription_json(&behind));
         }
-        Some(shared.told_subscription(subscription))
+        Some(shared.subscription_json(subscription))
     });
-    match told {
-        Some(told) => afterwards(effect, answer(200, &told)),
+    match representation {
+        Some(representation) => afterwards(effect, answer(200, &representation)),
         None => failure(404, "RESOURCE_NOT_FOUND", Some("INVALID_RESOURCE_ID")),
     }
 }
@@ -275,7 +275,7 @@ pub(super) fn transactions(shared: &Shared, request: &Arrived, id: &str) -> Answ
     let (Some(from), Some(to)) = (bound("start_time"), bound("end_time")) else {
         return failure(400, "INVALID_REQUEST", Some("MISSING_REQUIRED_PARAMETER"));
     };
-    let told = shared.with(|state| {
+    let representation = shared.with(|state| {
         let listed_max = state.listed_max;
         let subscription = state.subscriptions.get_mut(id)?;
         let mut charges = subscription.charges.clone();
@@ -286,7 +286,7 @@ pub(super) fn transactions(shared: &Shared, request: &Arrived, id: &str) -> Answ
         let mut listed: Vec<Value> = charges
             .iter()
             .filter(|charge| (from..=to).contains(&charge.at))
-            .map(told_charge)
+            .map(charge_json)
             .collect();
         // Newest first, as at PayPal.
         listed.reverse();
@@ -305,8 +305,8 @@ pub(super) fn transactions(shared: &Shared, request: &Arrived, id: &str) -> Answ
             "links": [{"href": href, "rel": "self", "method": "GET"}]}),
         )
     });
-    match told {
-        Some(told) => afterwards(effect, answer(200, &told)),
+    match representation {
+        Some(representation) => afterwards(effect, answer(200, &representation)),
         None => failure(404, "RESOURCE_NOT_FOUND", Some("INVALID_RESOURCE_ID")),
     }
 }
@@ -416,7 +416,7 @@ pub(super) async fn approve(shared: &Arc<Shared>, id: &str) -> bool {
         events.extend(subscription.charge(now, number));
         Some(events)
     });
-    tell(shared, id, events).await
+    notify(shared, id, events).await
 }
 
 /// Charges a subscription that waits for it.
@@ -433,7 +433,7 @@ pub(super) async fn charge(shared: &Arc<Shared>, id: &str) -> bool {
         }
         Some(subscription.charge(now, number))
     });
-    tell(shared, id, events).await
+    notify(shared, id, events).await
 }
 
 /// A pending payment arrives, or does not.
@@ -449,7 +449,7 @@ pub(super) async fn resolve(shared: &Arc<Shared>, id: &str, arrives: bool) -> bo
         charge.status = status;
         Some(vec![event])
     });
-    tell(shared, id, events).await
+    notify(shared, id, events).await
 }
 
 /// The newest paid charge is returned, as a refund or a chargeback.
@@ -461,7 +461,7 @@ pub(super) async fn give_back(shared: &Arc<Shared>, id: &str, event: &'static st
         charge.status = "REFUNDED";
         Some(vec![event])
     });
-    tell(shared, id, events).await
+    notify(shared, id, events).await
 }
 
 /// Cancels, suspends or activates a subscription on PayPal's own pages.
@@ -477,7 +477,7 @@ pub(super) async fn set(shared: &Arc<Shared>, id: &str, status: &'static str) ->
         };
         Some(vec![event])
     });
-    tell(shared, id, events).await
+    notify(shared, id, events).await
 }
 
 /// Advances the clock, and whatever is due is charged.
@@ -485,7 +485,7 @@ pub(super) async fn pass(shared: &Arc<Shared>, secs: i64) {
     let end = shared.now_secs() + secs;
     let mut left = secs;
     loop {
-        let told = shared.with(|state| {
+        let representation = shared.with(|state| {
             let due = |one: &&mut Subscription| one.runs() && one.next_charge.is_some();
             let State {
                 subscriptions,
@@ -509,13 +509,15 @@ pub(super) async fn pass(shared: &Arc<Shared>, secs: i64) {
             }
             Some((next.id.clone(), events))
         });
-        let Some((id, events)) = told else { break };
-        tell(shared, &id, Some(events)).await;
+        let Some((id, events)) = representation else {
+            break;
+        };
+        notify(shared, &id, Some(events)).await;
     }
     shared.with(|state| state.ahead += left);
 }
 
-async fn tell(shared: &Arc<Shared>, id: &str, events: Option<Vec<&'static str>>) -> bool {
+async fn notify(shared: &Arc<Shared>, id: &str, events: Option<Vec<&'static str>>) -> bool {
     let Some(events) = events else {
         return false;
     };
@@ -525,7 +527,7 @@ async fn tell(shared: &Arc<Shared>, id: &str, events: Option<Vec<&'static str>>)
     true
 }
 
-fn told_charge(charge: &Charge) -> Value {
+fn charge_json(charge: &Charge) -> Value {
     json!({"id": charge.id, "status": charge.status, "time": rfc3339(charge.at), "payer_email": "buyer@example.com",
         "payer_name": {"given_name": "Mara", "surname": "Example"},
         "amount_with_breakdown": {"gross_amount": money(charge.cents), "fee_amount": money(725), "net_amount": money(charge.cents - 725)}})
@@ -533,7 +535,7 @@ fn told_charge(charge: &Charge) -> Value {
 
 impl Shared {
     /// A subscription in PayPal's format.
-    pub(super) fn told_subscription(&self, subscription: &Subscription) -> Value {
+    pub(super) fn subscription_json(&self, subscription: &Subscription) -> Value {
         let url = self.url();
         let own = format!("{url}/v1/billing/subscriptions/{}", subscription.id);
         let mut links = vec![
@@ -549,13 +551,13 @@ impl Shared {
             links.insert(0, json!({"href": page, "rel": "approve", "method": "GET"}));
         }
         let made_at = rfc3339(subscription.made_at);
-        let mut told = json!({"id": subscription.id, "plan_id": subscription.plan_id, "status": subscription.status,
+        let mut representation = json!({"id": subscription.id, "plan_id": subscription.plan_id, "status": subscription.status,
             "status_update_time": made_at, "start_time": made_at, "create_time": made_at, "update_time": made_at, "quantity": "1",
             "plan_overridden": false, "custom_id": subscription.custom_id, "links": links});
         if is_pending {
-            return told;
+            return representation;
         }
-        told["subscriber"] = json!({"email_address": "buyer@example.com", "payer_id": "STANDNPAYER22",
+        representation["subscriber"] = json!({"email_address": "buyer@example.com", "payer_id": "STANDNPAYER22",
             "name": {"given_name": "Mara", "surname": "Example"}});
         let paid = || {
             subscription
@@ -576,12 +578,12 @@ impl Shared {
             info["last_failed_payment"] = json!({"amount": money(subscription.cents), "time": rfc3339(failed),
                 "reason_code": "PAYER_CANNOT_PAY"});
         }
-        told["billing_info"] = info;
-        told
+        representation["billing_info"] = info;
+        representation
     }
 
     /// The newest charge of a subscription as in a notification (v1 `sale`), or its refund.
-    pub(super) fn told_sale(&self, subscription: &Subscription, kind: &str) -> Value {
+    pub(super) fn sale_json(&self, subscription: &Subscription, kind: &str) -> Value {
         let charge = match kind {
             "PAYMENT.SALE.REFUNDED" | "PAYMENT.SALE.REVERSED" => {
                 let mut all = subscription.charges.iter().rev();

@@ -106,7 +106,7 @@ pub fn error_body(status: u16) -> Value {
 
 /// The content of one response, before it is serialised as a body or as events.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct GeneratedAnswer {
     chat: bool,
     id: String,
     model: String,
@@ -121,7 +121,7 @@ pub(super) struct Said {
     logprobs: Option<u64>,
 }
 
-impl Said {
+impl GeneratedAnswer {
     /// The response to `body`, number `number` of this stand-in.
     pub(super) fn to(body: &Value, chat: bool, number: u64, script: &Script) -> Self {
         let limit = ["max_tokens", "max_completion_tokens"]
@@ -198,12 +198,12 @@ impl Said {
         choice
     }
 
-    /// The log probabilities of `said`, whose first character is number `offset` of the text.
-    fn logprobs(&self, said: &str, offset: usize) -> Value {
+    /// The log probabilities of `text`, whose first character is number `offset` of the text.
+    fn logprobs(&self, text: &str, offset: usize) -> Value {
         let Some(top) = self.logprobs else {
             return Value::Null;
         };
-        let words: Vec<&str> = pieces(said).collect();
+        let words: Vec<&str> = pieces(text).collect();
         if self.chat {
             let content = words.iter().map(|word| {
                 let top: Vec<Value> = (0..top.min(1))
@@ -239,16 +239,16 @@ impl Said {
         }
         let mut offset = 0;
         for delta in self.deltas(script) {
-            let said = delta["content"].as_str().or(delta.as_str());
-            let said = said.unwrap_or_default().to_owned();
+            let content = delta["content"].as_str().or(delta.as_str());
+            let content = content.unwrap_or_default().to_owned();
             chunks.extend(every_choice(&|index| {
                 let mut chunk = self.chunk(index, delta.clone(), None);
-                if !said.is_empty() {
-                    chunk["choices"][0]["logprobs"] = self.logprobs(&said, offset);
+                if !content.is_empty() {
+                    chunk["choices"][0]["logprobs"] = self.logprobs(&content, offset);
                 }
                 chunk
             }));
-            offset += said.chars().count();
+            offset += content.chars().count();
         }
         let last = if self.chat { json!({}) } else { json!("") };
         chunks.extend(every_choice(&|index| {
@@ -411,8 +411,8 @@ fn size(count: u64) -> usize {
 mod tests {
     use super::*;
 
-    fn said(body: Value) -> Said {
-        Said::to(&body, body.get("messages").is_some(), 1, &Script::default())
+    fn generated(body: Value) -> GeneratedAnswer {
+        GeneratedAnswer::to(&body, body.get("messages").is_some(), 1, &Script::default())
     }
 
     #[test]
@@ -442,7 +442,7 @@ mod tests {
         //   max     words finish
         for (max, words, finish) in [(3, 3, "length"), (16, 16, "stop"), (100, 16, "stop")] {
             let body = json!({"model": "m", "messages": [{"content": "hi"}], "max_tokens": max});
-            let answer = said(body).body(&Script::default());
+            let answer = generated(body).body(&Script::default());
             assert_eq!(answer["usage"]["completion_tokens"], words);
             assert_eq!(answer["choices"][0]["finish_reason"], finish);
             assert_eq!(
@@ -457,15 +457,15 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_says_the_same_as_a_whole_answer() {
+    fn a_stream_has_the_same_content_as_a_whole_answer() {
         for body in [
             json!({"model": "m", "messages": [{"content": "hi"}], "n": 2}),
             json!({"model": "m", "prompt": "hi"}),
         ] {
-            let said = said(body);
-            let whole = said.body(&Script::default());
-            let mut joined = vec![String::new(); said.choices];
-            for chunk in said.chunks(&Script::default()) {
+            let answer = generated(body);
+            let whole = answer.body(&Script::default());
+            let mut joined = vec![String::new(); answer.choices];
+            for chunk in answer.chunks(&Script::default()) {
                 let choice = &chunk["choices"][0];
                 let added = choice["delta"]["content"]
                     .as_str()
@@ -486,8 +486,8 @@ mod tests {
     #[test]
     fn cumulative_usage_ends_at_the_total() {
         let script = Script::usage(UsageReport::Cumulative);
-        let chunks =
-            said(json!({"model": "m", "messages": [{"content": "hi"}], "n": 2})).chunks(&script);
+        let chunks = generated(json!({"model": "m", "messages": [{"content": "hi"}], "n": 2}))
+            .chunks(&script);
         let counts: Vec<_> = chunks
             .iter()
             .map(|chunk| chunk["usage"]["completion_tokens"].as_u64())

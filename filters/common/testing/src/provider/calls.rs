@@ -157,6 +157,6 @@ impl Calls {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics while holding it")
+        self.state.lock().expect("no panic under the lock")
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP/2, through hyper.
+//! The HTTP/2 transport of the stand-in, through hyper.
 
 use std::io;
 use std::pin::Pin;

@@ -13,8 +13,8 @@
 
 pub mod answer;
 mod calls;
+pub mod case_insensitive;
 pub mod control;
-pub mod fold;
 mod http1;
 mod http2;
 mod plan;
@@ -328,12 +328,12 @@ impl Drop for Provider {
 
 impl Shared {
     fn gate(&self, name: &str) -> Gate {
-        let mut gates = self.gates.lock().expect("nobody panics while holding it");
+        let mut gates = self.gates.lock().expect("no panic under the lock");
         gates.entry(name.to_owned()).or_default().clone()
     }
 
     fn scripts(&self) -> std::sync::MutexGuard<'_, VecDeque<Script>> {
-        self.scripts.lock().expect("nobody panics while holding it")
+        self.scripts.lock().expect("no panic under the lock")
     }
 
     /// The script of a request: its own, or the first in the queue that matches it.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 
-use super::answer::{self, Said};
+use super::answer::{self, GeneratedAnswer};
 use super::script::{Cut, Failure, Framing, Leave, Script};
 use super::{Request, Shared};
 use crate::gate::Gate;
@@ -225,12 +225,12 @@ fn models(names: &[String]) -> Value {
 }
 
 fn completion(status: u16, body: &Value, chat: bool, script: &Script, number: u64) -> Content {
-    let said = Said::to(body, chat, number, script);
+    let generated = GeneratedAnswer::to(body, chat, number, script);
     if body["stream"] != true {
-        return Content::json(status, &said.body(script));
+        return Content::json(status, &generated.body(script));
     }
     let event = |data: &str| Bytes::from(answer::event(data, script));
-    let mut pieces: Vec<Bytes> = said
+    let mut pieces: Vec<Bytes> = generated
         .chunks(script)
         .iter()
         .map(|chunk| event(&chunk.to_string()))

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::calls::Call;
-use super::fold::folded;
+use super::case_insensitive::parse;
 use super::plan::{Plan, plan};
 use super::{Request, Seen, Shared, control, http1, http2};
 use crate::wire::{Io, Wire};
@@ -164,7 +164,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, arrived: Arrived) -> (u64, Plan
     let plan = match shared.script_for(&seen) {
         Ok(script) => {
             let json = match script.ignore_case {
-                true => folded(&request.body),
+                true => parse(&request.body),
                 false => json,
             };
             plan(shared, request, json.as_ref(), &script, number)

@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 /// A JSON text with all member names in lower case; of duplicates the last one wins.
-pub fn folded(text: &[u8]) -> Option<Value> {
+pub fn parse(text: &[u8]) -> Option<Value> {
     let Folded(value) = serde_json::from_slice(text).ok()?;
     Some(value)
 }
@@ -14,7 +14,7 @@ pub fn folded(text: &[u8]) -> Option<Value> {
 struct Folded(Value);
 
 /// A name under Unicode simple case folding, as far as it can become ASCII.
-fn fold(name: &str) -> String {
+fn fold_case(name: &str) -> String {
     let letter = |letter| match letter {
         '\u{17f}' => 's',
         '\u{212a}' => 'k',
@@ -41,7 +41,7 @@ impl<'de> Visitor<'de> for Folder {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         while let Some((name, Folded(value))) = map.next_entry::<String, Folded>()? {
-            members.insert(fold(&name), value);
+            members.insert(fold_case(&name), value);
         }
         Ok(Value::Object(members))
     }
@@ -86,10 +86,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_of_several_names_that_differ_in_case_holds_at_every_level() {
+    fn the_last_of_several_names_that_differ_in_case_counts_at_every_level() {
         let text = r#"{"model":"a","MODEL":"b","me\u017f\u017fAGE\u017f":[{"Role":1.5,"roLE":null}],"n":-1,"N":true}"#;
         let expected = json!({"model": "b", "messages": [{"role": null}], "n": true});
-        assert_eq!(folded(text.as_bytes()), Some(expected));
-        assert_eq!(folded(b"{"), None);
+        assert_eq!(parse(text.as_bytes()), Some(expected));
+        assert_eq!(parse(b"{"), None);
     }
 }
