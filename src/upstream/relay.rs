@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
-use tollgate_chain::{BodyLength, Heard, Passage, RelayedHead, UpstreamError};
+use tollgate_chain::{BodyLength, RelayEvent, RelayStream, RelayedHead, UpstreamError};
 use tollgate_filter::{Clock, Exchange, Relay, UpstreamFault};
 
 use super::h1::{self, Connection, RequestFraming, Step, Streamed};
@@ -77,7 +77,7 @@ impl Relays {
         &self,
         exchange: &mut Exchange,
         body: BodyLength,
-    ) -> Result<Box<dyn Passage>, UpstreamError> {
+    ) -> Result<Box<dyn RelayStream>, UpstreamError> {
         let Some(relay) = exchange.get::<Relay>() else {
             return Err(unreachable("the exchange has no request to relay"));
         };
@@ -277,36 +277,36 @@ impl RelayCall {
     }
 
     /// The event to report for a step.
-    fn relay_event(&mut self, step: Step) -> Heard {
+    fn relay_event(&mut self, step: Step) -> RelayEvent {
         match step {
-            Step::Writable => Heard::Room,
+            Step::Writable => RelayEvent::Writable,
             Step::Head(head, headers, has_body) => {
                 self.stage = match head.is_stream {
                     true => Stage::Streaming,
                     false => Stage::ReadingBody,
                 };
                 self.telemetry.upstream_call(&self.upstream.name, Ok(()));
-                Heard::Head(RelayedHead {
+                RelayEvent::Head(RelayedHead {
                     status: head.status,
                     headers,
                     has_body,
                 })
             }
-            Step::Piece(piece) => Heard::Piece(piece),
+            Step::Piece(piece) => RelayEvent::Piece(piece),
             Step::End => {
                 if let Some(connection) = self.streamed.take().and_then(Streamed::keep) {
                     let now = self.clock.elapsed();
                     let max = self.upstream.connections_idle_max;
                     self.idle.put(self.index, connection, now, max);
                 }
-                Heard::End
+                RelayEvent::End
             }
         }
     }
 
     /// The total timeout, or the stop of the gateway: a stream of events ends in order, so that its client reconnects and is authorized
     /// again; any other call has failed.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEvent, UpstreamError>> {
         let timed_out = self.ends_at.as_mut().poll(cx).is_ready();
         let is_stream = self.stage == Stage::Streaming;
         let stopping = match &mut self.stop {
@@ -315,7 +315,7 @@ impl RelayCall {
         };
         if is_stream && (timed_out || stopping) {
             self.streamed = None;
-            return Poll::Ready(Ok(Heard::End));
+            return Poll::Ready(Ok(RelayEvent::End));
         }
         if timed_out {
             let error = timeout("the end of the answer", self.upstream.total);
@@ -325,12 +325,15 @@ impl RelayCall {
     }
 
     /// The idle timeout.
-    fn poll_idle_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
+    fn poll_idle_timeout(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<RelayEvent, UpstreamError>> {
         ready!(self.timer.as_mut().poll(cx));
         // A stream that only listens may have no events for a long time: it ends in order, and its client reconnects.
         if self.stage == Stage::Streaming && self.stop.is_some() {
             self.streamed = None;
-            return Poll::Ready(Ok(Heard::End));
+            return Poll::Ready(Ok(RelayEvent::End));
         }
         let what = match self.stage {
             Stage::AwaitingHead => "the answer",
@@ -346,7 +349,7 @@ impl RelayCall {
     }
 }
 
-impl Passage for RelayCall {
+impl RelayStream for RelayCall {
     fn send(&mut self, piece: Option<Bytes>) {
         if let Some(streamed) = &mut self.streamed {
             streamed.send(piece);
@@ -354,13 +357,13 @@ impl Passage for RelayCall {
         }
     }
 
-    fn poll_hear(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEvent, UpstreamError>> {
         // Polled first: an upstream that always has data would otherwise never be stopped.
         if let Poll::Ready(end) = self.poll_end(cx) {
             return Poll::Ready(end);
         }
         let Some(streamed) = &mut self.streamed else {
-            return Poll::Ready(Ok(Heard::End));
+            return Poll::Ready(Ok(RelayEvent::End));
         };
         match streamed.poll(cx) {
             // The next chunk of the client's body is awaited, which has a time limit of its own.

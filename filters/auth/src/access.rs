@@ -1,4 +1,4 @@
-//! Access requirements of a route.
+//! The access requirements of a route: a resource and its scopes.
 
 use tollgate_filter::{Resource, Scope, Scopes};
 

@@ -140,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_client_sends_is_read_without_a_panic(bytes in prop::collection::vec(0x20u8.., 0..600)) {
+        fn arbitrary_client_bodies_are_parsed_without_a_panic(bytes in prop::collection::vec(0x20u8.., 0..600)) {
             let bytes: Vec<u8> = bytes.into_iter().filter(|&byte| byte != 0x7f).collect();
             read(&[&bytes]);
             read(&[&[b"Bearer ".as_slice(), &bytes].concat()]);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tollgate_filter::{
-    Body, CacheSharing, Clock, Contract, CredentialKind, Exchange, FailureMode, Filter,
-    ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes, ServiceIdentity,
-    Step, StillGood,
+    Body, CacheSharing, Clock, Contract, CredentialCheck, CredentialKind, Exchange, FailureMode,
+    Filter, ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes,
+    ServiceIdentity, Step,
 };
 use tollgate_identity::{Credential, Credentials, Digest, Form};
 use tollgate_store::{AccountStatus, CacheScope};
@@ -13,7 +13,7 @@ use tollgate_store::{AccountStatus, CacheScope};
 use crate::RequiredAccess;
 use crate::bearer::Presented;
 use crate::challenge::{AddressError, ByPath};
-use crate::refusal::{Refusal, Told};
+use crate::refusal::{Refusal, RefusalContext};
 
 /// Admits requests with a valid credential for the route, and sets their principal.
 pub struct Auth {
@@ -97,13 +97,13 @@ impl Auth {
     }
 
     /// For an admitted request: a check to repeat the decision later.
-    fn still_good(&self, request: &Request) -> Option<StillGood> {
+    fn credential_check(&self, request: &Request) -> Option<CredentialCheck> {
         let Presented::Text(text) = Presented::read(&request.headers) else {
             return None;
         };
         let digest = self.digest(text)?;
         let (credentials, clock) = (self.credentials.clone(), self.clock.clone());
-        Some(StillGood::new(move || {
+        Some(CredentialCheck::new(move || {
             credentials.find(&digest).is_some_and(|found| {
                 found.is_live(clock.unix_micros())
                     && found.account.status() == AccountStatus::Active
@@ -111,7 +111,7 @@ impl Auth {
         }))
     }
 
-    /// The prefix of a credential that is valid here: beside the API that is a token, never a key.
+    /// The prefix of a credential that is valid here: for any resource but the API a token, never a key.
     fn form_wanted(&self) -> &str {
         let wanted = match self.access.resource {
             Resource::Api => tollgate_store::CredentialKind::ApiKey,
@@ -121,15 +121,15 @@ impl Auth {
         form.map_or("", Form::prefix)
     }
 
-    pub(crate) fn refuse(&self, refusal: Refusal, request: &Request, beside: &str) -> Outcome {
+    pub(crate) fn refuse(&self, refusal: Refusal, request: &Request, other_field: &str) -> Outcome {
         let challenges = self.challenges.of(&request.path);
-        let told = Told {
+        let context = RefusalContext {
             challenges,
             access: self.access,
             form: self.form_wanted(),
-            beside,
+            other_field,
         };
-        Outcome::refuse(refusal.error(&told))
+        Outcome::refuse(refusal.error(&context))
     }
 }
 
@@ -179,9 +179,9 @@ impl Filter for Auth {
             Ok(principal) => {
                 // Responses of the API end by themselves; a stream of another resource may stay open for hours.
                 if self.access.resource != Resource::Api
-                    && let Some(still_good) = self.still_good(&exchange.request)
+                    && let Some(credential_check) = self.credential_check(&exchange.request)
                 {
-                    exchange.put(still_good);
+                    exchange.put(credential_check);
                 }
                 exchange.put(principal);
                 Outcome::Continue

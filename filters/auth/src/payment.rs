@@ -22,7 +22,7 @@ const PAYMENT_AUTHORIZATION: HeaderName = HeaderName::from_static("payment-autho
 pub struct PaymentAuth {
     auth: Auth,
     /// `x-svc-authorization`
-    beside: HeaderName,
+    other_field: HeaderName,
     /// The same in its display case.
     beside_name: Box<str>,
 }
@@ -42,7 +42,7 @@ impl PaymentAuth {
         let beside_name = format!("X-{word}-Authorization");
         PaymentAuth {
             auth,
-            beside: HeaderName::try_from(&*beside_name)
+            other_field: HeaderName::try_from(&*beside_name)
                 .expect("a service is named with letters and digits"),
             beside_name: beside_name.into(),
         }
@@ -54,14 +54,14 @@ impl PaymentAuth {
     ) -> Result<(Principal, Option<PaymentCredential>), Refusal> {
         let now = self.auth.now(exchange);
         let request = &exchange.request;
-        let Both { bearer, payment } = both(&request.headers, &self.beside)?;
+        let Both { bearer, payment } = both(&request.headers, &self.other_field)?;
         let principal = self.auth.judge(request, bearer, now)?;
         Ok((principal, payment))
     }
 }
 
 /// Separates the two credentials, in any of their fields.
-fn both<'a>(headers: &'a HeaderMap, beside: &HeaderName) -> Result<Both<'a>, Refusal> {
+fn both<'a>(headers: &'a HeaderMap, other_field: &HeaderName) -> Result<Both<'a>, Refusal> {
     let payments: Vec<PaymentCredential> = [
         (header::AUTHORIZATION, PaymentField::Authorization),
         (PAYMENT_AUTHORIZATION, PaymentField::PaymentAuthorization),
@@ -81,7 +81,7 @@ fn both<'a>(headers: &'a HeaderMap, beside: &HeaderName) -> Result<Both<'a>, Ref
     if there == Presented::Unreadable(Unreadable::Twice) {
         return Err(Refusal::Unreadable(Unreadable::Twice));
     }
-    let second = match single(headers, beside)? {
+    let second = match single(headers, other_field)? {
         None if instead => return Err(Refusal::OnlyPayment),
         None => None,
         Some(field) => match Presented::of(field) {

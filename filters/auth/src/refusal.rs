@@ -42,16 +42,16 @@ pub(crate) enum Refusal {
 }
 
 /// The route's details in a refusal.
-pub(crate) struct Told<'a> {
+pub(crate) struct RefusalContext<'a> {
     pub(crate) challenges: &'a Challenges,
     pub(crate) access: RequiredAccess,
     /// The prefix of a credential that is valid there.
     pub(crate) form: &'a str,
     /// The field for an account credential next to a payment credential, where the route has one.
-    pub(crate) beside: &'a str,
+    pub(crate) other_field: &'a str,
 }
 
-impl Told<'_> {
+impl RefusalContext<'_> {
     /// The expected credential, as text.
     fn wanted(&self) -> &'static str {
         match self.access.resource {
@@ -77,16 +77,16 @@ impl Told<'_> {
 
 impl Refusal {
     /// The error response of the refusal.
-    pub(crate) fn error(self, told: &Told<'_>) -> ApiError {
-        let Told {
+    pub(crate) fn error(self, context: &RefusalContext<'_>) -> ApiError {
+        let RefusalContext {
             challenges, form, ..
-        } = told;
+        } = context;
         match self {
             Refusal::Missing => challenged(
                 ErrorCode::MissingCredential,
                 format!(
                     "This address needs a credential. Send {} in the header `Authorization: Bearer {form}...`.",
-                    told.wanted()
+                    context.wanted()
                 ),
                 &challenges.missing,
             ),
@@ -110,9 +110,9 @@ impl Refusal {
             Refusal::OnlyPayment => challenged(
                 ErrorCode::MissingCredential,
                 format!(
-                    "`Authorization` holds the payment, so {} has to stand beside it: `{}: Bearer {form}...`.",
-                    told.wanted(),
-                    told.beside
+                    "`Authorization` holds the payment, so {} has to stand other_field it: `{}: Bearer {form}...`.",
+                    context.wanted(),
+                    context.other_field
                 ),
                 &challenges.missing,
             ),
@@ -120,7 +120,7 @@ impl Refusal {
                 ErrorCode::InvalidCredential,
                 format!(
                     "`{}` holds no credential that works here. Send `{0}: Bearer {form}...`, once.",
-                    told.beside
+                    context.other_field
                 ),
                 &challenges.invalid_token,
             ),
@@ -128,7 +128,7 @@ impl Refusal {
                 ErrorCode::InvalidHeader,
                 format!(
                     "`Authorization` and `{}` hold two different credentials. Send one of them, or the same in both.",
-                    told.beside
+                    context.other_field
                 ),
                 &challenges.invalid_request,
             ),
@@ -154,14 +154,14 @@ impl Refusal {
                 ErrorCode::KeyNotPermitted,
                 format!(
                     "This API key may not do this: it lacks {}. Use a key that has it.",
-                    told.scopes()
+                    context.scopes()
                 ),
             ),
             Refusal::TokenLacksScope => challenged(
                 ErrorCode::InsufficientScope,
                 format!(
                     "The token lacks {}. Ask for authorization again, with what the challenge names.",
-                    told.scopes()
+                    context.scopes()
                 ),
                 &challenges.insufficient_scope,
             ),
@@ -171,7 +171,7 @@ impl Refusal {
                 ErrorCode::MissingCredential,
                 format!(
                     "A credential in the address is not accepted, since addresses end up in logs. Revoke it, and send {} that is new in the header `Authorization: Bearer {form}...`.",
-                    told.wanted()
+                    context.wanted()
                 ),
                 &challenges.missing,
             ),

@@ -34,7 +34,7 @@ struct Bench {
     store: Arc<dyn Store>,
     auths: Auths,
     account: AccountId,
-    hand: ManualClock,
+    manual: ManualClock,
     drawn: u8,
     _folder: TempDir,
 }
@@ -60,12 +60,12 @@ impl Bench {
             base_url: String::from("https://api.svc.example"),
             root_url: String::from("https://svc.example"),
         };
-        let (clock, hand) = Clock::manual(NOW as u64);
+        let (clock, manual) = Clock::manual(NOW as u64);
         Bench {
             auths: Auths::new(service, credentials, clock),
             store,
             account,
-            hand,
+            manual,
             drawn: 1,
             _folder: folder,
         }
@@ -213,7 +213,7 @@ async fn a_key_becomes_the_principal_of_its_account() {
 }
 
 #[tokio::test]
-async fn rfc6750_3_1_a_request_without_a_credential_is_told_how_to_get_one_and_of_no_error() {
+async fn rfc6750_3_1_a_challenge_without_a_credential_has_no_error_code() {
     let bench = Bench::new().await;
     let challenge = format!("Bearer resource_metadata=\"{V1}\", scope=\"api:chat\"");
     for fields in [
@@ -236,7 +236,7 @@ async fn rfc6750_3_1_a_request_without_a_credential_is_told_how_to_get_one_and_o
 }
 
 #[tokio::test]
-async fn malformed_unknown_expired_and_revoked_are_one_answer() {
+async fn malformed_unknown_expired_and_revoked_have_one_response() {
     let mut bench = Bench::new().await;
     let revoked = bench.key(|_| {}).await;
     let expired = bench
@@ -249,7 +249,7 @@ async fn malformed_unknown_expired_and_revoked_are_one_answer() {
     revoke_key(&*bench.store, revoked.id, NOW)
         .await
         .expect("revoked");
-    bench.hand.advance(Duration::from_secs(1));
+    bench.manual.advance(Duration::from_secs(1));
 
     let slip = UNKNOWN.replace("7Hq2", "7H2q");
     let challenge = format!("Bearer error=\"invalid_token\", resource_metadata=\"{V1}\"");
@@ -281,7 +281,7 @@ async fn malformed_unknown_expired_and_revoked_are_one_answer() {
 }
 
 #[tokio::test]
-async fn a_suspended_account_is_told_so_until_it_is_let_in_again() {
+async fn a_suspended_account_is_refused_until_it_is_reactivated() {
     let mut bench = Bench::new().await;
     let key = bench.key(|_| {}).await;
     let set = |status| set_status(&*bench.store, bench.account, status, NOW);
@@ -374,10 +374,10 @@ async fn any_scope_of_the_general_mcp_resource_opens_it_and_a_challenge_names_th
     let bench = Bench::new().await;
     let challenge = format!("Bearer resource_metadata=\"{MCP}\", scope=\"{ALL}\"");
     let refused = ask(&bench.mcp(), "/mcp", &[]);
-    let told = refused.as_ref().expect_err("refused").to_string();
+    let message = refused.as_ref().expect_err("refused").to_string();
     assert!(
-        told.contains("access token") && told.contains("Bearer svc_at_..."),
-        "no API key works here: {told}"
+        message.contains("access token") && message.contains("Bearer svc_at_..."),
+        "no API key works here: {message}"
     );
     check(refused, ErrorCode::MissingCredential, Some(&challenge));
 
@@ -418,12 +418,12 @@ async fn a_key_in_the_address_is_refused_with_help_and_not_repeated() {
     let address = format!("/v1/chat/completions?api_key={secret}");
 
     let refused = ask(&bench.chat(), &address, &[]);
-    let told = refused.as_ref().expect_err("refused").to_string();
+    let message = refused.as_ref().expect_err("refused").to_string();
     assert!(
-        told.contains("Authorization: Bearer sk-svc-...") && told.contains("Revoke"),
-        "{told}"
+        message.contains("Authorization: Bearer sk-svc-...") && message.contains("Revoke"),
+        "{message}"
     );
-    assert!(!told.contains(secret), "{told}");
+    assert!(!message.contains(secret), "{message}");
     let challenge = format!("Bearer resource_metadata=\"{V1}\", scope=\"api:chat\"");
     check(refused, ErrorCode::MissingCredential, Some(&challenge));
 
@@ -473,7 +473,7 @@ fn pay(
 }
 
 #[tokio::test]
-async fn beside_a_payment_the_credential_stands_in_a_field_of_the_services_name() {
+async fn with_a_payment_the_credential_is_in_the_services_own_field() {
     const HERE: &str = "authorization";
     const BESIDE: &str = "x-svc-authorization";
     const OWN: &str = "payment-authorization";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tollgate_filter::{CacheEntryId, Tokens};
-use tollgate_openai::{Endpoint, KeepError, Kept, KeptEvents, Stamp};
+use tollgate_openai::{Endpoint, ReplayEvents, Stamp, StoredAnswer, StoredError};
 
 /// What an entry costs beside its bytes: its key, its place in the store, its own fields, and its share of the keys that are remembered after
 /// eviction.
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     pub(crate) endpoint: Endpoint,
     pub(crate) answer: Answer,
     /// The events of a stream, without and with usage. Made when first requested.
-    pub(crate) events: [Option<Arc<KeptEvents>>; 2],
+    pub(crate) events: [Option<Arc<ReplayEvents>>; 2],
 }
 
 impl Entry {
@@ -45,8 +45,8 @@ impl Entry {
     }
 
     /// The answer in the form that replies are written from. `metadata` is the name of our own member, `x_svc`.
-    pub(crate) fn kept(&self, metadata: &str) -> Result<&Kept, KeepError> {
-        self.answer.kept(self.endpoint, &self.model, metadata)
+    pub(crate) fn stored(&self, metadata: &str) -> Result<&StoredAnswer, StoredError> {
+        self.answer.stored(self.endpoint, &self.model, metadata)
     }
 
     /// This entry without the provider's own text, once the form for replies has been made.
@@ -59,22 +59,22 @@ impl Entry {
     }
 
     /// The whole answer as one reply, with room for the metadata.
-    pub(crate) fn whole(kept: &Kept, stamp: Stamp<'_>) -> Bytes {
-        kept.answer(stamp, 0)
+    pub(crate) fn whole(stored: &StoredAnswer, stamp: Stamp<'_>) -> Bytes {
+        stored.answer(stamp, 0)
     }
 
     /// The events in the requested form, if they have been made.
-    pub(crate) fn stream(&self, include_usage: bool) -> Option<&Arc<KeptEvents>> {
+    pub(crate) fn stream(&self, include_usage: bool) -> Option<&Arc<ReplayEvents>> {
         self.events[usize::from(include_usage)].as_ref()
     }
 
     /// This entry with one more form of its events.
     pub(crate) fn with_stream(
         &self,
-        kept: &Kept,
+        stored: &StoredAnswer,
         include_usage: bool,
-    ) -> Result<(Entry, Arc<KeptEvents>), KeepError> {
-        let events = Arc::new(kept.events(include_usage)?);
+    ) -> Result<(Entry, Arc<ReplayEvents>), StoredError> {
+        let events = Arc::new(stored.events(include_usage)?);
         let mut entry = self.clone();
         entry.events[usize::from(include_usage)] = Some(events.clone());
         Ok((entry, events))
@@ -87,7 +87,7 @@ pub(crate) struct Answer {
     /// The provider's text. It has been parsed once and is an answer.
     as_sent: Option<Bytes>,
     /// The form for replies. Boxed, since most answers are never replayed.
-    kept: OnceLock<Box<Kept>>,
+    stored: OnceLock<Box<StoredAnswer>>,
 }
 
 impl Answer {
@@ -96,41 +96,48 @@ impl Answer {
         Answer {
             // A copy: the original is a slice of a larger buffer.
             as_sent: Some(Bytes::copy_from_slice(body)),
-            kept: OnceLock::new(),
+            stored: OnceLock::new(),
         }
     }
 
-    fn kept(&self, endpoint: Endpoint, model: &str, metadata: &str) -> Result<&Kept, KeepError> {
-        match (self.kept.get(), &self.as_sent) {
-            (Some(kept), _) => Ok(kept),
+    fn stored(
+        &self,
+        endpoint: Endpoint,
+        model: &str,
+        metadata: &str,
+    ) -> Result<&StoredAnswer, StoredError> {
+        match (self.stored.get(), &self.as_sent) {
+            (Some(stored), _) => Ok(stored),
             // Its size was checked when it was stored.
             (None, Some(body)) => {
-                let kept = Kept::of_answer(endpoint, body, model, metadata, usize::MAX)?;
-                Ok(self.kept.get_or_init(|| Box::new(kept)))
+                let stored = StoredAnswer::of_answer(endpoint, body, model, metadata, usize::MAX)?;
+                Ok(self.stored.get_or_init(|| Box::new(stored)))
             }
-            (None, None) => Err(KeepError::NoChoices),
+            (None, None) => Err(StoredError::NoChoices),
         }
     }
 
     fn without_original(&self) -> Option<Answer> {
         self.as_sent.as_ref()?;
-        self.kept.get().map(|kept| Answer::from(Kept::clone(kept)))
+        self.stored
+            .get()
+            .map(|stored| Answer::from(StoredAnswer::clone(stored)))
     }
 
     /// Constant, as the store requires: once the form for replies is made, an entry without the original replaces this one.
     fn bytes(&self) -> usize {
         match &self.as_sent {
             Some(body) => body.len(),
-            None => self.kept.get().map_or(0, |kept| kept.bytes()),
+            None => self.stored.get().map_or(0, |stored| stored.bytes()),
         }
     }
 }
 
-impl From<Kept> for Answer {
-    fn from(kept: Kept) -> Answer {
+impl From<StoredAnswer> for Answer {
+    fn from(stored: StoredAnswer) -> Answer {
         Answer {
             as_sent: None,
-            kept: OnceLock::from(Box::new(kept)),
+            stored: OnceLock::from(Box::new(stored)),
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Failures of the cache. The exchange goes on without it.
+//! Failures of the cache (fail open): the exchange continues without it.
 
 use tollgate_filter::{ApiError, ErrorCode, FilterError};
-use tollgate_openai::KeepError;
+use tollgate_openai::StoredError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CacheError {
     #[error("no {what} on the exchange; put `auth` and `completions` before `cache` in the chain")]
     Missing { what: &'static str },
     #[error("replaying a stored answer failed")]
-    Entry(#[source] KeepError),
+    Entry(#[source] StoredError),
 }
 
 impl From<CacheError> for FilterError {
     fn from(error: CacheError) -> FilterError {
-        // Never sent: the request goes on to the provider.
+        // Never sent: the request continues to the provider.
         let answer = ApiError::new(
             ErrorCode::InternalError,
             "The completion cache failed. Try again.",

@@ -1,4 +1,4 @@
-//! The filter: looks answers up before the provider is called, and stores them after.
+//! The filter `cache`: cache-aside, a lookup before the provider is called and a store after its answer.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use tollgate_filter::{
     Contract, Ending, Entropy, Exchange, FailureMode, Filter, FilterError, Forward, Outcome, Phase,
     Principal, Reply, ReplyBody, Step, Tail, Tokens,
 };
-use tollgate_openai::{CompletionRequest, Endpoint, Fold, KeepError, Stamp};
+use tollgate_openai::{Accumulator, CompletionRequest, Endpoint, Stamp, StoredError};
 
 use crate::CacheSettings;
 use crate::counters::{CacheCounters, Following, Lookup, Storing};
@@ -81,7 +81,7 @@ enum LookupResult {
 
 /// Collects a stream's events as they are relayed.
 #[derive(Debug)]
-struct Copy(Fold);
+struct Copy(Accumulator);
 
 impl AnswerCopy for Copy {
     fn event(&mut self, data: &[u8]) {
@@ -252,7 +252,7 @@ impl Cache {
             id: reply_id(entry.endpoint, exchange.request.id.as_bytes(), &mut id),
             created: u64::try_from(self.clock.unix_micros() / 1_000_000).unwrap_or(0),
         };
-        let kept = entry.kept(&self.metadata).map_err(CacheError::Entry)?;
+        let stored = entry.stored(&self.metadata).map_err(CacheError::Entry)?;
         if let Some(smaller) = entry.without_original() {
             self.store.replace(key, Arc::new(smaller));
         }
@@ -260,7 +260,7 @@ impl Cache {
             let events = match entry.stream(request.include_usage) {
                 Some(events) => events.write(stamp),
                 None => {
-                    let made = entry.with_stream(kept, request.include_usage);
+                    let made = entry.with_stream(stored, request.include_usage);
                     let (more, events) = made.map_err(CacheError::Entry)?;
                     let more = more.without_original().unwrap_or(more);
                     self.store.replace(key, Arc::new(more));
@@ -271,7 +271,7 @@ impl Cache {
             reply.body = ReplyBody::Events(events);
             reply
         } else {
-            Reply::json(Entry::whole(kept, stamp))
+            Reply::json(Entry::whole(stored, stamp))
         };
         self.counters.lookups.inc(Lookup::Hit);
         exchange.record.cache = Some(CacheStatus::Hit);
@@ -279,7 +279,7 @@ impl Cache {
         if let Some(usage) = exchange.get_mut::<AnswerUsage>() {
             usage.reported = entry.tokens;
             if entry.tokens.is_none() {
-                kept.append_text(&mut usage.text);
+                stored.append_text(&mut usage.text);
             }
         }
         Ok(Outcome::reply(reply))
@@ -311,7 +311,7 @@ impl Cache {
         let made = self.entry_of(exchange, tail, copy, tokens);
         let (status, storing) = match &made {
             Ok(_) => (CacheStatus::Stored, Storing::Stored),
-            Err(KeepError::TooLarge { .. }) => (CacheStatus::TooLarge, Storing::TooLarge),
+            Err(StoredError::TooLarge { .. }) => (CacheStatus::TooLarge, Storing::TooLarge),
             Err(_) => (CacheStatus::Error, Storing::Error),
         };
         self.counters.stores.inc(storing);
@@ -334,7 +334,7 @@ impl Cache {
         tail: &mut Tail,
         copy: Option<Box<dyn AnswerCopy>>,
         tokens: Option<Tokens>,
-    ) -> Result<Entry, KeepError> {
+    ) -> Result<Entry, StoredError> {
         let expires = exchange
             .elapsed(&self.clock)
             .saturating_add(self.settings.ttl);
@@ -342,20 +342,20 @@ impl Cache {
             exchange.get::<CompletionRequest>(),
             exchange.get::<Forward>(),
         ) else {
-            return Err(KeepError::NoChoices);
+            return Err(StoredError::NoChoices);
         };
         let model = &forward.model.id;
         let bytes_max = self.settings.entry_bytes_max;
         let (answer, tokens) = if request.stream {
             let copy: Option<Box<dyn Any>> = copy.map(|copy| copy as Box<dyn Any>);
             let copy = copy.and_then(|copy| copy.downcast::<Copy>().ok());
-            let kept = copy.ok_or(KeepError::NoChoices)?.0.finish(model)?;
-            let tokens = tokens.filter(|_| kept.has_usage());
-            (Answer::from(kept), tokens)
+            let stored = copy.ok_or(StoredError::NoChoices)?.0.finish(model)?;
+            let tokens = tokens.filter(|_| stored.has_usage());
+            (Answer::from(stored), tokens)
         } else {
-            let last = tail.last_data().ok_or(KeepError::NoChoices)?;
+            let last = tail.last_data().ok_or(StoredError::NoChoices)?;
             if last.data.len() > bytes_max {
-                return Err(KeepError::TooLarge { bytes_max });
+                return Err(StoredError::TooLarge { bytes_max });
             }
             (Answer::as_sent(&last.data), tokens)
         };
@@ -420,13 +420,13 @@ impl Filter for Cache {
         if exchange.record.stream
             && let Some(request) = exchange.get::<CompletionRequest>()
         {
-            let fold = Fold::new(
+            let accumulator = Accumulator::new(
                 request.endpoint,
                 &self.metadata,
                 self.settings.entry_bytes_max,
             );
             if let Some(usage) = exchange.get_mut::<AnswerUsage>() {
-                usage.copy = Some(Box::new(Copy(fold)));
+                usage.copy = Some(Box::new(Copy(accumulator)));
             }
         }
         Step::now(Outcome::Continue)

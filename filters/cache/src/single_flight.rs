@@ -126,7 +126,7 @@ impl Leader {
             table.remove(&self.key)
         };
         for one in waiting.into_iter().flatten() {
-            // A follower that has gone needs no answer.
+            // A follower that has disconnected needs no answer.
             let _ = one.send(Handover::Answer(entry.clone()));
         }
     }
@@ -167,7 +167,7 @@ mod tests {
     use std::time::Duration;
 
     use tollgate_filter::CacheEntryId;
-    use tollgate_openai::{Endpoint, Kept};
+    use tollgate_openai::{Endpoint, StoredAnswer};
 
     use super::*;
 
@@ -179,7 +179,7 @@ mod tests {
             tokens: None,
             expires: Duration::MAX,
             endpoint: Endpoint::Chat,
-            answer: Kept::of_answer(Endpoint::Chat, body, "m", "x_svc", 1000)
+            answer: StoredAnswer::of_answer(Endpoint::Chat, body, "m", "x_svc", 1000)
                 .expect("kept")
                 .into(),
             events: [None, None],
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lead_that_its_receiver_never_reads_is_passed_on() {
+    fn a_lead_that_its_follower_never_receives_is_passed_on() {
         let flight = Arc::new(SingleFlight::default());
         let key = Key([1; 32]);
         let leader = lead(&flight, key);

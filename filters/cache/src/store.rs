@@ -51,7 +51,7 @@ impl Lifecycle<Key, Arc<Entry>> for CountEvictions {
     }
 }
 
-/// Which entries an operator wants gone.
+/// Which entries an operator purges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purge {
     /// The one of this id.
@@ -142,7 +142,7 @@ impl EntryStore {
         change(key)
     }
 
-    /// Removes what an operator wants gone, and says how many entries that were.
+    /// Purges entries for an operator, and returns their number.
     pub(crate) fn purge(&self, what: &Purge) -> u64 {
         let removed = self.remove(|entry| match what {
             Purge::Entry(id) => entry.id == *id,
@@ -153,19 +153,19 @@ impl EntryStore {
         removed
     }
 
-    /// Removes what has expired, and says how many entries that were.
+    /// Removes expired entries, and returns their number.
     pub(crate) fn sweep(&self, now: Duration) -> u64 {
         let removed = self.remove(|entry| entry.expires <= now);
         self.counters.removals.inc_by(Removal::Expired, removed);
         removed
     }
 
-    fn remove(&self, gone: impl Fn(&Entry) -> bool) -> u64 {
+    fn remove(&self, matches: impl Fn(&Entry) -> bool) -> u64 {
         let removed = Cell::new(0);
         self.entries.retain(|_, entry| {
-            let goes = gone(entry);
-            removed.set(removed.get() + u64::from(goes));
-            !goes
+            let is_removed = matches(entry);
+            removed.set(removed.get() + u64::from(is_removed));
+            !is_removed
         });
         removed.get()
     }

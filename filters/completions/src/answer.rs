@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use tollgate_filter::{
-    AnswerFault, AnswerProgress, AnswerUsage, CacheStatus, Event, EventKind, Exchange, Fate,
+    AnswerFault, AnswerProgress, AnswerUsage, CacheStatus, Disposition, Event, EventKind, Exchange,
     Tokens, UpstreamFault,
 };
 use tollgate_openai::{
@@ -102,7 +102,7 @@ impl AnswerState {
             }
             return;
         }
-        let heard = exchange
+        let client_connected = exchange
             .get::<AnswerProgress>()
             .is_none_or(|progress| !progress.client_gone);
         // Moved out while it grows, since two values of the exchange cannot be borrowed mutably together.
@@ -114,7 +114,7 @@ impl AnswerState {
             return;
         };
         let facts = match (&mut state.stream, event.kind()) {
-            (Some(stream), EventKind::Data) => stream.take(event, heard, &mut usage),
+            (Some(stream), EventKind::Data) => stream.take(event, client_connected, &mut usage),
             (None, EventKind::Whole) => state.take_whole(event, &mut usage),
             // `[DONE]`; the driver has refused anything else.
             _ => Facts::default(),
@@ -242,14 +242,19 @@ impl StreamState {
         Some(out.freeze())
     }
 
-    fn take(&mut self, event: &mut Event<'_>, heard: bool, so_far: &mut AnswerUsage) -> Facts {
+    fn take(
+        &mut self,
+        event: &mut Event<'_>,
+        client_connected: bool,
+        so_far: &mut AnswerUsage,
+    ) -> Facts {
         if let Some(copy) = &mut so_far.copy {
             copy.event(event.data());
         }
         let chunk = match self.reader.read(event.data()) {
             Ok(chunk) => chunk,
             Err(error) => {
-                event.set_fate(Fate::Drop);
+                event.set_disposition(Disposition::Drop);
                 return Facts::invalid(error.to_string());
             }
         };
@@ -266,14 +271,14 @@ impl StreamState {
                     fault("", "a choice ended with the finish reason `error`")
                 }
             };
-            event.set_fate(Fate::Drop);
+            event.set_disposition(Disposition::Drop);
             return Facts {
                 usage,
                 fault: Some(fault),
                 ..Facts::default()
             };
         }
-        if heard {
+        if client_connected {
             chunk.append_text(&mut so_far.text);
             so_far.media_bytes += chunk.media_bytes();
         }
@@ -285,12 +290,12 @@ impl StreamState {
             if usage.is_some() && self.include_usage {
                 self.usage_event = Some(event.bytes());
             }
-            event.set_fate(Fate::Drop);
+            event.set_disposition(Disposition::Drop);
         } else {
             chunk.write(&mut self.out);
             // A possible last event is held, so that the metadata can be written into it.
             if ending || self.over {
-                event.set_fate(Fate::Hold);
+                event.set_disposition(Disposition::Hold);
             }
             event.replace(self.out.split().freeze());
         }

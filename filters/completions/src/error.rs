@@ -1,4 +1,4 @@
-//! Error responses for requests.
+//! Mapping of request validation errors to API errors.
 
 use tollgate_filter::{ApiError, ErrorCode, FilterError};
 use tollgate_openai::{RequestError, RequestErrorCode};

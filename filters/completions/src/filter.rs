@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, header};
 use tollgate_filter::{
-    AnswerProgress, AnswerUsage, Api, Body, Catalog, Contract, Event, Exchange, FailureMode,
-    Filter, FilterError, Forward, ForwardBody, LateFields, Model, Outcome, Phase, Principal, Step,
+    AnswerProgress, AnswerUsage, Api, Body, Catalog, Contract, DeferredHeaders, Event, Exchange,
+    FailureMode, Filter, FilterError, Forward, ForwardBody, Model, Outcome, Phase, Principal, Step,
     Tail,
 };
 use tollgate_openai::{CompletionRequest, Endpoint, Patch, RequestError, TextAsChat};
@@ -121,7 +121,7 @@ impl Completions {
         };
         exchange.record.model = Some(Arc::clone(&model.id));
         exchange.record.stream = request.stream;
-        exchange.write_late(NotKept);
+        exchange.defer_headers(NotKept);
         exchange.put_boxed(request);
         exchange.put(forward);
         exchange.put(state);
@@ -134,7 +134,7 @@ impl Completions {
 /// Marks an answer that belongs to one request, and must not be stored.
 struct NotKept;
 
-impl LateFields for NotKept {
+impl DeferredHeaders for NotKept {
     fn write(&self, headers: &mut HeaderMap) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }

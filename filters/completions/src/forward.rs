@@ -1,4 +1,4 @@
-//! Request bodies for providers.
+//! The upstream request body: the client's bytes with the gateway's members edited, every other byte unchanged.
 
 use std::sync::Arc;
 

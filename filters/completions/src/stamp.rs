@@ -1,4 +1,4 @@
-//! The metadata object, built from the exchange at its end.
+//! The metadata object (price, balance, cache status), stamped into the last event or the body.
 
 use std::cell::RefCell;
 
@@ -31,9 +31,9 @@ thread_local! {
 
 /// Writes the metadata into the last piece of an answer, and completes a stream that its provider left without `[DONE]`.
 pub(crate) fn stamp(exchange: &mut Exchange, tail: &mut Tail) -> Result<(), CompletionsError> {
-    METADATA.with_borrow_mut(|room| {
-        room.clear();
-        stamp_with(exchange, tail, room)
+    METADATA.with_borrow_mut(|buffer| {
+        buffer.clear();
+        stamp_with(exchange, tail, buffer)
     })
 }
 

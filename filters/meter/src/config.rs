@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_holds() {
+    fn written_settings_replace_defaults() {
         let settings = check(
             r#"
             credit_limit = "2.5"

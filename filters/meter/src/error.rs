@@ -10,7 +10,7 @@ use tollgate_money::Micros;
 use crate::month::day;
 use crate::spending::CapReached;
 
-/// Why the meter cannot decide: the filters are in the wrong order, or the account is gone.
+/// Why the meter cannot decide: the filters are in the wrong order, or the account does not exist.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeterError {
     #[error("no {what} stands on the exchange; put `auth` and `completions` before `meter`")]
@@ -43,7 +43,7 @@ pub(crate) fn insufficient(required: Micros, available: Micros, topup_url: &Arc<
 
 /// A 403: more credit does not resolve it, nor does an early retry.
 pub(crate) fn cap_reached(required: Micros, reached: CapReached) -> ApiError {
-    let CapReached { cap, room, until } = reached;
+    let CapReached { cap, left, until } = reached;
     let (period, wait) = match until {
         Some(until) => ("a month", format!("wait for {}, ", day(until))),
         None => ("in all", String::new()),
@@ -51,7 +51,7 @@ pub(crate) fn cap_reached(required: Micros, reached: CapReached) -> ApiError {
     ApiError::new(
         ErrorCode::KeySpendingCap,
         format!(
-            "This key may spend {} credits {period}; {room} are left, and this request may need {required}. Lower `max_tokens`, {wait}or use \
+            "This key may spend {} credits {period}; {left} are left, and this request may need {required}. Lower `max_tokens`, {wait}or use \
              another key.",
             cap.max
         ),

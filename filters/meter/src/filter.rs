@@ -1,4 +1,4 @@
-//! The filter `meter`: credit is held before the upstream call and settled after it.
+//! The filter `meter`: two-phase charging, a hold before the upstream call and a settlement after it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Future for Settling<'_> {
         if let Some((cap, reserved)) = this.kept.take() {
             reserved.settle(cap, settled.charged, this.at);
         }
-        this.meter.tell(this.exchange, &this.used, settled);
+        this.meter.report_charge(this.exchange, &this.used, settled);
         Poll::Ready(Ok(Outcome::Continue))
     }
 }
@@ -203,17 +203,17 @@ impl Meter {
             expires_at: steady.saturating_add(micros(self.settings.hold)),
         };
         // From the original request: clamping to its key's cap does not exclude further clamping.
-        let less = |room| {
-            let smaller = self.clamp(quote, room)?;
+        let fallback = |available| {
+            let smaller = self.clamp(quote, available)?;
             let amount = smaller.amount;
             clamped = Some(smaller);
             Some(amount)
         };
         // No byte of a whole answer is sent before it is settled: a hold in memory is enough until then, and its settlement is one row.
         let placed = if is_stream {
-            self.ledger.hold_within(request, less)
+            self.ledger.hold_within(request, fallback)
         } else {
-            self.ledger.reserve_within(request, less)
+            self.ledger.reserve_within(request, fallback)
         };
         let hold = match placed {
             Ok(hold) => hold,
@@ -251,7 +251,7 @@ impl Meter {
         let reserve = |amount| self.spending.reserve(credential, cap, amount, now);
         match reserve(quote.amount) {
             Ok(reserved) => Ok((reserved, None)),
-            Err(reached) => match self.clamp(quote, reached.room) {
+            Err(reached) => match self.clamp(quote, reached.left) {
                 Some(smaller) => reserve(smaller.amount).map(|reserved| (reserved, Some(smaller))),
                 None => Err(reached),
             },
@@ -323,7 +323,7 @@ impl Meter {
             Source::Counted => Step::later(async move {
                 let model = &over.held.quote.model;
                 let tokens = self.count(exchange, model, usage).await?;
-                exchange.time_passes();
+                exchange.invalidate_now();
                 self.settle(exchange, over, tokens, true)?.await
             }),
         }
@@ -387,7 +387,7 @@ impl Meter {
     }
 
     /// Publishes the charge on the exchange.
-    pub(crate) fn tell(&self, exchange: &mut Exchange, used: &Used, settled: Settled) {
+    pub(crate) fn report_charge(&self, exchange: &mut Exchange, used: &Used, settled: Settled) {
         self.counters.written_off(settled.written_off);
         let record = &mut exchange.record;
         record.prompt_tokens = used.tokens.prompt;

@@ -24,7 +24,7 @@ impl Meter {
             },
             None => Step::later(async move {
                 let tokens = self.count(exchange, &quote.model, usage).await?;
-                exchange.time_passes();
+                exchange.invalidate_now();
                 match self.charge_hit(exchange, &quote, tokens, true) {
                     Ok(None) => Ok(Outcome::Continue),
                     Ok(Some(settlement)) => durable(settlement).await,
@@ -93,7 +93,7 @@ impl Meter {
         if let Some((cap, reserved)) = kept {
             reserved.settle(cap, settled.charged, at);
         }
-        self.tell(exchange, &used, settled);
+        self.report_charge(exchange, &used, settled);
         Ok((amount.is_positive() || is_recorded).then_some(settlement))
     }
 

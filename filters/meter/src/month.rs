@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn months_begin_where_the_calendar_says() {
+    fn months_start_at_calendar_boundaries() {
         //    Unix seconds of the first instant, and of the month after it
         for (start, next) in [
             (0, 2_678_400),

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_cap_is_charged_for_no_more_than_its_model_is_said_to_write() {
+    fn an_answer_without_a_cap_is_charged_for_at_most_its_models_output_limit() {
         let request = read(Endpoint::Text, r#"{"prompt":"1","n":2}"#);
         let mut model = model(Some(CONTEXT));
         model.limits.output_tokens_bound = true;

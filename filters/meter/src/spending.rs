@@ -22,7 +22,7 @@ struct Cell {
     /// The month of `spent`, for a monthly cap.
     month: Month,
     spent: Micros,
-    promised: Micros,
+    reserved: Micros,
 }
 
 /// The part of a cap that is reserved for one request. Dropping it releases the reservation.
@@ -38,7 +38,7 @@ pub(crate) struct Reserved {
 pub(crate) struct CapReached {
     pub(crate) cap: SpendingCap,
     /// The part of it that is neither spent nor reserved; not negative.
-    pub(crate) room: Micros,
+    pub(crate) left: Micros,
     /// The end of the month, Unix microseconds, for a monthly cap.
     pub(crate) until: Option<i64>,
 }
@@ -62,7 +62,7 @@ impl Spending {
             let cell = Cell {
                 month,
                 spent: store.credential_spent(account, credential, since)?,
-                promised: Micros::ZERO,
+                reserved: Micros::ZERO,
             };
             spending.cells.insert(credential, cell);
         }
@@ -77,11 +77,11 @@ impl Spending {
         now: i64,
     ) -> Result<Micros, CapReached> {
         let mut cell = self.cells.entry(credential).or_insert_with(Cell::new(now));
-        let room = cell.room(cap, now);
-        if room.is_positive() {
-            Ok(room)
+        let left = cell.left(cap, now);
+        if left.is_positive() {
+            Ok(left)
         } else {
-            Err(CapReached::of(cap, room, now))
+            Err(CapReached::of(cap, left, now))
         }
     }
 
@@ -94,11 +94,11 @@ impl Spending {
         now: i64,
     ) -> Result<Reserved, CapReached> {
         let mut cell = self.cells.entry(credential).or_insert_with(Cell::new(now));
-        let room = cell.room(cap, now);
-        if amount > room {
-            return Err(CapReached::of(cap, room, now));
+        let left = cell.left(cap, now);
+        if amount > left {
+            return Err(CapReached::of(cap, left, now));
         }
-        cell.promised = cell.promised.saturating_add(amount);
+        cell.reserved = cell.reserved.saturating_add(amount);
         Ok(Reserved {
             spending: Arc::clone(self),
             credential,
@@ -112,7 +112,7 @@ impl Cell {
         move || Cell {
             month: Month::of(now),
             spent: Micros::ZERO,
-            promised: Micros::ZERO,
+            reserved: Micros::ZERO,
         }
     }
 
@@ -127,17 +127,17 @@ impl Cell {
         }
     }
 
-    fn room(&mut self, cap: SpendingCap, now: i64) -> Micros {
+    fn left(&mut self, cap: SpendingCap, now: i64) -> Micros {
         self.turn(cap, now);
-        minus(minus(cap.max, self.spent), self.promised)
+        minus(minus(cap.max, self.spent), self.reserved)
     }
 }
 
 impl CapReached {
-    fn of(cap: SpendingCap, room: Micros, now: i64) -> CapReached {
+    fn of(cap: SpendingCap, left: Micros, now: i64) -> CapReached {
         CapReached {
             cap,
-            room: room.max(Micros::ZERO),
+            left: left.max(Micros::ZERO),
             until: (cap.period == CapPeriod::Month).then(|| Month::of(now).next().start()),
         }
     }
@@ -157,7 +157,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if let Some(mut cell) = self.spending.cells.get_mut(&self.credential) {
-            cell.promised = minus(cell.promised, self.amount);
+            cell.reserved = minus(cell.reserved, self.amount);
         }
     }
 }
@@ -186,23 +186,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_replaced_by_what_is_charged() {
+    fn reserved_spending_is_replaced_by_the_charge() {
         let spending = Arc::new(Spending::default());
         let cap = cap(100, CapPeriod::Total);
         let reserve = |amount| spending.reserve(KEY, cap, Micros::new(amount), NOVEMBER);
-        let first = reserve(70).expect("there is room");
-        let room = |amount| {
+        let first = reserve(70).expect("the cap allows it");
+        let left = |amount| {
             reserve(amount)
                 .map(drop)
-                .map_err(|reached| reached.room.get())
+                .map_err(|reached| reached.left.get())
         };
-        assert_eq!(room(31), Err(30));
-        assert_eq!(room(30), Ok(()));
+        assert_eq!(left(31), Err(30));
+        assert_eq!(left(30), Ok(()));
         first.settle(cap, Micros::new(20), NOVEMBER);
-        assert_eq!(room(81), Err(80));
-        drop(reserve(80).expect("there is room"));
-        assert_eq!(room(80), Ok(()), "what failed is free again");
-        let rest = reserve(80).expect("there is room");
+        assert_eq!(left(81), Err(80));
+        drop(reserve(80).expect("the cap allows it"));
+        assert_eq!(left(80), Ok(()), "what failed is free again");
+        let rest = reserve(80).expect("the cap allows it");
         rest.settle(cap, Micros::new(80), NOVEMBER);
         assert!(spending.left(KEY, cap, NOVEMBER).is_err());
     }
@@ -210,7 +210,7 @@ mod tests {
     fn spend(spending: &Arc<Spending>, key: CredentialId, cap: SpendingCap, amount: i64) {
         let amount = Micros::new(amount);
         let reserved = spending.reserve(key, cap, amount, NOVEMBER);
-        let reserved = reserved.expect("there is room");
+        let reserved = reserved.expect("the cap allows it");
         reserved.settle(cap, amount, NOVEMBER);
     }
 
@@ -220,17 +220,17 @@ mod tests {
         let monthly = cap(100, CapPeriod::Month);
         spend(&spending, KEY, monthly, 60);
         let over = spending.reserve(KEY, monthly, Micros::new(40), NOVEMBER);
-        let over = over.expect("there is room");
+        let over = over.expect("the cap allows it");
         over.settle(monthly, Micros::new(40), DECEMBER);
         assert_eq!(spending.left(KEY, monthly, DECEMBER), Ok(Micros::new(60)));
     }
 
     #[test]
-    fn a_month_begins_with_nothing_spent_and_with_what_is_promised() {
+    fn a_month_starts_with_nothing_spent_and_with_open_reservations() {
         let spending = Arc::new(Spending::default());
         let (monthly, total) = (cap(100, CapPeriod::Month), cap(100, CapPeriod::Total));
         let over = spending.reserve(KEY, monthly, Micros::new(40), NOVEMBER);
-        let over = over.expect("there is room");
+        let over = over.expect("the cap allows it");
         spend(&spending, KEY, monthly, 60);
         let reached = spending
             .left(KEY, monthly, NOVEMBER)
@@ -273,8 +273,8 @@ mod tests {
                 } else if let Ok(reserved) = spending.reserve(KEY, cap, Micros::new(amount), NOVEMBER) {
                     open.push((reserved, amount));
                 }
-                let promised: i64 = open.iter().map(|(_, held)| held).sum();
-                prop_assert!(spent + promised <= max);
+                let reserved: i64 = open.iter().map(|(_, held)| held).sum();
+                prop_assert!(spent + reserved <= max);
             }
             open.clear();
             let left = spending.left(KEY, cap, NOVEMBER).map_or(0, Micros::get);

@@ -110,14 +110,14 @@ impl Filter for AddressLimit {
             lane: 0,
         };
         let now = exchange.elapsed(&self.clock).as_nanos() as u64;
-        let verdict = table.take(partition, &bucket.quota, now);
-        if verdict.admitted {
+        let decision = table.take(partition, &bucket.quota, now);
+        if decision.admitted {
             return;
         }
-        let verdict = spread(verdict, &self.entropy);
+        let decision = spread(decision, &self.entropy);
         exchange.record.class = Some(bucket.class.clone());
-        let (remaining, reset_secs) = (verdict.remaining.into(), verdict.reset_secs);
-        exchange.write_late(PolicyState::of(&bucket.fields, remaining, reset_secs));
-        *error = too_many(bucket.what, &verdict);
+        let (remaining, reset_secs) = (decision.remaining.into(), decision.reset_secs);
+        exchange.defer_headers(PolicyState::of(&bucket.fields, remaining, reset_secs));
+        *error = too_many(bucket.what, &decision);
     }
 }

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_is_told_at_once() {
+    fn all_problems_are_reported_at_once() {
         let (limits, found) = check(
             "failed_credentials = { quota = 0, window_secs = 60 }\n\
              missing_credentials = { quota = 5, window_secs = 0 }\n\

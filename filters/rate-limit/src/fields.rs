@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tollgate_filter::LateFields;
+use tollgate_filter::DeferredHeaders;
 
 use crate::quota::Quota;
 use crate::tokens::TokenQuota;
@@ -55,7 +55,7 @@ impl PolicyState {
     }
 }
 
-impl LateFields for PolicyState {
+impl DeferredHeaders for PolicyState {
     fn write(&self, headers: &mut HeaderMap) {
         let write = match self.beside {
             false => PolicyFields::write,

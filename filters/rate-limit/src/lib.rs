@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod address_limit;
+mod concurrency;
 pub mod config;
-mod crowd;
 mod fields;
 mod partitions;
 mod quota;
@@ -16,11 +16,11 @@ use tollgate_filter::{Clock, Entropy};
 
 pub use address_limit::{AddressLimit, FAILED_CREDENTIALS, MISSING_CREDENTIALS};
 pub use config::{Class, Limits, RawLimits};
-pub use quota::{Quota, Verdict};
+pub use quota::{Decision, Quota};
 pub use rate_limit::{RateLimit, UnknownClass};
 pub use tokens::TokenQuota;
 
-use crowd::Crowds;
+use concurrency::ConcurrencyLimit;
 use partitions::Partitions;
 use tokens::TokenCounts;
 
@@ -86,7 +86,7 @@ pub struct Counters {
     /// Tokens used and reserved; by account, since tokens are served to accounts only.
     tokens: TokenCounts,
     /// Requests in progress.
-    crowds: Crowds,
+    concurrency: ConcurrencyLimit,
     /// Classes that routes count separately; a name's index plus one is its lane.
     lanes: Mutex<Vec<Box<str>>>,
 }
@@ -100,7 +100,7 @@ impl Default for Counters {
             failed: Partitions::new(ADDRESSES_MAX),
             missing: Partitions::new(ADDRESSES_MAX),
             tokens: TokenCounts::default(),
-            crowds: Crowds::default(),
+            concurrency: ConcurrencyLimit::default(),
             lanes: Mutex::default(),
         }
     }

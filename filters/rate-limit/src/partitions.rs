@@ -7,7 +7,7 @@ use dashmap::DashMap;
 use tollgate_filter::AddressPrefix;
 use tollgate_money::AccountId;
 
-use crate::quota::{Quota, Verdict};
+use crate::quota::{Decision, Quota};
 
 /// A sweep of a smaller table frees too little.
 const SWEEP_AT_LEAST: usize = 1024;
@@ -62,12 +62,12 @@ impl Partitions {
     }
 
     /// Counts one request of `partition`, at `now` nanoseconds.
-    pub(crate) fn take(&self, partition: Partition, quota: &Quota, now: u64) -> Verdict {
+    pub(crate) fn take(&self, partition: Partition, quota: &Quota, now: u64) -> Decision {
         if let Some(arrival) = self.arrivals.get(&partition) {
             return take(&arrival, quota, now);
         }
         let mut sweep_due = false;
-        let verdict = {
+        let decision = {
             let arrival = self.arrivals.entry(partition).or_insert_with(|| {
                 // Counted under the entry's lock: it cannot be evicted before it is counted.
                 let population = self.population.fetch_add(1, Ordering::Relaxed) + 1;
@@ -80,7 +80,7 @@ impl Partitions {
         if sweep_due {
             self.sweep(now);
         }
-        verdict
+        decision
     }
 
     /// The number of tracked partitions.
@@ -133,16 +133,16 @@ impl Partitions {
     }
 }
 
-fn take(arrival: &AtomicU64, quota: &Quota, now: u64) -> Verdict {
+fn take(arrival: &AtomicU64, quota: &Quota, now: u64) -> Decision {
     let mut seen = arrival.load(Ordering::Relaxed);
     loop {
-        let (verdict, next) = quota.take(seen, now);
-        if !verdict.admitted {
-            return verdict;
+        let (decision, next) = quota.take(seen, now);
+        if !decision.admitted {
+            return decision;
         }
         // No other memory access depends on their order, so relaxed ordering is enough.
         match arrival.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => return verdict,
+            Ok(_) => return decision,
             Err(changed) => seen = changed,
         }
     }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_longer_counts_is_forgotten() {
+    fn expired_partitions_are_removed() {
         let table = Partitions::new(1_000_000);
         let quota = quota(60, 60);
         for number in 0..200_000 {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_addresses_stays_within_bounds_and_locks_nobody_out() {
+    fn a_flood_of_addresses_stays_within_bounds_and_blocks_no_other_client() {
         let table = Partitions::new(2000);
         let quota = quota(10, 86_400);
         // A partition that used its quota up long before the flood, and one that has just started.

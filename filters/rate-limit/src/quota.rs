@@ -24,7 +24,7 @@ pub struct Quota {
 
 /// The decision about one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Decision {
     /// Whether the request is admitted.
     pub admitted: bool,
     /// The number of requests that would be admitted now, after this one.
@@ -63,7 +63,7 @@ impl Quota {
     ///
     /// An arrival time out of this quota's range, stored under other settings, counts as a quota used up: no wait exceeds that of the
     /// current settings.
-    pub fn take(&self, arrival: u64, now: u64) -> (Verdict, u64) {
+    pub fn take(&self, arrival: u64, now: u64) -> (Decision, u64) {
         let base = arrival.clamp(now, now + self.capacity);
         let next = base + self.interval;
         let admitted = next - now <= self.capacity;
@@ -78,12 +78,12 @@ impl Quota {
                 .div_ceil(NANOS_PER_SEC)
                 .max(1)
         };
-        let verdict = Verdict {
+        let decision = Decision {
             admitted,
             remaining,
             reset_secs,
         };
-        (verdict, if admitted { next } else { arrival })
+        (decision, if admitted { next } else { arrival })
     }
 }
 
@@ -166,16 +166,16 @@ mod tests {
                     now += nanos;
                 }
                 model.wait_until(now);
-                let (verdict, kept) = quota.take(arrival, now);
-                prop_assert_eq!(verdict.admitted, model.take());
-                prop_assert_eq!(verdict.remaining, model.takes_left());
-                if !verdict.admitted {
+                let (decision, kept) = quota.take(arrival, now);
+                prop_assert_eq!(decision.admitted, model.take());
+                prop_assert_eq!(decision.remaining, model.takes_left());
+                if !decision.admitted {
                     prop_assert_eq!(kept, arrival, "a refusal costs nothing");
                 }
                 arrival = kept;
 
-                let reset = verdict.reset_secs;
-                let (enough, goal) = if verdict.remaining > 0 {
+                let reset = decision.reset_secs;
+                let (enough, goal) = if decision.remaining > 0 {
                     (burst, "the whole burst is back")
                 } else {
                     prop_assert!(reset >= 1);
@@ -200,9 +200,9 @@ mod tests {
             let mut admitted: Vec<u64> = Vec::new();
             for step in steps {
                 now += step;
-                let (verdict, kept) = quota.take(arrival, now);
+                let (decision, kept) = quota.take(arrival, now);
                 arrival = kept;
-                if verdict.admitted {
+                if decision.admitted {
                     admitted.push(now);
                     let within = admitted.iter().filter(|&&at| now - at < window).count();
                     prop_assert!(within <= 2 * limit as usize, "{} in one window", within);
@@ -212,18 +212,18 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_of_sixty_counts_down_and_comes_back() {
+    fn a_quota_of_sixty_a_minute_counts_down_and_refills() {
         let quota = Quota::new(some(60), some(60), some(60));
         let now = 5 * NANOS_PER_SEC;
         let mut arrival = 0;
         for taken in 1..=60 {
-            let (verdict, kept) = quota.take(arrival, now);
-            assert!(verdict.admitted, "request {taken}");
-            assert_eq!(verdict.remaining, 60 - taken);
+            let (decision, kept) = quota.take(arrival, now);
+            assert!(decision.admitted, "request {taken}");
+            assert_eq!(decision.remaining, 60 - taken);
             arrival = kept;
         }
         let (refused, _) = quota.take(arrival, now);
-        let wait = Verdict {
+        let wait = Decision {
             admitted: false,
             remaining: 0,
             reset_secs: 1,
@@ -233,11 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_that_shrinks_its_window_keeps_nobody_waiting_for_the_old_one() {
+    fn a_shorter_window_limits_the_wait_at_once() {
         let day = Quota::new(some(1), some(86_400), some(1));
         let minute = Quota::new(some(60), some(60), some(60));
         let (_, arrival) = day.take(0, 0);
-        let (verdict, _) = minute.take(arrival, 0);
-        assert_eq!((verdict.admitted, verdict.reset_secs), (false, 1));
+        let (decision, _) = minute.take(arrival, 0);
+        assert_eq!((decision.admitted, decision.reset_secs), (false, 1));
     }
 }

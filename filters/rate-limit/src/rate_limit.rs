@@ -9,13 +9,13 @@ use tollgate_filter::{
 };
 
 use crate::Counters;
+use crate::concurrency::{ConcurrencyLimit, Permit};
 use crate::config::{ANONYMOUS, Class, FREE, Limits};
-use crate::crowd::{Crowds, UnderWay};
 use crate::fields::{Policy, PolicyFields, PolicyState};
 use crate::partitions::{Owner, Partition};
 use crate::quota::Quota;
-use crate::refusal::{CROWD_WAIT_SECS, spread, too_many, too_many_at_once, too_many_tokens};
-use crate::tokens::{Promise, TokenQuota};
+use crate::refusal::{CONCURRENCY_WAIT_SECS, spread, too_many, too_many_at_once, too_many_tokens};
+use crate::tokens::{TokenQuota, TokenReservation};
 
 /// Counts every request, and the tokens it may use, against the quotas of its class, and refuses requests beyond them.
 pub struct RateLimit {
@@ -132,10 +132,10 @@ impl RateLimit {
         let mut under_way = None;
         if let Some(concurrent) = &class.concurrent {
             let (max, fields) = &**concurrent;
-            under_way = Crowds::enter(&self.counters, partition, *max);
+            under_way = ConcurrencyLimit::acquire(&self.counters, partition, *max);
             if under_way.is_none() {
                 // The concurrency limit is checked before the request is counted: waiting for a permit does not use the quota.
-                exchange.write_late(PolicyState::of(fields, 0, CROWD_WAIT_SECS));
+                exchange.defer_headers(PolicyState::of(fields, 0, CONCURRENCY_WAIT_SECS));
                 return Outcome::refuse(too_many_at_once(*max));
             }
         }
@@ -143,12 +143,12 @@ impl RateLimit {
             Owner::Account(_) => &self.counters.accounts,
             Owner::Address(_) => &self.counters.addresses,
         };
-        let verdict = table.take(partition, &class.quota, self.now(exchange));
-        let verdict = spread(verdict, &self.entropy);
-        let (remaining, reset_secs) = (verdict.remaining.into(), verdict.reset_secs);
-        exchange.write_late(PolicyState::of(&class.fields, remaining, reset_secs));
-        if !verdict.admitted {
-            return Outcome::refuse(too_many("requests", &verdict));
+        let decision = table.take(partition, &class.quota, self.now(exchange));
+        let decision = spread(decision, &self.entropy);
+        let (remaining, reset_secs) = (decision.remaining.into(), decision.reset_secs);
+        exchange.defer_headers(PolicyState::of(&class.fields, remaining, reset_secs));
+        if !decision.admitted {
+            return Outcome::refuse(too_many("requests", &decision));
         }
         if let Some(under_way) = under_way {
             exchange.put(under_way);
@@ -157,7 +157,7 @@ impl RateLimit {
     }
 
     /// Reserves the tokens that a request may use, or refuses it.
-    fn promise(&self, exchange: &mut Exchange) -> Outcome {
+    fn reserve(&self, exchange: &mut Exchange) -> Outcome {
         let Some((partition, class)) = self.counted_as(exchange) else {
             return Outcome::Continue;
         };
@@ -173,15 +173,15 @@ impl RateLimit {
             return Outcome::Continue;
         }
         let counts = &self.counters.tokens;
-        let verdict = counts.promise(partition, quota, wanted, self.now(exchange));
-        let Some(tokens) = verdict.promised else {
-            let (error, wait) = too_many_tokens(wanted, &verdict, quota, &self.entropy);
-            exchange.write_late(PolicyState::of(fields, verdict.remaining, wait));
+        let decision = counts.reserve(partition, quota, wanted, self.now(exchange));
+        let Some(tokens) = decision.reserved else {
+            let (error, wait) = too_many_tokens(wanted, &decision, quota, &self.entropy);
+            exchange.defer_headers(PolicyState::of(fields, decision.remaining, wait));
             return Outcome::refuse(error);
         };
-        let state = PolicyState::of(fields, verdict.remaining, verdict.reset_secs);
-        exchange.write_late(state.beside());
-        exchange.put(Promise {
+        let state = PolicyState::of(fields, decision.remaining, decision.reset_secs);
+        exchange.defer_headers(state.beside());
+        exchange.put(TokenReservation {
             counters: Arc::clone(&self.counters),
             partition,
             quota: *quota,
@@ -222,20 +222,20 @@ impl Filter for RateLimit {
     }
 
     fn on_forward<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        Step::now(self.promise(exchange))
+        Step::now(self.reserve(exchange))
     }
 
     /// The answer is complete except for its last bytes. A client with those can send the next request at once, and its permit and tokens
     /// are released. An exchange that ends otherwise drops its permit and reservation.
     fn before_tail<'a>(&'a self, exchange: &'a mut Exchange, _: &'a mut Tail) -> Step<'a, Outcome> {
-        if let Some(promise) = exchange.take::<Promise>() {
+        if let Some(reservation) = exchange.take::<TokenReservation>() {
             let record = &exchange.record;
             let used = record
                 .prompt_tokens
                 .saturating_add(record.completion_tokens);
-            promise.settle(used, self.now(exchange));
+            reservation.settle(used, self.now(exchange));
         }
-        drop(exchange.take::<UnderWay>());
+        drop(exchange.take::<Permit>());
         Step::now(Outcome::Continue)
     }
 }

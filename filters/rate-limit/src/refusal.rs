@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use tollgate_filter::{ApiError, Entropy, ErrorCode};
 
-use crate::quota::Verdict;
-use crate::tokens::{TokenQuota, TokenVerdict};
+use crate::quota::Decision;
+use crate::tokens::{TokenDecision, TokenQuota};
 
 /// Retry delay of a request refused by the concurrency limit.
-pub(crate) const CROWD_WAIT_SECS: u64 = 1;
+pub(crate) const CONCURRENCY_WAIT_SECS: u64 = 1;
 
 /// Longer delays get jitter.
 const SPREAD_ABOVE_SECS: u64 = 60;
 
-/// The verdict as it is sent. When nothing remains and the wait is long, jitter adds up to a tenth: clients that were refused together
+/// The decision as it is sent. When nothing remains and the wait is long, jitter adds up to a tenth: clients that were refused together
 /// would otherwise retry together.
-pub(crate) fn spread(mut verdict: Verdict, entropy: &Entropy) -> Verdict {
-    if verdict.remaining == 0 {
-        verdict.reset_secs = longer(verdict.reset_secs, entropy);
+pub(crate) fn spread(mut decision: Decision, entropy: &Entropy) -> Decision {
+    if decision.remaining == 0 {
+        decision.reset_secs = longer(decision.reset_secs, entropy);
     }
-    verdict
+    decision
 }
 
 /// A long wait with jitter of up to a tenth.
@@ -35,14 +35,14 @@ fn longer(secs: u64, entropy: &Entropy) -> u64 {
 /// A 429 for a request that may use more tokens than are left, with the retry delay.
 pub(crate) fn too_many_tokens(
     wanted: u64,
-    verdict: &TokenVerdict,
+    decision: &TokenDecision,
     quota: &TokenQuota,
     entropy: &Entropy,
 ) -> (ApiError, u64) {
-    let seconds = longer(verdict.reset_secs, entropy);
+    let seconds = longer(decision.reset_secs, entropy);
     let message = format!(
         "This request may use {wanted} tokens, and {} of {} in {} seconds are left. Try again in {seconds} seconds, or lower `max_tokens`.",
-        verdict.remaining,
+        decision.remaining,
         quota.limit(),
         quota.window_secs(),
     );
@@ -56,12 +56,12 @@ pub(crate) fn too_many_at_once(max: NonZeroU32) -> ApiError {
         "Requests under way: {max}, which is as many as this account may have at once. Wait for one to end and try again."
     );
     let error = ApiError::new(ErrorCode::ConcurrencyExceeded, message);
-    error.retry_after(Duration::from_secs(CROWD_WAIT_SECS))
+    error.retry_after(Duration::from_secs(CONCURRENCY_WAIT_SECS))
 }
 
 /// A 429 with the retry delay, which equals that of `RateLimit`.
-pub(crate) fn too_many(what: &'static str, verdict: &Verdict) -> ApiError {
-    let seconds = verdict.reset_secs;
+pub(crate) fn too_many(what: &'static str, decision: &Decision) -> ApiError {
+    let seconds = decision.reset_secs;
     let unit = if seconds == 1 { "second" } else { "seconds" };
     let message: Cow<'static, str> =
         format!("Too many {what}. Try again in {seconds} {unit}.").into();
@@ -72,21 +72,25 @@ pub(crate) fn too_many(what: &'static str, verdict: &Verdict) -> ApiError {
 mod tests {
     use super::*;
 
-    fn told(remaining: u32, reset_secs: u64, entropy: &Entropy) -> u64 {
-        let verdict = Verdict {
+    fn retry_after(remaining: u32, reset_secs: u64, entropy: &Entropy) -> u64 {
+        let decision = Decision {
             admitted: false,
             remaining,
             reset_secs,
         };
-        spread(verdict, entropy).reset_secs
+        spread(decision, entropy).reset_secs
     }
 
     #[test]
     fn long_waits_are_spread_by_a_tenth_and_never_shortened() {
         let entropy = Entropy::seeded(3);
-        assert_eq!(told(0, 60, &entropy), 60);
-        assert_eq!(told(5, 3600, &entropy), 3600, "nobody has to wait");
-        let waits: Vec<u64> = (0..200).map(|_| told(0, 600, &entropy)).collect();
+        assert_eq!(retry_after(0, 60, &entropy), 60);
+        assert_eq!(
+            retry_after(5, 3600, &entropy),
+            3600,
+            "no client has to wait"
+        );
+        let waits: Vec<u64> = (0..200).map(|_| retry_after(0, 600, &entropy)).collect();
         assert!(waits.iter().all(|wait| (600..=660).contains(wait)));
         let spread = waits.iter().max().expect("some") - waits.iter().min().expect("some");
         assert!(spread > 40, "200 clients came back within {spread} seconds");

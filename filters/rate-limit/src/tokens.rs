@@ -1,4 +1,4 @@
-//! Token quota per owner: tokens used, and tokens reserved for running requests.
+//! Token quota per owner (GCRA over tokens): tokens used, and tokens reserved for running requests.
 //!
 //! Used tokens drain with time like requests do (`quota.rs`): one instant is stored, at which all of them will have drained. Reserved
 //! tokens do not drain, because their true usage is not known yet: the reservation is kept beside the instant until its request is over,
@@ -32,14 +32,14 @@ pub(crate) struct TokenCount {
     /// Nanoseconds of a monotonic clock at which all used tokens will have drained.
     drained_at: u64,
     /// Tokens reserved for running requests.
-    promised: u64,
+    reserved: u64,
 }
 
 /// The decision about a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TokenVerdict {
+pub(crate) struct TokenDecision {
     /// The reserved tokens; none when the request is refused.
-    pub(crate) promised: Option<u64>,
+    pub(crate) reserved: Option<u64>,
     /// The tokens that could be reserved now, after this reservation.
     pub(crate) remaining: u64,
     /// Seconds, rounded up, at least 1: for a refused request the retry delay, else until the used tokens have drained.
@@ -79,27 +79,27 @@ impl TokenQuota {
     }
 
     /// Reserves `tokens` at `now`, or refuses and changes nothing. A request that may need more than the whole quota reserves all of it.
-    pub(crate) fn promise(&self, count: &mut TokenCount, tokens: u64, now: u64) -> TokenVerdict {
+    pub(crate) fn reserve(&self, count: &mut TokenCount, tokens: u64, now: u64) -> TokenDecision {
         let window = self.window();
         let wanted = tokens.min(self.limit.get());
         let used = count.drained_at.saturating_sub(now).min(window);
-        let with_this = self.nanos(count.promised.saturating_add(wanted));
+        let with_this = self.nanos(count.reserved.saturating_add(wanted));
         let beyond = used.saturating_add(with_this).saturating_sub(window);
         let admitted = beyond == 0;
         if admitted {
-            count.promised += wanted;
+            count.reserved += wanted;
         }
         let wait = if admitted { used } else { beyond };
-        TokenVerdict {
-            promised: admitted.then_some(wanted),
-            remaining: self.tokens(window - used).saturating_sub(count.promised),
+        TokenDecision {
+            reserved: admitted.then_some(wanted),
+            remaining: self.tokens(window - used).saturating_sub(count.reserved),
             reset_secs: wait.div_ceil(NANOS_PER_SEC).max(1),
         }
     }
 
-    /// Replaces the `promised` tokens by the `used` ones. More than the whole quota uses it up, and no wait exceeds a window.
-    pub(crate) fn settle(&self, count: &mut TokenCount, promised: u64, used: u64, now: u64) {
-        count.promised = count.promised.saturating_sub(promised);
+    /// Replaces the `reserved` tokens by the `used` ones. More than the whole quota uses it up, and no wait exceeds a window.
+    pub(crate) fn settle(&self, count: &mut TokenCount, reserved: u64, used: u64, now: u64) {
+        count.reserved = count.reserved.saturating_sub(reserved);
         if used > 0 {
             let drained_at = count.drained_at.max(now).saturating_add(self.nanos(used));
             count.drained_at = drained_at.min(now + self.window());
@@ -115,33 +115,35 @@ pub(crate) struct TokenCounts {
 }
 
 impl TokenCounts {
-    /// Reserves tokens for an owner; see [`TokenQuota::promise`].
-    pub(crate) fn promise(
+    /// Reserves tokens for an owner; see [`TokenQuota::reserve`].
+    pub(crate) fn reserve(
         &self,
         partition: Partition,
         quota: &TokenQuota,
         tokens: u64,
         now: u64,
-    ) -> TokenVerdict {
+    ) -> TokenDecision {
         let mut added = false;
-        let verdict = {
+        let decision = {
             let mut count = self.counts.entry(partition).or_insert_with(|| {
                 added = true;
                 TokenCount::default()
             });
-            quota.promise(&mut count, tokens, now)
+            quota.reserve(&mut count, tokens, now)
         };
         // After the entry's lock is released: a sweep takes every lock in turn.
         if added && (self.added.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(SWEEP_EVERY) {
             self.counts
-                .retain(|_, count| count.promised > 0 || count.drained_at > now);
+                .retain(|_, count| count.reserved > 0 || count.drained_at > now);
         }
-        verdict
+        decision
     }
 
-    fn settle(&self, promise: &Promise, used: u64, now: u64) {
-        if let Some(mut count) = self.counts.get_mut(&promise.partition) {
-            promise.quota.settle(&mut count, promise.tokens, used, now);
+    fn settle(&self, reservation: &TokenReservation, used: u64, now: u64) {
+        if let Some(mut count) = self.counts.get_mut(&reservation.partition) {
+            reservation
+                .quota
+                .settle(&mut count, reservation.tokens, used, now);
         }
     }
 
@@ -152,14 +154,14 @@ impl TokenCounts {
 }
 
 /// Tokens reserved for one request. Dropping it releases them: the request used none.
-pub(crate) struct Promise {
+pub(crate) struct TokenReservation {
     pub(crate) counters: Arc<Counters>,
     pub(crate) partition: Partition,
     pub(crate) quota: TokenQuota,
     pub(crate) tokens: u64,
 }
 
-impl Promise {
+impl TokenReservation {
     /// Replaces the reservation by the request's usage.
     pub(crate) fn settle(mut self, used: u64, now: u64) {
         self.counters.tokens.settle(&self, used, now);
@@ -167,7 +169,7 @@ impl Promise {
     }
 }
 
-impl Drop for Promise {
+impl Drop for TokenReservation {
     fn drop(&mut self) {
         if self.tokens > 0 {
             self.counters.tokens.settle(self, 0, 0);
@@ -187,20 +189,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_replaced_by_what_is_used() {
+    fn reserved_tokens_are_replaced_by_used_ones() {
         let quota = quota(600, 60);
         let mut count = TokenCount::default();
-        let first = quota.promise(&mut count, 500, 0);
-        assert_eq!((first.promised, first.remaining), (Some(500), 100));
-        let second = quota.promise(&mut count, 200, 0);
-        assert_eq!(second.promised, None);
+        let first = quota.reserve(&mut count, 500, 0);
+        assert_eq!((first.reserved, first.remaining), (Some(500), 100));
+        let second = quota.reserve(&mut count, 200, 0);
+        assert_eq!(second.reserved, None);
         assert_eq!((second.remaining, second.reset_secs), (100, 10));
         // A reservation does not drain, however long its request takes.
         let later = 3_600 * NANOS_PER_SEC;
-        assert_eq!(quota.promise(&mut count, 200, later).promised, None);
+        assert_eq!(quota.reserve(&mut count, 200, later).reserved, None);
         quota.settle(&mut count, 500, 100, later);
-        let third = quota.promise(&mut count, 200, later);
-        assert_eq!((third.promised, third.remaining), (Some(200), 300));
+        let third = quota.reserve(&mut count, 200, later);
+        assert_eq!((third.reserved, third.remaining), (Some(200), 300));
         assert_eq!(
             third.reset_secs, 10,
             "a hundred tokens drain in ten seconds"
@@ -208,26 +210,26 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_may_need_more_than_there_is_in_a_window_is_promised_all_of_it() {
+    fn a_request_above_the_window_quota_reserves_the_whole_quota() {
         let quota = quota(600, 60);
         let mut count = TokenCount::default();
-        assert_eq!(quota.promise(&mut count, 10_000, 0).promised, Some(600));
+        assert_eq!(quota.reserve(&mut count, 10_000, 0).reserved, Some(600));
         quota.settle(&mut count, 600, 10_000, 0);
-        let refused = quota.promise(&mut count, 1, 0);
-        assert_eq!((refused.promised, refused.reset_secs), (None, 1));
-        let whole = quota.promise(&mut count, 600, 0);
+        let refused = quota.reserve(&mut count, 1, 0);
+        assert_eq!((refused.reserved, refused.reset_secs), (None, 1));
+        let whole = quota.reserve(&mut count, 600, 0);
         assert_eq!(
-            (whole.promised, whole.reset_secs),
+            (whole.reserved, whole.reset_secs),
             (None, 60),
             "a window at most"
         );
     }
 
     #[test]
-    fn what_failed_is_as_if_it_had_never_been() {
+    fn a_failed_part_leaves_no_trace() {
         let quota = quota(600, 60);
         let mut count = TokenCount::default();
-        quota.promise(&mut count, 600, 5);
+        quota.reserve(&mut count, 600, 5);
         quota.settle(&mut count, 600, 0, 9);
         assert_eq!(count, TokenCount::default());
     }
@@ -235,7 +237,7 @@ mod tests {
     proptest! {
         /// Against a list of all usage and all running requests.
         #[test]
-        fn promises_and_usage_never_come_to_more_than_the_quota_and_what_drains(
+        fn reservations_and_usage_never_exceed_the_quota_and_its_refill(
             limit in 1u64..5_000,
             window_secs in 1u32..100,
             steps in prop::collection::vec((0u64..200, 0u64..3_000, 0u64..4_000, any::<bool>()), 1..80),
@@ -251,32 +253,32 @@ mod tests {
                 now += tenths * u64::from(window_secs) * NANOS_PER_SEC / 100;
                 level = level.saturating_sub(u128::from(now - at) * u128::from(limit));
                 at = now;
-                let promised: u64 = open.iter().sum();
+                let reserved: u64 = open.iter().sum();
                 if close && !open.is_empty() {
-                    let promise = open.remove(0);
-                    quota.settle(&mut count, promise, used, now);
+                    let reservation = open.remove(0);
+                    quota.settle(&mut count, reservation, used, now);
                     level = (level + u128::from(used) * window).min(u128::from(limit) * window);
                 } else {
                     let wanted = wanted.min(limit);
-                    let verdict = quota.promise(&mut count, wanted, now);
-                    let fits = level + u128::from(promised + wanted) * window <= u128::from(limit) * window;
+                    let decision = quota.reserve(&mut count, wanted, now);
+                    let fits = level + u128::from(reserved + wanted) * window <= u128::from(limit) * window;
                     // Rounding up costs a nanosecond for each answer, so an exact fit may have to wait for one more.
-                    let fits_well = level + u128::from(promised + wanted + 1) * window <= u128::from(limit) * window;
-                    prop_assert!(fits || verdict.promised.is_none(), "more than there is was promised");
-                    prop_assert!(!fits_well || verdict.promised.is_some() || wanted == limit, "what fits was refused");
-                    open.extend(verdict.promised);
-                    if verdict.promised.is_none() && open.is_empty() {
-                        let later = now + verdict.reset_secs * NANOS_PER_SEC;
+                    let fits_well = level + u128::from(reserved + wanted + 1) * window <= u128::from(limit) * window;
+                    prop_assert!(fits || decision.reserved.is_none(), "more than there is was reserved");
+                    prop_assert!(!fits_well || decision.reserved.is_some() || wanted == limit, "what fits was refused");
+                    open.extend(decision.reserved);
+                    if decision.reserved.is_none() && open.is_empty() {
+                        let later = now + decision.reset_secs * NANOS_PER_SEC;
                         let mut copy = count;
-                        prop_assert!(quota.promise(&mut copy, wanted, later).promised.is_some(), "the wait told was too short");
+                        prop_assert!(quota.reserve(&mut copy, wanted, later).reserved.is_some(), "the reported wait was too short");
                     }
                 }
-                prop_assert_eq!(count.promised, open.iter().sum::<u64>());
+                prop_assert_eq!(count.reserved, open.iter().sum::<u64>());
             }
-            for promise in open {
-                quota.settle(&mut count, promise, 0, now);
+            for reservation in open {
+                quota.settle(&mut count, reservation, 0, now);
             }
-            prop_assert_eq!(count.promised, 0);
+            prop_assert_eq!(count.reserved, 0);
         }
     }
 }

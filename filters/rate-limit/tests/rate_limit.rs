@@ -43,7 +43,7 @@ struct Bench {
     limits: RateLimits,
     counters: Arc<Counters>,
     clock: Clock,
-    hand: ManualClock,
+    manual: ManualClock,
 }
 
 fn limits(text: &str) -> Limits {
@@ -53,7 +53,7 @@ fn limits(text: &str) -> Limits {
 }
 
 fn bench() -> Bench {
-    let (clock, hand) = Clock::manual(1_700_000_000_000_000);
+    let (clock, manual) = Clock::manual(1_700_000_000_000_000);
     let counters = Arc::new(Counters::default());
     Bench {
         limits: RateLimits::new(
@@ -64,7 +64,7 @@ fn bench() -> Bench {
         ),
         counters,
         clock,
-        hand,
+        manual,
     }
 }
 
@@ -123,7 +123,7 @@ fn fields(exchange: &mut Exchange) -> String {
 }
 
 #[test]
-fn every_counted_answer_tells_the_quota_and_what_is_left() {
+fn every_counted_answer_states_the_quota_and_the_remainder() {
     let bench = bench();
     let filter = bench.limits.rate_limit(None).expect("no class is named");
     let mut exchange = exchange_of(1, "free");
@@ -140,11 +140,11 @@ fn every_counted_answer_tells_the_quota_and_what_is_left() {
 }
 
 #[test]
-fn a_429_carries_all_six_fields_and_waiting_as_told_is_enough() {
+fn a_429_has_all_six_fields_and_its_retry_delay_is_sufficient() {
     let bench = bench();
     let filter = bench.limits.rate_limit(None).expect("no class is named");
     assert_eq!(admitted(&filter, 4, || exchange_of(1, "free")), 4);
-    bench.hand.advance(Duration::from_millis(2500));
+    bench.manual.advance(Duration::from_millis(2500));
 
     let mut exchange = exchange_of(1, "free");
     let error = ask(&filter, &mut exchange).expect_err("the quota is used up");
@@ -163,9 +163,9 @@ fn a_429_carries_all_six_fields_and_waiting_as_told_is_enough() {
         assert_eq!(headers[name], value, "{name}");
     }
 
-    bench.hand.advance(Duration::from_secs(12));
+    bench.manual.advance(Duration::from_secs(12));
     assert!(ask(&filter, &mut exchange_of(1, "free")).is_err());
-    bench.hand.advance(Duration::from_secs(1));
+    bench.manual.advance(Duration::from_secs(1));
     assert!(ask(&filter, &mut exchange_of(1, "free")).is_ok());
 }
 
@@ -216,7 +216,7 @@ fn two_credentials_of_one_account_share_its_quota() {
 }
 
 #[test]
-fn a_route_with_a_class_of_its_own_leaves_the_owner_s_other_quota_alone() {
+fn a_route_with_its_own_class_does_not_use_the_owner_s_other_quota() {
     let bench = bench();
     let api = bench.limits.rate_limit(None).expect("no class is named");
     let mcp = bench
@@ -235,17 +235,17 @@ fn a_route_with_a_class_of_its_own_leaves_the_owner_s_other_quota_alone() {
     assert_eq!(admitted(&api, 10, || exchange_of(1, "pro")), 5);
 
     let error = bench.limits.rate_limit(Some("mpc")).err().expect("a slip");
-    let said = error.to_string();
+    let message = error.to_string();
     let wanted =
         "there is no rate class `mpc`; add `[limits.classes.mpc]` or name one of: anonymous, ";
     assert!(
-        said.starts_with(wanted) && said.contains(", mcp, "),
-        "{said}"
+        message.starts_with(wanted) && message.contains(", mcp, "),
+        "{message}"
     );
 }
 
 #[test]
-fn new_settings_give_nobody_a_fresh_quota() {
+fn new_settings_do_not_reset_a_quota() {
     let bench = bench();
     let before = bench.limits.rate_limit(None).expect("no class is named");
     assert_eq!(admitted(&before, 10, || exchange_of(1, "free")), 4);
@@ -258,7 +258,7 @@ fn new_settings_give_nobody_a_fresh_quota() {
     .rate_limit(None)
     .expect("no class is named");
     assert_eq!(admitted(&after, 10, || exchange_of(1, "free")), 0);
-    bench.hand.advance(Duration::from_secs(1));
+    bench.manual.advance(Duration::from_secs(1));
     assert_eq!(
         admitted(&after, 10, || exchange_of(1, "free")),
         1,
@@ -308,7 +308,7 @@ fn beyond_the_quota_an_address_is_answered_429_for_credentials_that_do_not_work(
         "other addresses have their own"
     );
     // Requests answered 429 are not counted, or the refusals would never end.
-    bench.hand.advance(Duration::from_secs(20));
+    bench.manual.advance(Duration::from_secs(20));
     assert_eq!(let_through(&filter, "2001:db8::1", unknown), 1);
 }
 
@@ -338,7 +338,7 @@ fn requests_without_a_credential_have_a_quota_of_their_own() {
 }
 
 #[test]
-fn other_refusals_and_valid_credentials_never_meet_the_limit_of_an_address() {
+fn other_refusals_and_valid_credentials_are_not_limited_by_address() {
     let bench = bench();
     let filter = bench.limits.address_limit();
     let phases = filter.contract().phases;
@@ -464,7 +464,7 @@ fn ended(filter: &dyn Filter, exchange: &mut Exchange, prompt: u64, completion: 
 }
 
 #[test]
-fn tokens_are_promised_by_the_quote_and_corrected_by_the_usage() {
+fn tokens_are_reserved_by_the_quote_and_corrected_by_the_usage() {
     let bench = bench();
     let filter = tight(&bench);
     let mut first = exchange_using(4000);
@@ -517,7 +517,7 @@ fn tokens_are_promised_by_the_quote_and_corrected_by_the_usage() {
 }
 
 #[test]
-fn tokens_of_a_request_that_failed_are_given_back_whatever_ended_it() {
+fn tokens_of_a_failed_request_are_released_for_every_ending() {
     let bench = bench();
     let filter = tight(&bench);
     for _ in 0..5 {
@@ -542,7 +542,7 @@ fn a_request_that_is_answered_without_a_call_uses_no_tokens() {
 }
 
 #[test]
-fn as_many_requests_as_allowed_are_under_way_and_the_next_is_told_of_that_limit() {
+fn requests_above_the_concurrency_limit_are_refused_with_that_limit() {
     let bench = bench();
     let filter = tight(&bench);
     let mut first = exchange_of(1, "free");

@@ -69,11 +69,11 @@ fn put(store: &EntryStore, number: u64) {
 }
 
 /// Asks for a stream of what is stored.
-fn tell(store: &EntryStore, number: u64, include_usage: bool) -> bool {
+fn serve(store: &EntryStore, number: u64, include_usage: bool) -> bool {
     let Some(entry) = store.get(&key(number), || NOW) else {
         return false;
     };
-    let kept = entry.kept("x_svc").expect("it is kept");
+    let kept = entry.stored("x_svc").expect("it is kept");
     let made = entry.with_stream(kept, include_usage);
     let (more, _) = made.expect("it has events");
     store.replace(key(number), Arc::new(more));
@@ -81,7 +81,7 @@ fn tell(store: &EntryStore, number: u64, include_usage: bool) -> bool {
 }
 
 #[test]
-fn a_flood_stays_within_its_room_whatever_the_sizes() {
+fn a_flood_stays_within_max_bytes_for_any_sizes() {
     for words in [1, 20, 2000] {
         let (store, counters) = store(4 << 20);
         let mut known = 0;
@@ -89,7 +89,7 @@ fn a_flood_stays_within_its_room_whatever_the_sizes() {
             answer(number, words, 9).put(&store);
             if number % 3 == 0 {
                 // Asked for again, as a stream, which makes it larger.
-                known += u64::from(tell(&store, number, number % 2 == 0));
+                known += u64::from(serve(&store, number, number % 2 == 0));
             }
             assert!(
                 store.weight() <= 4 << 20,
@@ -99,13 +99,17 @@ fn a_flood_stays_within_its_room_whatever_the_sizes() {
         }
         assert_eq!(known, 6667, "what has just been stored is there");
         assert!(store.weight() >= 3 << 20, "most of the room is used");
-        let gone = counters.removals.get(Removal::Evicted);
-        assert_eq!(gone + store.len() as u64, 20_000, "each is counted once");
+        let removed_count = counters.removals.get(Removal::Evicted);
+        assert_eq!(
+            removed_count + store.len() as u64,
+            20_000,
+            "each is counted once"
+        );
     }
 }
 
 #[test]
-fn what_is_asked_for_survives_a_flood_of_what_is_not() {
+fn entries_in_use_survive_a_flood_of_unused_ones() {
     let (store, _) = store(1 << 20);
     put(&store, 0);
     for number in 1..10_000 {
@@ -118,7 +122,7 @@ fn what_is_asked_for_survives_a_flood_of_what_is_not() {
 }
 
 #[test]
-fn what_was_asked_for_twice_survives_a_flood_of_what_is_asked_for_once() {
+fn entries_requested_twice_survive_a_flood_of_entries_requested_once() {
     let (store, _) = store(1 << 20);
     put(&store, 0);
     assert!(store.get(&key(0), || NOW).is_some());
@@ -129,7 +133,7 @@ fn what_was_asked_for_twice_survives_a_flood_of_what_is_asked_for_once() {
 }
 
 #[test]
-fn what_comes_again_after_it_has_gone_stays() {
+fn an_entry_stored_again_after_eviction_stays() {
     let (store, _) = store(1 << 20);
     let flood = |from: u64, count: u64| {
         for number in from..from + count {
@@ -151,7 +155,7 @@ fn what_comes_again_after_it_has_gone_stays() {
 fn the_largest_entry_finds_a_place_in_the_smallest_store() {
     let (store, counters) = store(1 << 20);
     answer(0, (1 << 16) / 5 - 40, 9).put(&store);
-    assert!(tell(&store, 0, true));
+    assert!(serve(&store, 0, true));
     assert!(
         store.get(&key(0), || NOW).is_some(),
         "its stream has a place too"
@@ -159,22 +163,22 @@ fn the_largest_entry_finds_a_place_in_the_smallest_store() {
     assert_eq!(
         counters.removals.get(Removal::Evicted),
         0,
-        "nothing has gone"
+        "nothing was evicted"
     );
 }
 
 #[test]
-fn what_is_stored_anew_is_there_in_place_of_the_earlier() {
+fn a_stored_entry_replaces_the_earlier_one() {
     let (store, counters) = store(1 << 20);
-    let anew = |words| {
+    let store_again = |words| {
         answer(0, words, 9).put(&store);
         let entry = store.get(&key(0), || NOW).expect("it is there");
-        let kept = entry.kept("x_svc").expect("it is kept");
+        let kept = entry.stored("x_svc").expect("it is kept");
         assert_eq!(kept.bytes(), answer(0, words, 9).body.len() + 15);
         assert_eq!(store.len(), 1);
     };
     for words in [1, 2, 4000, 4001, 3] {
-        anew(words);
+        store_again(words);
     }
     put(&store, 0);
     put(&store, 0);
@@ -187,7 +191,7 @@ fn what_is_stored_anew_is_there_in_place_of_the_earlier() {
 }
 
 #[test]
-fn what_is_out_of_date_is_not_given_and_goes() {
+fn an_expired_entry_is_not_served_and_is_removed() {
     let (store, counters) = store(1 << 20);
     for number in 0..10 {
         answer(number, 1, 5 + number).put(&store);
@@ -231,7 +235,7 @@ fn a_purge_removes_what_it_names_and_nothing_comes_back() {
 }
 
 #[test]
-fn what_is_added_to_a_purged_answer_leaves_alone_what_was_stored_since() {
+fn a_stream_added_to_a_purged_entry_does_not_replace_a_newer_one() {
     let (store, _) = store(1 << 20);
     put(&store, 2);
     let under_way = store.get(&key(2), || NOW).expect("it is there");
@@ -246,12 +250,12 @@ fn what_is_added_to_a_purged_answer_leaves_alone_what_was_stored_since() {
 }
 
 #[test]
-fn what_goes_because_its_streams_are_too_large_is_counted() {
+fn an_entry_evicted_for_its_streamed_forms_is_counted() {
     let (store, counters) = store(1 << 18);
     answer(0, 9000, 9).put(&store);
-    assert!(tell(&store, 0, true));
-    assert_eq!(store.len(), 1, "with one of them it has room");
-    assert!(tell(&store, 0, false));
+    assert!(serve(&store, 0, true));
+    assert_eq!(store.len(), 1, "with one of them it fits");
+    assert!(serve(&store, 0, false));
     assert_eq!(
         (store.len(), counters.removals.get(Removal::Evicted)),
         (0, 1)

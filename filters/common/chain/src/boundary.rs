@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_stands_between_two_events_or_nowhere() {
+    fn a_comment_is_inserted_only_between_two_events() {
         for (passed, may) in [
             ("", true),
             ("data: 1", false),

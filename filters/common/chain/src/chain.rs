@@ -10,7 +10,7 @@ pub(crate) struct Link {
     pub(crate) body: Body,
     pub(crate) on_failure: FailureMode,
     /// Whether it has a request phase.
-    pub(crate) is_asked: bool,
+    pub(crate) has_request_phase: bool,
 }
 
 /// The filters of a route, outermost first.
@@ -48,7 +48,7 @@ impl Chain {
                     filter,
                     body: contract.body,
                     on_failure: contract.on_failure,
-                    is_asked: contract.phases.has(Phase::Request),
+                    has_request_phase: contract.phases.has(Phase::Request),
                 })
                 .collect(),
         }

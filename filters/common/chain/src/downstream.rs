@@ -70,7 +70,7 @@ pub enum BodyLength {
 
 /// The client has disconnected, or has stopped reading for too long.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the client has gone")]
+#[error("the client has disconnected")]
 pub struct Gone;
 
 /// Why a request's body could not be read.
@@ -90,7 +90,7 @@ pub enum BodyError {
     #[error("the body's framing is broken")]
     Malformed,
     /// The client disconnected.
-    #[error("the client left while sending the body")]
+    #[error("the client disconnected while sending the body")]
     Gone,
 }
 

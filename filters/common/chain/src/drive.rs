@@ -1,4 +1,4 @@
-//! The driver: one exchange from its head to its end.
+//! The driver: takes one exchange through the phases of its chain, from its head to its end.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::answer::{fail, send_error, send_reply, send_whole};
 use crate::chain::Route;
 use crate::downstream::{BodyError, BodyLength, Downstream, Gone, Head};
 use crate::relay::relay;
-use crate::run::{Run, goes_on};
+use crate::run::{Run, continues};
 use crate::stream;
 use crate::upstream::{Upstream, UpstreamCall, UpstreamError, answer_for};
 
@@ -57,7 +57,7 @@ async fn exchange<D: Downstream, U: Upstream>(
     let outcome = match request(route, run, downstream).await {
         Ok(Outcome::Continue) => {
             // For filters that need it in this phase, and for the call that starts with it.
-            run.exchange.look(clock);
+            run.exchange.refresh_now(clock);
             run.on_forward().await
         }
         Ok(outcome) => outcome,
@@ -80,9 +80,12 @@ async fn exchange<D: Downstream, U: Upstream>(
         }
         tracing::error!(
             route = &*route.name,
-            "no filter of the route answered or forwarded"
+            "route has no response: no filter answered or forwarded the request"
         );
-        let error = ApiError::new(ErrorCode::InternalError, "This address has nothing to say.");
+        let error = ApiError::new(
+            ErrorCode::InternalError,
+            "No filter of this route answered the request. Write to the operator of this service.",
+        );
         return Box::pin(refuse_with(run, downstream, route, &error)).await;
     };
     let wants_stream = forward.stream;
@@ -94,7 +97,7 @@ async fn exchange<D: Downstream, U: Upstream>(
         // The client no longer waits for the response: the call is dropped, and with it the work at the provider.
         () = downstream.gone() => return Ending::GoneBefore,
     };
-    run.exchange.record.upstream_first_byte = Some(run.exchange.look(clock));
+    run.exchange.record.upstream_first_byte = Some(run.exchange.refresh_now(clock));
     let call = match call {
         Ok(call) => call,
         Err(error) => return Box::pin(fail(run, downstream, route.errors, error)).await,
@@ -142,7 +145,7 @@ async fn request<D: Downstream>(
             }
         }
         let Some(link) = run.advance() else { break };
-        if !link.is_asked {
+        if !link.has_request_phase {
             continue;
         }
         let (result, waited) = match link.filter.on_request(&mut run.exchange) {
@@ -164,12 +167,12 @@ async fn request<D: Downstream>(
             Step::Later(waits) => (waits.await, true),
         };
         if waited {
-            run.exchange.time_passes();
+            run.exchange.invalidate_now();
         }
-        if goes_on(&result) {
+        if continues(&result) {
             continue;
         }
-        match run.decided(link, result) {
+        match run.apply_failure_mode(link, result) {
             Outcome::Continue => {}
             outcome => return Ok(outcome),
         }
@@ -198,7 +201,7 @@ async fn read_body<D: Downstream>(
         Body::Bytes { bytes_max } => bytes_max,
     };
     let read = downstream.read_body(bytes_max.min(route_bytes_max)).await;
-    exchange.time_passes();
+    exchange.invalidate_now();
     match read {
         Ok(body) => {
             exchange.request.body = body;
@@ -332,7 +335,7 @@ async fn whole<D: Downstream, C: UpstreamCall>(
         }
     }
     call.finish().await;
-    run.exchange.record.upstream_ended = Some(run.exchange.look(clock));
+    run.exchange.record.upstream_ended = Some(run.exchange.refresh_now(clock));
     let body = if more.is_empty() {
         first
     } else {

@@ -13,7 +13,7 @@
 //! 5. `on_end`, exactly once for each filter that saw the request, on every exit: also when the future is dropped or a filter panics, since
 //!    it is called by `Drop` of the [`run::Run`] that owns the exchange.
 //!
-//! A request for which a filter left a [`tollgate_filter::Relay`] is streamed through a [`Passage`]: `on_forward`, both directions
+//! A request for which a filter left a [`tollgate_filter::Relay`] is streamed through a [`RelayStream`]: `on_forward`, both directions
 //! concurrently and piece by piece without inspection, `before_first_byte` before the head of its response, `before_tail` before its end.
 
 mod answer;
@@ -21,8 +21,8 @@ mod boundary;
 mod chain;
 mod downstream;
 mod drive;
-mod passage;
 mod relay;
+mod relay_stream;
 pub mod run;
 mod stream;
 mod upstream;
@@ -30,6 +30,6 @@ mod upstream;
 pub use chain::{Chain, Route};
 pub use downstream::{BodyError, BodyLength, Downstream, Gone, Head};
 pub use drive::{Limits, drive, refuse, send_bare};
-pub use passage::{Heard, Passage, RelayedHead};
+pub use relay_stream::{RelayEvent, RelayStream, RelayedHead};
 pub use run::Observer;
 pub use upstream::{Opening, Upstream, UpstreamCall, UpstreamError};

@@ -10,7 +10,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use smallvec::SmallVec;
 use tokio::time::{Instant, MissedTickBehavior};
 use tollgate_filter::{
-    ApiError, Clock, Ending, ErrorCode, Exchange, Relay, StillGood, Tail, UpstreamFault, end_to_end,
+    ApiError, Clock, CredentialCheck, Ending, ErrorCode, Exchange, Relay, Tail, UpstreamFault,
+    end_to_end,
 };
 
 use crate::answer::{head, send_error};
@@ -18,7 +19,7 @@ use crate::boundary::Boundary;
 use crate::chain::Route;
 use crate::downstream::{BodyError, BodyLength, Downstream, Gone};
 use crate::drive::Limits;
-use crate::passage::{Heard, Passage, RelayedHead};
+use crate::relay_stream::{RelayEvent, RelayStream, RelayedHead};
 use crate::run::Run;
 use crate::stream::KEEP_ALIVE;
 use crate::upstream::{Upstream, UpstreamError};
@@ -27,7 +28,7 @@ use crate::upstream::{Upstream, UpstreamError};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Upload {
     /// A piece is being sent; the last one if `last`.
-    Leaving { last: bool },
+    Sending { last: bool },
     /// Waiting for the next piece.
     Reading,
     /// All of it was sent.
@@ -37,7 +38,7 @@ enum Upload {
 /// An event from the client's side.
 enum FromClient {
     Piece(Result<Option<Bytes>, BodyError>),
-    Left,
+    Disconnected,
 }
 
 /// Forwards a request and returns its response.
@@ -69,30 +70,30 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
             _ => open.await,
         }
     };
-    let passage = match opened {
-        Ok(passage) => passage,
+    let stream = match opened {
+        Ok(stream) => stream,
         Err(error) => return fail(route, run, downstream, error).await,
     };
-    let way = Way {
+    let relayed = RelayedExchange {
         route,
         run,
         downstream,
-        passage,
+        stream,
         clock,
         started: false,
         comments: None,
         left: route.body_bytes_max,
         out: BytesMut::new(),
     };
-    way.carry(length, limits).await
+    relayed.run(length, limits).await
 }
 
 /// A relayed exchange in progress.
-struct Way<'r, 'c, D> {
+struct RelayedExchange<'r, 'c, D> {
     route: &'r Route,
     run: &'r mut Run<'c>,
     downstream: &'r mut D,
-    passage: Box<dyn Passage>,
+    stream: Box<dyn RelayStream>,
     clock: &'r Clock,
     /// Whether the head of the response has been sent.
     started: bool,
@@ -103,20 +104,20 @@ struct Way<'r, 'c, D> {
     out: BytesMut,
 }
 
-impl<D: Downstream> Way<'_, '_, D> {
-    async fn carry(mut self, length: BodyLength, limits: &Limits) -> Ending {
-        let mut upload = Upload::Leaving {
+impl<D: Downstream> RelayedExchange<'_, '_, D> {
+    async fn run(mut self, length: BodyLength, limits: &Limits) -> Ending {
+        let mut upload = Upload::Sending {
             last: length == BodyLength::Nothing,
         };
         // The head of a response without a body, sent when it is certain that nothing follows.
         let mut bare = None;
         let mut silence = std::pin::pin!(tokio::time::sleep(limits.keep_alive));
         // Ends a listening stream whose credential is no longer valid.
-        let mut looks = tokio::time::interval(limits.keep_alive);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut checks = tokio::time::interval(limits.keep_alive);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let Way {
-                passage,
+            let RelayedExchange {
+                stream,
                 downstream,
                 comments,
                 ..
@@ -124,17 +125,17 @@ impl<D: Downstream> Way<'_, '_, D> {
             let comment_due = comments.as_ref().is_some_and(Boundary::is_between);
             tokio::select! {
                 biased;
-                heard = poll_fn(|cx| passage.poll_hear(cx)) => {
+                event = poll_fn(|cx| stream.poll_event(cx)) => {
                     silence.as_mut().reset(Instant::now() + limits.keep_alive);
-                    match heard {
-                        Ok(Heard::Room) => upload = match upload {
-                            Upload::Leaving { last: true } => Upload::Done,
+                    match event {
+                        Ok(RelayEvent::Writable) => upload = match upload {
+                            Upload::Sending { last: true } => Upload::Done,
                             _ => Upload::Reading,
                         },
-                        Ok(Heard::Head(head)) => {
-                            self.run.exchange.record.upstream_first_byte = Some(self.run.exchange.look(self.clock));
-                            if is_about_us(head.status) {
-                                return self.fail(asks_for_a_credential(head.status)).await;
+                        Ok(RelayEvent::Head(head)) => {
+                            self.run.exchange.record.upstream_first_byte = Some(self.run.exchange.refresh_now(self.clock));
+                            if is_our_fault(head.status) {
+                                return self.fail(credential_rejected(head.status)).await;
                             }
                             if !head.has_body {
                                 bare = Some(head);
@@ -142,12 +143,12 @@ impl<D: Downstream> Way<'_, '_, D> {
                                 return ending;
                             }
                         }
-                        Ok(Heard::Piece(piece)) => {
+                        Ok(RelayEvent::Piece(piece)) => {
                             if self.write(&piece).await.is_err() {
                                 return Ending::GoneDuring;
                             }
                         }
-                        Ok(Heard::End) => return self.end(bare).await,
+                        Ok(RelayEvent::End) => return self.end(bare).await,
                         Err(error) => return self.fail(error).await,
                     }
                 }
@@ -158,19 +159,19 @@ impl<D: Downstream> Way<'_, '_, D> {
                             return self.cut_body(&error).await;
                         };
                         self.left = left;
-                        self.passage.send(Some(piece));
-                        upload = Upload::Leaving { last: false };
+                        self.stream.send(Some(piece));
+                        upload = Upload::Sending { last: false };
                     }
                     FromClient::Piece(Ok(None)) => {
-                        self.passage.send(None);
-                        upload = Upload::Leaving { last: true };
+                        self.stream.send(None);
+                        upload = Upload::Sending { last: true };
                     }
                     FromClient::Piece(Err(error)) => return self.cut_body(&error).await,
-                    // The client no longer waits: the passage is dropped, and with it the work at the upstream.
-                    FromClient::Left => return self.gone(),
+                    // The client no longer waits: the stream is dropped, and with it the work at the upstream.
+                    FromClient::Disconnected => return self.gone(),
                 },
-                _ = looks.tick() => {
-                    if self.is_over() {
+                _ = checks.tick() => {
+                    if self.is_revoked() {
                         return self.end(None).await;
                     }
                 }
@@ -187,13 +188,13 @@ impl<D: Downstream> Way<'_, '_, D> {
 
     /// Whether a stream that only listens belongs to a credential that is no longer valid. It is closed in order; the response stream of a
     /// request ends by itself.
-    fn is_over(&self) -> bool {
+    fn is_revoked(&self) -> bool {
         let exchange = &self.run.exchange;
         let listens = self.comments.is_some() && exchange.request.method == Method::GET;
         listens
             && exchange
-                .get::<StillGood>()
-                .is_some_and(|good| !good.holds())
+                .get::<CredentialCheck>()
+                .is_some_and(|credential| !credential.is_valid())
     }
 
     fn gone(&self) -> Ending {
@@ -223,7 +224,7 @@ impl<D: Downstream> Way<'_, '_, D> {
             self.comments = (!is_coded).then(Boundary::default);
         }
         self.started = true;
-        self.run.exchange.record.first_byte = Some(self.run.exchange.look(self.clock));
+        self.run.exchange.record.first_byte = Some(self.run.exchange.refresh_now(self.clock));
         let head = head(&mut self.run.exchange, status, own);
         let started = self.downstream.start(head, &mut self.out).await;
         started.map_err(|Gone| Ending::GoneDuring)
@@ -240,7 +241,7 @@ impl<D: Downstream> Way<'_, '_, D> {
 
     /// The response is complete.
     async fn end(mut self, bare: Option<RelayedHead>) -> Ending {
-        self.run.exchange.record.upstream_ended = Some(self.run.exchange.look(self.clock));
+        self.run.exchange.record.upstream_ended = Some(self.run.exchange.refresh_now(self.clock));
         let mut tail = Tail::new(SmallVec::new(), Ending::Complete, true);
         if let Err(error) = self.run.before_tail(&mut tail).await {
             if !self.started {
@@ -267,15 +268,15 @@ impl<D: Downstream> Way<'_, '_, D> {
 
     /// The client's body is at fault. The upstream sees it aborted and never its end.
     async fn cut_body(self, error: &BodyError) -> Ending {
-        let Way {
+        let RelayedExchange {
             route,
             run,
             downstream,
-            passage,
+            stream,
             started,
             ..
         } = self;
-        drop(passage);
+        drop(stream);
         if started {
             // A response that has started cannot be withdrawn; it is aborted too.
             return Ending::GoneDuring;
@@ -285,15 +286,15 @@ impl<D: Downstream> Way<'_, '_, D> {
 
     /// The upstream failed. A response that has started is aborted, so that it is not taken for complete.
     async fn fail(self, error: UpstreamError) -> Ending {
-        let Way {
+        let RelayedExchange {
             route,
             run,
             downstream,
-            passage,
+            stream,
             started,
             ..
         } = self;
-        drop(passage);
+        drop(stream);
         if started {
             log_fault(&run.exchange, &error);
             return Ending::UpstreamCut(error.fault);
@@ -305,18 +306,18 @@ impl<D: Downstream> Way<'_, '_, D> {
 /// The client's next piece, or its disconnection.
 async fn from_client<D: Downstream>(downstream: &mut D, upload: Upload) -> FromClient {
     match upload {
-        Upload::Leaving { .. } => pending().await,
+        Upload::Sending { .. } => pending().await,
         Upload::Reading => FromClient::Piece(downstream.read_piece().await),
         Upload::Done => {
             downstream.gone().await;
-            FromClient::Left
+            FromClient::Disconnected
         }
     }
 }
 
 /// Response fields that an upstream must not set on the gateway's behalf: access (CORS), rate limits, storage in a browser that shows this
 /// origin's own pages, the location of this origin, payments; and hop-by-hop fields.
-const OURS: [HeaderName; 12] = [
+const GATEWAY_FIELDS: [HeaderName; 12] = [
     header::ALT_SVC,
     header::CONTENT_SECURITY_POLICY,
     header::DATE,
@@ -335,7 +336,7 @@ const OUR_BEGINNINGS: [&str; 3] = ["access-control-", "ratelimit", "x-ratelimit-
 /// The forwarded fields of the response.
 fn own_fields(exchange: &Exchange, headers: HeaderMap) -> HeaderMap {
     let mut own = end_to_end(&headers);
-    for name in OURS {
+    for name in GATEWAY_FIELDS {
         own.remove(name);
     }
     let ours = |name: &&HeaderName| {
@@ -405,11 +406,11 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 /// A client was authenticated before its request was forwarded, and the upstream never sees its credential. An upstream that nevertheless
 /// demands one has a problem with the gateway: a client that received the challenge would discard a valid token, get another, and receive
 /// the challenge again.
-fn is_about_us(status: StatusCode) -> bool {
+fn is_our_fault(status: StatusCode) -> bool {
     status == StatusCode::UNAUTHORIZED || status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
 }
 
-fn asks_for_a_credential(status: StatusCode) -> UpstreamError {
+fn credential_rejected(status: StatusCode) -> UpstreamError {
     UpstreamError::of_relay(
         UpstreamFault::Error,
         format!(

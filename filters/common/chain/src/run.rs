@@ -1,4 +1,4 @@
-//! One exchange in progress, and the guarantee that its end is reported exactly once.
+//! One exchange in progress: a drop guard reports its end exactly once.
 
 use smallvec::SmallVec;
 use tollgate_filter::{
@@ -13,9 +13,9 @@ pub trait Observer: Send + Sync {
     fn ended(&self, exchange: &Exchange, ending: Ending);
 
     /// The provider's response text, with known secrets redacted. Read when a response is at fault.
-    fn redact(&self, exchange: &Exchange, said: String) -> String {
+    fn redact(&self, exchange: &Exchange, text: String) -> String {
         let _ = exchange;
-        said
+        text
     }
 
     /// A filter failed.
@@ -46,7 +46,7 @@ macro_rules! finished {
             Step::Later(waits) => (waits.await, true),
         };
         if waited {
-            $exchange.time_passes();
+            $exchange.invalidate_now();
         }
         result
     }};
@@ -65,8 +65,8 @@ impl<'c> Run<'c> {
     }
 
     /// The provider's response text, safe to report and log.
-    pub(crate) fn redact(&self, said: String) -> String {
-        self.observer.redact(&self.exchange, said)
+    pub(crate) fn redact(&self, text: String) -> String {
+        self.observer.redact(&self.exchange, text)
     }
 
     /// Sets the recorded ending.
@@ -86,9 +86,13 @@ impl<'c> Run<'c> {
         self.chain.links.get(self.seen)
     }
 
-    /// Applies a filter's failure mode to its decision or failure. Only called where [`goes_on`] does not decide.
+    /// Applies a filter's failure mode to its decision or failure. Only called where [`continues`] does not decide.
     #[cold]
-    pub(crate) fn decided(&self, link: &Link, result: Result<Outcome, FilterError>) -> Outcome {
+    pub(crate) fn apply_failure_mode(
+        &self,
+        link: &Link,
+        result: Result<Outcome, FilterError>,
+    ) -> Outcome {
         let error = match result {
             Ok(outcome) => return outcome,
             Err(error) => error,
@@ -98,11 +102,11 @@ impl<'c> Run<'c> {
         self.observer.filter_failed(filter);
         match link.on_failure {
             FailureMode::Deny => {
-                tracing::error!(filter, cause = %causes, "filter could not decide; request refused");
+                tracing::error!(filter, cause = %causes, "filter failed: request refused");
                 Outcome::Refuse(error.answer)
             }
             FailureMode::Allow => {
-                tracing::warn!(filter, cause = %causes, "filter could not decide; request goes on");
+                tracing::warn!(filter, cause = %causes, "filter failed: request continues without it");
                 Outcome::Continue
             }
         }
@@ -120,10 +124,10 @@ impl<'c> Run<'c> {
     pub(crate) async fn on_forward(&mut self) -> Outcome {
         for link in self.seen(&self.chain.forward) {
             let result = finished!(self.exchange, link.filter.on_forward(&mut self.exchange));
-            if goes_on(&result) {
+            if continues(&result) {
                 continue;
             }
-            match self.decided(link, result) {
+            match self.apply_failure_mode(link, result) {
                 Outcome::Continue => {}
                 reply => return reply,
             }
@@ -143,10 +147,10 @@ impl<'c> Run<'c> {
                 self.exchange,
                 link.filter.before_first_byte(&mut self.exchange)
             );
-            if goes_on(&result) {
+            if continues(&result) {
                 continue;
             }
-            only_refusal(link, self.decided(link, result))?;
+            only_refusal(link, self.apply_failure_mode(link, result))?;
         }
         Ok(())
     }
@@ -163,10 +167,10 @@ impl<'c> Run<'c> {
                 self.exchange,
                 link.filter.before_tail(&mut self.exchange, tail)
             );
-            if goes_on(&result) {
+            if continues(&result) {
                 continue;
             }
-            only_refusal(link, self.decided(link, result))?;
+            only_refusal(link, self.apply_failure_mode(link, result))?;
         }
         Ok(())
     }
@@ -174,7 +178,7 @@ impl<'c> Run<'c> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        self.exchange.time_passes();
+        self.exchange.invalidate_now();
         for link in self.seen(&self.chain.end).rev() {
             link.filter.on_end(&mut self.exchange, self.ending);
         }
@@ -183,7 +187,7 @@ impl Drop for Run<'_> {
 }
 
 /// Whether the exchange continues, as it usually does.
-pub(crate) fn goes_on(result: &Result<Outcome, FilterError>) -> bool {
+pub(crate) fn continues(result: &Result<Outcome, FilterError>) -> bool {
     matches!(result, Ok(Outcome::Continue))
 }
 
@@ -210,7 +214,7 @@ fn only_refusal(link: &Link, outcome: Outcome) -> Result<(), Box<ApiError>> {
             let filter = link.filter.name();
             tracing::error!(
                 filter,
-                "filter replied after the upstream had answered; refused"
+                "filter replied after the upstream response: reply refused"
             );
             Err(Box::new(ApiError::new(
                 ErrorCode::InternalError,

@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_filter::{
-    AfterLeaving, AnswerProgress, ApiError, Clock, Ending, ErrorShape, Event, EventKind, Fate,
-    Forward, HeldEvent, Tail, UpstreamFault,
+    AfterLeaving, AnswerProgress, ApiError, Clock, Disposition, Ending, ErrorShape, Event,
+    EventKind, Forward, HeldEvent, Tail, UpstreamFault,
 };
 use tollgate_openai::event::{self, EventCutter};
 
@@ -43,7 +43,7 @@ struct Relay<'r, 'c, D> {
     /// Whether the head has been sent.
     started: bool,
     /// Whether any event was ready to be sent.
-    said: bool,
+    has_output: bool,
     /// Whether the client has disconnected.
     gone: bool,
     /// Whether `[DONE]` was received.
@@ -71,7 +71,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
         tokio::select! {
             biased;
             piece = call.read() => {
-                let took = relay.take_arrived(&mut cutter, piece, &mut call);
+                let took = relay.take_ready(&mut cutter, piece, &mut call);
                 ended = matches!(took, Ok(true));
                 if let Err(error) = took {
                     break Some(error);
@@ -89,7 +89,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
                 if !relay.started {
                     return Ending::GoneBefore;
                 }
-                relay.lose_client();
+                relay.client_disconnected();
             }
             () = timer.as_mut() => {
                 if relay.gone {
@@ -109,12 +109,12 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
                 timer.as_mut().reset(Instant::now() + next);
             }
         }
-        if relay.gone && !relay.said {
+        if relay.gone && !relay.has_output {
             // The only thing written so far is a comment.
             return Ending::GoneBefore;
         }
         if relay.gone && !was_gone {
-            if relay.stops(limits.after_leaving) {
+            if relay.closes_upstream(limits.after_leaving) {
                 break None;
             }
             timer.as_mut().reset(Instant::now() + limits.drain);
@@ -123,7 +123,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
             break None;
         }
     };
-    relay.run.exchange.record.upstream_ended = Some(relay.run.exchange.look(clock));
+    relay.run.exchange.record.upstream_ended = Some(relay.run.exchange.refresh_now(clock));
     let fault = fault.or_else(|| relay.unfinished());
     if relay.gone && !ended && !relay.done {
         // Nothing more is needed from the provider: it need not work until the settlement is durable.
@@ -133,14 +133,14 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
     let whole = fault.is_none() && relay.done;
     let ending = relay.end(route.errors, fault).await;
     // After the client has its tail there is time to check whether the provider's connection can be reused.
-    if ended || (whole && ends_soon(&mut call).await) {
+    if ended || (whole && ends_within_grace(&mut call).await) {
         call.finish().await;
     }
     ending
 }
 
 /// Whether only the end of the body follows `[DONE]`, as it should.
-async fn ends_soon<C: UpstreamCall>(call: &mut C) -> bool {
+async fn ends_within_grace<C: UpstreamCall>(call: &mut C) -> bool {
     let end = tokio::time::timeout(END_WAIT, async {
         loop {
             match call.read().await {
@@ -168,8 +168,8 @@ pub(crate) async fn replay<D: Downstream>(
         }
         let mut event = Event::new(EventKind::Data, last);
         // Metadata may be added to it.
-        event.set_fate(Fate::Hold);
-        relay.show(event, last);
+        event.set_disposition(Disposition::Hold);
+        relay.run_filters(event, last);
     }
     relay.pass(EventKind::Done, event::DONE);
     match relay.end(shape, None).await {
@@ -194,14 +194,14 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             bytes_max,
             held: SmallVec::new(),
             started: false,
-            said: false,
+            has_output: false,
             gone: false,
             done: false,
         }
     }
 
     /// Adds a piece and what else has arrived by now. `Ok(true)` at the end of the upstream's response.
-    fn take_arrived<C: UpstreamCall>(
+    fn take_ready<C: UpstreamCall>(
         &mut self,
         cutter: &mut EventCutter,
         first: Result<Option<Bytes>, UpstreamError>,
@@ -275,21 +275,21 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
 
     /// Passes an event to the filters and sends, holds or drops it.
     fn pass(&mut self, kind: EventKind, data: &[u8]) {
-        self.show(Event::new(kind, data), data);
+        self.run_filters(Event::new(kind, data), data);
     }
 
     /// The same for an event built from `data`.
-    fn show(&mut self, mut event: Event<'_>, data: &[u8]) {
+    fn run_filters(&mut self, mut event: Event<'_>, data: &[u8]) {
         let kind = event.kind();
         self.run.on_event(&mut event);
-        match event.fate() {
-            Fate::Drop => {}
-            Fate::Send => {
+        match event.disposition() {
+            Disposition::Drop => {}
+            Disposition::Send => {
                 self.release();
-                self.said = true;
+                self.has_output = true;
                 event::write(event.data(), &mut self.out);
             }
-            Fate::Hold => {
+            Disposition::Hold => {
                 // `[DONE]` joins the held events; a newer event replaces the previous one.
                 if kind != EventKind::Done {
                     self.release();
@@ -302,7 +302,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
     }
 
     /// The client has disconnected: the rest is read for its usage alone.
-    fn lose_client(&mut self) {
+    fn client_disconnected(&mut self) {
         self.gone = true;
         if let Some(progress) = self.run.exchange.get_mut::<AnswerProgress>() {
             progress.client_gone = true;
@@ -310,14 +310,14 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
     }
 
     /// Whether the provider's connection is closed now that the client has disconnected.
-    fn stops(&self, otherwise: AfterLeaving) -> bool {
+    fn closes_upstream(&self, otherwise: AfterLeaving) -> bool {
         let forward = self.run.exchange.get::<Forward>();
         let own = forward.and_then(|forward| forward.model.after_leaving);
         own.unwrap_or(otherwise) == AfterLeaving::Stop
     }
 
     fn release(&mut self) {
-        self.said |= !self.held.is_empty();
+        self.has_output |= !self.held.is_empty();
         for event in self.held.drain(..) {
             event::write(&event.data, &mut self.out);
         }
@@ -338,15 +338,15 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         } else {
             self.run.before_first_byte().await?;
             self.started = true;
-            self.run.exchange.record.first_byte = Some(self.run.exchange.look(self.clock));
+            self.run.exchange.record.first_byte = Some(self.run.exchange.refresh_now(self.clock));
             let head = stream_head(self.run);
             // A failed write may have delivered a part, so from here on the client counts as having received some of it.
             self.downstream.start(head, &mut self.out).await
         };
         // A slow client may have delayed the write.
-        self.run.exchange.time_passes();
+        self.run.exchange.invalidate_now();
         if written.is_err() {
-            self.lose_client();
+            self.client_disconnected();
             self.out.clear();
         }
         Ok(())
@@ -437,7 +437,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         self.run.exchange.record.bytes_sent += self.out.len() as u64;
         if !self.started {
             // A short response may end before anything was sent. What makes its charge durable has made its hold durable too.
-            self.run.exchange.record.first_byte = Some(self.run.exchange.look(self.clock));
+            self.run.exchange.record.first_byte = Some(self.run.exchange.refresh_now(self.clock));
             let head = stream_head(self.run);
             if self.downstream.start(head, &mut self.out).await.is_err() {
                 return Ending::GoneDuring;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tollgate_filter::{ApiError, ErrorCode, Exchange, UpstreamFault};
 
 use crate::downstream::BodyLength;
-use crate::passage::Passage;
+use crate::relay_stream::RelayStream;
 
 /// A handler of a [`tollgate_filter::Forward`].
 pub trait Upstream: Send + Sync {
@@ -31,9 +31,9 @@ pub trait Upstream: Send + Sync {
     }
 }
 
-/// A [`Passage`] being opened.
+/// A [`RelayStream`] being opened.
 pub type Opening<'a> =
-    Pin<Box<dyn Future<Output = Result<Box<dyn Passage>, UpstreamError>> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = Result<Box<dyn RelayStream>, UpstreamError>> + Send + 'a>>;
 
 /// A successful response in progress.
 pub trait UpstreamCall: Send {
@@ -65,7 +65,7 @@ pub struct UpstreamError {
 /// The client's message for a provider failure. `message` is used where the provider's own words help the client.
 pub(crate) fn answer_for(fault: UpstreamFault, message: impl Into<Cow<'static, str>>) -> ApiError {
     let message = message.into();
-    let said = |fallback: &'static str| {
+    let text_or = |fallback: &'static str| {
         if message.is_empty() {
             Cow::Borrowed(fallback)
         } else {
@@ -91,11 +91,11 @@ pub(crate) fn answer_for(fault: UpstreamFault, message: impl Into<Cow<'static, s
         ),
         UpstreamFault::Error => ApiError::new(
             ErrorCode::UpstreamError,
-            said("The model provider failed. Try again."),
+            text_or("The model provider failed. Try again."),
         ),
         UpstreamFault::BadRequest => ApiError::new(
             ErrorCode::UpstreamRejected,
-            said("The model provider refused this request."),
+            text_or("The model provider refused this request."),
         ),
         UpstreamFault::RateLimited => ApiError::new(
             ErrorCode::RateLimitExceeded,

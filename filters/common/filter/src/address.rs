@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_fold_to_what_one_subscriber_controls() {
+    fn an_address_prefix_covers_one_subscriber() {
         check("192.0.2.7", "192.0.2.7/32");
         check("::ffff:192.0.2.7", "192.0.2.7/32");
         check("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64");

@@ -1,4 +1,4 @@
-//! The model catalog.
+//! The model catalog: models, their limits, prices and providers.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;

@@ -1,4 +1,4 @@
-//! Injected time.
+//! The injected clock: wall time and monotonic time, real or manual.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ impl Clock {
         }
     }
 
-    /// A clock that stands still until its handle advances it, starting at `unix_micros`.
+    /// A stopped clock that its handle advances, starting at `unix_micros`.
     pub fn manual(unix_micros: u64) -> (Clock, ManualClock) {
         let manual = Arc::new(Manual {
             // Without the initial value of `elapsed`.
@@ -143,15 +143,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_jump_of_the_wall_clock_leaves_measured_time_alone() {
-        let (clock, hand) = Clock::manual(5_000_000);
+    fn a_jump_of_the_wall_clock_does_not_affect_the_monotonic_clock() {
+        let (clock, manual) = Clock::manual(5_000_000);
         let before = clock.elapsed();
         let steady = clock.steady_micros();
-        hand.jump_to(1);
+        manual.jump_to(1);
         assert_eq!(clock.unix_micros(), 1);
         assert_eq!(clock.elapsed(), before);
         assert_eq!(clock.steady_micros(), steady);
-        hand.advance(Duration::from_secs(2));
+        manual.advance(Duration::from_secs(2));
         assert_eq!(clock.unix_micros(), 2_000_001);
         assert_eq!(clock.elapsed() - before, Duration::from_secs(2));
     }

@@ -1,4 +1,4 @@
-//! Static documents, identical for every client.
+//! Static documents with conditional requests (`ETag`, 304), identical for every client.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_the_document_is_not_sent_it_again() {
+    fn a_current_copy_is_answered_with_304() {
         let document = Document::new("text/plain", "a");
         let tag = document.etag.to_str().expect("ASCII").to_owned();
         let weak = format!("W/{tag}");

@@ -1,4 +1,4 @@
-//! The ending of an exchange.
+//! The closed list of endings: every way an exchange can end, and every kind of upstream fault.
 
 /// Every way an exchange can end. Each gets exactly one of these, at `on_end`, in the access log and in the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

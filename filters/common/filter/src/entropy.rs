@@ -1,4 +1,4 @@
-//! Injected randomness.
+//! The injected random source: the system's generator, buffered per thread, or a seeded sequence.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -105,7 +105,9 @@ impl Entropy {
 )]
 fn system(out: &mut [u8]) {
     if let Err(error) = getrandom::fill(out) {
-        panic!("the operating system gives no random bytes ({error}); nothing secret can be made");
+        panic!(
+            "the operating system provides no random bytes ({error}); no id or secret can be generated"
+        );
     }
 }
 

@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc6749_5_2_oauth_endpoints_answer_in_the_shape_of_oauth() {
+    fn rfc6749_5_2_oauth_endpoints_use_the_oauth_error_format() {
         for (code, word) in [
             (ErrorCode::InvalidGrant, "invalid_grant"),
             (ErrorCode::InvalidClient, "invalid_client"),
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn a_402_tells_what_is_needed_what_is_there_as_exact_numbers_and_where_to_get_more() {
+    fn a_402_states_required_and_available_credits_exactly_and_where_to_top_up() {
         let credits = Credits {
             required: Micros::new(2_000),
             available: Micros::new(-1),
@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_round_up_and_long_ones_tell_libraries_not_to_sleep() {
+    fn waits_round_up_and_long_ones_forbid_automatic_retries() {
         //    wait in ms, Retry-After, x-should-retry
         check(1, "1", None);
         check(12_000, "12", None);

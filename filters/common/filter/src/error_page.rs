@@ -1,4 +1,4 @@
-//! Error pages, for requests from browsers.
+//! The error page renderer of an exchange, for requests from browsers.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Pieces of a response on their way to the client.
+//! The events of a response: each is sent, held back or dropped by the filters.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -18,7 +18,7 @@ pub enum EventKind {
 
 /// The disposition of an event after the filters have seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     /// Send it as soon as possible.
     Send,
     /// Hold it back until another event of the stream is sent or held, or until the tail. Whole responses and `[DONE]` are always held.
@@ -35,23 +35,23 @@ pub struct Event<'a> {
     /// The buffer that contains `data`, if any.
     whole: Option<&'a Bytes>,
     replaced: Option<Bytes>,
-    fate: Fate,
+    disposition: Disposition,
 }
 
 impl<'a> Event<'a> {
     /// An event as the upstream sent it: for a stream the payload after `data: `.
     pub fn new(kind: EventKind, data: &'a [u8]) -> Event<'a> {
-        let fate = if kind == EventKind::Data {
-            Fate::Send
+        let disposition = if kind == EventKind::Data {
+            Disposition::Send
         } else {
-            Fate::Hold
+            Disposition::Hold
         };
         Event {
             kind,
             data,
             whole: None,
             replaced: None,
-            fate,
+            disposition,
         }
     }
 
@@ -88,14 +88,14 @@ impl<'a> Event<'a> {
     }
 
     /// The disposition.
-    pub fn fate(&self) -> Fate {
-        self.fate
+    pub fn disposition(&self) -> Disposition {
+        self.disposition
     }
 
     /// Sets the disposition. The last filter wins, but a dropped event stays dropped.
-    pub fn set_fate(&mut self, fate: Fate) {
-        if self.fate != Fate::Drop {
-            self.fate = fate;
+    pub fn set_disposition(&mut self, disposition: Disposition) {
+        if self.disposition != Disposition::Drop {
+            self.disposition = disposition;
         }
     }
 

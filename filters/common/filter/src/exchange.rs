@@ -9,7 +9,7 @@ use tollgate_money::OperationId;
 
 use crate::slots::Slots;
 use crate::time::Time;
-use crate::{ClientAddress, Clock, LateFields, Moment, Record};
+use crate::{ClientAddress, Clock, DeferredHeaders, Moment, Record};
 
 /// Capacity of the response's header map before its memory has to grow.
 const REPLY_FIELDS: usize = 24;
@@ -18,10 +18,10 @@ const REPLY_FIELDS: usize = 24;
 pub struct Exchange {
     /// The request.
     pub request: Request,
-    /// Fields set on every response, refusals included. They are overridden by those of [`Exchange::write_late`], then by those of the
+    /// Fields set on every response, refusals included. They are overridden by those of [`Exchange::defer_headers`], then by those of the
     /// response itself, then by those that every response has.
     pub reply_headers: HeaderMap,
-    late_fields: SmallVec<[Box<dyn LateFields>; 3]>,
+    deferred_headers: SmallVec<[Box<dyn DeferredHeaders>; 3]>,
     /// Facts for the access log and the metrics.
     pub record: Record,
     time: Time,
@@ -35,7 +35,7 @@ impl Exchange {
             request,
             // Empty: most responses have only deferred fields.
             reply_headers: HeaderMap::new(),
-            late_fields: SmallVec::new(),
+            deferred_headers: SmallVec::new(),
             record: Record::default(),
             time: Time::default(),
             slots: Slots::default(),
@@ -51,15 +51,15 @@ impl Exchange {
     }
 
     /// Adds deferred fields to every response, written with its head: after those of `reply_headers`, in the order of these calls.
-    pub fn write_late(&mut self, fields: impl LateFields + 'static) {
-        self.late_fields.push(Box::new(fields));
+    pub fn defer_headers(&mut self, fields: impl DeferredHeaders + 'static) {
+        self.deferred_headers.push(Box::new(fields));
     }
 
     /// Takes all fields set for every response. For the response's head: afterwards there are none.
     pub fn take_reply_headers(&mut self) -> HeaderMap {
         let mut headers = std::mem::take(&mut self.reply_headers);
         headers.reserve(REPLY_FIELDS);
-        for fields in std::mem::take(&mut self.late_fields) {
+        for fields in std::mem::take(&mut self.deferred_headers) {
             fields.write(&mut headers);
         }
         headers
@@ -77,19 +77,19 @@ impl Exchange {
 
     /// [`Clock::unix_micros`] at a reading of [`Clock::elapsed`] that was just made.
     pub fn unix_micros_at(&self, elapsed: Duration, clock: &Clock) -> i64 {
-        let counted_on = self.time.counted_on(elapsed);
-        counted_on.unwrap_or_else(|| clock.unix_micros())
+        let extrapolated = self.time.extrapolated(elapsed);
+        extrapolated.unwrap_or_else(|| clock.unix_micros())
     }
 
     /// Invalidates the cached time after a wait: the next reading is fresh. The driver calls it for its own waits, and for every step that
     /// a filter completes later; a filter has to call it for waits in the middle of such a step.
-    pub fn time_passes(&mut self) {
-        self.time.passes();
+    pub fn invalidate_now(&mut self) {
+        self.time.invalidate();
     }
 
     /// Reads the clock, regardless of the last reading.
-    pub fn look(&mut self, clock: &Clock) -> Duration {
-        self.time.passes();
+    pub fn refresh_now(&mut self, clock: &Clock) -> Duration {
+        self.time.invalidate();
         self.time.elapsed(clock)
     }
 
@@ -192,9 +192,9 @@ mod tests {
     use super::*;
 
     /// Sets each value, replacing or appending.
-    struct Late(&'static [(&'static str, &'static str, bool)]);
+    struct Deferred(&'static [(&'static str, &'static str, bool)]);
 
-    impl LateFields for Late {
+    impl DeferredHeaders for Deferred {
         fn write(&self, headers: &mut HeaderMap) {
             for &(name, value, behind) in self.0 {
                 let value = HeaderValue::from_static(value);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_all_fields_and_the_late_ones_last() {
+    fn an_answer_has_all_fields_and_the_deferred_ones_last() {
         let request = Request {
             id: OperationId::from_bytes([1; 16]),
             method: Method::GET,
@@ -222,8 +222,8 @@ mod tests {
         let mut exchange = Exchange::new(request);
         assert!(exchange.take_reply_headers().is_empty());
 
-        exchange.write_late(Late(&[("a", "1", false), ("b", "1", false)]));
-        exchange.write_late(Late(&[
+        exchange.defer_headers(Deferred(&[("a", "1", false), ("b", "1", false)]));
+        exchange.defer_headers(Deferred(&[
             ("b", "2", false),
             ("b", "3", true),
             ("c", "4", true),

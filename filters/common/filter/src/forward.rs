@@ -1,4 +1,4 @@
-//! The request to the upstream.
+//! The request to the upstream, complete except for the choice of a provider.
 
 use std::sync::Arc;
 

@@ -43,19 +43,19 @@ pub use ending::{Ending, UpstreamFault};
 pub use entropy::Entropy;
 pub use error::{ApiError, CODES, Credits, ErrorCode, ErrorShape, ErrorType};
 pub use error_page::ErrorPage;
-pub use event::{Event, EventKind, Fate, HeldEvent, Tail};
+pub use event::{Disposition, Event, EventKind, HeldEvent, Tail};
 pub use exchange::{Exchange, OldTls, Protocol, Request};
 pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phase, Phases, Step};
 pub use forward::{CapMember, Clamped, Forward, ForwardBody, OutputCap};
 pub use payment::{PaymentCredential, PaymentField};
 pub use principal::{
-    CacheSharing, CredentialKind, ModelAccess, Principal, Resource, Resources, Scope, Scopes,
-    StillGood,
+    CacheSharing, CredentialCheck, CredentialKind, ModelAccess, Principal, Resource, Resources,
+    Scope, Scopes,
 };
 pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens};
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
 pub use relay::{Relay, end_to_end};
-pub use reply::{LateFields, Reply, ReplyBody};
+pub use reply::{DeferredHeaders, Reply, ReplyBody};
 pub use service::ServiceIdentity;
 pub use time::Moment;
 pub use unambiguous::Unambiguous;

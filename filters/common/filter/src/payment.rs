@@ -1,4 +1,4 @@
-//! The payment proof of a request.
+//! The payment credential of a request (the `Payment` scheme of HTTP authentication).
 
 use std::fmt;
 

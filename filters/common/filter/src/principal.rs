@@ -40,16 +40,16 @@ pub enum CacheSharing {
 
 /// A later check whether the credential of an exchange is still valid, for long-lived exchanges. Put there by `auth` where requests are
 /// relayed.
-pub struct StillGood(Box<dyn Fn() -> bool + Send + Sync>);
+pub struct CredentialCheck(Box<dyn Fn() -> bool + Send + Sync>);
 
-impl StillGood {
+impl CredentialCheck {
     /// A check that calls this function.
-    pub fn new(ask: impl Fn() -> bool + Send + Sync + 'static) -> StillGood {
-        StillGood(Box::new(ask))
+    pub fn new(check: impl Fn() -> bool + Send + Sync + 'static) -> CredentialCheck {
+        CredentialCheck(Box::new(check))
     }
 
     /// Whether it is valid now. In memory, and fast.
-    pub fn holds(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         (self.0)()
     }
 }

@@ -1,4 +1,4 @@
-//! Progress of an upstream's response.
+//! The progress of an upstream's response: completeness, faults and token usage.
 
 use std::any::Any;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Relayed requests.
+//! The relay request, and the removal of hop-by-hop fields (RFC 9110 section 7.6.1).
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rfc9110_7_6_1_what_belongs_to_a_connection_stays_on_it() {
+    fn rfc9110_7_6_1_hop_by_hop_fields_are_not_forwarded() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "close, X-Private ,,@"),

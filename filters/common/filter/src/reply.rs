@@ -1,4 +1,4 @@
-//! Responses that filters produce themselves.
+//! Responses that filters produce themselves, and deferred response headers.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -18,7 +18,7 @@ pub struct Reply {
 ///
 /// Between the request and the head of its response the gateway serves others, for as long as the provider takes: what was written before
 /// has left the processor's caches, and a few numbers occupy less of them than fields do.
-pub trait LateFields: Send + Sync {
+pub trait DeferredHeaders: Send + Sync {
     /// Writes the fields, adding to or replacing existing ones. Called at most once.
     fn write(&self, headers: &mut HeaderMap);
 }

@@ -1,4 +1,4 @@
-//! Settings: from the raw form to the validated one.
+//! Settings validation: from the raw form, with positions in the file, to the validated one.
 //!
 //! The raw form of a section is a `Raw...` type whose values are [`At`] (a value and its position in the file). Validation adds a
 //! [`Problem`] for every error and continues, so that an operator sees all of them at once.
@@ -22,7 +22,7 @@ pub struct At<T> {
 
 impl<T> At<T> {
     /// A value without a position, such as a default.
-    pub fn nowhere(value: T) -> At<T> {
+    pub fn without_span(value: T) -> At<T> {
         At { value, span: None }
     }
 }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_knows_the_place_of_its_value() {
+    fn a_problem_has_the_position_of_its_value() {
         let text = "# a comment\nwindow_secs = 0\n";
         let raw: RawClass = toml::from_str(text).expect("TOML");
         let mut problems = Problems::default();

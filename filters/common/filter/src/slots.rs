@@ -166,10 +166,7 @@ mod tests {
         let mut slots = Slots::default();
         assert!(slots.find::<AnswerProgress>().is_none());
         assert!(slots.put(progress(false)).is_none());
-        assert!(
-            slots.others.is_empty(),
-            "it needs no place among the others"
-        );
+        assert!(slots.others.is_empty(), "it is not stored among the others");
         slots.put(1u32);
         if let Some(found) = slots.find_mut::<AnswerProgress>() {
             found.client_gone = true;

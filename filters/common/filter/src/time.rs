@@ -1,4 +1,4 @@
-//! The cached time of an exchange.
+//! The cached time of an exchange: one clock reading shared by all phases until the next wait.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct Moment {
 }
 
 /// After this long the wall clock is read again: it may have been set, or the machine may have been suspended.
-const WALL_HOLDS: Duration = Duration::from_secs(1);
+const WALL_MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The time of the last clock reading.
 ///
@@ -41,7 +41,7 @@ impl Time {
 
     pub(crate) fn unix_micros(&mut self, clock: &Clock) -> i64 {
         let elapsed = self.elapsed(clock);
-        if let Some(unix_micros) = self.counted_on(elapsed) {
+        if let Some(unix_micros) = self.extrapolated(elapsed) {
             return unix_micros;
         }
         let unix_micros = clock.unix_micros();
@@ -53,13 +53,13 @@ impl Time {
     }
 
     /// The wall clock at a reading of the monotonic one, if it was read shortly before.
-    pub(crate) fn counted_on(&self, elapsed: Duration) -> Option<i64> {
+    pub(crate) fn extrapolated(&self, elapsed: Duration) -> Option<i64> {
         let wall = self.wall?;
         let since = elapsed.checked_sub(wall.elapsed)?;
-        (since < WALL_HOLDS).then(|| wall.unix_micros + since.as_micros() as i64)
+        (since < WALL_MAX_AGE).then(|| wall.unix_micros + since.as_micros() as i64)
     }
 
-    pub(crate) fn passes(&mut self) {
+    pub(crate) fn invalidate(&mut self) {
         self.elapsed = None;
     }
 }
@@ -71,15 +71,15 @@ mod tests {
     const START: u64 = 5_000_000;
 
     #[test]
-    fn time_stands_still_until_something_has_been_waited_for() {
-        let (clock, hand) = Clock::manual(START);
+    fn the_cached_time_is_unchanged_until_a_wait() {
+        let (clock, manual) = Clock::manual(START);
         let mut time = Time::default();
         let first = (time.elapsed(&clock), time.unix_micros(&clock));
         assert_eq!(first, (clock.elapsed(), clock.unix_micros()));
-        hand.advance(Duration::from_millis(3));
+        manual.advance(Duration::from_millis(3));
         let second = (time.elapsed(&clock), time.unix_micros(&clock));
         assert_eq!(second, first);
-        time.passes();
+        time.invalidate();
         let third = (time.elapsed(&clock), time.unix_micros(&clock));
         assert_eq!(third, (clock.elapsed(), clock.unix_micros()));
         assert_eq!(third.1 - first.1, 3_000);
@@ -87,21 +87,21 @@ mod tests {
 
     #[test]
     fn the_wall_clock_is_read_again_after_a_second() {
-        //   waited ms, set to, told
+        //   waited ms, set to, expected
         check(999, 9_000_000, START as i64 + 999_000);
         check(1_000, 9_000_000, 9_000_000);
         check(1_000, 1, 1);
     }
 
-    fn check(waited_ms: u64, set_to: u64, told: i64) {
-        let (clock, hand) = Clock::manual(START);
+    fn check(waited_ms: u64, set_to: u64, expected: i64) {
+        let (clock, manual) = Clock::manual(START);
         let mut time = Time::at(clock.moment());
-        hand.advance(Duration::from_millis(waited_ms));
-        hand.jump_to(set_to);
-        time.passes();
+        manual.advance(Duration::from_millis(waited_ms));
+        manual.jump_to(set_to);
+        time.invalidate();
         assert_eq!(
             time.unix_micros(&clock),
-            told,
+            expected,
             "{waited_ms} ms, set to {set_to}"
         );
     }

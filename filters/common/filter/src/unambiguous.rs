@@ -1,4 +1,4 @@
-//! Unambiguous JSON: duplicate names are refused.
+//! A JSON parser that refuses duplicate member names at any depth.
 
 use std::fmt;
 
@@ -67,7 +67,7 @@ impl<'de> Visitor<'de> for Reader {
         let mut map = Map::new();
         while let Some((name, Unambiguous(value))) = members.next_entry::<String, _>()? {
             if map.contains_key(&name) {
-                return Err(A::Error::custom("a member stands twice"));
+                return Err(A::Error::custom("duplicate member name"));
             }
             map.insert(name, value);
         }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_that_stands_twice_is_refused_wherever_it_stands() {
+    fn a_duplicate_member_is_refused_at_any_depth() {
         for (text, sound) in [
             (
                 r#"{"a":1,"b":[{"a":1},{"a":2}],"c":null,"d":-1.5,"e":true}"#,

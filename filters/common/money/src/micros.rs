@@ -1,4 +1,4 @@
-//! The amount type of the ledger.
+//! Fixed-point amounts of credit in integer millionths, checked against overflow.
 
 use std::fmt;
 use std::iter::Sum;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_refused() {
+    fn an_invalid_amount_is_refused() {
         for text in [
             "",
             "-",

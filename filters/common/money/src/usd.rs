@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dollars_buy_is_exact_and_rounds_down() {
+    fn dollars_convert_to_credits_exactly_rounded_down() {
         //    dollars  micro-dollars per credit  credits
         for (usd, rate, credits) in [
             ("20.00", 10_000, "2000"),

@@ -1,4 +1,4 @@
-//! A whole answer: its facts, and its rewritten form for the client.
+//! The parser and rewriter of whole answers: the facts of one, and its form for the client.
 
 use bytes::BytesMut;
 
@@ -6,8 +6,8 @@ use crate::completion::{Choice, Completion, Tracked};
 use crate::json::SyntaxError;
 use crate::json::scan::Bytes;
 use crate::patch::{Change, Patch, UsageChange};
-use crate::shape::{self, Shape};
 use crate::splice::Layout;
+use crate::template::{self, Template};
 use crate::usage::Usage;
 
 /// Why a body is not an answer to a completion request.
@@ -32,7 +32,7 @@ pub enum AnswerError {
 pub struct Answer<'a> {
     body: &'a [u8],
     /// The facts, in a reused allocation. Present until the answer is dropped.
-    shape: Option<Box<Shape>>,
+    template: Option<Box<Template>>,
 }
 
 /// The facts that are needed to write an [`Answer`] later, without its body.
@@ -46,8 +46,8 @@ pub struct AnswerFacts {
 
 impl Drop for Answer<'_> {
     fn drop(&mut self) {
-        if let Some(shape) = self.shape.take() {
-            shape::give_back(shape);
+        if let Some(template) = self.template.take() {
+            template::recycle(template);
         }
     }
 }
@@ -64,12 +64,12 @@ impl<'a> Answer<'a> {
         if !bytes.ascii && std::str::from_utf8(body).is_err() {
             return Err(AnswerError::NotUtf8);
         }
-        let (shape, read) = shape::read(body, bytes, patch.metadata_name());
-        let facts = &shape.facts;
+        let (template, read) = template::read(body, bytes, patch.metadata_name());
+        let facts = &template.facts;
         let is_answer = !facts.choices.is_empty() && !facts.odd_choice || facts.error.is_some();
         let answer = Self {
             body,
-            shape: Some(shape),
+            template: Some(template),
         };
         read?;
         if is_answer {
@@ -80,7 +80,7 @@ impl<'a> Answer<'a> {
     }
 
     fn completion(&self) -> Option<&Completion> {
-        self.shape.as_ref().map(|shape| &shape.facts)
+        self.template.as_ref().map(|template| &template.facts)
     }
 
     /// The facts for writing the answer later, without a second parse.

@@ -24,7 +24,7 @@ use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-use crate::json::{Kind, Listener, Reader, SyntaxError};
+use crate::json::{Kind, Reader, SyntaxError, Visitor};
 use crate::request::CompletionRequest;
 use crate::string::Text;
 use crate::word::Word;
@@ -81,8 +81,8 @@ fn is_dropped(name: Option<Word>) -> bool {
 #[non_exhaustive]
 pub enum CanonicalError {
     /// A duplicate name in an object: parsers differ in the value that they take.
-    #[error("a member stands twice")]
-    Twins,
+    #[error("duplicate member name")]
+    DuplicateNames,
     /// A string holds half a surrogate pair, which is not valid text.
     #[error("a string holds half a surrogate pair")]
     HalfPair,
@@ -137,10 +137,10 @@ pub fn write(
 
 /// Builds the canonical form of any JSON text, however long.
 fn make(body: &[u8]) -> Result<Vec<u8>, CanonicalError> {
-    let mut reader = Reader::heard_by(body, Encoder::unbounded(body.len()));
+    let mut reader = Reader::with_visitor(body, Encoder::unbounded(body.len()));
     reader.skip()?;
     reader.end()?;
-    match reader.listener().finish() {
+    match reader.visitor().finish() {
         Form::Kept(form) => Ok(form),
         Form::None(error) => Err(error),
         Form::TooLong => Err(CanonicalError::TooCostly),
@@ -267,7 +267,7 @@ impl Encoder {
     }
 
     #[inline]
-    fn said(&mut self, text: Text<'_>, word: Option<Word>) {
+    fn write_text(&mut self, text: Text<'_>, word: Option<Word>) {
         match word {
             Some(word) if word as u8 <= LAST_WORD as u8 => self.out.push(WORD + word as u8),
             _ if text.escaped => self.escaped(text),
@@ -277,12 +277,12 @@ impl Encoder {
 
     #[cold]
     fn escaped(&mut self, text: Text<'_>) {
-        let Some(said) = text.decode() else {
+        let Some(decoded) = text.decode() else {
             return self.give_up(Form::None(CanonicalError::HalfPair));
         };
-        let raw = said.as_bytes();
+        let raw = decoded.as_bytes();
         let escaped = false;
-        self.said(Text { raw, escaped }, Word::at(raw, 0, raw.len()));
+        self.write_text(Text { raw, escaped }, Word::at(raw, 0, raw.len()));
     }
 
     /// Sorts the members of a complete object.
@@ -305,7 +305,7 @@ impl Encoder {
             .windows(2)
             .any(|pair| name(&pair[0]) == name(&pair[1]))
         {
-            return self.give_up(Form::None(CanonicalError::Twins));
+            return self.give_up(Form::None(CanonicalError::DuplicateNames));
         }
         // They are written in order behind the object, and then moved to its position.
         for member in &*members {
@@ -316,7 +316,7 @@ impl Encoder {
     }
 }
 
-impl Listener for Encoder {
+impl Visitor for Encoder {
     #[inline]
     fn open(&mut self, kind: Kind) {
         if !self.begins() {
@@ -371,7 +371,7 @@ impl Listener for Encoder {
             return;
         }
         let start = self.out.len();
-        self.said(name, word);
+        self.write_text(name, word);
         let value = self.out.len();
         let Some(frame) = self.frames.last_mut().filter(|_| self.unheard == 0) else {
             return; // It was given up.
@@ -395,7 +395,7 @@ impl Listener for Encoder {
     #[inline]
     fn string(&mut self, text: Text<'_>, word: Option<Word>) {
         if self.begins() {
-            self.said(text, word);
+            self.write_text(text, word);
         }
     }
 

@@ -69,12 +69,12 @@ impl ChunkReader {
     ///
     /// The data is not a JSON object. The rest of the stream is unusable.
     pub fn read<'a>(&'a mut self, data: &'a [u8]) -> Result<Chunk<'a>, ChunkError> {
-        if let Some(said) = self.template.matches(data) {
+        if let Some(content) = self.template.matches(data) {
             self.template.unused = 0;
             return Ok(Chunk {
                 reader: self,
                 data,
-                said: Some(said),
+                content: Some(content),
             });
         }
         if std::str::from_utf8(data).is_err() {
@@ -85,7 +85,7 @@ impl ChunkReader {
         Ok(Chunk {
             reader: self,
             data,
-            said: None,
+            content: None,
         })
     }
 
@@ -94,7 +94,7 @@ impl ChunkReader {
     /// All other facts are the same for every event with the same bytes around that string, except the position of an error.
     fn learn(&mut self, data: &[u8]) {
         let facts = &self.facts;
-        let [said] = facts.texts.as_slice() else {
+        let [content] = facts.texts.as_slice() else {
             return;
         };
         if facts.error.is_some() {
@@ -108,16 +108,16 @@ impl ChunkReader {
         }
         template.scratch.clear();
         let change = change(self.include_usage, facts, None, None);
-        let mark = Some(said.start + 1);
+        let mark = Some(content.start + 1);
         let marked = self
             .patch
             .write(data, &facts.layout, &change, mark, &mut template.scratch);
         let Some(marked) = marked else { return };
         let (before, after) = template.scratch.split_at(marked);
         replace(&mut template.before_patched, before);
-        replace(&mut template.after_patched, &after[said.len() - 2..]);
-        replace(&mut template.before, &data[..said.start + 1]);
-        replace(&mut template.after, &data[said.end - 1..]);
+        replace(&mut template.after_patched, &after[content.len() - 2..]);
+        replace(&mut template.before, &data[..content.start + 1]);
+        replace(&mut template.after, &data[content.end - 1..]);
         template.facts = Some(facts.clone());
     }
 }
@@ -135,14 +135,14 @@ impl Template {
             return None;
         }
         // Where start and end overlap, the string of the one does not end in the other.
-        let said = Span {
+        let content = Span {
             start: self.before.len() - 1,
             end: data.len() - self.after.len() + 1,
         };
-        let mut reader = Reader::starting_at(data, said.start);
+        let mut reader = Reader::starting_at(data, content.start);
         reader.string().ok()?;
-        let one_string = reader.at() == said.end;
-        (one_string && std::str::from_utf8(said.of(data)).is_ok()).then_some(said)
+        let one_string = reader.at() == content.end;
+        (one_string && std::str::from_utf8(content.of(data)).is_ok()).then_some(content)
     }
 }
 
@@ -152,12 +152,12 @@ pub struct Chunk<'a> {
     reader: &'a ChunkReader,
     data: &'a [u8],
     /// The generated string of an event that matches the template.
-    said: Option<Span>,
+    content: Option<Span>,
 }
 
 impl<'a> Chunk<'a> {
     fn facts(&self) -> &'a Completion {
-        match (&self.said, &self.reader.template.facts) {
+        match (&self.content, &self.reader.template.facts) {
             (Some(_), Some(facts)) => facts,
             _ => &self.reader.facts,
         }
@@ -185,8 +185,8 @@ impl<'a> Chunk<'a> {
 
     /// Bytes of generated text in this event, before escapes are decoded; 0 without text.
     pub fn text_bytes(&self) -> usize {
-        match self.said {
-            Some(said) => said.len() - 2,
+        match self.content {
+            Some(content) => content.len() - 2,
             None => self.facts().text_bytes(),
         }
     }
@@ -198,9 +198,9 @@ impl<'a> Chunk<'a> {
 
     /// Appends the generated text of all choices: content, reasoning, refusals, tool calls. For token counting.
     pub fn append_text(&self, out: &mut String) {
-        match self.said {
-            Some(said) => {
-                string::unescape(&self.data[said.start + 1..said.end - 1], out);
+        match self.content {
+            Some(content) => {
+                string::unescape(&self.data[content.start + 1..content.end - 1], out);
             }
             None => self.facts().append_text(self.data, out),
         }
@@ -211,11 +211,13 @@ impl<'a> Chunk<'a> {
     /// Only the members of the patch differ from the provider's bytes.
     pub fn write(&self, out: &mut BytesMut) {
         let template = &self.reader.template;
-        if let Some(said) = self.said {
-            let said = &self.data[said.start + 1..said.end - 1];
-            out.reserve(template.before_patched.len() + said.len() + template.after_patched.len());
+        if let Some(content) = self.content {
+            let content = &self.data[content.start + 1..content.end - 1];
+            out.reserve(
+                template.before_patched.len() + content.len() + template.after_patched.len(),
+            );
             out.extend_from_slice(&template.before_patched);
-            out.extend_from_slice(said);
+            out.extend_from_slice(content);
             out.extend_from_slice(&template.after_patched);
             return;
         }
@@ -226,7 +228,7 @@ impl<'a> Chunk<'a> {
     ///
     /// `charged` is the usage that the client pays for: where this is the usage event with other counts, they are overwritten.
     pub fn write_last(&self, charged: Option<Usage>, metadata: &[u8], out: &mut BytesMut) {
-        if self.said.is_some() {
+        if self.content.is_some() {
             // Positions in the text differ from the template's; this happens once in a stream at most.
             let mut facts = Completion::new();
             if facts

@@ -1,4 +1,4 @@
-//! The gateway's edits of a request body for a provider.
+//! Byte-preserving edits of a request body for a provider: model, usage option, token cap, removed members.
 
 use bytes::{Bytes, BytesMut};
 

@@ -2,7 +2,7 @@
 //!
 //! The gateway changes single members of texts it otherwise relays to the byte, so positions matter more than values. A deserialiser into
 //! structures hides them, and a tree of values costs an allocation a node. This reader allocates nothing, never recurses, and refuses what
-//! RFC 8259 refuses: its callers check that the text is UTF-8. A visitor ([`Listener`]) is called for every value, also for skipped ones.
+//! RFC 8259 refuses: its callers check that the text is UTF-8. A visitor ([`Visitor`]) is called for every value, also for skipped ones.
 
 pub(crate) mod scan;
 #[cfg(test)]
@@ -77,7 +77,7 @@ pub(crate) struct Key<'a> {
 }
 
 /// A visitor of every value that a reader passes, in the order of the text. The visited text may turn out to be invalid JSON later.
-pub(crate) trait Listener {
+pub(crate) trait Visitor {
     /// The start of an object or an array.
     fn open(&mut self, kind: Kind);
     /// The end of the innermost one.
@@ -91,7 +91,7 @@ pub(crate) trait Listener {
 }
 
 /// No visitor.
-impl Listener for () {
+impl Visitor for () {
     fn open(&mut self, _: Kind) {}
     fn close(&mut self) {}
     fn name(&mut self, _: Text<'_>, _: Option<Word>) {}
@@ -108,7 +108,7 @@ pub(crate) struct Reader<'a, L = ()> {
     depth: u32,
     /// Whether the text may contain control characters: true unless it has been scanned.
     controls: bool,
-    listener: L,
+    visitor: L,
 }
 
 impl<'a> Reader<'a> {
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
             at,
             depth: 0,
             controls: true,
-            listener: (),
+            visitor: (),
         }
     }
 
@@ -134,20 +134,20 @@ impl<'a> Reader<'a> {
             at: self.at,
             depth: self.depth,
             controls: self.controls,
-            listener: (),
+            visitor: (),
         }
     }
 }
 
-impl<'a, L: Listener> Reader<'a, L> {
+impl<'a, L: Visitor> Reader<'a, L> {
     /// A reader with a visitor.
-    pub(crate) fn heard_by(text: &'a [u8], listener: L) -> Self {
+    pub(crate) fn with_visitor(text: &'a [u8], visitor: L) -> Self {
         Self {
             text,
             at: 0,
             depth: 0,
             controls: true,
-            listener,
+            visitor,
         }
     }
 
@@ -158,8 +158,8 @@ impl<'a, L: Listener> Reader<'a, L> {
     }
 
     /// The visitor.
-    pub(crate) fn listener(&mut self) -> &mut L {
-        &mut self.listener
+    pub(crate) fn visitor(&mut self) -> &mut L {
+        &mut self.visitor
     }
 
     /// Offset of the next unread byte.
@@ -211,7 +211,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         if self.depth == DEPTH_MAX {
             return self.fail("more than 64 levels of nesting");
         }
-        self.listener.open(match self.text.get(self.at) {
+        self.visitor.open(match self.text.get(self.at) {
             Some(b'{') => Kind::Object,
             _ => Kind::Array,
         });
@@ -253,7 +253,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         };
         let word = Some(word);
         self.at = at + length + 3;
-        self.listener.name(text, word);
+        self.visitor.name(text, word);
         Some(Key { text, word, at })
     }
 
@@ -304,14 +304,14 @@ impl<'a, L: Listener> Reader<'a, L> {
     fn leave(&mut self) {
         self.at += 1;
         self.depth -= 1;
-        self.listener.close();
+        self.visitor.close();
     }
 
     /// The next string.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<Text<'a>, SyntaxError> {
         let (text, word) = self.quoted()?;
-        self.listener.string(text, word);
+        self.visitor.string(text, word);
         Ok(text)
     }
 
@@ -391,7 +391,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         }
         let number = &rest[..digits];
         self.at += digits;
-        self.listener.number(number);
+        self.visitor.number(number);
         Some(number)
     }
 
@@ -413,7 +413,7 @@ impl<'a, L: Listener> Reader<'a, L> {
             self.fraction_and_exponent()?;
         }
         let number = &self.text[start..self.at];
-        self.listener.number(number);
+        self.visitor.number(number);
         Ok(number)
     }
 
@@ -439,7 +439,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         self.space();
         let value = self.text.get(self.at) == Some(&b't');
         self.literal(if value { b"true" } else { b"false" })?;
-        self.listener.bool(value);
+        self.visitor.bool(value);
         Ok(value)
     }
 
@@ -447,7 +447,7 @@ impl<'a, L: Listener> Reader<'a, L> {
     pub(crate) fn null(&mut self) -> Result<(), SyntaxError> {
         self.space();
         self.literal(b"null")?;
-        self.listener.null();
+        self.visitor.null();
         Ok(())
     }
 
@@ -575,7 +575,7 @@ impl<'a, L: Listener> Reader<'a, L> {
         if !self.take(b':') {
             return self.fail("`:` was expected");
         }
-        self.listener.name(text, word);
+        self.visitor.name(text, word);
         Ok((text, word))
     }
 

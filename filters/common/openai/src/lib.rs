@@ -5,9 +5,9 @@ pub mod contract;
 mod json;
 mod number;
 mod patch;
-mod shape;
 mod splice;
 mod string;
+mod template;
 mod word;
 
 pub mod answer;
@@ -17,11 +17,11 @@ pub mod count;
 pub mod edit;
 pub mod envelope;
 pub mod event;
-pub mod kept;
 pub mod metadata;
 pub mod progress;
 pub mod provider_error;
 pub mod request;
+pub mod stored;
 pub mod text_as_chat;
 pub mod usage;
 
@@ -33,7 +33,6 @@ pub use edit::BodyEdit;
 pub use envelope::ErrorEnvelope;
 pub use event::{Event, EventCutter, EventTooLarge, Events, Tail};
 pub use json::SyntaxError;
-pub use kept::{Fold, KeepError, Kept, KeptEvents, Stamp};
 pub use metadata::Metadata;
 pub use patch::Patch;
 pub use progress::Progress;
@@ -41,5 +40,6 @@ pub use provider_error::ProviderError;
 pub use request::{
     CompletionRequest, Endpoint, Parts, RequestError, RequestErrorCode, is_same_but_for_case,
 };
+pub use stored::{Accumulator, ReplayEvents, Stamp, StoredAnswer, StoredError};
 pub use text_as_chat::{TextAsChat, TextStream, TurnError};
 pub use usage::Usage;

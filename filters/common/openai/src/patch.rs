@@ -1,4 +1,4 @@
-//! The gateway's changes to a provider's output for the client.
+//! Byte-preserving patches of a provider's output for the client: model, id, usage, metadata.
 
 use bytes::BytesMut;
 

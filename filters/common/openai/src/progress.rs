@@ -1,4 +1,4 @@
-//! The accumulated state of one stream's events.
+//! The completeness of a stream: which choices have started and finished.
 
 use smallvec::SmallVec;
 

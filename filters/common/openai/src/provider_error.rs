@@ -54,8 +54,8 @@ impl ProviderError {
     fn value(&mut self, reader: &mut Reader<'_>, level: u32) -> Result<(), SyntaxError> {
         match reader.kind()? {
             Kind::String => {
-                let said = clean(&reader.string()?.decode_lossy());
-                self.message = self.message.take().or(said);
+                let text = clean(&reader.string()?.decode_lossy());
+                self.message = self.message.take().or(text);
             }
             Kind::Object if level < 4 => self.object(reader, level)?,
             Kind::Array if level < 4 => {

@@ -167,7 +167,7 @@ impl CompletionRequest {
         bytes: Bytes,
         listed: &[Box<str>],
     ) -> Result<Box<Self>, RequestError> {
-        let mut reader = Reader::heard_by(body, Encoder::new(body.len())).knowing(bytes);
+        let mut reader = Reader::with_visitor(body, Encoder::new(body.len())).knowing(bytes);
         let kind = reader.kind()?;
         if kind != Kind::Object {
             return Err(RequestError::invalid_json(format!(
@@ -179,7 +179,7 @@ impl CompletionRequest {
         request.members(&mut reader, listed)?;
         reader.end()?;
         request.check_whole()?;
-        request.canonical = reader.listener().finish();
+        request.canonical = reader.visitor().finish();
         Ok(request)
     }
 
@@ -292,7 +292,7 @@ impl CompletionRequest {
             self.layout.count += 1;
         }
         self.layout.close = reader.at() - 1;
-        refuse_twins(&mut names)
+        refuse_duplicate_names(&mut names)
     }
 
     /// Checks that need all members.
@@ -327,7 +327,7 @@ pub(crate) fn is_any_of(name: &str, names: &[Box<str>]) -> bool {
 }
 
 /// Refuses an object with a duplicate name: we would charge for one value and the provider use the other.
-fn refuse_twins(names: &mut [Cow<'_, [u8]>]) -> Result<(), RequestError> {
+fn refuse_duplicate_names(names: &mut [Cow<'_, [u8]>]) -> Result<(), RequestError> {
     // By length first, since most names differ in it and need no comparison.
     names.sort_unstable_by(|one, other| (one.len(), one).cmp(&(other.len(), other)));
     match names.windows(2).find(|pair| pair[0] == pair[1]) {

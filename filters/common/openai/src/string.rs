@@ -176,14 +176,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back_by_us_and_by_another_reader(said in any::<String>()) {
+        fn encoded_strings_are_decoded_by_us_and_by_another_parser(original in any::<String>()) {
             let mut out = BytesMut::new();
-            write(&said, &mut out);
+            write(&original, &mut out);
             let read: String = serde_json::from_slice(&out).expect("what we write is JSON");
-            prop_assert_eq!(&read, &said);
+            prop_assert_eq!(&read, &original);
             let raw = std::str::from_utf8(&out[1..out.len() - 1]).expect("what we write is UTF-8");
             let decoded = text(raw).decode();
-            prop_assert_eq!(decoded.as_deref(), Some(said.as_str()));
+            prop_assert_eq!(decoded.as_deref(), Some(original.as_str()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Text requests for a chat-only model: translated into chats, and the answers translated back.
+//! Protocol translation: text requests for a chat-only model become chats, and the answers are translated back.
 //!
 //! A text request becomes one chat for each of its prompts: the prompt is the user message, `system` is the system message. The answers
 //! become one text answer again, whose choices are numbered across all prompts: choice `c` of prompt `p` is number `p * n + c`, which is

@@ -165,8 +165,8 @@ impl Word {
         if text.raw.len() > 6 * WINDOW {
             return None;
         }
-        let said = text.decode()?;
-        Word::at(said.as_bytes(), 0, said.len())
+        let decoded = text.decode()?;
+        Word::at(decoded.as_bytes(), 0, decoded.len())
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_no_other_with_zeros_behind_it() {
+    fn a_word_followed_by_zeros_is_another_word() {
         for (word, text) in ALL {
             for zeros in 0..WINDOW - text.len() {
                 let zeros_behind = "\0".repeat(zeros);
@@ -229,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_way_to_a_word_agrees_with_the_long_one(
+        fn the_fast_path_to_a_word_agrees_with_the_slow_one(
             word in prop::sample::select(ALL),
             cut in 0..=WINDOW,
             behind in "[\"\\\\a-z\0é\u{80}\u{a2}!#_]{0,16}",
@@ -246,14 +246,14 @@ mod tests {
 
     #[test]
     fn a_word_written_with_escapes_is_the_same_word() {
-        let said = |raw: &str| {
+        let decode = |raw: &str| {
             Word::of(Text {
                 raw: raw.as_bytes(),
                 escaped: true,
             })
         };
-        assert_eq!(said(r"r\u006fle"), Some(Word::Role));
-        assert_eq!(said(r"role\u0000"), None);
-        assert_eq!(said(r"\ud83d"), None);
+        assert_eq!(decode(r"r\u006fle"), Some(Word::Role));
+        assert_eq!(decode(r"role\u0000"), None);
+        assert_eq!(decode(r"\ud83d"), None);
     }
 }

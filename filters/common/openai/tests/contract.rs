@@ -115,14 +115,14 @@ fn check(
 }
 
 #[test]
-fn every_member_of_a_request_is_read_as_the_table_says() {
+fn every_member_of_a_request_is_parsed_as_in_the_contract_table() {
     for endpoint in [Endpoint::Chat, Endpoint::Text] {
         check(endpoint, members(endpoint), |object| object, str::to_owned);
     }
 }
 
 #[test]
-fn every_member_of_a_message_is_read_as_the_table_says() {
+fn every_member_of_a_message_is_parsed_as_in_the_contract_table() {
     let wrap = |message| {
         let mut body = least(members(Endpoint::Chat));
         body.insert("messages".to_owned(), json!([message]));
@@ -134,7 +134,7 @@ fn every_member_of_a_message_is_read_as_the_table_says() {
 }
 
 #[test]
-fn what_the_table_does_not_name_may_be_anything() {
+fn unlisted_members_may_have_any_value() {
     for endpoint in [Endpoint::Chat, Endpoint::Text] {
         for value in [json!(1), json!("a"), json!([{}]), Value::Null] {
             let mut body = least(members(endpoint));
@@ -145,7 +145,7 @@ fn what_the_table_does_not_name_may_be_anything() {
 }
 
 #[test]
-fn flags_are_what_the_table_says_when_they_are_absent() {
+fn absent_flags_have_the_defaults_of_the_contract_table() {
     for endpoint in [Endpoint::Chat, Endpoint::Text] {
         let request = read(endpoint, &least(members(endpoint))).expect("a request");
         for rule in members(endpoint) {

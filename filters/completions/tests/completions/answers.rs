@@ -68,7 +68,7 @@ fn a_whole_answer_without_usage_gets_the_tokens_we_counted() {
         r#"{"id":"cmpl-1","model":"m","choices":[{"index":0,"text":"hello"}]}"#,
     );
     assert_eq!(answer.usage(), None);
-    assert_eq!(answer.said(), "hello");
+    assert_eq!(answer.text(), "hello");
     let expected = r#"{"id":"cmpl-1","model":"m","choices":[{"index":0,"text":"hello"}],"usage":{"prompt_tokens":5,"completion_tokens":4,"total_tokens":9}}"#;
     assert_eq!(
         answer.end(Ending::Complete, true),
@@ -77,7 +77,7 @@ fn a_whole_answer_without_usage_gets_the_tokens_we_counted() {
 }
 
 #[test]
-fn what_is_no_completion_is_the_providers_fault() {
+fn an_invalid_completion_is_an_upstream_fault() {
     for (body, fault) in [
         ("", UpstreamFault::Invalid),
         ("<html>", UpstreamFault::Invalid),
@@ -114,7 +114,7 @@ fn a_stream_gets_the_clients_names_and_the_metadata_in_its_finish() {
     answer.events(&[&usage().0, "[DONE]"]);
     assert!(answer.progress().finished);
     assert_eq!(answer.usage(), Some(USAGE));
-    assert_eq!(answer.said(), "ab");
+    assert_eq!(answer.text(), "ab");
     let sent = answer.end(Ending::Complete, true);
     assert_eq!(
         sent[2..],
@@ -209,7 +209,7 @@ fn usage_in_other_events_is_hidden_or_null_as_the_client_asked() {
 }
 
 #[test]
-fn the_last_of_several_usages_holds() {
+fn the_last_of_several_usages_counts() {
     let mut answer = Answer::to(CHAT, STREAM);
     let running = r#""choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":5,"completion_tokens":1}"#;
     answer.events(&[&chunk(running).0]);
@@ -257,7 +257,7 @@ fn with_several_choices_the_metadata_stands_on_the_very_last_finish() {
 }
 
 #[test]
-fn what_follows_the_finish_is_kept_back_in_its_place() {
+fn events_after_the_finish_are_held_back_in_order() {
     let mut answer = Answer::to(CHAT, STREAM);
     let after = chunk(r#""choices":[{"index":0,"delta":{}}]"#);
     answer.events(&[&stop().0, &after.0]);
@@ -287,14 +287,14 @@ fn a_stream_that_was_cut_gets_no_end() {
 }
 
 #[test]
-fn who_has_left_gets_no_metadata_written() {
+fn no_metadata_is_built_for_a_disconnected_client() {
     let mut answer = Answer::to(CHAT, STREAM);
     let sent = answer.events(&[&stop().0]).end(Ending::GoneDuring, false);
     assert_eq!(sent, [stop().1]);
 }
 
 #[test]
-fn an_error_in_a_stream_is_told_once_and_cleaned() {
+fn an_error_in_a_stream_is_sent_once_and_sanitised() {
     for (event, fault, message) in [
         (
             r#"{"error":{"message":"out\n of memory","code":500}}"#,
@@ -319,17 +319,17 @@ fn an_error_in_a_stream_is_told_once_and_cleaned() {
 }
 
 #[test]
-fn text_is_heard_in_all_its_forms_until_the_client_leaves() {
+fn text_of_every_kind_is_recorded_until_the_client_disconnects() {
     let mut answer = Answer::to(CHAT, STREAM);
     answer.events(&[
         &text("a\\u00e9 ").0,
         &chunk(r#""choices":[{"index":0,"delta":{"reasoning_content":"think "}}]"#).0,
         &chunk(r#""choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]}}]"#).0,
     ]);
-    assert_eq!(answer.said(), "aé think f{}");
+    assert_eq!(answer.text(), "aé think f{}");
     answer.progress().client_gone = true;
-    answer.events(&[&text("nobody hears this").0]);
-    assert_eq!(answer.said(), "aé think f{}");
+    answer.events(&[&text("unread text").0]);
+    assert_eq!(answer.text(), "aé think f{}");
 }
 
 #[test]
@@ -354,5 +354,5 @@ fn a_long_stream_passes_event_by_event() {
         answer.events(&[&sent]);
         assert_eq!(answer.sent.last(), Some(&seen));
     }
-    assert!(answer.said().ends_with("word 499 "));
+    assert!(answer.text().ends_with("word 499 "));
 }

@@ -176,7 +176,7 @@ fn every_member_of_a_message_has_its_type_and_range() {
 }
 
 #[test]
-fn a_body_that_reads_in_no_way_or_two_is_refused() {
+fn an_unreadable_or_ambiguous_body_is_refused() {
     for body in [
         "",
         "[]",
@@ -281,7 +281,7 @@ fn a_body_in_which_nothing_changes_is_not_copied() {
 }
 
 #[test]
-fn what_goes_upstream_names_the_operation_and_asks_for_usage() {
+fn the_upstream_body_is_of_its_operation_and_requests_usage() {
     //  path, body, upstream path, stream, body upstream
     for (path, body, to, stream, sent) in [
         (
@@ -345,7 +345,7 @@ fn a_cap_from_elsewhere_is_written_into_the_body() {
 }
 
 #[test]
-fn what_the_meter_needs_stands_on_the_exchange() {
+fn the_values_for_the_meter_are_on_the_exchange() {
     let body = format!(r#"{{"messages":[{USER},{USER}],"max_tokens":7}}"#);
     let mut exchange = exchange(CHAT, &body, ModelAccess::All);
     assert!(refusal(&mut exchange).is_none());
@@ -355,7 +355,7 @@ fn what_the_meter_needs_stands_on_the_exchange() {
 }
 
 #[test]
-fn a_route_that_is_no_completion_cannot_be_decided_on() {
+fn a_route_without_completions_is_a_filter_error() {
     let mut exchange = exchange("/v1/models", "{}", ModelAccess::All);
     let error = now(filter().on_request(&mut exchange)).expect_err("no decision");
     assert_eq!(error.answer.code, ErrorCode::InternalError);

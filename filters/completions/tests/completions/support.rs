@@ -11,9 +11,9 @@ use serde_json::Value;
 use tollgate_completions::Completions;
 use tollgate_filter::{
     AnswerFault, AnswerProgress, AnswerUsage, ApiError, Catalog, Charge, ClientAddress,
-    CredentialKind, Ending, Event, EventKind, Exchange, Fate, Filter, Forward, HeldEvent, Model,
-    ModelAccess, ModelLimits, Outcome, PartCeilings, Principal, Protocol, ProviderModel, Request,
-    Routing, Scopes, Step, Tail, Tokens,
+    CredentialKind, Disposition, Ending, Event, EventKind, Exchange, Filter, Forward, HeldEvent,
+    Model, ModelAccess, ModelLimits, Outcome, PartCeilings, Principal, Protocol, ProviderModel,
+    Request, Routing, Scopes, Step, Tail, Tokens,
 };
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price};
 
@@ -139,15 +139,15 @@ impl Answer {
     pub(crate) fn pass(&mut self, kind: EventKind, data: &str) -> &mut Answer {
         let mut event = Event::new(kind, data.as_bytes());
         self.filter.on_event(&mut self.exchange, &mut event);
-        let fate = event.fate();
+        let disposition = event.disposition();
         let data = Bytes::copy_from_slice(event.data());
-        match fate {
-            Fate::Drop => {}
-            Fate::Send => {
+        match disposition {
+            Disposition::Drop => {}
+            Disposition::Send => {
                 self.release();
                 self.sent.push(text(&data));
             }
-            Fate::Hold => {
+            Disposition::Hold => {
                 if kind != EventKind::Done {
                     self.release();
                 }
@@ -201,7 +201,7 @@ impl Answer {
             .reported
     }
 
-    pub(crate) fn said(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self
             .exchange
             .get::<AnswerUsage>()

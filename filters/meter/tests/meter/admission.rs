@@ -17,7 +17,7 @@ const PICTURE: &str = r#"{"messages":[{"role":"user","content":[{"type":"text","
 const ANSWER: &str = r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":4}}"#;
 
 #[tokio::test]
-async fn a_request_goes_on_when_its_worst_case_is_free() {
+async fn a_request_continues_when_its_worst_case_is_free() {
     //    body, credits, held or required, refused
     admit(CAPPED, 274, Ok(274)).await;
     admit(CAPPED, 273, Err(274)).await;
@@ -81,8 +81,8 @@ async fn a_credit_limit_is_as_good_as_credit() {
         .send(CAPPED, Client::staying(), Provider::answering(ANSWER))
         .await;
     assert_eq!(outcome.ending, Ending::Complete);
-    assert_eq!(gateway.books.available(gateway.account), -113);
-    gateway.books.audit().await;
+    assert_eq!(gateway.fixture.available(gateway.account), -113);
+    gateway.fixture.audit().await;
 }
 
 #[tokio::test]
@@ -91,20 +91,20 @@ async fn a_model_that_costs_nothing_leaves_a_usage_record() {
     let free = Arc::new(Model {
         price: Price::default(),
         working: AtomicBool::new(true),
-        ..Arc::try_unwrap(crate::support::model()).expect("nobody else has it")
+        ..Arc::try_unwrap(crate::support::model()).expect("the only reference")
     });
     let outcome = gateway
         .send_for(CAPPED, Client::staying(), Provider::answering(ANSWER), free)
         .await;
-    let usage = gateway.books.rows(outcome.operation).await.usage;
+    let usage = gateway.fixture.rows(outcome.operation).await.usage;
     let usage = usage.expect("a usage record");
     assert_eq!(usage.cost.get(), 0);
     assert_eq!(
         (usage.usage.prompt_tokens, usage.usage.completion_tokens),
         (5, 4)
     );
-    assert_eq!(gateway.books.available(gateway.account), 1);
-    gateway.books.audit().await;
+    assert_eq!(gateway.fixture.available(gateway.account), 1);
+    gateway.fixture.audit().await;
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn a_model_that_costs_nothing_still_needs_a_positive_balance() {
     let free = Arc::new(Model {
         price: Price::default(),
         working: AtomicBool::new(true),
-        ..Arc::try_unwrap(crate::support::model()).expect("nobody else has it")
+        ..Arc::try_unwrap(crate::support::model()).expect("the only reference")
     });
     let outcome = gateway
         .send_for(CAPPED, Client::staying(), Provider::answering(ANSWER), free)
@@ -143,11 +143,11 @@ async fn two_requests_cannot_spend_the_same_credit() {
     assert!(second.client.received.contains(r#""available":0.000026"#));
     first.abort();
     let _ = first.await;
-    gateway.books.audit().await;
+    gateway.fixture.audit().await;
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_is_needed_what_is_there_and_where_to_get_more() {
+async fn a_refusal_states_required_and_available_credits_and_where_to_top_up() {
     let (outcome, _) = send(CAPPED, 100, MeterSettings::default()).await;
     assert_eq!(outcome.ending, Ending::Refused);
     assert_eq!(outcome.record.error, Some(ErrorCode::InsufficientCredits));
@@ -166,7 +166,7 @@ async fn a_full_queue_is_a_503_with_a_wait() {
     assert_eq!(outcome.client.status, Some(503));
     assert_eq!(outcome.record.error, Some(ErrorCode::Overloaded));
     assert_eq!(outcome.client.header("retry-after"), Some("1"));
-    assert_eq!(gateway.books.available(gateway.account), 10_000);
+    assert_eq!(gateway.fixture.available(gateway.account), 10_000);
 }
 
 /// Checks the hold of a request of an account with `credits`, or the amount its refusal requires.
@@ -210,11 +210,11 @@ async fn send(body: &str, credits: i64, settings: MeterSettings) -> (Outcome, i6
     let gateway = Gateway::with(credits, settings, 0).await;
     let held = Arc::new(AtomicI64::new(0));
     let look = Step::Meanwhile(Arc::new({
-        let (ledger, held) = (gateway.books.ledger().clone(), Arc::clone(&held));
+        let (ledger, held) = (gateway.fixture.ledger().clone(), Arc::clone(&held));
         move || held.store(ledger.totals().held.get(), Ordering::Relaxed)
     }));
     let provider = Provider::playing([look, Step::Send(ANSWER.to_owned())]);
     let outcome = gateway.send(body, Client::staying(), provider).await;
-    gateway.books.audit().await;
+    gateway.fixture.audit().await;
     (outcome, held.load(Ordering::Relaxed))
 }

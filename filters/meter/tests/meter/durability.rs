@@ -28,7 +28,7 @@ const TURNS: usize = 100;
 async fn no_byte_leaves_before_the_hold_is_on_the_disk() {
     let (signal, reached) = Step::signal();
     let gateway = Gateway::new(CREDITS).await;
-    let gate = gateway.books.stall();
+    let gate = gateway.fixture.stall();
     let events = [TEXT, STOP, USAGE, DONE].map(event);
     let provider = Provider::playing([signal].into_iter().chain(events));
     let outcome = watch(gateway, STREAM, provider, reached, 0, move || gate.open()).await;
@@ -41,7 +41,7 @@ async fn no_byte_leaves_before_the_hold_is_on_the_disk() {
 async fn no_whole_answer_leaves_before_its_charge_is_on_the_disk() {
     let (signal, reached) = Step::signal();
     let gateway = Gateway::new(CREDITS).await;
-    let gate = gateway.books.stall();
+    let gate = gateway.fixture.stall();
     let provider = Provider::playing([signal, Step::Send(ANSWER.to_owned())]);
     let outcome = watch(gateway, WHOLE, provider, reached, 0, move || gate.open()).await;
     assert_eq!(outcome.client.received, ANSWER);
@@ -53,8 +53,8 @@ async fn no_tail_leaves_before_its_charge_is_on_the_disk() {
     let gateway = Gateway::new(CREDITS).await;
     let gate = Arc::new(Mutex::new(None));
     let stall = Step::Meanwhile(Arc::new({
-        let (books, gate) = (gateway.books.staller(), Arc::clone(&gate));
-        move || *gate.lock().expect("no panic under the lock") = Some(books())
+        let (fixture, gate) = (gateway.fixture.staller(), Arc::clone(&gate));
+        move || *gate.lock().expect("no panic under the lock") = Some(fixture())
     }));
     let tail = [STOP, USAGE, DONE].map(event);
     let steps = [event(TEXT), stall, signal].into_iter().chain(tail);
@@ -98,7 +98,7 @@ async fn watch(
     }
     open();
     let outcome = task.await.expect("an outcome");
-    gateway.books.audit().await;
+    gateway.fixture.audit().await;
     outcome
 }
 
@@ -115,15 +115,18 @@ async fn a_hold_lives_as_long_as_the_settings_say() {
         };
         let gateway = Gateway::with(CREDITS, settings, 0).await;
         let sweep = Step::Meanwhile(Arc::new({
-            let ledger = gateway.books.ledger().clone();
-            let at = gateway.books.clock.unix_micros() + age;
+            let ledger = gateway.fixture.ledger().clone();
+            let at = gateway.fixture.clock.unix_micros() + age;
             move || assert_eq!(ledger.sweep(at), expired)
         }));
         let provider = Provider::playing([sweep, Step::Send(ANSWER.to_owned())]);
         let outcome = gateway.send(WHOLE, Client::staying(), provider).await;
         assert_eq!(outcome.ending, ending, "after {age} microseconds");
-        assert_eq!(gateway.books.available(gateway.account), CREDITS - charged);
-        gateway.books.audit().await;
+        assert_eq!(
+            gateway.fixture.available(gateway.account),
+            CREDITS - charged
+        );
+        gateway.fixture.audit().await;
     }
 }
 
@@ -133,7 +136,7 @@ fn event(data: &str) -> Step {
 
 /// A clock reading is reused until something has been awaited; a recorded time must not be older than the wait.
 #[tokio::test]
-async fn the_books_are_dated_by_the_end_of_an_answer_however_long_it_took() {
+async fn ledger_entries_are_dated_by_the_end_of_an_answer() {
     for wait in [1, 300, 999, 1_000, 90_000].map(Duration::from_millis) {
         dated(STREAM, &[TEXT, STOP, USAGE, DONE].map(event), wait).await;
         for answer in [ANSWER, UNCOUNTED] {
@@ -144,18 +147,18 @@ async fn the_books_are_dated_by_the_end_of_an_answer_however_long_it_took() {
 
 /// The rest of the answer is sent before the charge, and a client may read slowly.
 #[tokio::test]
-async fn the_books_are_dated_by_the_end_of_what_a_slow_client_reads() {
+async fn ledger_entries_are_dated_by_the_end_of_a_slow_clients_answer() {
     let gateway = Gateway::new(CREDITS).await;
-    let hand = gateway.books.hand.clone();
+    let manual = gateway.fixture.manual.clone();
     let mut client = Client::staying();
-    client.reads_slowly = Some((hand, Duration::from_secs(50)));
+    client.reads_slowly = Some((manual, Duration::from_secs(50)));
     let last = [TEXT, STOP, USAGE, DONE].map(|data| format!("data: {data}\n\n"));
     let provider = Provider::playing([event(TEXT), Step::Send(last.concat())]);
-    let began = gateway.books.clock.unix_micros();
+    let began = gateway.fixture.clock.unix_micros();
     let outcome = gateway.send(STREAM, client, provider).await;
-    let ended = gateway.books.clock.unix_micros();
+    let ended = gateway.fixture.clock.unix_micros();
     assert!(ended > began, "the client has been waited for");
-    let rows = gateway.books.rows(outcome.operation).await;
+    let rows = gateway.fixture.rows(outcome.operation).await;
     assert_eq!(rows.usage.expect("a usage record").at, ended);
     assert_eq!(rows.entries.last().expect("an entry").at, ended);
 }
@@ -163,18 +166,18 @@ async fn the_books_are_dated_by_the_end_of_what_a_slow_client_reads() {
 /// Sends one request to a provider that waits `wait` before its first output, and as long again after that.
 async fn dated(body: &str, pieces: &[Step], wait: Duration) {
     let gateway = Gateway::new(CREDITS).await;
-    let hand = gateway.books.hand.clone();
-    let waits = Step::Meanwhile(Arc::new(move || hand.advance(wait)));
+    let manual = gateway.fixture.manual.clone();
+    let waits = Step::Meanwhile(Arc::new(move || manual.advance(wait)));
     let mut steps = pieces.to_vec();
     steps.insert(1, waits.clone());
     steps.insert(0, waits);
-    let began = gateway.books.clock.moment();
+    let began = gateway.fixture.clock.moment();
     let provider = Provider::playing(steps);
     let outcome = gateway.send(body, Client::staying(), provider).await;
-    let ended = gateway.books.clock.moment();
+    let ended = gateway.fixture.clock.moment();
     let took = ended.elapsed - began.elapsed;
     assert_eq!(took, 2 * wait, "the provider has waited");
-    let rows = gateway.books.rows(outcome.operation).await;
+    let rows = gateway.fixture.rows(outcome.operation).await;
     let usage = rows.usage.expect("a usage record");
     assert_eq!(usage.at, ended.unix_micros, "{wait:?} of {body}");
     let entry = rows.entries.last().expect("an entry");

@@ -130,7 +130,7 @@ async fn a_stream_cut_after_text_costs_its_tokens_but_not_the_request() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_counts_when_a_stream_is_cut() {
+async fn media_counts_when_a_stream_is_cut() {
     const CALL: &str = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"hello","arguments":" world"}}]}}]}"#;
     let sound = format!(
         r#"{{"choices":[{{"index":0,"delta":{{"audio":{{"id":"a","data":"{}"}}}}}}]}}"#,
@@ -197,7 +197,7 @@ async fn an_error_event_before_anything_else_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_any_output_pays_nothing() {
+async fn a_client_that_disconnects_before_any_output_pays_nothing() {
     for body in [STREAM, WHOLE] {
         let provider = Provider::playing([Step::Hang]);
         let outcome = check(body, Client::new(Leaves::AtOnce), provider, 0).await;
@@ -206,21 +206,21 @@ async fn a_client_that_leaves_before_any_output_pays_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_during_output_pays_what_the_provider_reports() {
+async fn a_client_that_disconnects_during_output_pays_the_reported_usage() {
     let provider = Provider::streaming([ROLE, TEXT, TEXT, STOP, USAGE, DONE]);
     let outcome = check(STREAM, Client::new(Leaves::After(2)), provider, REPORTED).await;
     assert_eq!(outcome.ending, Ending::GoneDuring);
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_during_output_pays_what_was_relayed_when_nothing_is_reported() {
+async fn a_client_that_disconnects_during_output_pays_the_relayed_tokens_without_reported_usage() {
     let provider = Provider::streaming([ROLE, TEXT, TEXT]).then(Step::Hang);
     let outcome = check(STREAM, Client::new(Leaves::After(3)), provider, COUNTED + 4).await;
     assert_eq!(outcome.ending, Ending::GoneDuring);
 }
 
 #[tokio::test]
-async fn text_that_comes_after_the_client_left_is_not_counted() {
+async fn text_after_the_client_disconnected_is_not_counted() {
     // The write of the second text detects the disconnect, so it counts; later ones do not.
     let provider = Provider::streaming([ROLE, TEXT, TEXT, TEXT, TEXT, STOP, DONE]);
     let outcome = check(STREAM, Client::new(Leaves::After(2)), provider, COUNTED + 4).await;
@@ -228,14 +228,14 @@ async fn text_that_comes_after_the_client_left_is_not_counted() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_after_the_role_pays_nothing_when_nothing_is_reported() {
+async fn a_client_that_disconnects_after_the_role_pays_nothing_without_reported_usage() {
     let provider = Provider::streaming([ROLE]).then(Step::Hang);
     let outcome = check(STREAM, Client::new(Leaves::After(1)), provider, 0).await;
     assert_eq!(outcome.ending, Ending::GoneDuring);
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_at_the_last_piece_has_been_charged() {
+async fn a_client_that_disconnects_at_the_last_piece_has_been_charged() {
     let provider = Provider::answering(ANSWER);
     let outcome = check(WHOLE, Client::new(Leaves::AtTheEnd), provider, REPORTED).await;
     assert_eq!(outcome.ending, Ending::GoneDuring);
@@ -252,7 +252,7 @@ async fn tokens_that_cannot_have_been_used_are_not_charged() {
     // The model's context in, the client's own cap out.
     assert_eq!(outcome.record.charged.get(), 1_000 + 2 * 10 + 100);
     assert_eq!(gateway.counters().events.get(MeterEvent::Bounded), 1);
-    gateway.books.audit().await;
+    gateway.fixture.audit().await;
 }
 
 #[tokio::test]
@@ -268,13 +268,16 @@ async fn usage_beyond_the_hold_is_taken_from_what_is_free_and_no_further() {
             .await;
         assert_eq!(outcome.record.charged.get(), charged, "of {credits}");
         assert_eq!(gateway.counters().written_off_micros(), written_off);
-        assert_eq!(gateway.books.available(gateway.account), credits - charged);
-        gateway.books.audit().await;
+        assert_eq!(
+            gateway.fixture.available(gateway.account),
+            credits - charged
+        );
+        gateway.fixture.audit().await;
     }
 }
 
 #[tokio::test]
-async fn a_panic_gives_the_hold_back() {
+async fn a_panic_releases_the_hold() {
     let gateway = Arc::new(Gateway::new(CREDITS).await);
     let task = tokio::spawn({
         let gateway = Arc::clone(&gateway);
@@ -285,12 +288,12 @@ async fn a_panic_gives_the_hold_back() {
     });
     let error = task.await.expect_err("a panic");
     assert!(error.is_panic());
-    assert_eq!(gateway.books.available(gateway.account), CREDITS);
-    gateway.books.audit().await;
+    assert_eq!(gateway.fixture.available(gateway.account), CREDITS);
+    gateway.fixture.audit().await;
 }
 
 #[tokio::test]
-async fn a_shutdown_in_mid_answer_gives_the_hold_back() {
+async fn a_shutdown_during_an_answer_releases_the_hold() {
     let gateway = Arc::new(Gateway::new(CREDITS).await);
     let (step, reached) = Step::signal();
     let task = tokio::spawn({
@@ -303,18 +306,18 @@ async fn a_shutdown_in_mid_answer_gives_the_hold_back() {
         }
     });
     reached.notified().await;
-    assert_eq!(gateway.books.totals().open_holds, 1);
-    assert_eq!(gateway.books.available(gateway.account), CREDITS - 274);
+    assert_eq!(gateway.fixture.totals().open_holds, 1);
+    assert_eq!(gateway.fixture.available(gateway.account), CREDITS - 274);
     task.abort();
     assert!(task.await.expect_err("it was cancelled").is_cancelled());
-    assert_eq!(gateway.books.available(gateway.account), CREDITS);
-    gateway.books.audit().await;
+    assert_eq!(gateway.fixture.available(gateway.account), CREDITS);
+    gateway.fixture.audit().await;
 }
 
 #[tokio::test]
-async fn a_store_that_stops_before_the_first_byte_lets_no_byte_out() {
+async fn a_store_failure_before_the_first_byte_sends_no_byte() {
     let gateway = Gateway::new(CREDITS).await;
-    gateway.books.stop();
+    gateway.fixture.stop();
     let provider = Provider::streaming([ROLE, TEXT, STOP, USAGE, DONE]);
     let outcome = gateway.send(STREAM, Client::staying(), provider).await;
     assert_eq!(outcome.client.status, Some(503));
@@ -329,7 +332,7 @@ async fn an_answer_whose_charge_cannot_be_written_is_not_delivered() {
         (WHOLE, vec![], vec![]),
     ] {
         let gateway = Gateway::new(CREDITS).await;
-        let stop = Step::Meanwhile(gateway.books.stopper());
+        let stop = Step::Meanwhile(gateway.fixture.stopper());
         let event = |data: &&str| Step::Send(format!("data: {data}\n\n"));
         let steps = before.iter().map(event).chain([stop]);
         let steps = match body {
@@ -349,7 +352,7 @@ async fn an_answer_whose_charge_cannot_be_written_is_not_delivered() {
 }
 
 #[tokio::test]
-async fn a_hold_left_by_a_killed_process_is_given_back_at_the_next_start() {
+async fn a_hold_left_by_a_killed_process_is_released_at_the_next_start() {
     let gateway = Arc::new(Gateway::new(CREDITS).await);
     let (step, reached) = Step::signal();
     let task = tokio::spawn({
@@ -362,9 +365,9 @@ async fn a_hold_left_by_a_killed_process_is_given_back_at_the_next_start() {
         }
     });
     reached.notified().await;
-    assert_eq!(gateway.books.totals().open_holds, 1);
+    assert_eq!(gateway.fixture.totals().open_holds, 1);
     // The disk state is now what a killed process leaves behind: a hold without an owner.
-    let copy = gateway.books.copy().await;
+    let copy = gateway.fixture.copy().await;
     assert_eq!(copy.orphans, 1);
     assert_eq!(copy.available(gateway.account), CREDITS);
     copy.audit().await;
@@ -373,7 +376,7 @@ async fn a_hold_left_by_a_killed_process_is_given_back_at_the_next_start() {
 }
 
 #[tokio::test]
-async fn the_usage_record_says_what_was_particular() {
+async fn the_usage_record_has_the_flags_of_the_request() {
     let stream = [ROLE, TEXT, STOP, DONE];
     let outcome = flags(STREAM, Client::staying(), Provider::streaming(stream)).await;
     assert_eq!(outcome, UsageFlags::STREAMED | UsageFlags::ESTIMATED);
@@ -395,7 +398,7 @@ async fn the_usage_record_says_what_was_particular() {
 async fn flags(body: &str, client: Client, provider: Provider) -> UsageFlags {
     let gateway = Gateway::new(CREDITS).await;
     let outcome = gateway.send(body, client, provider).await;
-    let rows = gateway.books.rows(outcome.operation).await;
+    let rows = gateway.fixture.rows(outcome.operation).await;
     let usage = rows.usage.expect("a usage record").usage;
     assert_eq!(&*usage.model, "m");
     assert_eq!(usage.upstream.as_deref(), Some("stand-in"));
@@ -406,15 +409,15 @@ async fn flags(body: &str, client: Client, provider: Provider) -> UsageFlags {
 /// Sends one request, and checks that exactly `charged` was charged, that the books agree, and that no hold is left.
 async fn check(body: &str, client: Client, provider: Provider, charged: i64) -> Outcome {
     let gateway = Gateway::new(CREDITS).await;
-    gateway.books.hand.advance(Duration::from_secs(1));
+    gateway.fixture.manual.advance(Duration::from_secs(1));
     let outcome = gateway.send(body, client, provider).await;
     assert_eq!(outcome.record.charged.get(), charged, "{outcome:?}");
     assert_eq!(
-        gateway.books.available(gateway.account),
+        gateway.fixture.available(gateway.account),
         CREDITS - charged,
         "{outcome:?}"
     );
-    let rows = gateway.books.rows(outcome.operation).await;
+    let rows = gateway.fixture.rows(outcome.operation).await;
     let kinds: Vec<_> = rows.entries.iter().map(|entry| entry.kind).collect();
     let resolved = if charged > 0 {
         EntryKind::Settle
@@ -437,6 +440,6 @@ async fn check(body: &str, client: Client, provider: Provider, charged: i64) -> 
     }
     assert_eq!(rows.usage.is_some(), charged > 0);
     assert_eq!(outcome.charge.is_some(), charged > 0);
-    gateway.books.audit().await;
+    gateway.fixture.audit().await;
     outcome
 }

@@ -7,7 +7,7 @@ mod support;
 
 /// `tests/tidy` checks that every test in the table exists; this checks the opposite direction.
 #[test]
-fn every_row_of_the_table_of_endings_names_a_test_and_every_test_of_endings_stands_there() {
+fn every_row_of_the_table_of_endings_names_a_test_and_every_test_of_endings_is_listed() {
     let readme = include_str!("../../README.md");
     let table = readme
         .split("## Every way a request can end")

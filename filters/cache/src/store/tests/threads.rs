@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::*;
 
 #[test]
-fn across_threads_what_is_there_is_found_while_it_moves() {
+fn across_threads_an_entry_is_found_while_it_changes_queues() {
     let (store, _) = store(1 << 20);
     for number in 0..200 {
         put(&store, number);
@@ -68,7 +68,7 @@ impl Mixed {
         assert!(since.is_none_or(|since| since >= purged), "it was purged");
         assert_eq!(entry.id.0[..8], number.to_le_bytes(), "another's answer");
         let mut text = String::new();
-        let kept = entry.kept("x_svc").expect("it is kept");
+        let kept = entry.stored("x_svc").expect("it is kept");
         kept.append_text(&mut text);
         assert!(text.starts_with(&format!("{number} ")), "{number}: {text}");
         Some(entry)
@@ -86,7 +86,7 @@ impl Mixed {
                 let Some(entry) = self.get(number) else {
                     return;
                 };
-                let kept = entry.kept("x_svc").expect("it is kept");
+                let kept = entry.stored("x_svc").expect("it is kept");
                 let made = entry.with_stream(kept, random & 1024 == 0);
                 let (more, _) = made.expect("it has events");
                 // Others store and purge meanwhile.

@@ -56,7 +56,7 @@ fn spellings_of_one_value_have_one_form() {
 }
 
 #[test]
-fn what_a_provider_might_tell_apart_stays_apart() {
+fn requests_that_a_provider_may_distinguish_have_different_forms() {
     for (one, other) in [
         (r#"{"a":null}"#, "{}"),
         (
@@ -90,11 +90,11 @@ fn only_what_cannot_change_the_answer_is_left_out_and_only_at_the_top() {
 }
 
 #[test]
-fn what_has_no_form_is_said() {
-    use CanonicalError::{HalfPair, Number, Twins};
+fn a_missing_canonical_form_has_its_reason() {
+    use CanonicalError::{DuplicateNames, HalfPair, Number};
     for (body, error) in [
-        (r#"{"a":{"b":1,"b":1}}"#, Twins),
-        (r#"{"a":[{"b":1,"c":2,"\u0062":1}]}"#, Twins),
+        (r#"{"a":{"b":1,"b":1}}"#, DuplicateNames),
+        (r#"{"a":[{"b":1,"c":2,"\u0062":1}]}"#, DuplicateNames),
         (r#"{"a":"\ud83d"}"#, HalfPair),
         (r#"{"a":"\ud83d\u0041"}"#, HalfPair),
         (r#"{"a":{"\ude00":1}}"#, HalfPair),
@@ -105,7 +105,7 @@ fn what_has_no_form_is_said() {
 }
 
 #[test]
-fn a_body_made_to_cost_time_is_given_up() {
+fn canonicalization_of_a_body_made_to_cost_time_is_aborted() {
     let mut body = String::from("1");
     for _ in 0..60 {
         body = format!(r#"{{"b":{body},"a":1}}"#);
@@ -196,7 +196,7 @@ fn a_form_that_is_too_long_to_be_kept_is_made_again() {
 }
 
 #[test]
-fn what_has_no_form_is_read_all_the_same() {
+fn a_body_without_a_canonical_form_is_still_parsed() {
     for member in [
         r#""x":{"b":1,"b":1}"#,
         r#""x":["\ud83d"]"#,
@@ -333,9 +333,9 @@ proptest! {
     }
 
     #[test]
-    fn what_is_heard_while_a_request_is_read_is_what_its_body_says(value in value(), content: String, seed: u64) {
+    fn the_canonical_form_made_while_parsing_equals_that_of_the_body(value in value(), content: String, seed: u64) {
         let mut spelled = String::new();
-        let said = serde_json::json!({
+        let request = serde_json::json!({
             "model": "m", "stream": true, "temperature": 0.25, "user": [value.clone()],
             "messages": [
                 {"role": "system", "content": content.clone(), "name": null},
@@ -345,7 +345,7 @@ proptest! {
             "tools": [{"type": "function", "function": value.clone()}], "stream_options": {"include_usage": true, "x": value.clone()},
             "max_tokens": 5, "tool_choice": "auto", "response_format": value,
         });
-        spell(&said, &mut seed.clone(), &mut spelled);
+        spell(&request, &mut seed.clone(), &mut spelled);
         prop_assert_eq!(written(&read(&spelled), &spelled), make(spelled.as_bytes()));
     }
 

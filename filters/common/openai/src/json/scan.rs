@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_a_text_is_looked_at() {
+    fn every_byte_of_a_text_is_scanned() {
         for length in 0..140 {
             for at in 0..length {
                 for byte in [0, 0x1f, b' ', b'~', 0x7f, 0x80, 0xff] {

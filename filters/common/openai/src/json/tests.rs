@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_json_is_judged_as_by_another_reader(at in any::<prop::sample::Index>(), with in "[\\[\\]{}\",:\\\\ x1é\n]{0,2}", cut in 0usize..3) {
+    fn damaged_json_is_refused_like_by_another_parser(at in any::<prop::sample::Index>(), with in "[\\[\\]{}\",:\\\\ x1é\n]{0,2}", cut in 0usize..3) {
         let text = r#"{"a":[1,-2.5e3,{"b":"c\n\u00e9"}],"é":null,"d":[true,false,[],{}],"e":""}"#;
         let mut start = at.index(text.len());
         while !text.is_char_boundary(start) {

@@ -134,8 +134,8 @@ impl Asked {
     /// The chat for one prompt. Kept members are as the client wrote them.
     fn chat(&self, prompt: Span, body: &[u8]) -> Bytes {
         let kept: usize = self.kept.iter().map(|member| member.len() + 1).sum();
-        let said = prompt.len() + self.system.map_or(0, Span::len);
-        let mut out = BytesMut::with_capacity(kept + said + 160);
+        let output = prompt.len() + self.system.map_or(0, Span::len);
+        let mut out = BytesMut::with_capacity(kept + output + 160);
         out.extend_from_slice(b"{");
         for member in &self.kept {
             out.extend_from_slice(member.of(body));

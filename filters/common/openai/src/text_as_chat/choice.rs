@@ -1,4 +1,4 @@
-//! One parse of a provider's chat output, and its choices as those of a text.
+//! The parser of a provider's chat output, and its choices translated to text choices.
 
 use bytes::BytesMut;
 use smallvec::SmallVec;
@@ -12,7 +12,7 @@ use super::logprobs;
 
 /// A whole chat answer, or one event of a stream, as positions of its parts.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct ChatOutput {
     pub(super) id: Option<Span>,
     pub(super) created: Option<Span>,
     pub(super) usage: Option<Span>,
@@ -39,12 +39,12 @@ pub(super) struct SaidChoice {
     thinks: bool,
 }
 
-impl Said {
+impl ChatOutput {
     pub(super) fn read(text: &[u8]) -> Result<Self, TurnError> {
         if std::str::from_utf8(text).is_err() {
             return Err(TurnError::NotUtf8);
         }
-        let mut said = Self::default();
+        let mut output = Self::default();
         let mut reader = Reader::new(text);
         if reader.kind()? != Kind::Object {
             return reader.fail("an object was expected").map_err(Into::into);
@@ -54,27 +54,27 @@ impl Said {
         while let Some(key) = reader.key(&mut first)? {
             let kind = reader.kind()?;
             if key.text.is("choices") && kind == Kind::Array {
-                said.choices(&mut reader)?;
+                output.choices(&mut reader)?;
                 continue;
             }
             let value = reader.skip()?;
             match key.text.raw {
                 b"object" | b"choices" => {}
-                b"id" => said.id = Some(value),
-                b"created" => said.created = Some(value),
-                b"usage" => said.usage = (kind == Kind::Object).then_some(value),
+                b"id" => output.id = Some(value),
+                b"created" => output.created = Some(value),
+                b"usage" => output.usage = (kind == Kind::Object).then_some(value),
                 b"error" if !matches!(value.of(text), b"null" | b"false" | b"\"\"") => {
-                    said.error = Some(value);
+                    output.error = Some(value);
                 }
                 b"error" => {}
-                _ => said.kept.push(Span {
+                _ => output.kept.push(Span {
                     start: key.at,
                     end: value.end,
                 }),
             }
         }
         reader.end()?;
-        Ok(said)
+        Ok(output)
     }
 
     fn choices(&mut self, reader: &mut Reader<'_>) -> Result<(), TurnError> {
@@ -236,13 +236,13 @@ pub(super) struct Identity {
 
 impl Identity {
     /// That of the first chat with an answer. The chat prefix of an id is dropped.
-    pub(super) fn of(said: &Said, text: &[u8]) -> Self {
-        let id = said.id.map_or(&b""[..], |span| span.of(text));
+    pub(super) fn of(output: &ChatOutput, text: &[u8]) -> Self {
+        let id = output.id.map_or(&b""[..], |span| span.of(text));
         let id = match id.strip_prefix(b"\"chatcmpl-") {
             Some(rest) => [b"\"cmpl-", rest].concat(),
             None => id.to_vec(),
         };
-        let created = said.created.map_or(&b""[..], |span| span.of(text));
+        let created = output.created.map_or(&b""[..], |span| span.of(text));
         Self {
             id: id.into(),
             created: created.into(),

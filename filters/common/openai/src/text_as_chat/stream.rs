@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use crate::event;
 use crate::usage::Usage;
 
-use super::choice::{Identity, Said};
+use super::choice::{ChatOutput, Identity};
 use super::{TextAsChat, TurnError};
 
 /// One text stream in progress, made of the streams of one or several chats.
@@ -75,25 +75,25 @@ impl TextStream {
         data: &[u8],
         out: &mut BytesMut,
     ) -> Result<(), TurnError> {
-        let said = Said::read(data)?;
+        let output = ChatOutput::read(data)?;
         let alone = self.chats.len() == 1;
-        if let Some(usage) = said.usage {
+        if let Some(usage) = output.usage {
             self.chats[prompt].usage = Usage::read(usage.of(data)).or(self.chats[prompt].usage);
         }
         let identity = self
             .identity
-            .get_or_insert_with(|| Identity::of(&said, data));
+            .get_or_insert_with(|| Identity::of(&output, data));
         let text = &mut self.scratch;
         text.clear();
-        said.write_head(data, identity, text);
-        if let Some(error) = said.error {
+        output.write_head(data, identity, text);
+        if let Some(error) = output.error {
             text.extend_from_slice(br#""error":"#);
             text.extend_from_slice(error.of(data));
             text.extend_from_slice(b",");
         }
         text.extend_from_slice(br#""choices":["#);
         let mut some = false;
-        for choice in &said.choices {
+        for choice in &output.choices {
             let (standing, new) = self.chats[prompt].choice(choice.index);
             standing.over |= choice.finish.is_some();
             let echo = if new { self.turn.echo(prompt) } else { &[] };
@@ -110,13 +110,13 @@ impl TextStream {
         }
         text.extend_from_slice(b"]");
         // The usage of a single chat is relayed; that of several is written at the end.
-        let usage = said.usage.filter(|_| alone);
+        let usage = output.usage.filter(|_| alone);
         if let Some(usage) = usage {
             text.extend_from_slice(br#","usage":"#);
             text.extend_from_slice(usage.of(data));
         }
         text.extend_from_slice(b"}");
-        if some || usage.is_some() || said.error.is_some() {
+        if some || usage.is_some() || output.error.is_some() {
             event::write(text, out);
         }
         Ok(())
@@ -136,7 +136,7 @@ impl TextStream {
             let text = &mut self.scratch;
             text.clear();
             let identity = self.identity.take().unwrap_or_default();
-            Said::default().write_head(b"", &identity, text);
+            ChatOutput::default().write_head(b"", &identity, text);
             text.extend_from_slice(br#""choices":[],"usage":"#);
             usage.write(text);
             text.extend_from_slice(b"}");

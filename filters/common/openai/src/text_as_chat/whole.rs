@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::usage::Usage;
 
-use super::choice::{Identity, Said};
+use super::choice::{ChatOutput, Identity};
 use super::{TextAsChat, TurnError};
 
 impl TextAsChat {
@@ -19,13 +19,13 @@ impl TextAsChat {
     pub fn whole(&self, answers: &[Bytes]) -> Result<Bytes, TurnError> {
         let mut all = Vec::with_capacity(answers.len());
         for answer in answers {
-            all.push((Said::read(answer)?, answer));
+            all.push((ChatOutput::read(answer)?, answer));
         }
         let bytes: usize = answers.iter().map(Bytes::len).sum();
         let mut out = BytesMut::with_capacity(bytes + 64);
-        if let Some((said, answer)) = all.iter().find(|(said, _)| said.error.is_some()) {
+        if let Some((output, answer)) = all.iter().find(|(output, _)| output.error.is_some()) {
             out.extend_from_slice(br#"{"error":"#);
-            out.extend_from_slice(said.error.map_or(b"null", |error| error.of(answer)));
+            out.extend_from_slice(output.error.map_or(b"null", |error| error.of(answer)));
             out.extend_from_slice(b"}");
             return Ok(out.freeze());
         }
@@ -35,8 +35,8 @@ impl TextAsChat {
         first.write_head(text, &Identity::of(first, text), &mut out);
         out.extend_from_slice(br#""choices":["#);
         let mut some = false;
-        for (prompt, (said, text)) in all.iter().enumerate() {
-            for choice in &said.choices {
+        for (prompt, (output, text)) in all.iter().enumerate() {
+            for choice in &output.choices {
                 if some {
                     out.extend_from_slice(b",");
                 }
@@ -55,15 +55,16 @@ impl TextAsChat {
 }
 
 /// The usage of one answer unchanged; of several, the sum.
-fn write_usage(all: &[(Said, &Bytes)], out: &mut BytesMut) {
+fn write_usage(all: &[(ChatOutput, &Bytes)], out: &mut BytesMut) {
     const NAME: &[u8] = br#","usage":"#;
     let usages = || {
-        let of =
-            |(said, text): &(Said, &Bytes)| said.usage.map(|usage| Usage::read(usage.of(text)));
+        let of = |(output, text): &(ChatOutput, &Bytes)| {
+            output.usage.map(|usage| Usage::read(usage.of(text)))
+        };
         all.iter().map(move |one| of(one).flatten())
     };
-    if let [(said, text)] = all {
-        if let Some(usage) = said.usage {
+    if let [(output, text)] = all {
+        if let Some(usage) = output.usage {
             out.extend_from_slice(NAME);
             out.extend_from_slice(usage.of(text));
         }

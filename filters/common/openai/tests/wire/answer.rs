@@ -28,11 +28,11 @@ fn written(body: &str, counted: Option<Usage>, metadata: Option<&str>) -> String
     String::from_utf8(out.to_vec()).expect("UTF-8")
 }
 
-fn said(body: &str) -> String {
-    let mut said = String::new();
+fn text(body: &str) -> String {
+    let mut text = String::new();
     let answer = Answer::read(body.as_bytes(), &patch()).expect("an answer");
-    answer.append_text(&mut said);
-    said
+    answer.append_text(&mut text);
+    text
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_whole_answer_is_stamped_at_its_end_and_otherwise_untouched() {
         [Some(Stop)]
     );
     assert_eq!((answer.error(), answer.text_bytes()), (None, 17));
-    assert_eq!(said(WHOLE), "The toll is paid.");
+    assert_eq!(text(WHOLE), "The toll is paid.");
     assert_eq!(written(WHOLE, None, None), WHOLE);
     let stamped = format!(
         r#"{},"x_svc":{{"cache_hit":false}}}}"#,
@@ -104,7 +104,7 @@ fn shown(usage: &str, charged: (u64, u64)) -> String {
 }
 
 #[test]
-fn a_usage_says_what_is_charged_and_keeps_every_other_byte() {
+fn a_usage_states_the_charged_tokens_and_keeps_every_other_byte() {
     for (usage, charged, expected) in [
         // Correct already, in any notation.
         (
@@ -153,7 +153,7 @@ fn a_usage_says_what_is_charged_and_keeps_every_other_byte() {
 }
 
 #[test]
-fn every_one_of_two_usages_says_what_is_charged() {
+fn each_of_two_usages_states_the_charged_tokens() {
     let body = r#"{"model":"m-small","usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2},"choices":[{}],"usage":null}"#;
     let both = r#"{"model":"m-small","usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2},"choices":[{}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
     assert_eq!(written(body, Some(Usage::new(1, 1)), None), both);
@@ -171,7 +171,7 @@ fn count() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn whatever_a_provider_reports_a_client_finds_what_it_is_charged_for(
+    fn a_client_gets_the_charged_usage_for_any_reported_usage(
         members in prop::collection::vec((prop::sample::select(vec!["prompt_tokens", "completion_tokens", "total_tokens", "completion\\u005ftokens", "cost"]), count()), 0..6),
         also in prop_oneof![Just(""), Just(r#","usage":null"#), Just(r#","usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4}"#)],
         bound in 1u64..60,
@@ -200,7 +200,7 @@ proptest! {
 }
 
 #[test]
-fn of_two_usages_the_last_that_makes_sense_holds() {
+fn of_two_usages_the_last_valid_one_counts() {
     let usage = |members: &str| {
         let body = format!(r#"{{"choices":[{{}}],{members}}}"#);
         let answer = Answer::read(body.as_bytes(), &patch()).expect("an answer");
@@ -249,7 +249,7 @@ fn a_body_without_choices_is_no_answer() {
 #[test]
 fn an_error_in_a_200_is_seen() {
     let answer =
-        Answer::read(br#"{"error":{"message":"overloaded"}}"#, &patch()).expect("an error is told");
+        Answer::read(br#"{"error":{"message":"overloaded"}}"#, &patch()).expect("an error is read");
     assert_eq!(answer.error(), Some(&br#"{"message":"overloaded"}"#[..]));
     assert!(answer.choices().is_empty());
     let answer = Answer::read(br#"{"error":null,"choices":[{}]}"#, &patch()).expect("an answer");
@@ -257,10 +257,10 @@ fn an_error_in_a_200_is_seen() {
 }
 
 #[test]
-fn a_content_that_is_null_stays_null_and_calls_are_said() {
+fn null_content_stays_null_and_tool_calls_are_replayed() {
     let body = r#"{"model":"m-small","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"pay","arguments":"{\"sum\": 1.50}"}}]},"finish_reason":"tool_calls"}]}"#;
     assert_eq!(written(body, None, None), body);
-    assert_eq!(said(body), r#"pay{"sum": 1.50}"#);
+    assert_eq!(text(body), r#"pay{"sum": 1.50}"#);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn text_answers_and_several_choices_are_read() {
         .map(|choice| (choice.index, choice.finish))
         .collect();
     assert_eq!(choices, [(1, Some(Length)), (0, None)]);
-    assert_eq!(said(body), "one two");
+    assert_eq!(text(body), "one two");
 }
 
 #[test]

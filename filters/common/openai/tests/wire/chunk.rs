@@ -30,13 +30,13 @@ fn patched(reader: &mut ChunkReader, data: &str, metadata: Option<&str>) -> Stri
     String::from_utf8(out.to_vec()).expect("UTF-8")
 }
 
-fn said(data: &str) -> String {
-    let mut said = String::new();
+fn text(data: &str) -> String {
+    let mut text = String::new();
     let mut reader = reader(false);
     let chunk = reader.read(data.as_bytes()).expect("a chunk");
-    chunk.append_text(&mut said);
-    assert_eq!(chunk.text_bytes() > 0, !said.is_empty(), "{data}");
-    said
+    chunk.append_text(&mut text);
+    assert_eq!(chunk.text_bytes() > 0, !text.is_empty(), "{data}");
+    text
 }
 
 const PLAIN: &str = r#"data: {"id":"chatcmpl-9fK2","object":"chat.completion.chunk","created":1798761600,"model":"m-small","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}
@@ -69,7 +69,7 @@ data: {"error":{"message":"The model provider stopped answering.","type":"upstre
 /// The accumulated result of a whole stream.
 #[derive(Debug, Default)]
 struct Sum {
-    said: String,
+    text: String,
     progress: Progress,
     done: bool,
     empty: usize,
@@ -89,7 +89,7 @@ fn sum(stream: &str) -> Sum {
         let chunk = chunks.read(event.data).expect("a chunk");
         sum.progress.note(&chunk);
         sum.empty += usize::from(chunk.has_empty_choices());
-        chunk.append_text(&mut sum.said);
+        chunk.append_text(&mut sum.text);
         let error = chunk
             .error()
             .map(|error| String::from_utf8_lossy(error).into_owned());
@@ -101,7 +101,7 @@ fn sum(stream: &str) -> Sum {
 #[test]
 fn a_plain_stream_ends_with_a_reason_and_without_usage() {
     let sum = sum(PLAIN);
-    assert_eq!(sum.said, "The toll is paid.");
+    assert_eq!(sum.text, "The toll is paid.");
     assert!(sum.done && sum.progress.all_finished() && !sum.progress.failed());
     assert_eq!(
         (sum.progress.usage(), sum.empty, sum.progress.choices_seen()),
@@ -123,7 +123,7 @@ fn the_usage_comes_in_an_event_without_choices() {
 fn a_failed_stream_has_an_error_and_no_end() {
     let sum = sum(FAILURE);
     assert!(!sum.done && !sum.progress.all_finished() && sum.progress.failed());
-    assert_eq!(sum.said, "The toll");
+    assert_eq!(sum.text, "The toll");
     assert_eq!(sum.errors.len(), 1);
     assert!(
         sum.errors[0].starts_with(r#"{"message":"The model provider"#),
@@ -133,7 +133,7 @@ fn a_failed_stream_has_an_error_and_no_end() {
 }
 
 #[test]
-fn choices_that_take_turns_are_finished_one_by_one() {
+fn interleaved_choices_finish_one_by_one() {
     let mut reader = reader(false);
     let mut progress = Progress::default();
     type Choices = &'static [(u32, Option<&'static str>)];
@@ -158,7 +158,7 @@ fn choices_that_take_turns_are_finished_one_by_one() {
 }
 
 #[test]
-fn the_last_usage_that_makes_sense_holds() {
+fn the_last_valid_usage_counts() {
     let mut reader = reader(false);
     let mut progress = Progress::default();
     for (usage, holds) in [
@@ -185,7 +185,7 @@ fn the_last_usage_that_makes_sense_holds() {
 }
 
 #[test]
-fn reasons_to_end_are_told_apart() {
+fn finish_reasons_are_distinguished() {
     let table: [(&str, Option<FinishReason>); 9] = [
         ("null", None),
         (r#""stop""#, Some(Stop)),
@@ -211,7 +211,7 @@ fn reasons_to_end_are_told_apart() {
 }
 
 #[test]
-fn only_an_error_that_says_something_is_an_error() {
+fn only_a_non_empty_error_is_an_error() {
     for (error, reported) in [
         ("null", false),
         ("false", false),
@@ -241,8 +241,8 @@ fn only_an_error_that_says_something_is_an_error() {
 }
 
 #[test]
-fn everything_the_model_wrote_is_said() {
-    let choice = |inner: &str| said(&format!(r#"{{"choices":[{{"index":0,{inner}}}]}}"#));
+fn all_generated_text_is_returned() {
+    let choice = |inner: &str| text(&format!(r#"{{"choices":[{{"index":0,{inner}}}]}}"#));
     assert_eq!(
         choice(r#""delta":{"content":"a\n\u00e9\ud83d\ude00"}"#),
         "a\né😀"
@@ -275,19 +275,19 @@ fn everything_the_model_wrote_is_said() {
         ""
     );
     assert_eq!(
-        said(r#"{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}"#),
+        text(r#"{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}"#),
         "ab"
     );
 }
 
 #[test]
-fn thoughts_written_under_two_names_are_counted_once() {
+fn reasoning_under_two_names_is_counted_once() {
     assert_eq!(
-        said(r#"{"choices":[{"delta":{"reasoning":"think","reasoning_content":"think"}}]}"#),
+        text(r#"{"choices":[{"delta":{"reasoning":"think","reasoning_content":"think"}}]}"#),
         "think"
     );
     assert_eq!(
-        said(r#"{"choices":[{"delta":{"reasoning":"","reasoning_content":"think"}}]}"#),
+        text(r#"{"choices":[{"delta":{"reasoning":"","reasoning_content":"think"}}]}"#),
         "think"
     );
 }
@@ -402,7 +402,7 @@ fn an_event_with_the_usage_is_made_of_the_last_event() {
 }
 
 #[test]
-fn what_is_no_object_is_no_chunk() {
+fn a_chunk_must_be_an_object() {
     for data in [
         &b""[..],
         b"null",
@@ -422,7 +422,7 @@ fn what_is_no_object_is_no_chunk() {
 }
 
 #[test]
-fn a_frame_that_fits_around_something_else_than_words_does_not_count() {
+fn a_template_that_matches_around_a_non_string_is_not_used() {
     let mut reader = reader(false);
     let data = |middle: &str| {
         format!(r#"{{"model":"x","choices":[{{"index":0,"delta":{{"content":"{middle}"}}}}]}}"#)
@@ -482,10 +482,10 @@ proptest! {
                     prop_assert_eq!(one.usage(), other.usage());
                     prop_assert_eq!(one.error(), other.error());
                     prop_assert_eq!(one.text_bytes(), other.text_bytes());
-                    let (mut said, mut said_fresh) = (String::new(), String::new());
-                    one.append_text(&mut said);
+                    let (mut text, mut said_fresh) = (String::new(), String::new());
+                    one.append_text(&mut text);
                     other.append_text(&mut said_fresh);
-                    prop_assert_eq!(said, said_fresh);
+                    prop_assert_eq!(text, said_fresh);
                     for metadata in [None, Some(&b"{\"a\":1}"[..])] {
                         let (mut out, mut out_fresh) = (BytesMut::new(), BytesMut::new());
                         write(&one, metadata, &mut out);

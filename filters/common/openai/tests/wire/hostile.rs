@@ -65,8 +65,13 @@ fn many_members_are_refused_and_many_below_the_top_are_read() {
     assert!(read(&with(&members(1024))).is_err());
     assert!(read(&with(&members(100_000))).is_err());
     assert!(read(&with(&format!(r#""deep":{{{}}}"#, members(100_000)))).is_ok());
-    let twins = with(&format!("{},\"k500\":1", members(1000)));
-    assert!(read(&twins).expect_err("twins").message.contains("`k500`"));
+    let duplicates = with(&format!("{},\"k500\":1", members(1000)));
+    assert!(
+        read(&duplicates)
+            .expect_err("duplicates")
+            .message
+            .contains("`k500`")
+    );
 }
 
 #[test]

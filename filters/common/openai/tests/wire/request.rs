@@ -264,7 +264,7 @@ fn every_limit_of_a_text_request_names_its_member() {
 }
 
 #[test]
-fn what_the_service_does_not_describe_is_passed_over() {
+fn undescribed_members_are_skipped() {
     read(
         Chat,
         &chat_with(
@@ -503,7 +503,7 @@ fn a_member_that_differs_from_a_known_one_in_case_alone_is_refused_at_every_leve
 }
 
 /// A name as a case-insensitive decoder sees it: in capitals, and back in small letters.
-fn folded(name: &str) -> String {
+fn case_folded(name: &str) -> String {
     let capitals = name.chars().flat_map(char::to_uppercase);
     capitals.flat_map(char::to_lowercase).collect()
 }
@@ -517,17 +517,17 @@ fn spelled(name: &'static str) -> impl Strategy<Value = (String, String)> {
             'i' => vec!['I', '\u{131}'],
             other => vec![other.to_ascii_uppercase()],
         };
-        let said = prop_oneof![12 => Just(letter), 1 => prop::sample::select(other)];
-        (said, prop::bool::weighted(0.1))
+        let plain = prop_oneof![12 => Just(letter), 1 => prop::sample::select(other)];
+        (plain, prop::bool::weighted(0.1))
     };
     let letters: Vec<_> = name.chars().map(letter).collect();
     letters.prop_map(|letters| {
-        let said = letters.iter().map(|(letter, _)| *letter).collect();
+        let plain = letters.iter().map(|(letter, _)| *letter).collect();
         let written = letters.iter().map(|(letter, escaped)| match escaped {
             true => format!("\\u{:04x}", u32::from(*letter)),
             false => letter.to_string(),
         });
-        (said, written.collect())
+        (plain, written.collect())
     })
 }
 
@@ -543,20 +543,20 @@ fn member() -> impl Strategy<Value = (String, String, u64)> {
         "x",
     ]);
     (name.prop_flat_map(spelled), 1u64..9)
-        .prop_map(|((said, written), value)| (said, written, value))
+        .prop_map(|((plain, written), value)| (plain, written, value))
 }
 
 proptest! {
     #[test]
-    fn no_body_is_taken_that_a_reader_who_ignores_case_reads_otherwise(
+    fn no_body_is_accepted_that_a_case_insensitive_parser_reads_otherwise(
         members in prop::collection::vec(member(), 0..5),
         text in any::<bool>(),
     ) {
-        let value = |said: &str, value: u64| match folded(said).as_str() {
+        let value = |plain: &str, value: u64| match case_folded(plain).as_str() {
             "model" => format!("\"m{value}\""),
             _ => value.to_string(),
         };
-        let written = members.iter().map(|(said, written, number)| format!(",\"{written}\":{}", value(said, *number)));
+        let written = members.iter().map(|(plain, written, number)| format!(",\"{written}\":{}", value(plain, *number)));
         let rest: String = written.collect();
         let (endpoint, body) = match text {
             false => (Chat, format!(r#"{{"messages":[{{"role":"user","content":"a"}}]{rest}}}"#)),
@@ -566,7 +566,7 @@ proptest! {
             return Ok(());
         };
         let last = |name: &str| {
-            let same = members.iter().rev().find(|(said, ..)| folded(said) == name);
+            let same = members.iter().rev().find(|(plain, ..)| case_folded(plain) == name);
             same.map(|(_, _, value)| *value)
         };
         prop_assert_eq!(request.model, last("model").map(|value| format!("m{value}")), "{}", body);

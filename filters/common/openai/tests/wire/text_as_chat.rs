@@ -20,7 +20,7 @@ fn turn(body: &str) -> Arc<TextAsChat> {
 }
 
 #[test]
-fn a_prompt_becomes_what_the_user_says_and_everything_else_stays_as_it_is_written() {
+fn a_prompt_becomes_the_user_message_and_everything_else_stays_as_written() {
     //    text request, chats
     check(
         r#"{"model":"m","prompt":"\u0041 \/"}"#,
@@ -63,7 +63,7 @@ fn a_prompt_becomes_what_the_user_says_and_everything_else_stays_as_it_is_writte
 }
 
 #[test]
-fn what_a_chat_cannot_do_is_refused() {
+fn text_features_without_a_chat_equivalent_are_refused() {
     let many = vec!["\"a\""; PROMPTS_MAX + 1].join(",");
     for (body, param) in [
         (r#"{"prompt":[]}"#.to_owned(), "prompt"),
@@ -96,7 +96,7 @@ fn whole(request: &str, answers: &[Bytes]) -> Value {
 }
 
 #[test]
-fn a_whole_answer_is_turned_with_its_ends_and_what_the_provider_added() {
+fn a_whole_answer_is_translated_with_finish_reasons_and_additional_members() {
     let usage =
         json!({"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "extra": {"a": 1}});
     let choices = json!([
@@ -169,7 +169,7 @@ fn several_answers_are_numbered_through_and_their_usages_added_up() {
 }
 
 #[test]
-fn a_choice_that_would_be_taken_for_one_of_another_prompt_is_refused() {
+fn a_choice_index_of_another_prompt_is_refused() {
     let answer = |index: u64| {
         let choices =
             json!([{"index": index, "message": {"content": "x"}, "finish_reason": "stop"}]);
@@ -298,15 +298,15 @@ fn the_events_of_several_chats_are_one_stream_under_one_id() {
     for prompt in [1, 0] {
         let id = format!("chatcmpl-{prompt}");
         for index in 0..2 {
-            let said = json!({"content": format!("{prompt}{index}")});
-            events.push((prompt, chunk(&id, delta(index, said, json!("stop")))));
+            let delta_json = json!({"content": format!("{prompt}{index}")});
+            events.push((prompt, chunk(&id, delta(index, delta_json, json!("stop")))));
         }
         let usage = json!({"prompt_tokens": 1, "completion_tokens": 2});
         events.push((prompt, json!({"choices": [], "usage": usage}).to_string()));
     }
     let mut events = streamed(r#"{"prompt":["a","b"],"n":2,"echo":true}"#, &events);
     let last = events.pop().expect("the usage");
-    let said: Vec<_> = events
+    let texts: Vec<_> = events
         .iter()
         .map(|event| {
             assert_eq!(event["id"], "cmpl-1", "all events have the id of the first");
@@ -315,7 +315,7 @@ fn the_events_of_several_chats_are_one_stream_under_one_id() {
         })
         .collect();
     assert_eq!(
-        said,
+        texts,
         [(2, "b10"), (3, "b11"), (0, "a00"), (1, "a01")].map(|(i, text)| (Some(i), Some(text)))
     );
     assert_eq!(last["id"], "cmpl-1");
@@ -341,7 +341,7 @@ fn a_chat_is_over_when_every_choice_that_was_asked_for_has_ended() {
 }
 
 #[test]
-fn offsets_run_on_from_event_to_event() {
+fn offsets_continue_from_event_to_event() {
     let logprobs =
         |token: &str| json!({"content": [{"token": token, "logprob": -1, "top_logprobs": []}]});
     let mut events = Vec::new();
@@ -359,7 +359,7 @@ fn offsets_run_on_from_event_to_event() {
 
 proptest! {
     #[test]
-    fn nothing_a_provider_sends_breaks_the_turning(text in ".{0,200}", cut in 0usize..400) {
+    fn arbitrary_provider_output_does_not_break_the_translation(text in ".{0,200}", cut in 0usize..400) {
         let choices = json!([{"index": 0, "message": {"content": text}, "finish_reason": "stop",
             "logprobs": {"content": [{"token": text, "logprob": -1.5, "top_logprobs": [{"token": text, "logprob": 0}]}]}}]);
         let answer = chat_answer("chatcmpl-1", choices, Value::Null);

@@ -7,7 +7,7 @@ use tollgate_openai::count::{self, Estimate, VocabularyFactor};
 use tollgate_openai::{ErrorEnvelope, Metadata, ProviderError, Usage};
 
 #[test]
-fn a_usage_is_read_with_patience_and_never_absurd() {
+fn a_usage_is_parsed_leniently_and_bounded() {
     let read = |text: &str| {
         let usage = Usage::read(text.as_bytes())?;
         Some((
@@ -177,7 +177,7 @@ fn an_envelope_has_all_four_members_as_a_body_and_as_an_event() {
 }
 
 #[test]
-fn a_complaint_of_a_provider_is_found_in_every_shape() {
+fn a_provider_error_is_found_in_every_format() {
     let message = |body: &str| ProviderError::read(body.as_bytes()).message;
     for (body, expected) in [
         (r#"{"error":{"message":"too long","type":"x"}}"#, "too long"),
@@ -226,7 +226,7 @@ fn a_complaint_of_a_provider_is_found_in_every_shape() {
 }
 
 #[test]
-fn the_rest_of_a_complaint_is_kept_as_text() {
+fn the_rest_of_a_provider_error_is_kept_as_text() {
     let error = ProviderError::read(br#"{"error":{"message":"m","type":"invalid_request_error","param":"messages[0]","code":40001}}"#);
     assert_eq!(error.kind.as_deref(), Some("invalid_request_error"));
     assert_eq!(error.param.as_deref(), Some("messages[0]"));
@@ -235,7 +235,7 @@ fn the_rest_of_a_complaint_is_kept_as_text() {
 
 proptest! {
     #[test]
-    fn a_complaint_is_one_short_printable_line(body in prop_oneof![any::<Vec<u8>>(), "\\PC{0,600}".prop_map(String::into_bytes), "[\\s\\x00a<{\"]{0,900}".prop_map(String::into_bytes)]) {
+    fn a_provider_error_message_is_one_short_printable_line(body in prop_oneof![any::<Vec<u8>>(), "\\PC{0,600}".prop_map(String::into_bytes), "[\\s\\x00a<{\"]{0,900}".prop_map(String::into_bytes)]) {
         if let Some(message) = ProviderError::read(&body).message {
             prop_assert!(message.chars().count() <= 400);
             prop_assert!(!message.is_empty() && !message.chars().any(char::is_control), "{:?}", message);

@@ -97,8 +97,8 @@ impl Downstream for Client {
     }
 
     async fn write(&mut self, piece: &mut BytesMut) -> Result<(), Gone> {
-        if let Some((hand, by)) = &self.reads_slowly {
-            hand.advance(*by);
+        if let Some((manual, by)) = &self.reads_slowly {
+            manual.advance(*by);
         }
         self.receive(&piece.split())
     }

@@ -1,7 +1,7 @@
 //! A minimal gateway: a real ledger, the real driver, and test doubles for everything around the meter.
 
-mod books;
 mod client;
+mod ledger;
 mod provider;
 mod reader;
 
@@ -18,8 +18,8 @@ use tollgate_filter::{
 use tollgate_meter::{Meter, MeterCounters, MeterSettings};
 use tollgate_money::{AccountId, CredentialId, OperationId};
 
-pub(crate) use books::Books;
 pub(crate) use client::{Client, Leaves};
+pub(crate) use ledger::LedgerFixture;
 pub(crate) use provider::{Provider, Step};
 use reader::Reader;
 pub(crate) use reader::{Panics, model};
@@ -32,7 +32,7 @@ pub(crate) const TOPUP_URL: &str = "https://toll.example/credits";
 
 /// A route with the meter on it, and one account.
 pub(crate) struct Gateway {
-    pub(crate) books: Books,
+    pub(crate) fixture: LedgerFixture,
     pub(crate) account: AccountId,
     route: Route,
     drain: Duration,
@@ -75,29 +75,29 @@ impl Gateway {
 
     /// The same with other settings, and an account with a credit limit of `limit` micro-credits.
     pub(crate) async fn with(credits: i64, settings: MeterSettings, limit: i64) -> Gateway {
-        let books = Books::open(QUEUE_MAX);
-        let account = books.account(credits, limit).await;
-        Gateway::over(books, account, settings)
+        let fixture = LedgerFixture::open(QUEUE_MAX);
+        let account = fixture.account(credits, limit).await;
+        Gateway::over(fixture, account, settings)
     }
 
     /// The same over a ledger whose queue is full when `queue_max` units wait.
     pub(crate) async fn with_queue(credits: i64, queue_max: usize) -> Gateway {
-        let books = Books::open(QUEUE_MAX);
-        let account = books.account(credits, 0).await;
-        let books = books.reopen(queue_max);
-        Gateway::over(books, account, MeterSettings::default())
+        let fixture = LedgerFixture::open(QUEUE_MAX);
+        let account = fixture.account(credits, 0).await;
+        let fixture = fixture.reopen(queue_max);
+        Gateway::over(fixture, account, MeterSettings::default())
     }
 
-    fn over(books: Books, account: AccountId, settings: MeterSettings) -> Gateway {
+    fn over(fixture: LedgerFixture, account: AccountId, settings: MeterSettings) -> Gateway {
         let meter = Meter::new(
             settings,
-            books.ledger().clone(),
-            books.clock.clone(),
+            fixture.ledger().clone(),
+            fixture.clock.clone(),
             TOPUP_URL,
         );
         let counters = meter.counters();
         Gateway {
-            books,
+            fixture,
             account,
             route: Route {
                 name: "/v1/chat/completions".into(),
@@ -144,7 +144,7 @@ impl Gateway {
             &mut run,
             &mut client,
             &provider,
-            &self.books.clock,
+            &self.fixture.clock,
             &limits,
         )
         .await;

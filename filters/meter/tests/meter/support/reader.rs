@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use tollgate_filter::{
-    AnswerFault, AnswerProgress, AnswerUsage, Api, Body, Contract, Event, EventKind, Exchange,
-    FailureMode, Fate, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, OutputCap,
+    AnswerFault, AnswerProgress, AnswerUsage, Api, Body, Contract, Disposition, Event, EventKind,
+    Exchange, FailureMode, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, OutputCap,
     PartCeilings, Phase, ProviderModel, Routing, Step, Tokens, UpstreamFault,
 };
 use tollgate_money::{Micros, Price};
@@ -92,9 +92,9 @@ impl Filter for Reader {
                     progress.fault = Some(fault());
                 }
                 if !speaks {
-                    event.set_fate(Fate::Drop);
+                    event.set_disposition(Disposition::Drop);
                 } else if progress.finished {
-                    event.set_fate(Fate::Hold);
+                    event.set_disposition(Disposition::Hold);
                 }
                 usage
             }

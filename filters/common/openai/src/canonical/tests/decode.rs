@@ -18,13 +18,13 @@ fn take<'f>(rest: &mut &'f [u8], length: usize) -> &'f [u8] {
 
 /// The length in a first byte, or after it.
 fn length(first: u8, long: usize, rest: &mut &[u8]) -> usize {
-    let told = usize::from(first) & long;
-    if told < long {
-        return told;
+    let length = usize::from(first) & long;
+    if length < long {
+        return length;
     }
     let bytes = take(rest, 8).try_into().expect("eight bytes");
     let length = u64::from_le_bytes(bytes) as usize;
-    assert!(length >= long, "a short text told as a long one");
+    assert!(length >= long, "a short text encoded as a long one");
     length
 }
 
@@ -47,7 +47,7 @@ fn value(rest: &mut &[u8]) -> String {
             let text = std::str::from_utf8(take(rest, length)).expect("UTF-8");
             let known = Word::at(text.as_bytes(), 0, text.len());
             let is_word = known.is_some_and(|word| word as u8 <= LAST_WORD as u8);
-            assert!(!is_word, "`{text}` told in full");
+            assert!(!is_word, "`{text}` encoded in full");
             quoted(text)
         }
         NUMBER..ARRAY => {
@@ -77,18 +77,18 @@ fn value(rest: &mut &[u8]) -> String {
 }
 
 fn list<T>(first: u8, rest: &mut &[u8], mut one: impl FnMut(&mut &[u8]) -> T) -> Vec<T> {
-    let told = usize::from(first) & LONG;
+    let length = usize::from(first) & LONG;
     let mut list = Vec::new();
-    while if told < LONG {
-        list.len() < told
+    while if length < LONG {
+        list.len() < length
     } else {
         rest[0] != END
     } {
         list.push(one(rest));
     }
-    if told == LONG {
+    if length == LONG {
         take(rest, 1);
-        assert!(list.len() >= LONG, "a short list told as a long one");
+        assert!(list.len() >= LONG, "a short list encoded as a long one");
     }
     list
 }

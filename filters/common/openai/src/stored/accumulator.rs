@@ -8,7 +8,7 @@ use crate::string;
 use crate::usage::{Reported, Usage};
 
 use super::node::{Join, Node, Touched, index_of, place, write_members};
-use super::{KeepError, Kept, write_usage};
+use super::{StoredAnswer, StoredError, write_usage};
 
 /// The most choices; bounds the cost of a broken provider.
 const CHOICES_MAX: usize = 128;
@@ -18,12 +18,12 @@ const CHOICES_MAX: usize = 128;
 /// Most events differ from the one before only in the generated text. Like the event reader, it keeps the last such event as a template; a
 /// matching event costs two comparisons and a copy of its text.
 #[derive(Debug)]
-pub struct Fold {
+pub struct Accumulator {
     endpoint: Endpoint,
     metadata: Box<str>,
     bytes_max: usize,
     bytes: usize,
-    failed: Option<KeepError>,
+    failed: Option<StoredError>,
     top: Vec<(Box<[u8]>, Node)>,
     usage: Vec<u8>,
     choices: Vec<Choice>,
@@ -48,11 +48,11 @@ struct Template {
     unused: u32,
 }
 
-impl Fold {
+impl Accumulator {
     /// An accumulator for one stream. `metadata` is the name of our metadata member; an answer of more than `bytes_max` bytes is not
     /// stored.
-    pub fn new(endpoint: Endpoint, metadata: &str, bytes_max: usize) -> Fold {
-        Fold {
+    pub fn new(endpoint: Endpoint, metadata: &str, bytes_max: usize) -> Accumulator {
+        Accumulator {
             endpoint,
             metadata: metadata.into(),
             bytes_max,
@@ -76,7 +76,7 @@ impl Fold {
             self.fail(error.into());
         }
         if self.bytes > self.bytes_max {
-            self.fail(KeepError::TooLarge {
+            self.fail(StoredError::TooLarge {
                 bytes_max: self.bytes_max,
             });
         }
@@ -87,12 +87,12 @@ impl Fold {
     /// # Errors
     ///
     /// Why it cannot be stored.
-    pub fn finish(mut self, model: &str) -> Result<Kept, KeepError> {
+    pub fn finish(mut self, model: &str) -> Result<StoredAnswer, StoredError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
         if self.choices.is_empty() {
-            return Err(KeepError::NoChoices);
+            return Err(StoredError::NoChoices);
         }
         self.choices.sort_by_key(|choice| choice.index);
         let mut out = Vec::with_capacity(self.bytes + self.bytes / 4 + 256);
@@ -123,16 +123,16 @@ impl Fold {
         out.push(b'}');
         if out.len() > self.bytes_max {
             let bytes_max = self.bytes_max;
-            return Err(KeepError::TooLarge { bytes_max });
+            return Err(StoredError::TooLarge { bytes_max });
         }
-        Ok(Kept {
+        Ok(StoredAnswer {
             endpoint: self.endpoint,
             text: Bytes::copy_from_slice(&out),
             has_usage: reported.usage.is_some(),
         })
     }
 
-    fn fail(&mut self, error: KeepError) {
+    fn fail(&mut self, error: StoredError) {
         self.failed = Some(error);
         self.top = Vec::new();
         self.choices = Vec::new();

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::json::{Kind, Reader, Span};
 use crate::request::Endpoint;
 
-use super::{KeepError, KeptEvents, members};
+use super::{ReplayEvents, StoredError, members};
 
 /// Words in one event.
 const WORDS_MAX: usize = 20;
@@ -22,7 +22,7 @@ pub(super) fn events(
     text: &[u8],
     usage_event: bool,
     include_usage: bool,
-) -> Result<KeptEvents, KeepError> {
+) -> Result<ReplayEvents, StoredError> {
     let whole = Span {
         start: 0,
         end: text.len(),
@@ -41,7 +41,7 @@ pub(super) fn events(
         name if EVERYWHERE.contains(&name) => everywhere.push((name, value)),
         name => others.push((name, value)),
     })?;
-    let choices = choices.ok_or(KeepError::NoChoices)?;
+    let choices = choices.ok_or(StoredError::NoChoices)?;
     let mut head = BytesMut::new();
     head.extend_from_slice(match endpoint {
         Endpoint::Chat => br#""object":"chat.completion.chunk","model":"#,
@@ -63,13 +63,13 @@ pub(super) fn events(
     reader.enter()?;
     while reader.item(&mut first)? {
         if reader.kind()? != Kind::Object {
-            return Err(KeepError::NoChoices);
+            return Err(StoredError::NoChoices);
         }
         let choice = reader.skip()?;
         teller.choice(choice)?;
     }
     if teller.ends.is_empty() {
-        return Err(KeepError::NoChoices);
+        return Err(StoredError::NoChoices);
     }
     if usage_event {
         teller.out.extend_from_slice(&teller.head);
@@ -78,7 +78,7 @@ pub(super) fn events(
         teller.out.put_u8(b'}');
         teller.ends.push(teller.out.len());
     }
-    Ok(KeptEvents {
+    Ok(ReplayEvents {
         text: bytes::Bytes::copy_from_slice(&teller.out),
         ends: teller.ends.into(),
     })
@@ -124,7 +124,7 @@ struct Choice<'t> {
 }
 
 impl<'t> Teller<'t> {
-    fn choice(&mut self, object: Span) -> Result<(), KeepError> {
+    fn choice(&mut self, object: Span) -> Result<(), StoredError> {
         let text = self.text;
         let chat = self.endpoint == Endpoint::Chat;
         let mut choice = Choice {
@@ -187,7 +187,7 @@ impl<'t> Teller<'t> {
             };
             while let Some(piece) = pieces.next() {
                 self.event(choice.index, logprobs, b"null", &[], |_, out| {
-                    said(chat, piece, out);
+                    write_content(chat, piece, out);
                 });
                 logprobs = b"null";
             }
@@ -204,7 +204,7 @@ impl<'t> Teller<'t> {
                 if chat {
                     out.extend_from_slice(br#""delta":{}"#);
                 } else {
-                    said(chat, b"", out);
+                    write_content(chat, b"", out);
                 }
             },
         );
@@ -212,7 +212,7 @@ impl<'t> Teller<'t> {
     }
 
     /// One event for each call, as a whole; its position in the list becomes its index.
-    fn tool_calls(&mut self, choice: &[u8], calls: Span) -> Result<(), KeepError> {
+    fn tool_calls(&mut self, choice: &[u8], calls: Span) -> Result<(), StoredError> {
         let text = self.text;
         let mut reader = Reader::starting_at(text, calls.start);
         let mut first = true;
@@ -270,7 +270,7 @@ impl<'t> Teller<'t> {
     }
 }
 
-fn said(chat: bool, words: &[u8], out: &mut BytesMut) {
+fn write_content(chat: bool, words: &[u8], out: &mut BytesMut) {
     out.extend_from_slice(if chat {
         br#""delta":{"content":""#
     } else {

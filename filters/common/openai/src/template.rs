@@ -1,6 +1,6 @@
-//! Answer templates: an answer that matches an earlier one of the same provider is not parsed.
+//! A parse cache of answer templates: an answer that matches an earlier one of the same provider is not parsed.
 //!
-//! Such answers differ in a few values: the id, the time, the generated text, the token counts. A [`Shape`] is a parsed answer without
+//! Such answers differ in a few values: the id, the time, the generated text, the token counts. A [`Template`] is a parsed answer without
 //! those values: fixed bytes, and between them slots for one string or number each. A text with all these bytes around valid strings and
 //! numbers is the same JSON with other values, so that the facts of the one apply to the other, except for positions. Any other text is
 //! parsed, and may become a template itself.
@@ -23,29 +23,29 @@ use crate::usage::{self, Counts, Reported, Usage};
 use crate::word::Word;
 
 /// The most templates of a thread: usually one or two for each frequently used model.
-const SHAPES_MAX: usize = 8;
+const TEMPLATES_MAX: usize = 8;
 
 /// A template is made of every answer that matches none, and of every second, fourth, and so on, while the templates stay unused; but at
 /// least of every so many, as a power of two: a provider may change its format.
 const RARELY: u32 = 6;
 
 /// The most slots of one template.
-const HOLES_MAX: usize = 16;
+const SLOTS_MAX: usize = 16;
 
 /// The most fixed bytes of a template.
-const KEPT_BYTES_MAX: usize = 4 * 1024;
+const FIXED_BYTES_MAX: usize = 4 * 1024;
 
 /// The facts of one answer, as a template for the next one.
 #[derive(Debug)]
-pub(crate) struct Shape {
+pub(crate) struct Template {
     /// Of the last text.
     pub(crate) facts: Completion,
     /// The name of our metadata member at the parse: that no other member has it is a fact too.
     metadata: Box<str>,
     /// The fixed bytes between the slots, concatenated. Empty for a text that is not a template.
-    kept: Vec<u8>,
+    fixed: Vec<u8>,
     /// In the order of the text.
-    holes: SmallVec<[Hole; HOLES_MAX]>,
+    slots: SmallVec<[Slot; SLOTS_MAX]>,
     /// The number of slots before each position in the facts, in the order of [`Completion::move_places`].
     before: SmallVec<[u8; 32]>,
     /// Each of the three counts occurs once in the one `usage`, as a number.
@@ -56,10 +56,10 @@ pub(crate) struct Shape {
 
 /// A slot: a value that may differ in the next answer.
 #[derive(Clone, Copy, Debug)]
-struct Hole {
+struct Slot {
     value: Value,
     /// The end, within the stored bytes, of the fixed bytes between the previous slot and this one.
-    kept_to: u32,
+    fixed_end: u32,
     /// Its length in the last text.
     length: usize,
 }
@@ -68,22 +68,22 @@ struct Hole {
 enum Value {
     String,
     /// Generated text. An empty one would not be recorded.
-    Said,
+    Text,
     Number,
     /// The token count at this index of the three.
     Count(usize),
 }
 
 /// Positions of values that may differ in the next text.
-type Values = SmallVec<[(Value, Range<usize>); HOLES_MAX]>;
+type Values = SmallVec<[(Value, Range<usize>); SLOTS_MAX]>;
 
 /// The templates of one thread.
 #[derive(Default)]
-struct Shapes {
+struct Templates {
     /// By last match: the most recent is last, those that never matched are first.
-    known: SmallVec<[Box<Shape>; SHAPES_MAX]>,
+    known: SmallVec<[Box<Template>; TEMPLATES_MAX]>,
     /// A reusable allocation for the facts of a text that is not a template.
-    room: Option<Box<Shape>>,
+    spare: Option<Box<Template>>,
     /// Texts without a match since the last template was made.
     missed: u32,
     /// Unused templates minus used ones, up to [`RARELY`].
@@ -91,78 +91,78 @@ struct Shapes {
 }
 
 thread_local! {
-    static SHAPES: RefCell<Shapes> = RefCell::default();
+    static TEMPLATES: RefCell<Templates> = RefCell::default();
 }
 
-/// Parses `text`, an object in UTF-8. `metadata` is the name of our metadata member. The result has to be returned ([`give_back`]).
+/// Parses `text`, an object in UTF-8. `metadata` is the name of our metadata member. The result has to be returned ([`recycle`]).
 pub(crate) fn read(
     text: &[u8],
     bytes: Bytes,
     metadata: &str,
-) -> (Box<Shape>, Result<(), SyntaxError>) {
-    SHAPES.with_borrow_mut(|shapes| shapes.read(text, bytes, metadata))
+) -> (Box<Template>, Result<(), SyntaxError>) {
+    TEMPLATES.with_borrow_mut(|templates| templates.read(text, bytes, metadata))
 }
 
 /// Takes the result back for reuse.
-pub(crate) fn give_back(shape: Box<Shape>) {
-    SHAPES.with_borrow_mut(|shapes| shapes.keep(shape));
+pub(crate) fn recycle(template: Box<Template>) {
+    TEMPLATES.with_borrow_mut(|templates| templates.recycle(template));
 }
 
-impl Shapes {
+impl Templates {
     fn read(
         &mut self,
         text: &[u8],
         bytes: Bytes,
         metadata: &str,
-    ) -> (Box<Shape>, Result<(), SyntaxError>) {
+    ) -> (Box<Template>, Result<(), SyntaxError>) {
         let mut known = self.known.iter_mut();
-        if let Some(at) = known.rposition(|shape| shape.fits(text, bytes, metadata)) {
-            let mut shape = self.known.remove(at);
-            shape.used = true;
-            return (shape, Ok(()));
+        if let Some(at) = known.rposition(|template| template.matches(text, bytes, metadata)) {
+            let mut template = self.known.remove(at);
+            template.used = true;
+            return (template, Ok(()));
         }
-        let mut shape = self.room.take().unwrap_or_else(Shape::none);
-        let read = shape.facts.read_knowing(text, bytes, metadata);
+        let mut template = self.spare.take().unwrap_or_else(Template::none);
+        let read = template.facts.read_knowing(text, bytes, metadata);
         if read.is_ok() {
             self.missed += 1;
             // A provider has new fixed values in every answer, or more templates are needed than fit.
             if self.missed >> self.wasted != 0 {
                 self.missed = 0;
-                shape.learn(text, metadata);
+                template.learn(text, metadata);
             }
         }
-        (shape, read)
+        (template, read)
     }
 
-    fn keep(&mut self, mut shape: Box<Shape>) {
-        if shape.used {
-            self.known.push(shape);
+    fn recycle(&mut self, mut template: Box<Template>) {
+        if template.used {
+            self.known.push(template);
             return;
         }
-        if !shape.kept.is_empty() {
-            let gone = (self.known.len() == SHAPES_MAX).then(|| self.known.remove(0));
+        if !template.fixed.is_empty() {
+            let evicted = (self.known.len() == TEMPLATES_MAX).then(|| self.known.remove(0));
             // The first to be evicted until it is used, or models in turn would evict each other's templates.
-            self.known.insert(0, shape);
-            let Some(gone) = gone else { return };
-            self.wasted = match gone.used {
+            self.known.insert(0, template);
+            let Some(evicted) = evicted else { return };
+            self.wasted = match evicted.used {
                 true => self.wasted.saturating_sub(1),
                 false => RARELY.min(self.wasted + 1),
             };
-            shape = gone;
-            shape.forget();
+            template = evicted;
+            template.forget();
         }
         // An answer of very many choices has allocated more than all others need.
-        self.room = Some(shape).filter(|shape| shape.facts.is_small());
+        self.spare = Some(template).filter(|template| template.facts.is_small());
     }
 }
 
-impl Shape {
-    fn none() -> Box<Shape> {
-        Box::new(Shape {
+impl Template {
+    fn none() -> Box<Template> {
+        Box::new(Template {
             facts: Completion::new(),
             metadata: Box::default(),
-            kept: Vec::new(),
-            holes: SmallVec::new(),
+            fixed: Vec::new(),
+            slots: SmallVec::new(),
             before: SmallVec::new(),
             counts_once: false,
             used: false,
@@ -170,54 +170,54 @@ impl Shape {
     }
 
     /// Whether `text` matches with other values. If so, the facts are updated to those of `text`; else they are unchanged.
-    fn fits(&mut self, text: &[u8], bytes: Bytes, metadata: &str) -> bool {
+    fn matches(&mut self, text: &[u8], bytes: Bytes, metadata: &str) -> bool {
         let mut reader = Reader::new(text).knowing(bytes);
-        let mut lengths = [0; HOLES_MAX];
+        let mut lengths = [0; SLOTS_MAX];
         let mut counts = Counts::default();
-        let mut kept = 0;
-        for (hole, length) in self.holes.iter().zip(&mut lengths) {
-            let piece = kept..hole.kept_to as usize;
-            kept = piece.end;
-            if !reader.passes(&self.kept[piece]) {
+        let mut fixed = 0;
+        for (slot, length) in self.slots.iter().zip(&mut lengths) {
+            let piece = fixed..slot.fixed_end as usize;
+            fixed = piece.end;
+            if !reader.passes(&self.fixed[piece]) {
                 return false;
             }
             let start = reader.at();
-            if !hole.value.read(&mut reader, &mut counts) {
+            if !slot.value.read(&mut reader, &mut counts) {
                 return false;
             }
             *length = reader.at() - start;
         }
-        if !reader.passes(&self.kept[kept..]) || reader.at() < text.len() {
+        if !reader.passes(&self.fixed[fixed..]) || reader.at() < text.len() {
             return false;
         }
         // Rare, and therefore checked last.
-        if *self.metadata != *metadata || self.kept.is_empty() {
+        if *self.metadata != *metadata || self.fixed.is_empty() {
             return false;
         }
-        self.moves(&lengths);
+        self.shift(&lengths);
         self.facts.usage = Reported::from_counts(counts, self.counts_once);
         true
     }
 
     /// Moves all positions to those of slots with these lengths.
-    fn moves(&mut self, lengths: &[usize; HOLES_MAX]) {
+    fn shift(&mut self, lengths: &[usize; SLOTS_MAX]) {
         // The shift behind each number of slots. A larger one wraps around twice.
-        let mut by = [0usize; HOLES_MAX + 1];
-        for (at, (hole, &length)) in self.holes.iter_mut().zip(lengths).enumerate() {
-            by[at + 1] = by[at].wrapping_add(length).wrapping_sub(hole.length);
-            hole.length = length;
+        let mut by = [0usize; SLOTS_MAX + 1];
+        for (at, (slot, &length)) in self.slots.iter_mut().zip(lengths).enumerate() {
+            by[at + 1] = by[at].wrapping_add(length).wrapping_sub(slot.length);
+            slot.length = length;
         }
         let mut before = self.before.iter();
         self.facts.move_places(|place| {
-            let holes = before.next().map_or(0, |&holes| usize::from(holes));
-            place.wrapping_add(by[holes])
+            let slots = before.next().map_or(0, |&slots| usize::from(slots));
+            place.wrapping_add(by[slots])
         });
     }
 
     /// Discards the template.
     fn forget(&mut self) {
-        self.kept.clear();
-        self.holes.clear();
+        self.fixed.clear();
+        self.slots.clear();
         self.before.clear();
         self.used = false;
     }
@@ -232,15 +232,15 @@ impl Shape {
         self.counts_once = counts_once;
         let mut from = 0;
         for (value, at) in &values {
-            self.kept.extend_from_slice(&text[from..at.start]);
-            self.holes.push(Hole {
+            self.fixed.extend_from_slice(&text[from..at.start]);
+            self.slots.push(Slot {
                 value: *value,
-                kept_to: self.kept.len() as u32,
+                fixed_end: self.fixed.len() as u32,
                 length: at.len(),
             });
             from = at.end;
         }
-        self.kept.extend_from_slice(&text[from..]);
+        self.fixed.extend_from_slice(&text[from..]);
         let before = &mut self.before;
         self.facts.move_places(|place| {
             before.push(values.partition_point(|(_, at)| at.end <= place) as u8);
@@ -254,8 +254,8 @@ impl Shape {
     fn values(&self, text: &[u8]) -> Result<Option<(Values, bool)>, SyntaxError> {
         let facts = &self.facts;
         let mut values = SmallVec::new();
-        for said in &facts.texts {
-            values.push((Value::Said, said.start..said.end));
+        for text in &facts.texts {
+            values.push((Value::Text, text.start..text.end));
         }
         let mut usages = 0;
         let mut others = 0;
@@ -298,8 +298,8 @@ impl Shape {
             && facts.is_small()
             && usages <= 1
             && (0..3).all(|count| times(count) <= 1)
-            && values.len() <= HOLES_MAX
-            && text.len() - in_values <= KEPT_BYTES_MAX;
+            && values.len() <= SLOTS_MAX
+            && text.len() - in_values <= FIXED_BYTES_MAX;
         let counts_once = others == 0 && (0..3).all(|count| times(count) == 1);
         Ok(plain.then_some((values, counts_once)))
     }
@@ -349,7 +349,7 @@ impl Value {
     fn read(self, reader: &mut Reader<'_>, counts: &mut Counts) -> bool {
         match self {
             Value::String => reader.stands_at(b'"') && reader.string().is_ok(),
-            Value::Said => {
+            Value::Text => {
                 reader.stands_at(b'"') && reader.string().is_ok_and(|text| !text.raw.is_empty())
             }
             Value::Number => reader.stands_at_number() && reader.number().is_ok(),

@@ -1,4 +1,4 @@
-//! The upstream's side of a relayed exchange, as the driver sees it.
+//! The full-duplex stream to an upstream on which a relayed exchange runs, with flow control.
 
 use std::task::{Context, Poll};
 
@@ -10,20 +10,20 @@ use crate::upstream::UpstreamError;
 /// A full-duplex connection to an upstream, on which a request and its response are streamed concurrently.
 ///
 /// Dropping it aborts the call in any state.
-pub trait Passage: Send {
-    /// Sends a piece of the request's body, or its end. To be called once after each [`Heard::Room`].
+pub trait RelayStream: Send {
+    /// Sends a piece of the request's body, or its end. To be called once after each [`RelayEvent::Writable`].
     fn send(&mut self, piece: Option<Bytes>);
 
     /// The next event. Pieces already passed in are written meanwhile.
-    fn poll_hear(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, UpstreamError>>;
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEvent, UpstreamError>>;
 }
 
-/// An event of a [`Passage`].
+/// An event of a [`RelayStream`].
 #[derive(Debug)]
-pub enum Heard {
+pub enum RelayEvent {
     /// Everything passed in was sent, at first the head: the next piece of the body is accepted (flow control). Not reported any more after
     /// the body's end.
-    Room,
+    Writable,
     /// The head of the response; informational ones are skipped.
     Head(RelayedHead),
     /// A piece of the response's body.

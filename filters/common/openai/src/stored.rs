@@ -1,14 +1,14 @@
 //! The stored form of a completion, from which whole answers and streams are both written.
 //!
 //! The stored form is a whole answer without the parts of one reply: its id, its time, the metadata. A whole answer is converted by
-//! dropping those, and members that may identify the requester; a stream is accumulated into it ([`Fold`]). A reply is written from it by
-//! prepending an id and a time, and a stream by replaying it as events ([`Kept::events`]). Every additional member of a provider is kept.
+//! dropping those, and members that may identify the requester; a stream is accumulated into it ([`Accumulator`]). A reply is written from it by
+//! prepending an id and a time, and a stream by replaying it as events ([`StoredAnswer::events`]). Every additional member of a provider is kept.
 
-mod fold;
+mod accumulator;
 mod node;
+mod replay;
 #[cfg(test)]
 mod tests;
-mod unfold;
 
 use std::ops::Range;
 
@@ -19,12 +19,12 @@ use crate::request::Endpoint;
 use crate::string;
 use crate::usage::{Reported, Usage};
 
-pub use fold::Fold;
+pub use accumulator::Accumulator;
 
 /// Why an answer cannot be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum KeepError {
+pub enum StoredError {
     /// It exceeds the size limit.
     #[error("the answer is larger than {bytes_max} bytes")]
     TooLarge {
@@ -41,7 +41,7 @@ pub enum KeepError {
 
 /// A completion without the parts of one reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredAnswer {
     endpoint: Endpoint,
     /// A JSON object with at least one member and no white space before its first.
     text: Bytes,
@@ -50,7 +50,7 @@ pub struct Kept {
 
 /// A stored completion as the events of a stream, without `[DONE]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptEvents {
+pub struct ReplayEvents {
     /// Every event without its prefix, concatenated.
     text: Bytes,
     /// The end of each.
@@ -81,7 +81,7 @@ impl Stamp<'_> {
     }
 }
 
-impl Kept {
+impl StoredAnswer {
     /// Converts a whole answer. `model` is the model's name for clients, `metadata` the name of our metadata member.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Kept {
         model: &str,
         metadata: &str,
         bytes_max: usize,
-    ) -> Result<Kept, KeepError> {
+    ) -> Result<StoredAnswer, StoredError> {
         // The dropped part is usually larger than the added one.
         let mut out = BytesMut::with_capacity(body.len() + model.len());
         out.extend_from_slice(br#"{"model":"#);
@@ -103,7 +103,7 @@ impl Kept {
         let mut has_choices = false;
         let mut reader = Reader::new(body);
         if reader.kind()? != Kind::Object {
-            return Err(KeepError::NoChoices);
+            return Err(StoredError::NoChoices);
         }
         let mut first = true;
         reader.enter()?;
@@ -143,19 +143,19 @@ impl Kept {
             out.put_u8(b',');
             out.extend_from_slice(&body[key.at..value.end]);
             if out.len() > bytes_max {
-                return Err(KeepError::TooLarge { bytes_max });
+                return Err(StoredError::TooLarge { bytes_max });
             }
         }
         reader.end()?;
         if !has_choices {
-            return Err(KeepError::NoChoices);
+            return Err(StoredError::NoChoices);
         }
         if out.len() > bytes_max {
-            return Err(KeepError::TooLarge { bytes_max });
+            return Err(StoredError::TooLarge { bytes_max });
         }
         out.put_u8(b'}');
         // Spare capacity would take memory that is not accounted for.
-        Ok(Kept {
+        Ok(StoredAnswer {
             endpoint,
             text: Bytes::copy_from_slice(&out),
             has_usage: usage_at.is_some(),
@@ -172,9 +172,9 @@ impl Kept {
         self.has_usage
     }
 
-    /// Writes it as a whole answer, with spare capacity for `room` more bytes.
-    pub fn answer(&self, stamp: Stamp<'_>, room: usize) -> Bytes {
-        let mut out = BytesMut::with_capacity(stamp.len() + self.text.len() + room);
+    /// Writes it as a whole answer, with spare capacity for `spare` more bytes.
+    pub fn answer(&self, stamp: Stamp<'_>, spare: usize) -> Bytes {
+        let mut out = BytesMut::with_capacity(stamp.len() + self.text.len() + spare);
         stamp.write(&mut out);
         out.extend_from_slice(&self.text[1..]);
         out.freeze()
@@ -186,8 +186,8 @@ impl Kept {
     /// # Errors
     ///
     /// A part of it cannot be represented in a stream.
-    pub fn events(&self, include_usage: bool) -> Result<KeptEvents, KeepError> {
-        unfold::events(
+    pub fn events(&self, include_usage: bool) -> Result<ReplayEvents, StoredError> {
+        replay::events(
             self.endpoint,
             &self.text,
             include_usage && self.has_usage,
@@ -204,7 +204,7 @@ impl Kept {
     }
 }
 
-impl KeptEvents {
+impl ReplayEvents {
     /// Their memory in bytes.
     pub fn bytes(&self) -> usize {
         self.text.len() + size_of_val(&*self.ends)

@@ -17,54 +17,54 @@ const NOW: i64 = 1_700_000_000_000_000;
 
 const FILE: &str = "tollgate.db";
 
-pub(crate) struct Books {
+pub(crate) struct LedgerFixture {
     ledger: Ledger,
     store: Arc<dyn Store>,
     /// Holds of an earlier process that were released at this start.
     pub(crate) orphans: usize,
     pub(crate) clock: Clock,
-    pub(crate) hand: ManualClock,
+    pub(crate) manual: ManualClock,
     // Last, so that the store is closed before its folder is removed.
     folder: TempDir,
 }
 
-impl Books {
-    pub(crate) fn open(queue_max: usize) -> Books {
+impl LedgerFixture {
+    pub(crate) fn open(queue_max: usize) -> LedgerFixture {
         let folder = tempfile::tempdir().expect("a folder");
-        Books::open_in(folder, queue_max)
+        LedgerFixture::open_in(folder, queue_max)
     }
 
-    fn open_in(folder: TempDir, queue_max: usize) -> Books {
-        let (clock, hand) = Clock::manual(NOW as u64);
+    fn open_in(folder: TempDir, queue_max: usize) -> LedgerFixture {
+        let (clock, manual) = Clock::manual(NOW as u64);
         let options = Options {
             durability: sqlite::Durability::Process,
             queue_max,
             ..Options::new(NOW, RootSecret([1; 32]))
         };
         let store = sqlite::open(&folder.path().join(FILE), options).expect("a store");
-        let (ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("books");
-        Books {
+        let (ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the ledger starts");
+        LedgerFixture {
             ledger,
             orphans: started.orphans,
             store,
             clock,
-            hand,
+            manual,
             folder,
         }
     }
 
     /// The next process, started on a copy of the current disk state.
-    pub(crate) async fn copy(&self) -> Books {
-        flush(&*self.store).await.expect("the books are open");
+    pub(crate) async fn copy(&self) -> LedgerFixture {
+        flush(&*self.store).await.expect("the store is open");
         let folder = tempfile::tempdir().expect("a folder");
         let from = self.folder.path().join(FILE);
         sqlite::backup(&from, &folder.path().join(FILE)).expect("a copy");
-        Books::open_in(folder, 1_024)
+        LedgerFixture::open_in(folder, 1_024)
     }
 
     /// The same ledger in a process of its own, whose queue takes `queue_max` units.
-    pub(crate) fn reopen(self, queue_max: usize) -> Books {
-        let Books {
+    pub(crate) fn reopen(self, queue_max: usize) -> LedgerFixture {
+        let LedgerFixture {
             ledger,
             store,
             folder,
@@ -72,7 +72,7 @@ impl Books {
         } = self;
         store.close();
         drop((ledger, store));
-        Books::open_in(folder, queue_max)
+        LedgerFixture::open_in(folder, queue_max)
     }
 
     pub(crate) fn ledger(&self) -> &Ledger {
@@ -137,15 +137,15 @@ impl Books {
 
     /// The rows of one operation, once all are written.
     pub(crate) async fn rows(&self, operation: OperationId) -> OperationRows {
-        flush(&*self.store).await.expect("the books are open");
+        flush(&*self.store).await.expect("the store is open");
         self.store.operation(operation).expect("rows")
     }
 
-    /// Checks that the books balance and that no hold is open.
+    /// Checks that the ledger balances and that no hold is open.
     pub(crate) async fn audit(&self) {
-        flush(&*self.store).await.expect("the books are open");
+        flush(&*self.store).await.expect("the store is open");
         let report = tollgate_ledger::audit::audit(&*self.store).expect("an audit");
-        assert!(report.clean(), "the books do not balance: {report:?}");
+        assert!(report.clean(), "the ledger does not balance: {report:?}");
         assert_eq!(report.open_holds, 0, "something is held for ever");
         assert_eq!(self.totals().held, Micros::ZERO);
     }
@@ -168,7 +168,7 @@ fn stall(store: &dyn Store) -> Gate {
     }));
     store
         .submit(UnitOfWork::of(account, Admission::Always), Box::new(|_| {}))
-        .expect("room in the queue");
+        .expect("the queue has capacity");
     wait.recv().expect("the writer reaches the gate");
     Gate(open)
 }

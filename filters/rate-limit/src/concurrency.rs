@@ -1,4 +1,4 @@
-//! Concurrency limit: requests in progress per owner.
+//! Concurrency limit: a permit for each request in progress, counted per owner.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use crate::partitions::Partition;
 
 /// Requests in progress, by owner. Owners without any are removed.
 #[derive(Debug, Default)]
-pub(crate) struct Crowds {
+pub(crate) struct ConcurrencyLimit {
     counts: DashMap<Partition, u32>,
 }
 
 /// The permit of one request in progress. Dropping it releases it.
-pub(crate) struct UnderWay {
+pub(crate) struct Permit {
     counters: Arc<Counters>,
     partition: Partition,
 }
 
-impl Crowds {
+impl ConcurrencyLimit {
     /// Issues one more permit, unless `max` are held.
-    pub(crate) fn enter(
+    pub(crate) fn acquire(
         counters: &Arc<Counters>,
         partition: Partition,
         max: NonZeroU32,
-    ) -> Option<UnderWay> {
-        let mut count = counters.crowds.counts.entry(partition).or_insert(0);
+    ) -> Option<Permit> {
+        let mut count = counters.concurrency.counts.entry(partition).or_insert(0);
         if *count >= max.get() {
             return None;
         }
         *count += 1;
-        Some(UnderWay {
+        Some(Permit {
             counters: Arc::clone(counters),
             partition,
         })
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for Permit {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut count) = self.counters.crowds.counts.entry(self.partition) {
+        if let Entry::Occupied(mut count) = self.counters.concurrency.counts.entry(self.partition) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -59,21 +59,21 @@ mod tests {
     use crate::partitions::Owner;
 
     #[test]
-    fn as_many_as_allowed_are_let_in_and_nobody_is_remembered_afterwards() {
+    fn as_many_permits_as_allowed_are_issued_and_released_owners_are_removed() {
         let counters = Arc::new(Counters::default());
         let owner = |number| Partition {
             owner: Owner::Address(AddressPrefix::V6(number)),
             lane: 0,
         };
         let two = NonZeroU32::new(2).expect("not zero");
-        let first = Crowds::enter(&counters, owner(1), two).expect("the first");
-        let second = Crowds::enter(&counters, owner(1), two).expect("the second");
-        assert!(Crowds::enter(&counters, owner(1), two).is_none());
-        assert!(Crowds::enter(&counters, owner(2), two).is_some());
+        let first = ConcurrencyLimit::acquire(&counters, owner(1), two).expect("the first");
+        let second = ConcurrencyLimit::acquire(&counters, owner(1), two).expect("the second");
+        assert!(ConcurrencyLimit::acquire(&counters, owner(1), two).is_none());
+        assert!(ConcurrencyLimit::acquire(&counters, owner(2), two).is_some());
         drop(first);
-        let third = Crowds::enter(&counters, owner(1), two).expect("one has left");
-        assert!(Crowds::enter(&counters, owner(1), two).is_none());
+        let third = ConcurrencyLimit::acquire(&counters, owner(1), two).expect("one has left");
+        assert!(ConcurrencyLimit::acquire(&counters, owner(1), two).is_none());
         drop((second, third));
-        assert_eq!(counters.crowds.counts.len(), 0);
+        assert_eq!(counters.concurrency.counts.len(), 0);
     }
 }

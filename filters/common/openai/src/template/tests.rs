@@ -13,21 +13,21 @@ fn walked(text: &str) -> (String, Result<(), SyntaxError>) {
     (format!("{facts:?}"), read)
 }
 
-fn read_by(shapes: &mut Shapes, text: &str) -> (String, Result<(), SyntaxError>, bool) {
-    let known = shapes.known.len();
+fn read_by(templates: &mut Templates, text: &str) -> (String, Result<(), SyntaxError>, bool) {
+    let known = templates.known.len();
     let bytes = Bytes::of(text.as_bytes());
-    let (shape, read) = shapes.read(text.as_bytes(), bytes, METADATA);
-    let fitted = shapes.known.len() < known;
-    let facts = format!("{:?}", shape.facts);
-    shapes.keep(shape);
+    let (template, read) = templates.read(text.as_bytes(), bytes, METADATA);
+    let fitted = templates.known.len() < known;
+    let facts = format!("{:?}", template.facts);
+    templates.recycle(template);
     (facts, read, fitted)
 }
 
 /// Parses texts in sequence, compares with full parses, and returns which of them matched a template.
 fn fitted(texts: &[&str]) -> Vec<bool> {
-    let mut shapes = Shapes::default();
+    let mut templates = Templates::default();
     let read = |text: &&str| {
-        let (facts, read, fitted) = read_by(&mut shapes, text);
+        let (facts, read, fitted) = read_by(&mut templates, text);
         let (expected, as_expected) = walked(text);
         assert_eq!(read, as_expected, "{text}");
         if read.is_ok() {
@@ -38,17 +38,17 @@ fn fitted(texts: &[&str]) -> Vec<bool> {
     texts.iter().map(read).collect()
 }
 
-fn answer(id: &str, said: &str, usage: &str) -> String {
+fn answer(id: &str, text: &str, usage: &str) -> String {
     format!(
-        r#"{{"id":{id},"object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{said}}},"finish_reason":"stop"}}],"usage":{usage}}}"#
+        r#"{{"id":{id},"object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{text}}},"finish_reason":"stop"}}],"usage":{usage}}}"#
     )
 }
 
 #[test]
-fn answers_that_differ_in_their_values_fit_and_others_do_not() {
+fn answers_that_differ_in_values_match_a_template_and_others_do_not() {
     let usage = r#"{"prompt_tokens":5,"completion_tokens":6,"total_tokens":11}"#;
     let first = answer("\"a\"", "\"b\"", usage);
-    for (other, fits) in [
+    for (other, matches) in [
         (first.clone(), true),
         (answer("\"longer\"", "\"\\n\\u00e9 and é\"", usage), true),
         (answer("\"\"", "\"b\"", usage), true),
@@ -72,7 +72,7 @@ fn answers_that_differ_in_their_values_fit_and_others_do_not() {
         (first.replace("\"b\"", "\"b"), false),
         (first.replace("\"b\"", "\"\\x\""), false),
     ] {
-        assert_eq!(fitted(&[&first, &other]), [false, fits], "{other}");
+        assert_eq!(fitted(&[&first, &other]), [false, matches], "{other}");
         assert!(fitted(&[&first, &other, &first])[2], "{other}");
     }
 }
@@ -86,18 +86,18 @@ fn the_details_of_a_usage_may_be_others() {
     };
     let of = |cached, thoughts| answer("\"a\"", "\"b\"", &usage(cached, thoughts));
     let first = of(0, "0");
-    for (other, fits) in [
+    for (other, matches) in [
         (of(1024, "17"), true),
         (of(0, "1e3"), true),
         (of(0, "null"), false),
         (of(0, "{}"), false),
     ] {
-        assert_eq!(fitted(&[&first, &other]), [false, fits], "{other}");
+        assert_eq!(fitted(&[&first, &other]), [false, matches], "{other}");
     }
 }
 
 #[test]
-fn an_answer_with_two_usages_is_no_shape() {
+fn an_answer_with_two_usages_is_not_a_template() {
     let both = r#""prompt_tokens":1,"completion_tokens":2"#;
     for (one, other) in [
         (both, r#""total_tokens":9"#),
@@ -110,15 +110,15 @@ fn an_answer_with_two_usages_is_no_shape() {
     }
 }
 
-/// An answer of a model, whose template fits no other model's.
+/// An answer of a model, whose template matches no other model's.
 fn answer_of(model: usize) -> String {
     answer("\"a\"", "\"b\"", "{}").replace("\"m\"", &format!("\"m{model}\""))
 }
 
 #[test]
-fn several_shapes_are_known_and_the_one_that_was_not_asked_for_is_forgotten() {
-    let all = 0..SHAPES_MAX;
-    let others = [0, SHAPES_MAX, 0, 2, SHAPES_MAX, 1];
+fn several_templates_are_kept_and_the_least_recently_used_is_evicted() {
+    let all = 0..TEMPLATES_MAX;
+    let others = [0, TEMPLATES_MAX, 0, 2, TEMPLATES_MAX, 1];
     let texts: Vec<String> = all
         .clone()
         .chain(all)
@@ -126,64 +126,67 @@ fn several_shapes_are_known_and_the_one_that_was_not_asked_for_is_forgotten() {
         .map(answer_of)
         .collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let mut expected = vec![false; SHAPES_MAX];
-    expected.extend([true; SHAPES_MAX]);
+    let mut expected = vec![false; TEMPLATES_MAX];
+    expected.extend([true; TEMPLATES_MAX]);
     // One more evicts the second.
     expected.extend([true, false, true, true, true, false]);
     assert_eq!(fitted(&texts), expected);
 }
 
 #[test]
-fn more_models_than_there_are_shapes_do_not_drive_each_other_out() {
+fn more_models_than_templates_do_not_evict_each_other() {
     for (models, fit_min) in [
-        (SHAPES_MAX, 990),
-        (SHAPES_MAX + 1, 700),
-        (2 * SHAPES_MAX, 300),
+        (TEMPLATES_MAX, 990),
+        (TEMPLATES_MAX + 1, 700),
+        (2 * TEMPLATES_MAX, 300),
     ] {
-        let mut shapes = Shapes::default();
-        let fits = (0..1000)
-            .filter(|n| read_by(&mut shapes, &answer_of(n % models)).2)
+        let mut templates = Templates::default();
+        let matches = (0..1000)
+            .filter(|n| read_by(&mut templates, &answer_of(n % models)).2)
             .count();
         assert!(
-            fits >= fit_min,
-            "{fits} of 1000 with {models} models in turn"
+            matches >= fit_min,
+            "{matches} of 1000 with {models} models in turn"
         );
     }
 }
 
 #[test]
-fn a_shape_of_another_metadata_name_does_not_fit() {
+fn a_template_with_another_metadata_name_does_not_match() {
     let text = r#"{"id":"a","y":1,"choices":[{"index":0}]}"#;
-    let mut shapes = Shapes::default();
+    let mut templates = Templates::default();
     let bytes = Bytes::of(text.as_bytes());
     for metadata in ["x", "y", "x"] {
-        let (shape, read) = shapes.read(text.as_bytes(), bytes, metadata);
+        let (template, read) = templates.read(text.as_bytes(), bytes, metadata);
         read.expect("JSON");
         let mut facts = Completion::new();
         facts.read(text.as_bytes(), metadata).expect("JSON");
-        assert_eq!(format!("{:?}", shape.facts), format!("{facts:?}"));
-        shapes.keep(shape);
+        assert_eq!(format!("{:?}", template.facts), format!("{facts:?}"));
+        templates.recycle(template);
     }
-    assert_eq!(shapes.known.len(), 2);
+    assert_eq!(templates.known.len(), 2);
 }
 
 #[test]
-fn answers_that_are_all_different_are_seldom_made_into_shapes() {
-    let mut shapes = Shapes::default();
-    let learns = |shapes: &mut Shapes, text: &str| {
-        let (shape, _) = shapes.read(text.as_bytes(), Bytes::of(text.as_bytes()), METADATA);
-        let learned = !shape.kept.is_empty() && !shape.used;
-        shapes.keep(shape);
+fn answers_without_common_bytes_rarely_become_templates() {
+    let mut templates = Templates::default();
+    let learns = |templates: &mut Templates, text: &str| {
+        let (template, _) = templates.read(text.as_bytes(), Bytes::of(text.as_bytes()), METADATA);
+        let learned = !template.fixed.is_empty() && !template.used;
+        templates.recycle(template);
         usize::from(learned)
     };
     let learned: usize = (0..1000)
-        .map(|model| learns(&mut shapes, &answer_of(model)))
+        .map(|model| learns(&mut templates, &answer_of(model)))
         .sum();
     // While there is capacity, then after 1, 2, 4 and so on, and at last one in 64.
-    assert_eq!(learned, SHAPES_MAX + 7 + (1000 - SHAPES_MAX - 127) / 64);
+    assert_eq!(
+        learned,
+        TEMPLATES_MAX + 7 + (1000 - TEMPLATES_MAX - 127) / 64
+    );
     // Then they match again.
     let learned: usize = (0..1000)
-        .map(|_| learns(&mut shapes, &answer_of(5000)))
+        .map(|_| learns(&mut templates, &answer_of(5000)))
         .sum();
     assert_eq!(learned, 1, "one is enough");
 }
@@ -201,7 +204,7 @@ fn value() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_a_shape_tells_is_what_a_walk_finds(
+    fn facts_from_a_template_equal_facts_from_a_full_parse(
         values in prop::collection::vec(prop::collection::vec(value(), 9), 1..6),
         form in 0..5,
     ) {
@@ -219,8 +222,8 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_answer_is_judged_as_by_a_walk(at in any::<prop::sample::Index>(), with in "[\\[\\]{}\",:\\\\ 0-9e.é\n]{0,2}", cut in 0usize..3) {
-        let text = answer("\"a\"", "\"what was said\"", r#"{"prompt_tokens":5,"completion_tokens":6,"total_tokens":11}"#);
+    fn a_damaged_answer_is_parsed_like_by_the_full_parser(at in any::<prop::sample::Index>(), with in "[\\[\\]{}\",:\\\\ 0-9e.é\n]{0,2}", cut in 0usize..3) {
+        let text = answer("\"a\"", "\"the text\"", r#"{"prompt_tokens":5,"completion_tokens":6,"total_tokens":11}"#);
         let start = at.index(text.len());
         let end = (start + cut).min(text.len());
         let damaged = format!("{}{with}{}", &text[..start], &text[end..]);

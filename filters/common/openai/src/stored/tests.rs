@@ -10,35 +10,35 @@ const STAMP: Stamp<'static> = Stamp {
     created: 7,
 };
 
-fn kept(endpoint: Endpoint, answer: &Value) -> Kept {
-    Kept::of_answer(
+fn stored(endpoint: Endpoint, answer: &Value) -> StoredAnswer {
+    StoredAnswer::of_answer(
         endpoint,
         answer.to_string().as_bytes(),
         "m",
         "x_svc",
         1 << 20,
     )
-    .expect("it can be kept")
+    .expect("it can be stored")
 }
 
-fn fold(endpoint: Endpoint, events: &[Bytes]) -> Result<Kept, KeepError> {
-    let mut fold = Fold::new(endpoint, "x_svc", 1 << 20);
+fn accumulate(endpoint: Endpoint, events: &[Bytes]) -> Result<StoredAnswer, StoredError> {
+    let mut accumulator = Accumulator::new(endpoint, "x_svc", 1 << 20);
     for event in events {
-        fold.event(event);
+        accumulator.event(event);
     }
-    fold.finish("m")
+    accumulator.finish("m")
 }
 
 fn value(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).expect("what is written is JSON")
 }
 
-fn folded(endpoint: Endpoint, events: &[Value]) -> Value {
+fn accumulated_json(endpoint: Endpoint, events: &[Value]) -> Value {
     let events: Vec<Bytes> = events
         .iter()
         .map(|event| event.to_string().into())
         .collect();
-    let kept = fold(endpoint, &events).expect("it can be kept");
+    let kept = accumulate(endpoint, &events).expect("it can be stored");
     let mut answer = value(&kept.answer(STAMP, 0));
     for member in ["id", "created", "model", "object"] {
         answer.as_object_mut().expect("an object").remove(member);
@@ -52,11 +52,11 @@ fn delta(delta: Value, finish: Value) -> Value {
 }
 
 #[test]
-fn an_answer_is_kept_without_what_belongs_to_one_reply() {
+fn a_stored_answer_has_no_id_time_or_metadata() {
     let body = br#" { "id":"x", "object" : "chat.completion","created":5,"x_svc":{"a":1},"model":"provider/m",
         "choices":[{"index":0,"message":{"role":"assistant","content":"Hi","extra":[1.50]},"finish_reason":"stop"}],
         "usage" : {"prompt_tokens":1, "completion_tokens":2,"total_tokens":3},"new":{"a":null}}"#;
-    let kept = Kept::of_answer(Endpoint::Chat, body, "m", "x_svc", 1 << 20).expect("kept");
+    let kept = StoredAnswer::of_answer(Endpoint::Chat, body, "m", "x_svc", 1 << 20).expect("kept");
     assert_eq!(
         std::str::from_utf8(&kept.answer(STAMP, 0)).expect("UTF-8"),
         r#"{"id":"chatcmpl-1","created":7,"model":"m","object" : "chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","extra":[1.50]},"finish_reason":"stop"}],"usage" : {"prompt_tokens":1, "completion_tokens":2,"total_tokens":3},"new":{"a":null}}"#
@@ -65,7 +65,7 @@ fn an_answer_is_kept_without_what_belongs_to_one_reply() {
 }
 
 #[test]
-fn a_usage_is_kept_as_it_was_read_and_once() {
+fn a_usage_is_stored_as_parsed_and_once() {
     for (usage, kept) in [
         (
             r#""usage":{"prompt_tokens":5,"completion_tokens":4,"total_tokens":25,"cost":1.50}"#,
@@ -83,23 +83,23 @@ fn a_usage_is_kept_as_it_was_read_and_once() {
         let body = format!(
             r#"{{{usage},"choices":[{{"index":0,"message":{{"content":"Hi"}},"finish_reason":"stop"}}]}}"#
         );
-        let whole = Kept::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 10_000);
-        let whole = whole.expect("it is kept");
+        let whole = StoredAnswer::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 10_000);
+        let whole = whole.expect("it is stored");
         assert!(whole.has_usage());
-        let told = String::from_utf8(whole.answer(STAMP, 0).to_vec()).expect("UTF-8");
-        assert_eq!(told.matches("\"usage\"").count(), 1, "{told}");
-        assert!(told.contains(&format!("\"usage\":{kept}")), "{told}");
+        let text = String::from_utf8(whole.answer(STAMP, 0).to_vec()).expect("UTF-8");
+        assert_eq!(text.matches("\"usage\"").count(), 1, "{text}");
+        assert!(text.contains(&format!("\"usage\":{kept}")), "{text}");
         let event = body.replace("message", "delta");
-        let mut fold = Fold::new(Endpoint::Chat, "x_svc", 10_000);
-        fold.event(event.as_bytes());
-        let stream = fold.finish("m").expect("it is kept");
-        let told = String::from_utf8(stream.answer(STAMP, 0).to_vec()).expect("UTF-8");
-        assert!(told.contains(&format!("\"usage\":{kept}")), "{told}");
+        let mut accumulator = Accumulator::new(Endpoint::Chat, "x_svc", 10_000);
+        accumulator.event(event.as_bytes());
+        let stream = accumulator.finish("m").expect("it is stored");
+        let text = String::from_utf8(stream.answer(STAMP, 0).to_vec()).expect("UTF-8");
+        assert!(text.contains(&format!("\"usage\":{kept}")), "{text}");
     }
 }
 
 #[test]
-fn neither_whoever_asked_nor_a_usage_of_nothing_is_kept() {
+fn neither_the_requester_nor_an_empty_usage_is_stored() {
     let body = json!({"user": "u", "metadata": {"a": 1}, "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}]});
     let mut event = delta(json!({"content": "Hi"}), json!("stop"));
@@ -107,8 +107,8 @@ fn neither_whoever_asked_nor_a_usage_of_nothing_is_kept() {
         event[member] = body[member].clone();
     }
     for kept in [
-        kept(Endpoint::Chat, &body),
-        fold(Endpoint::Chat, &[event.to_string().into()]).expect("it can be kept"),
+        stored(Endpoint::Chat, &body),
+        accumulate(Endpoint::Chat, &[event.to_string().into()]).expect("it can be stored"),
     ] {
         assert!(!kept.has_usage());
         let answer = value(&kept.answer(STAMP, 0));
@@ -130,7 +130,7 @@ fn a_stream_of_words_becomes_one_message() {
     events.push(delta(json!({}), json!("stop")));
     events.push(json!({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}}));
     assert_eq!(
-        folded(Endpoint::Chat, &events),
+        accumulated_json(Endpoint::Chat, &events),
         json!({"choices": [{"index": 0, "message": {"role": "assistant", "content": "The toll \"is\" paid..\n"},
             "logprobs": null, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}})
@@ -155,7 +155,7 @@ fn calls_of_tools_are_put_together_from_their_pieces() {
         delta(json!({}), json!("tool_calls")),
     ];
     assert_eq!(
-        folded(Endpoint::Chat, &events),
+        accumulated_json(Endpoint::Chat, &events),
         json!({"choices": [{"index": 0, "message": {"role": "assistant", "content": null, "tool_calls": [
             {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}},
             {"id": "c2", "type": "function", "function": {"name": "g", "arguments": "{}"}}]},
@@ -164,7 +164,7 @@ fn calls_of_tools_are_put_together_from_their_pieces() {
 }
 
 #[test]
-fn choices_that_take_turns_and_their_tokens_are_kept_apart() {
+fn interleaved_choices_and_their_tokens_stay_separate() {
     let chunk = |index: u64, word: &str, finish: Value| {
         json!({"system_fingerprint": "fp", "obfuscation": word, "choices": [{"index": index, "delta": {"content": word},
             "logprobs": {"content": [{"token": word}], "refusal": null}, "finish_reason": finish, "stop_reason": finish}]})
@@ -181,13 +181,13 @@ fn choices_that_take_turns_and_their_tokens_are_kept_apart() {
             "finish_reason": finish, "stop_reason": finish})
     };
     assert_eq!(
-        folded(Endpoint::Chat, &events),
+        accumulated_json(Endpoint::Chat, &events),
         json!({"system_fingerprint": "fp", "choices": [choice(0, ["a", "c"], "stop"), choice(1, ["b", "b"], "length")]})
     );
 }
 
 #[test]
-fn a_text_completion_is_folded_like_a_chat() {
+fn a_text_completion_is_accumulated_like_a_chat() {
     let chunk = |text: &str, finish: Value| json!({"choices": [{"index": 0, "text": text, "logprobs": {"tokens": [text], "text_offset": [1]}, "finish_reason": finish}]});
     let events = [
         chunk("to", Value::Null),
@@ -195,19 +195,19 @@ fn a_text_completion_is_folded_like_a_chat() {
         chunk("", json!("stop")),
     ];
     assert_eq!(
-        folded(Endpoint::Text, &events),
+        accumulated_json(Endpoint::Text, &events),
         json!({"choices": [{"index": 0, "text": "toll",
             "logprobs": {"tokens": ["to", "ll", ""], "text_offset": [1, 1, 1]}, "finish_reason": "stop"}]})
     );
 }
 
 #[test]
-fn a_stream_is_told_by_twenty_words_with_one_id_and_the_usage_only_when_asked_for() {
+fn a_stored_answer_is_replayed_by_twenty_words_with_one_id_and_usage_on_request() {
     let words: String = (0..45).map(|number| format!("w{number} ")).collect();
     let answer = json!({"object": "chat.completion", "system_fingerprint": "fp", "new": 1,
         "choices": [{"index": 0, "message": {"role": "assistant", "content": words, "reasoning_content": "hm"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}});
-    let kept = kept(Endpoint::Chat, &answer);
+    let kept = stored(Endpoint::Chat, &answer);
     for include_usage in [false, true] {
         let events = kept.events(include_usage).expect("events").write(STAMP);
         let events: Vec<Value> = events.iter().map(|event| value(event)).collect();
@@ -219,8 +219,8 @@ fn a_stream_is_told_by_twenty_words_with_one_id_and_the_usage_only_when_asked_fo
         assert_eq!(events[0]["new"], 1, "what only one event needs to say");
         assert_eq!(choice(1)["delta"], json!({"reasoning_content": "hm"}));
         for (at, words) in [(2, 20), (3, 20), (4, 5)] {
-            let said = choice(at)["delta"]["content"].as_str().expect("words");
-            assert_eq!(said.split_whitespace().count(), words);
+            let content = choice(at)["delta"]["content"].as_str().expect("words");
+            assert_eq!(content.split_whitespace().count(), words);
         }
         assert_eq!(
             (&choice(5)["delta"], &choice(5)["finish_reason"]),
@@ -245,41 +245,41 @@ fn a_stream_is_told_by_twenty_words_with_one_id_and_the_usage_only_when_asked_fo
 }
 
 #[test]
-fn what_is_too_large_or_no_answer_is_not_kept() {
-    let mut fold = Fold::new(Endpoint::Chat, "x_svc", 100);
+fn an_answer_too_large_or_without_choices_is_not_stored() {
+    let mut accumulator = Accumulator::new(Endpoint::Chat, "x_svc", 100);
     for _ in 0..50 {
-        fold.event(
+        accumulator.event(
             delta(json!({"content": "0123456789"}), Value::Null)
                 .to_string()
                 .as_bytes(),
         );
     }
     assert_eq!(
-        fold.finish("m"),
-        Err(KeepError::TooLarge { bytes_max: 100 })
+        accumulator.finish("m"),
+        Err(StoredError::TooLarge { bytes_max: 100 })
     );
-    assert_eq!(fold_of(&[]), Err(KeepError::NoChoices));
+    assert_eq!(accumulated(&[]), Err(StoredError::NoChoices));
     assert!(matches!(
-        fold_of(&["{\"choices\":"]),
-        Err(KeepError::Syntax(_))
+        accumulated(&["{\"choices\":"]),
+        Err(StoredError::Syntax(_))
     ));
     for body in ["{}", "[]", r#"{"choices":{}}"#] {
-        let kept = Kept::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 1000);
-        assert_eq!(kept, Err(KeepError::NoChoices), "{body}");
+        let kept = StoredAnswer::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 1000);
+        assert_eq!(kept, Err(StoredError::NoChoices), "{body}");
     }
     let body = format!(
         r#"{{"choices":[{{"message":{{"content":"{}"}}}}]}}"#,
         "x".repeat(1000)
     );
-    let kept = Kept::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 1000);
-    assert_eq!(kept, Err(KeepError::TooLarge { bytes_max: 1000 }));
+    let kept = StoredAnswer::of_answer(Endpoint::Chat, body.as_bytes(), "m", "x_svc", 1000);
+    assert_eq!(kept, Err(StoredError::TooLarge { bytes_max: 1000 }));
 
-    fn fold_of(events: &[&str]) -> Result<Kept, KeepError> {
+    fn accumulated(events: &[&str]) -> Result<StoredAnswer, StoredError> {
         let events: Vec<Bytes> = events
             .iter()
             .map(|event| Bytes::from(event.to_string()))
             .collect();
-        super::tests::fold(Endpoint::Chat, &events)
+        super::tests::accumulate(Endpoint::Chat, &events)
     }
 }
 
@@ -407,14 +407,14 @@ fn answer(endpoint: Endpoint) -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_told_in_events_folds_into_what_it_was(
+    fn a_replayed_stream_accumulates_to_the_stored_answer(
         (endpoint, answer) in prop_oneof![Just(Endpoint::Chat), Just(Endpoint::Text)]
             .prop_flat_map(|endpoint| (Just(endpoint), answer(endpoint))),
         include_usage: bool,
     ) {
-        let kept = kept(endpoint, &answer);
-        let events = kept.events(include_usage).expect("it can be told").write(STAMP);
-        let again = fold(endpoint, &events).expect("it can be kept");
+        let kept = stored(endpoint, &answer);
+        let events = kept.events(include_usage).expect("it can be replayed").write(STAMP);
+        let again = accumulate(endpoint, &events).expect("it can be stored");
         let mut expected = value(&kept.answer(STAMP, 0));
         if !include_usage {
             expected.as_object_mut().expect("an object").remove("usage");
@@ -427,7 +427,7 @@ proptest! {
         let patch = std::sync::Arc::new(crate::Patch::new(Endpoint::Chat, "x_svc"));
         let mut reader = crate::ChunkReader::new(patch, true);
         let mut progress = crate::Progress::default();
-        for event in kept(Endpoint::Chat, &answer).events(true).expect("it can be told").write(STAMP) {
+        for event in stored(Endpoint::Chat, &answer).events(true).expect("it can be replayed").write(STAMP) {
             progress.note(&reader.read(&event).expect("a chunk"));
         }
         prop_assert!(progress.all_finished());
@@ -437,10 +437,10 @@ proptest! {
 
     #[test]
     fn no_events_make_it_panic(events: Vec<Vec<u8>>) {
-        let mut fold = Fold::new(Endpoint::Chat, "x_svc", 1000);
+        let mut accumulator = Accumulator::new(Endpoint::Chat, "x_svc", 1000);
         for event in &events {
-            fold.event(event);
+            accumulator.event(event);
         }
-        let _ = fold.finish("m");
+        let _ = accumulator.finish("m");
     }
 }
