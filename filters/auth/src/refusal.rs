@@ -110,7 +110,7 @@ impl Refusal {
             Refusal::OnlyPayment => challenged(
                 ErrorCode::MissingCredential,
                 format!(
-                    "`Authorization` holds the payment, so {} has to stand other_field it: `{}: Bearer {form}...`.",
+                    "`Authorization` has the payment credential, so send {} in a second header: `{}: Bearer {form}...`.",
                     context.wanted(),
                     context.other_field
                 ),
@@ -119,7 +119,7 @@ impl Refusal {
             Refusal::NoBearer => challenged(
                 ErrorCode::InvalidCredential,
                 format!(
-                    "`{}` holds no credential that works here. Send `{0}: Bearer {form}...`, once.",
+                    "`{}` has no credential that is valid here. Send `{0}: Bearer {form}...`, once.",
                     context.other_field
                 ),
                 &challenges.invalid_token,
@@ -127,7 +127,7 @@ impl Refusal {
             Refusal::Differ => challenged(
                 ErrorCode::InvalidHeader,
                 format!(
-                    "`Authorization` and `{}` hold two different credentials. Send one of them, or the same in both.",
+                    "`Authorization` and `{}` have two different credentials. Send one of them, or the same in both.",
                     context.other_field
                 ),
                 &challenges.invalid_request,

@@ -9,7 +9,7 @@ const NAME_CHARS_MAX: usize = 80;
 /// Why the filter cannot decide: the filters are in the wrong order, or on a wrong route.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CompletionsError {
-    #[error("no principal stands on the exchange; put `auth` before `completions`")]
+    #[error("no principal on the exchange; put `auth` before `completions`")]
     NoPrincipal,
     #[error(
         "`{path}` is no completion operation; route /v1/chat/completions and /v1/completions here"
@@ -68,7 +68,7 @@ pub(crate) fn unsupported_model(name: &str) -> ApiError {
 pub(crate) fn no_chat(name: &str) -> ApiError {
     ApiError::new(
         ErrorCode::ModelNotSupported,
-        format!("The model `{name}` does not chat. Send its prompt to /v1/completions."),
+        format!("The model `{name}` does not support chat completions. Send its prompt to /v1/completions."),
     )
     .param("model")
 }
@@ -77,7 +77,7 @@ pub(crate) fn no_chat(name: &str) -> ApiError {
 pub(crate) fn refused_member(member: &str, model: &str) -> ApiError {
     ApiError::new(
         ErrorCode::UnknownField,
-        format!("{member} is not taken for the model `{model}`; leave it out."),
+        format!("{member} is not supported by the model `{model}`; leave it out."),
     )
     .param(member)
 }

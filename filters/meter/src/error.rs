@@ -13,9 +13,9 @@ use crate::spending::CapReached;
 /// Why the meter cannot decide: the filters are in the wrong order, or the account does not exist.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeterError {
-    #[error("no {what} stands on the exchange; put `auth` and `completions` before `meter`")]
+    #[error("no {what} on the exchange; put `auth` and `completions` before `meter`")]
     Missing { what: &'static str },
-    #[error("the ledger does not know the account of the principal")]
+    #[error("the ledger has no account for the principal")]
     NoAccount,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn unmetered() -> ApiError {
 fn overloaded() -> ApiError {
     ApiError::new(
         ErrorCode::Overloaded,
-        "The gateway has more work than it can write down. Try again in a second.",
+        "The gateway is overloaded: its commit queue is full. Try again in a second.",
     )
     .retry_after(Duration::from_secs(1))
 }
@@ -100,6 +100,6 @@ fn overloaded() -> ApiError {
 fn store_unavailable() -> ApiError {
     ApiError::new(
         ErrorCode::StoreUnavailable,
-        "The gateway cannot write its books at the moment. Try again later.",
+        "The gateway cannot write to its ledger at the moment. Try again later.",
     )
 }

@@ -52,9 +52,7 @@ impl Filter for Models {
         };
         let account = principal.account;
         let Some(balance) = self.ledger.balance(account) else {
-            return Step::failed(filter_error(
-                "the ledger does not know the account of the principal",
-            ));
+            return Step::failed(filter_error("the ledger has no account for the principal"));
         };
         let body = self.listing.body(&ListContext {
             owner: account,

@@ -332,7 +332,7 @@ fn refuse_duplicate_names(names: &mut [Cow<'_, [u8]>]) -> Result<(), RequestErro
     names.sort_unstable_by(|one, other| (one.len(), one).cmp(&(other.len(), other)));
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(RequestError::invalid_json(format!(
-            "`{}` stands twice in the body; send it once",
+            "`{}` is in the body twice; send it once",
             brief(&String::from_utf8_lossy(&pair[0]))
         ))),
         None => Ok(()),

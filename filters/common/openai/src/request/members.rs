@@ -201,7 +201,7 @@ fn stream_options(
             continue;
         }
         if options.include_usage.is_some() {
-            let problem = "stands twice; send it once";
+            let problem = "is given twice; send it once";
             return Err(RequestError::out_of_range(path, problem));
         }
         let start = reader.at();
