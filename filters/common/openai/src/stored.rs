@@ -1,8 +1,9 @@
 //! The stored form of a completion, from which whole answers and streams are both written.
 //!
 //! The stored form is a whole answer without the parts of one reply: its id, its time, the metadata. A whole answer is converted by
-//! dropping those, and members that may identify the requester; a stream is accumulated into it ([`Accumulator`]). A reply is written from it by
-//! prepending an id and a time, and a stream by replaying it as events ([`StoredAnswer::events`]). Every additional member of a provider is kept.
+//! dropping those, and members that may identify the requester; a stream is accumulated into it ([`Accumulator`]). A reply is written from
+//! it by prepending an id and a time, and a stream by replaying it as events ([`StoredAnswer::events`]). Every additional member of a
+//! provider is kept.
 
 mod accumulator;
 mod node;

@@ -298,12 +298,8 @@ impl<'c> JournalScan<'c> {
         let BatchRows { seal, body } = rows;
         let commit = (seal.node, seal.epoch, seal.number);
         if seal.reseal(&body).as_ref() != Ok(&seal) {
-            self.report(
-                commit,
-                None,
-                "does not match its seal",
-                Action::Quarantine(body),
-            );
+            let what = "does not match its seal";
+            self.report(commit, None, what, Action::Quarantine(body));
             self.connection
                 .execute("DELETE FROM journal WHERE id = ?1", [id])?;
             return Ok(());
@@ -376,27 +372,25 @@ impl<'c> JournalScan<'c> {
         commit: (i64, i64, i64),
         body: &[u8],
     ) -> Result<Option<Vec<u8>>, RowError> {
-        let decode_error = journal::decode_error(journal::id(commit.0, commit.1, commit.2));
-        let read = Body::read(body).map_err(&decode_error)?;
+        let damaged = journal::decode_error(journal::id(commit.0, commit.1, commit.2));
+        let read = Body::read(body).map_err(&damaged)?;
         let mut packer = Packer::default();
         let mut is_changed = false;
         for record in read.records() {
-            let part = record
-                .and_then(|record| record.part())
-                .map_err(&decode_error)?;
-            let about = Some(&part);
+            let part = record.and_then(|record| record.part()).map_err(&damaged)?;
             let part = match self.disposition(commit.0, &part)? {
                 Disposition::Keep => part,
                 Disposition::Replace(instead, charged) => {
                     let what = "is a settlement whose hold is in no commit";
-                    self.report(commit, about, what, Action::Charge(charged));
+                    self.report(commit, Some(&part), what, Action::Charge(charged));
                     is_changed = true;
                     instead
                 }
                 Disposition::Quarantine(what) => {
                     let mut alone = Packer::default();
                     alone.push(&part);
-                    self.report(commit, about, &what, Action::Quarantine(alone.finish()));
+                    let action = Action::Quarantine(alone.finish());
+                    self.report(commit, Some(&part), &what, action);
                     is_changed = true;
                     continue;
                 }
@@ -411,8 +405,7 @@ impl<'c> JournalScan<'c> {
 
     /// An operation begins once and ends once, the first of each counts; a reference is booked once.
     fn disposition(&mut self, node: i64, part: &LedgerPart) -> Result<Disposition, RowError> {
-        let second_start =
-            || Disposition::Quarantine(String::from("begins its operation a second time"));
+        let again = || Disposition::Quarantine(String::from("begins its operation a second time"));
         Ok(match part {
             LedgerPart::Hold {
                 operation,
@@ -429,11 +422,11 @@ impl<'c> JournalScan<'c> {
                     self.open.insert(*operation, hold);
                     Disposition::Keep
                 }
-                false => second_start(),
+                false => again(),
             },
             LedgerPart::Charge { operation, .. } => match self.begin(*operation)? {
                 true => Disposition::Keep,
-                false => second_start(),
+                false => again(),
             },
             LedgerPart::Credit {
                 operation,
@@ -451,7 +444,7 @@ impl<'c> JournalScan<'c> {
                     (false, _) => Disposition::Quarantine(format!(
                         "books the reference `{reference}` a second time"
                     )),
-                    (true, false) => second_start(),
+                    (true, false) => again(),
                 }
             }
             LedgerPart::Settle {
