@@ -6,6 +6,22 @@
 //! the body as slices of the read buffer.
 //!
 //! It is strict where two implementations could read an answer differently (RFC 9112 section 6.3): ambiguous framing is an error.
+//!
+//! Hyper's client (`client::conn::http1`, hyper 1.12.0, polled by the task that reads the answer) was tried behind this interface and
+//! passes `tests.rs`, with an adapter of 740 lines; this client has 816. It is not used because of its cost:
+//!
+//! - instructions for a completion of 1 KB: 21,200 against 6,300. The difference is 18 % of the gateway's 82,700. A stream of 53 events
+//!   takes 158,000 more (callgrind; both figures include a pipe and the provider at its other end, which are the same);
+//! - memory of a silent stream: 28.7 KB against 6.1, both with the sockets of both ends, 24.6 with hyper's read buffer at 4 KB. The
+//!   difference is more than half of the gateway's 41 KB. Each connection has buffers of 8 KB for reading and for writing, and a channel
+//!   with room for 32 requests.
+//!
+//! Without the adapter's additions four of the eight tests fail: hyper accepts `Transfer-Encoding: gzip, chunked`, reuses a connection
+//! after an answer with both framings, rejects an answer that arrives before the request was written, and does not report whether the
+//! request was written when an answer arrives early. Two defects have no test there: a refusal is lost when a write fails before it was
+//! read, and the error is the same whether the connection closed before the answer or within its head, which decides whether a call may be
+//! repeated. With the adapter, too, the digits of a chunk size are unlimited, and chunk extensions of more than 16 KB in one body are an
+//! error.
 
 mod body;
 mod head;
