@@ -1,11 +1,13 @@
-# What `benches/run` and `benches/pgo` share: programs started on loopback and ended, and tollgate's instances among them. Read by them,
-# not run. They set `rig` (the program) and `tollgate` (the program, or nothing for the gateway inside the rig) before they start anything.
+# What `benches/run`, `benches/instructions` and `benches/pgo` share: programs started on loopback and ended, and tollgate's instances
+# among them. Read by them, not run. They set `rig` (the program) and `tollgate` (the program, or nothing for the gateway inside the rig)
+# before they start anything.
 
 bench_key=sk-bench-0123456789abcdef
 out=$(mktemp -d)
 chmod 755 "$out"
 pids=()
 gateway_core=() load_core=()
+listen_secs_max=10
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -24,7 +26,7 @@ trap finish EXIT
 
 wait_for() { # port, name
     local attempt
-    for attempt in $(seq 200); do
+    for attempt in $(seq $((listen_secs_max * 20))); do
         (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return 0
         sleep 0.05
     done
@@ -56,4 +58,5 @@ start_provider() {
     start provider "$provider_port" "${load_core[@]}" "$rig" provider --port "$provider_port"
 }
 
+. benches/nginx.sh
 . benches/tollgate.sh

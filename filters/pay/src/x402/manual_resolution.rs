@@ -10,7 +10,6 @@ use tollgate_store::{
     Refusal, Route, Store, UnitOfWork, commit, reading,
 };
 
-use super::hex::Nonce;
 use super::processor::part;
 use super::rows::{self, GRACE, SECOND};
 

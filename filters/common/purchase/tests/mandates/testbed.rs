@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_money::MandateId;
 use tollgate_purchase::checkouts::{self, Checkouts};
 use tollgate_purchase::mandates::{
-    MandateCounts, MandateDeps, Mandates, OpenError, Urls, Verified, VerifyError,
+    MandateDeps, MandateEvent, Mandates, OpenError, Urls, Verified, VerifyError,
     request_cancellation,
 };
 use tollgate_purchase::plan::{PayOutcome, PlanState};
@@ -229,8 +229,8 @@ impl TestBed {
         payments.expect("readable")
     }
 
-    pub(crate) fn counts(&self) -> MandateCounts {
-        self.running().mandates.counters().counts()
+    pub(crate) fn count(&self, event: MandateEvent) -> u64 {
+        self.running().mandates.counters().get(event)
     }
 
     fn reconcile_due(&mut self) {

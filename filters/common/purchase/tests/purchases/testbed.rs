@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tollgate_ledger::{Hold, HoldRequest};
 use tollgate_money::{Micros, OperationId, TopUpId, Usd};
-use tollgate_purchase::{BeginError, Counts, Offer, PurchaseRequest, TopUpDeps, TopUps};
+use tollgate_purchase::{BeginError, Offer, PurchaseRequest, TopUpDeps, TopUpEvent, TopUps};
 use tollgate_store::TopUpRow;
 
 use crate::provider::FakeProvider;
@@ -112,8 +112,8 @@ impl TestBed {
         self.process().available()
     }
 
-    pub(crate) fn counts(&self) -> Counts {
-        self.running().1.counters().counts()
+    pub(crate) fn count(&self, event: TopUpEvent) -> u64 {
+        self.running().1.counters().get(event)
     }
 
     /// Holds credit until [`TestBed::release`]; nothing for zero.
