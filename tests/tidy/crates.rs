@@ -480,6 +480,29 @@ fn is_used(tree: &Tree, manifest: &Manifest, name: &str) -> bool {
         folder => vec![format!("{folder}/")],
     };
     let own: Vec<_> = own.iter().map(String::as_str).collect();
+    let included: Vec<_> = tree
+        .rust(&own)
+        .flat_map(|(path, source)| {
+            let strings = source.test_strings.iter();
+            strings.filter_map(move |(_, text)| included_folder(path, text))
+        })
+        .collect();
+    let included: Vec<_> = included.iter().map(String::as_str).collect();
     tree.rust(&own)
+        .chain(tree.rust(&included))
         .any(|(_, source)| !lines_with(&source.code, &word).is_empty())
+}
+
+/// The folder of test support that `file` includes with `#[path = "../support/mod.rs"]`, which may be that of another crate.
+fn included_folder(file: &str, include: &str) -> Option<String> {
+    let include = include.strip_suffix("/mod.rs")?;
+    let mut folder: Vec<_> = file.split('/').collect();
+    folder.pop();
+    for step in include.split('/') {
+        match step {
+            ".." => drop(folder.pop()?),
+            step => folder.push(step),
+        }
+    }
+    Some(folder.join("/") + "/")
 }
