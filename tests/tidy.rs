@@ -15,6 +15,8 @@ mod reach;
 mod source;
 #[path = "tidy/tree.rs"]
 mod tree;
+#[path = "tidy/vocabulary.rs"]
+mod vocabulary;
 
 use tree::Tree;
 

@@ -148,7 +148,7 @@ metrics! {
     IDEMPOTENCY_EVENTS = "tollgate_idempotency_total", Counter, ["event"],
         "Requests with an Idempotency-Key: the first of their key, answered from the record, refused; and answers too large to be kept.";
     PAYMENT_NOTICES = "tollgate_payment_notices_total", Counter, ["result"],
-        "Notices of a payment provider: stored, known already, refused because nobody signed them, or undecided and to come again.";
+        "Notices of a payment provider: stored, known already, refused for their signature, or undecided and sent again.";
     PURCHASES = "tollgate_purchases_total", Counter, ["event"],
         "Purchases of credits: begun, captured, failed, declined, unclear (an answer was lost), stuck (a person has to look), returned.";
     PLAN_PAYMENTS = "tollgate_plan_payments_total", Counter, ["event"],

@@ -68,11 +68,11 @@ test("the sign-in pages pass the common checks", async () => {
   await every(page, "sign-in");
   await page.goto("/sign-up");
   await every(page, "sign-up");
-  await page.getByLabel("E-mail or phone number").fill("nobody");
+  await page.getByLabel("E-mail or phone number").fill("unknown");
   await page.getByRole("button", { name: "Send code" }).click();
   await page.getByRole("link", { name: /Enter an e-mail address like/ }).waitFor();
   assert.equal(await page.title(), "Error: Create your account – svc");
-  assert.equal(await page.getByLabel("E-mail or phone number").inputValue(), "nobody");
+  assert.equal(await page.getByLabel("E-mail or phone number").inputValue(), "unknown");
   await every(page, "sign-up-refused");
   await page.getByLabel("E-mail or phone number").fill(person());
   await page.getByRole("button", { name: "Send code" }).click();

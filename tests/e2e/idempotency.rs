@@ -151,19 +151,22 @@ async fn a_concurrent_request_with_the_same_key_is_409() {
 async fn concurrent_requests_with_one_key_are_one_request() {
     let rig = Rig::with("[server]\nworkers = 2").await;
     rig.provider.script(Script::hold_head("head").once());
-    let mut crowd = tokio::task::JoinSet::new();
+    let mut requests = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let client = rig.client();
-        crowd.spawn(async move { send(&client, CHAT, &chat(false), "k").await });
+        requests.spawn(async move { send(&client, CHAT, &chat(false), "k").await });
     }
     // One of them waits for the provider; it must not continue before the others have their responses.
     for _ in 0..19 {
-        let refused = crowd.join_next().await.expect("one of the crowd");
+        let refused = requests.join_next().await.expect("one of the requests");
         let refused = refused.expect("no panic");
         assert_eq!(code(&refused), (409, "in_progress".to_owned()));
     }
     rig.provider.gate("head").release(1);
-    let first = crowd.join_next().await.expect("the last of the crowd");
+    let first = requests
+        .join_next()
+        .await
+        .expect("the last of the requests");
     let first = first.expect("no panic");
     assert_eq!(first.status, 200);
     rig.add_expected_charge(charge_in(&first));

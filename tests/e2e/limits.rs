@@ -235,7 +235,7 @@ async fn concurrent_requests_cannot_exceed_the_keys_cap_and_failures_are_free() 
     }
     rig.provider.script(Script::hold_head("all"));
     let (one, two, body) = (&clients[0], &clients[1], capped(false));
-    let crowd = (0..10).map(|number| {
+    let requests = (0..10).map(|number| {
         let client = if number % 2 == 0 { one } else { two };
         client.post(CHAT, &body)
     });
@@ -244,7 +244,7 @@ async fn concurrent_requests_cannot_exceed_the_keys_cap_and_failures_are_free() 
         gate.reached_by(3).await;
         gate.open();
     };
-    let (answers, ()) = tokio::join!(all(crowd), opening);
+    let (answers, ()) = tokio::join!(all(requests), opening);
     let statuses = |status| {
         answers
             .iter()

@@ -115,7 +115,7 @@ async fn concurrent_requests_are_admitted_up_to_the_balance() {
     rig.grant(rig.account, needed * PAID_FOR as i64).await;
     // None is over before all have been decided.
     rig.provider.script(Script::hold_head("all"));
-    let crowd: Vec<_> = (0..5 * PAID_FOR)
+    let requests: Vec<_> = (0..5 * PAID_FOR)
         .map(|number| {
             let client = match number % 2 {
                 0 => rig.client(),
@@ -127,11 +127,12 @@ async fn concurrent_requests_are_admitted_up_to_the_balance() {
         .collect();
     let gate = rig.provider.gate("all");
     gate.reached_by(PAID_FOR).await;
-    crate::rig::poll(|| crowd.iter().filter(|one| one.is_finished()).count() == 4 * PAID_FOR).await;
+    crate::rig::poll(|| requests.iter().filter(|one| one.is_finished()).count() == 4 * PAID_FOR)
+        .await;
     assert_eq!(rig.available(rig.account), 0);
     gate.open();
     let mut statuses = Vec::new();
-    for one in crowd {
+    for one in requests {
         statuses.push(one.await.expect("no panic"));
     }
     let accepted = statuses.iter().filter(|status| **status == 200).count();
@@ -415,7 +416,7 @@ async fn an_exhausted_quota_is_429_with_rate_limit_fields() {
             .header("retry-after")
             .and_then(|text| text.parse().ok())
             .expect("seconds");
-        // One request in 1200 s, and up to a tenth more so that a crowd does not come back at once.
+        // One request in 1200 s, and up to a tenth more so that clients do not return at the same time.
         assert!((1190..=1320).contains(&reset), "{reset}");
         assert!(wait >= reset, "{wait} is before {reset}");
         assert_eq!(
@@ -481,7 +482,7 @@ async fn concurrent_accounts_are_charged_separately() {
     let rig = Rig::with("[server]\nworkers = 2").await;
     let other = rig.new_account("pro", 1_000_000).await;
     let (_, key) = rig.new_key(other, |_| {}).await;
-    let crowd: Vec<_> = (0..30)
+    let requests: Vec<_> = (0..30)
         .map(|number| {
             let key = if number % 3 == 0 { &key } else { &rig.key };
             let client = Client::new(&rig.url()).with_key(key);
@@ -491,7 +492,7 @@ async fn concurrent_accounts_are_charged_separately() {
         })
         .collect();
     let mut owners = Vec::new();
-    for one in crowd {
+    for one in requests {
         let body = one.await.expect("no panic");
         rig.record_charge(&body);
         owners.push(

@@ -264,7 +264,7 @@ async fn codes_are_limited_by_network_and_hour() {
     let (rig, _mailbox) = with_mailbox("[signin]\nnetwork_hourly_max = 3").await;
     for (at, status) in [303, 303, 303, 429, 429].into_iter().enumerate() {
         let mut browser = Browser::new(&rig);
-        let address = format!("nobody{at}@example.com");
+        let address = format!("unknown{at}@example.com");
         let answer = ask(&mut browser, "/sign-in", &address).await;
         assert_eq!(answer.status, status, "number {at}");
     }

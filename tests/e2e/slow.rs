@@ -123,7 +123,7 @@ async fn more_streams_than_allowed_on_one_connection_wait_for_their_turn() {
     let client = std::sync::Arc::new(rig.client().with_http2());
     // A client knows the limit after the server's SETTINGS.
     assert_eq!(client.get("/v1/models").await.status, 200);
-    let crowd: Vec<_> = (0..9)
+    let requests: Vec<_> = (0..9)
         .map(|_| {
             let client = client.clone();
             tokio::spawn(async move { client.post(CHAT, &chat(false)).await.status })
@@ -133,7 +133,7 @@ async fn more_streams_than_allowed_on_one_connection_wait_for_their_turn() {
     gate.reached_by(3).await;
     assert_eq!(rig.provider.call_count(), 3);
     gate.open();
-    for one in crowd {
+    for one in requests {
         assert_eq!(one.await.expect("no panic"), 200);
         rig.add_expected_charge(PRICE_OF_A_CHAT);
     }

@@ -29,7 +29,7 @@ const FILTER_RANK: u8 = 5;
 const ROOT_RANK: u8 = 6;
 const BENCH_RANK: u8 = 7;
 
-/// Crates that speak HTTP. Whoever reaches one of them, through whichever crate of ours, knows HTTP.
+/// Crates that speak HTTP. A crate that depends on one of them, directly or not, knows HTTP.
 const HTTP_CRATES: [&str; 12] = [
     "axum",
     "h2",
@@ -445,7 +445,7 @@ fn every_dependency_is_versioned_once_and_used() {
             {
                 if !named.contains(name) {
                     complaints.push(format!(
-                        "Cargo.toml: nobody uses `{name}` of [workspace.dependencies]"
+                        "Cargo.toml: no crate uses `{name}` of [workspace.dependencies]"
                     ));
                 }
             }

@@ -1,4 +1,4 @@
-//! What a reader finds: rules over the documents, and over what nobody would miss.
+//! Rules over the documents, and over files without a use.
 
 use std::collections::BTreeSet;
 
@@ -278,10 +278,7 @@ fn no_file_is_without_a_reader() {
         },
         &[
             ("conf/unread.json", "{}"),
-            (
-                "filters/auth/src/unread.rs",
-                "//! A module that nobody declares.\n",
-            ),
+            ("filters/auth/src/unread.rs", "//! An undeclared module.\n"),
         ],
     );
 }
@@ -399,7 +396,7 @@ fn every_test_that_a_table_names_exists() {
         },
         &[(
             "filters/meter/README.md",
-            "| Ending | Test |\n|---|---|\n| cut | `a_cut_stream_that_nobody_tests` |\n",
+            "| Ending | Test |\n|---|---|\n| cut | `a_cut_stream_without_a_test` |\n",
         )],
     );
 }

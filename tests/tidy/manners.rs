@@ -32,7 +32,7 @@ fn no_file_names_the_machine_it_was_written_on() {
     );
 }
 
-/// Whether a path into somebody's home or work folder begins on the line. `%h/.cache` and `~` belong to nobody.
+/// Whether a path into a home or work folder of one machine begins on the line. `%h/.cache` and `~` are portable.
 fn machine_path(line: &str) -> bool {
     // In pieces, so that this file does not name them.
     let homes = [
@@ -296,7 +296,7 @@ fn no_module_is_named_for_nothing() {
 fn nothing_says_how_it_was_written() {
     check(
         |tree| {
-            // A file says what it is and why; who wrote it with what is for nobody to maintain.
+            // A file says what it is and why; who wrote it with what is of no use to a maintainer.
             let phrases = [
                 ["co-author", "ed-by"],
                 ["ai-gener", "ated"],

@@ -424,7 +424,7 @@ fn top_level(body: &str) -> Vec<String> {
     joined.filter(|text| !text.is_empty()).collect()
 }
 
-/// Where the word that stands for the service when nobody sets another is written.
+/// Where the default name of the service is written.
 const NAME_IS_SET: [&str; 2] = ["src/config", "src/demo"];
 
 #[test]

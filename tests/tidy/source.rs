@@ -1,4 +1,4 @@
-//! Rust text, told apart by its tokens: code, strings, and what of both ships.
+//! Rust text, classified by its tokens: code, strings, and what of both ships.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Tells `text` apart; `all_tests` for a file that is nothing but tests.
+    /// Classifies `text`; `all_tests` for a file that is nothing but tests.
     pub(crate) fn new(text: &str, all_tests: bool) -> Source {
         let Scan {
             code,
@@ -110,7 +110,7 @@ impl Scan<'_> {
             panic!("no Rust: {error}\n{text}");
         });
         scan.stream(tokens, text.len());
-        // The lexer keeps every text it was given until it is told to forget them.
+        // The lexer keeps every text it was given until it is asked to drop them.
         proc_macro2::extra::invalidate_current_thread_spans();
         scan
     }
@@ -189,7 +189,7 @@ impl Scan<'_> {
 }
 
 #[test]
-fn code_strings_and_tests_are_told_apart() {
+fn code_strings_and_tests_are_classified() {
     let text = r##"//! fs::read
 fn a<'a>(x: &'a str) -> char { let _ = ("one \" two", r#"three"#, b"four", '"', '\'', '\u{e9}'); 'x' } /* b /* c */ d */
 #[cfg(test)]

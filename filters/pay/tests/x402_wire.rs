@@ -130,7 +130,7 @@ fn what_is_no_payment_is_refused() {
 }
 
 #[test]
-fn a_payment_for_something_else_is_refused_before_anybody_is_asked() {
+fn a_payment_for_something_else_is_refused_before_the_facilitator_is_called() {
     use CheckError::{
         NoMatchingRequirements, NotYet, Recipient, Signature, TooLate, TooLong, Value,
     };

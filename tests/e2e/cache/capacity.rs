@@ -116,7 +116,7 @@ async fn an_operator_removes_one_answer_those_of_a_model_or_all() {
         "?all=1",
         "?id=",
         "?id=nonsense",
-        "?model=nobody",
+        "?model=unknown",
         "?other",
     ] {
         assert_eq!(purge(query).await.0, 400, "{query}");

@@ -31,7 +31,7 @@ async fn untrusted_authorization_requests_are_error_pages_and_never_redirects() 
             "client_id must occur exactly once in the query",
         ),
         (
-            app.asking(&[("client_id", "c_nobody")]),
+            app.asking(&[("client_id", "c_unknown")]),
             "No app is registered",
         ),
         (

@@ -69,9 +69,9 @@ async fn rfc9728_3_3_each_address_of_a_resource_names_that_address() {
     for (host, path, resource, scopes) in [
         ("svc.example", "", ROOT.to_owned(), api),
         ("api.svc.example", "", BASE.to_owned(), api),
-        ("whoever.example", "", ROOT.to_owned(), api),
+        ("client.example", "", ROOT.to_owned(), api),
         ("api.svc.example", "/v1", format!("{BASE}/v1"), api),
-        ("whoever.example", "/v1", format!("{BASE}/v1"), api),
+        ("client.example", "/v1", format!("{BASE}/v1"), api),
         ("api.svc.example", "/mcp", format!("{BASE}/mcp"), mcp),
         (
             "api.svc.example",

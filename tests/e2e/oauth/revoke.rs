@@ -16,7 +16,7 @@ async fn rfc7009_2_2_revocation_of_any_token_returns_200() {
             "svc_at_7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M1aEA4s",
         )],
         vec![("token", &*key)],
-        vec![("token", &*live), ("client_id", "c_somebody")],
+        vec![("token", &*live), ("client_id", "c_other")],
         vec![("token", "nonsense"), ("token_type_hint", "something")],
     ] {
         let answer = form(&rig, "/oauth/revoke", &encoded(&pairs), &[]).await;

@@ -105,7 +105,7 @@ async fn rfc6749_5_2_every_refusal_has_its_error_code() {
             400,
             "unsupported_grant_type",
         ),
-        (with("client_id", "c_nobody"), 401, "invalid_client"),
+        (with("client_id", "c_unknown"), 401, "invalid_client"),
         (with("code", "svc_ac_nonsense"), 400, "invalid_grant"),
     ] {
         let answer = token(&rig, &pairs).await;

@@ -50,7 +50,7 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
         // The holds of the previous round were released before the first request was accepted.
         let before = audited(&installation.database()).sums.spent.get();
         let known = delivered.count();
-        let crowd: Vec<_> = (0..CLIENTS)
+        let requests: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 tokio::spawn(send_until_killed(
                     client(&installation, &serving, number),
@@ -63,7 +63,7 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
         let deep = || delivered.count() >= known + answers;
         tollgate_testing::within("answers", crate::rig::poll(deep)).await;
         serving.process.kill();
-        for one in crowd {
+        for one in requests {
             one.await.expect("clients do not panic");
         }
         orphans += check_after_kill(&installation, &delivered, round);
@@ -96,7 +96,7 @@ async fn a_request_repeated_after_a_kill_is_charged_once() {
     for round in 1..=rounds() {
         let mut serving = installation.serve().await;
         let enough = Arc::new(AtomicUsize::new(0));
-        let crowd: Vec<_> = at
+        let requests: Vec<_> = at
             .iter()
             .enumerate()
             .map(|(number, at)| {
@@ -108,7 +108,7 @@ async fn a_request_repeated_after_a_kill_is_charged_once() {
         let deep = || enough.load(Relaxed) >= (round * 5 % 23) as usize;
         tollgate_testing::within("answers", crate::rig::poll(deep)).await;
         serving.process.kill();
-        for (at, one) in at.iter_mut().zip(crowd) {
+        for (at, one) in at.iter_mut().zip(requests) {
             let done = one.await.expect("clients do not panic");
             *at += done.len();
             for (key, text) in done {

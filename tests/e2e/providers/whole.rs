@@ -71,7 +71,7 @@ async fn a_whole_answer_that_fails_is_an_error_and_costs_nothing() {
             0,
         ),
         ("chunks cut", framed(Framing::Chunked, 40), broken(), 0),
-        // Nobody can tell where it should have ended, but JSON can.
+        // Its framing has no end, but JSON has.
         (
             "a body to the end, cut",
             framed(Framing::UntilClose, 40),

@@ -618,9 +618,9 @@ mod tests {
             .retry_after(Duration::from_millis(wait_ms))
             .write_headers(&mut headers);
         assert_eq!(headers["retry-after"], seconds);
-        let told = headers
+        let received = headers
             .get("x-should-retry")
             .map(|value| value.to_str().expect("ASCII"));
-        assert_eq!(told, should_retry, "after {wait_ms} ms");
+        assert_eq!(received, should_retry, "after {wait_ms} ms");
     }
 }

@@ -201,7 +201,7 @@ async fn a_new_code_invalidates_the_old_one() {
 
 #[tokio::test]
 async fn sending_is_limited_to_one_in_half_a_minute_and_five_an_hour() {
-    for address in [ADA, "nobody@example.com", "+4930123456"] {
+    for address in [ADA, "unknown@example.com", "+4930123456"] {
         let mut bed = TestBed::new().await;
         let mut sent = Vec::new();
         while bed.now < START + 2 * HOUR {
@@ -227,7 +227,7 @@ async fn sending_is_limited_to_one_in_half_a_minute_and_five_an_hour() {
 
 #[tokio::test]
 async fn guessing_is_locked_out_progressively_with_or_without_an_account() {
-    for address in [ADA, "nobody@example.com"] {
+    for address in [ADA, "unknown@example.com"] {
         let mut bed = TestBed::new().await;
         let mut failures = 0;
         let mut waits = Vec::new();

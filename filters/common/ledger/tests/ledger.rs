@@ -631,10 +631,10 @@ fn a_start_on_an_inconsistent_ledger_names_the_account() {
 #[test]
 fn an_unknown_account_is_refused_holds_and_credits() {
     let fixture = fixture(options());
-    let nobody = account(1);
-    let hold = fixture.ledger.hold(request(nobody, 1, 0));
+    let unknown = account(1);
+    let hold = fixture.ledger.hold(request(unknown, 1, 0));
     assert!(matches!(hold, Err(HoldError::NoAccount { .. })));
-    let grant = wait(fixture.ledger.grant(credit_of(nobody, 1, "r", 2)));
+    let grant = wait(fixture.ledger.grant(credit_of(unknown, 1, "r", 2)));
     assert!(matches!(grant, Err(CreditError::NoAccount { .. })));
 }
 

@@ -87,7 +87,7 @@ async fn an_order_is_created_approved_and_captured_once() {
 }
 
 #[tokio::test]
-async fn whether_something_may_have_been_done_is_told_for_every_failure() {
+async fn every_failure_says_whether_the_call_may_have_had_an_effect() {
     let paypal = PayPal::start().await;
     let client = client(&paypal);
     for (effect, kind) in [

@@ -128,7 +128,7 @@ fn a_notified_mandate_is_due_until_acknowledged() {
         MandateSubject::Mandate(row.id),
         MandateSubject::Subscription(Arc::from("I-1")),
         MandateSubject::Subscription(Arc::from("I-OTHER")),
-        MandateSubject::Payment(Arc::from("nobody's")),
+        MandateSubject::Payment(Arc::from("unknown")),
     ];
     write(&store, rings.map(|ring| part(MandatePart::Notify(ring)))).expect("rung");
     let rung = store.mandate(row.id).expect("readable").expect("stored");

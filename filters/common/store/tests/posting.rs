@@ -51,7 +51,7 @@ fn killed(folder: &Path) -> tempfile::TempDir {
 }
 
 /// Number of unposted commits.
-fn unposted(folder: &Path) -> i64 {
+fn rows_in_tail(folder: &Path) -> i64 {
     let connection = Connection::open(folder.join("t.db")).expect("the file opens");
     let sql =
         "SELECT count(*) FROM journal j JOIN nodes n ON n.id = j.id >> 56 WHERE j.id > n.posted";
@@ -233,7 +233,7 @@ fn a_refused_unit_leaves_a_posted_hold_open() {
             let mut store = open(folder.path(), NODE, AT_ONCE);
             write(&store, [new_account(1), grant(1, 1, 1000)]).expect("all of it");
             write_each(&store, [hold(10, 1, 40), hold(11, 1, 2)]);
-            assert_eq!(unposted(folder.path()), 0, "both holds are posted");
+            assert_eq!(rows_in_tail(folder.path()), 0, "both holds are posted");
             let refused = write(&store, [end.clone(), new_account(1)]);
             assert_eq!(refused, Err(Refusal::AccountExists(account(1))));
             assert_eq!(Seen::by(&*store).open(), [10, 11]);
@@ -319,7 +319,7 @@ fn with_a_tail(folder: &Path) -> Arc<dyn Store> {
     write_each(&store, [hold(10, 1, 40), hold(11, 1, 5)]);
     store.close();
     let store = open(folder, NODE, NEVER);
-    assert_eq!(unposted(folder), 0, "an end posts what there is");
+    assert_eq!(rows_in_tail(folder), 0, "an end posts what there is");
     write_each(
         &store,
         [
@@ -334,7 +334,7 @@ fn with_a_tail(folder: &Path) -> Arc<dyn Store> {
             charge(17, 1, 0),
         ],
     );
-    assert_eq!(unposted(folder), 9, "the rest stays where it is");
+    assert_eq!(rows_in_tail(folder), 9, "the rest stays where it is");
     store
 }
 
@@ -375,7 +375,7 @@ fn a_start_replays_the_unposted_tail() {
     let copy = killed(folder.path());
     for _ in 0..2 {
         let after = open(copy.path(), NODE, NEVER);
-        assert_eq!(unposted(copy.path()), 0, "none is replayed twice");
+        assert_eq!(rows_in_tail(copy.path()), 0, "none is replayed twice");
         assert_eq!(Seen::by(&*after), before);
         assert_adds_up(&*after);
         for begun in [10, 11, 12, 13, 14, 15, 16, 17] {

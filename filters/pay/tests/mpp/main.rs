@@ -408,9 +408,9 @@ fn a_payment_that_reconciliation_found_first_is_answered_with_its_receipt() {
     bed.advance(600 * SECOND);
     bed.reconcile_due();
     assert_eq!(bed.payments(), 1, "without the buyer's doing");
-    let told = bed.buy(with(offer.credential()));
-    check_granted(&told, true);
-    assert_eq!(told.receipt()["reference"], json!(offer.subscription()));
+    let response = bed.buy(with(offer.credential()));
+    check_granted(&response, true);
+    assert_eq!(response.receipt()["reference"], json!(offer.subscription()));
 }
 
 #[test]
@@ -525,12 +525,12 @@ fn a_plan_paid_by_a_transfer_is_already_active_and_a_mandate_beside_it_is_refund
     // The owner approves the old offer all the same.
     bed.provider.approve(offer.subscription());
     for asks in [Buy::default(), with(offer.credential())] {
-        let told = bed.buy(asks);
-        assert_eq!(told.status, 200, "{:?}", told.body);
-        assert_eq!(told.body["already_active"], true);
-        assert_eq!(told.word("/subscription/route"), "x402");
+        let response = bed.buy(asks);
+        assert_eq!(response.status, 200, "{:?}", response.body);
+        assert_eq!(response.body["already_active"], true);
+        assert_eq!(response.word("/subscription/route"), "x402");
         assert_eq!(
-            told.header("payment-receipt"),
+            response.header("payment-receipt"),
             None,
             "it was not bought here"
         );

@@ -166,7 +166,7 @@ fn act(bed: &mut TestBed, buyer: &mut Buyer, step: &Step) {
         bed.payments(ACCOUNT) <= bed.transfers(),
         "nothing is given that was not paid"
     );
-    assert!(bed.transfers() <= 1, "nobody pays twice");
+    assert!(bed.transfers() <= 1, "no purchase is paid twice");
     assert_eq!(bed.payments(OTHER_ACCOUNT), 0);
 }
 

@@ -186,7 +186,7 @@ async fn a_refused_request_leaves_the_code_usable_five_times() {
         let result = bench.exchange(&client, &code).await;
         assert_eq!(result.is_ok(), round == 0, "{result:?}");
     }
-    let unknown = bench.exchange("c_nobody", &code).await;
+    let unknown = bench.exchange("c_unknown", &code).await;
     assert!(matches!(unknown, Err(TokenError::UnknownClient)));
 }
 
@@ -264,7 +264,7 @@ async fn of_two_concurrent_exchanges_of_a_code_at_most_one_succeeds_and_its_toke
 #[tokio::test]
 async fn a_code_whose_answer_was_lost_in_a_crash_is_worthless() {
     // The process crashed between the use of the code and the answer: the client has no token. A second attempt must not get one, since
-    // that client cannot be told from a thief; and the lost token is revoked.
+    // that client cannot be distinguished from a thief; and the lost token is revoked.
     let bench = Bench::new().await;
     let (client, code) = bench.allowed(API, 1).await;
     let lost = bench.exchange(&client, &code).await.expect("a token");
@@ -395,7 +395,7 @@ async fn a_refresh_never_widens_the_scopes_and_is_checked_before_it_spends() {
         assert!(matches!(refused, Err(TokenError::InvalidTarget)));
     }
     assert!(invalid_grant(ask(other_client, unsaid, unsaid).await));
-    let unknown = ask(Arc::from("c_nobody"), unsaid, unsaid).await;
+    let unknown = ask(Arc::from("c_unknown"), unsaid, unsaid).await;
     assert!(matches!(unknown, Err(TokenError::UnknownClient)));
     let less = ask(client.clone(), Requested::Bits(API), Requested::Bits(1))
         .await

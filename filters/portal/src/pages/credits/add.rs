@@ -115,8 +115,8 @@ pub(crate) async fn order(
     })
 }
 
-async fn begin(top_ups: &TopUps, wish: PurchaseRequest) -> Result<(), BeginError> {
-    top_ups.begin(wish).await.map(|_| ())
+async fn begin(top_ups: &TopUps, request: PurchaseRequest) -> Result<(), BeginError> {
+    top_ups.begin(request).await.map(|_| ())
 }
 
 fn chosen_amount(offer: &Offer, form: &Form) -> Result<Usd, Problem> {
