@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, header};
+use secrecy::ExposeSecret;
 use tollgate_auth::{Auths, RequiredAccess};
 use tollgate_cache::{Cache, CacheSettings};
 use tollgate_chain::run::Run;
@@ -439,7 +440,7 @@ async fn open_account(
         created_at: now,
     };
     let key = create_key(store, &Form::api_key(SERVICE), key, |out| entropy.fill(out)).await;
-    key.expect("a key").secret.expose().to_owned()
+    key.expect("a key").secret.expose_secret().to_owned()
 }
 
 fn model() -> Arc<Model> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use secrecy::ExposeSecret;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::{Signin, SigninRules};
 use tollgate_outbox::mail::{Mail, MailSettings};
@@ -39,7 +40,10 @@ pub(crate) fn outbox(
             port: mail.port,
             security: mail.security,
             login: mail.login.as_ref().map(|(user, password)| {
-                (user.clone(), Zeroizing::new(password.expose().to_owned()))
+                (
+                    user.clone(),
+                    Zeroizing::new(password.expose_secret().to_owned()),
+                )
             }),
             from: mail.from.clone(),
             root_pem: mail.root_pem.clone(),
@@ -52,7 +56,7 @@ pub(crate) fn outbox(
     let sms = settings.signin.sms.as_ref().map(|sms| {
         let settings = SmsSettings {
             url: sms.url.clone(),
-            secret: Zeroizing::new(sms.secret.expose().to_owned()),
+            secret: Zeroizing::new(sms.secret.expose_secret().to_owned()),
         };
         Sms::new(settings, clock.clone(), entropy.clone())
     });

@@ -1,5 +1,6 @@
 //! Construction of the MPP processor (`Payment` challenges for the plan) from the settings.
 
+use secrecy::ExposeSecret;
 use tollgate_filter::{Clock, Entropy};
 use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings as Challenges};
 use tollgate_purchase::PurchaseTasks;
@@ -26,8 +27,11 @@ pub(crate) fn processor(
     };
     let service = &settings.service;
     let (base, root) = (service.base_url.as_str(), service.root_url.as_str());
-    let secret = mpp.secret.expose().as_bytes();
-    let previous = mpp.previous.as_ref().map(|one| one.expose().as_bytes());
+    let secret = mpp.secret.expose_secret().as_bytes();
+    let previous = mpp
+        .previous
+        .as_ref()
+        .map(|one| one.expose_secret().as_bytes());
     let url: BaseUrl = base.parse().expect("it was checked");
     Some(Processor::new(MppDeps {
         product: Product::new(plans.plan(), base, root),

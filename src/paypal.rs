@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use secrecy::{ExposeSecret, SecretString};
 use tollgate_filter::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_paypal as paypal;
@@ -130,8 +131,8 @@ pub(crate) fn client(
     paypal::Client::new(
         paypal::Settings {
             environment: known.environment.clone(),
-            client_id: paypal::Secret::new(known.client_id.expose().to_owned()),
-            client_secret: paypal::Secret::new(known.client_secret.expose().to_owned()),
+            client_id: SecretString::from(known.client_id.expose_secret().to_owned()),
+            client_secret: SecretString::from(known.client_secret.expose_secret().to_owned()),
             webhook_id: known.webhook_id.clone(),
             verify: known.verify,
             roots: known.roots.clone(),

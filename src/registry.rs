@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use secrecy::ExposeSecret;
 use tollgate_auth::{AddressError, Auths};
 use tollgate_cache::Cache;
 use tollgate_commerce::{Commerce, CommerceServices};
@@ -212,7 +213,7 @@ fn mcp(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
         server: resource.upstream.as_ref().map(|upstream| McpServer {
             name: upstream.name.clone(),
             path: upstream.path.clone(),
-            secret: secret.map(|secret| SigningSecret::new(secret.expose())),
+            secret: secret.map(|secret| SigningSecret::new(secret.expose_secret())),
         }),
         origins: resource.origins.clone(),
         clock: context.clock.clone(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
+use secrecy::ExposeSecret;
 use tollgate_filter::Clock;
 use tollgate_pay::x402::{
     CONFIRM, HttpClientError, HttpFacilitator, HttpNode, Node, Processor, WAIT, X402Deps,
@@ -32,14 +33,14 @@ pub(crate) fn processor(
         return Ok(None);
     };
     let bearer = known.facilitator_token.as_ref().and_then(|token| {
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose())).ok()?;
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).ok()?;
         value.set_sensitive(true);
         Some(value)
     });
     let roots = known.roots.as_deref();
     let facilitator = HttpFacilitator::new(&known.facilitator_url, roots, Arc::new(bearer))?;
     let node = match &known.rpc_url {
-        Some(url) => Some(Arc::new(HttpNode::new(url.expose(), roots)?) as Arc<dyn Node>),
+        Some(url) => Some(Arc::new(HttpNode::new(url.expose_secret(), roots)?) as Arc<dyn Node>),
         None => None,
     };
     let base_url = settings.service.base_url.as_str();

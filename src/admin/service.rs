@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use secrecy::ExposeSecret;
 use tollgate_cache::{Cache, Lookup, Purge, Removal, Storing};
 use tollgate_filter::{Clock, Entropy, NoCacheEntryId, Resources, Scope, Scopes};
 use tollgate_identity::{
@@ -177,7 +178,7 @@ impl AdminService {
                     .map_err(error_text)?;
                 Ok(Applied::Key {
                     id: made.id.to_string(),
-                    secret: SecretText(made.secret.expose().to_owned()),
+                    secret: SecretText(made.secret.expose_secret().to_owned()),
                 })
             }
             Change::KeyRevoke { key } => {

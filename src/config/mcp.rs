@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use schemars::JsonSchema;
+use secrecy::SecretString;
 use serde::Deserialize;
 use tollgate_filter::settings::At;
 
-use super::secret::Secret;
 use super::url::BaseUrl;
 
 /// The servers behind the MCP resources.
@@ -69,7 +69,7 @@ pub struct McpResource {
     /// Its server; `None`: the resource is currently not offered.
     pub upstream: Option<Arc<RelayUpstream>>,
     /// The key that signs the gateway's own header fields.
-    pub signing_secret: Option<Secret>,
+    pub signing_secret: Option<SecretString>,
     /// The origins whose pages may call it, as browsers write them; `None` for all.
     pub origins: Option<Vec<String>>,
 }

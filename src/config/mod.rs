@@ -18,7 +18,6 @@ mod proxies;
 mod raw;
 mod report;
 mod schema;
-mod secret;
 mod settings;
 mod url;
 mod warnings;
@@ -40,7 +39,6 @@ pub use payments::{Credits, PayPal, Payments};
 pub use proxies::{ForwardedField, Network, NetworkError, TrustedProxies};
 pub use report::{Finding, Place, Report};
 pub use schema::schema;
-pub use secret::Secret;
 pub use settings::{
     AccessLog, Admin, ClientAddressForm, Concurrency, ConnectionLimits, Cors, Durability,
     Lifecycle, Listener, LogFormat, LogLevel, Probe, Provider, ProviderHealth, ProviderTimeouts,

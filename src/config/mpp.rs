@@ -1,10 +1,9 @@
 //! `[payments.mpp]`: sale of the plan by challenges of the `Payment` scheme.
 
 use schemars::JsonSchema;
+use secrecy::SecretString;
 use serde::Deserialize;
 use tollgate_filter::settings::At;
-
-use super::secret::Secret;
 
 /// Challenges of the `Payment` scheme (MPP). Without a secret the plan is not sold by it.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -28,9 +27,9 @@ pub(crate) struct RawMpp {
 #[derive(Clone, Debug)]
 pub struct Mpp {
     /// Binds challenges; at least 32 bytes.
-    pub secret: Secret,
+    pub secret: SecretString,
     /// The previous secret: pending challenges bound with it are still accepted.
-    pub previous: Option<Secret>,
+    pub previous: Option<SecretString>,
     /// Whether a challenge is bound to the body of its request.
     pub digest: bool,
     /// Whether buyers send their proof of payment in a separate field.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use schemars::JsonSchema;
+use secrecy::SecretString;
 use serde::Deserialize;
 use tollgate_filter::settings::At;
 use tollgate_models::UsdPerCredit;
@@ -12,7 +13,6 @@ use tollgate_paypal::{Environment, Verify};
 use tollgate_purchase::Offer;
 
 use super::mpp::{Mpp, RawMpp};
-use super::secret::Secret;
 use super::url::PublicUrl;
 use super::x402::{RawX402, X402};
 
@@ -104,9 +104,9 @@ pub struct PayPal {
     /// The environment: live, sandbox, or a stand-in.
     pub environment: Environment,
     /// The client id.
-    pub client_id: Secret,
+    pub client_id: SecretString,
     /// The client secret.
-    pub client_secret: Secret,
+    pub client_secret: SecretString,
     /// The plan that buyers subscribe to.
     pub plan_id: Option<String>,
     /// The id of our webhook.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::Method;
 use rustls::pki_types::CertificateDer;
+use secrecy::SecretString;
 use tollgate_auth::RequiredAccess;
 use tollgate_cache::CacheSettings;
 use tollgate_commerce::UcpSettings;
@@ -30,7 +31,6 @@ use super::mcp::Mcp;
 use super::pattern::PathPattern;
 use super::payments::{Credits, Payments};
 use super::proxies::TrustedProxies;
-use super::secret::Secret;
 use super::url::{BaseUrl, PublicUrl};
 
 /// Every setting of one gateway.
@@ -272,7 +272,7 @@ pub struct Provider {
     /// Its address, up to and including `/v1` or the like.
     pub base_url: BaseUrl,
     /// The gateway's API key there; none for a provider without authentication.
-    pub api_key: Option<Secret>,
+    pub api_key: Option<SecretString>,
     /// Whether HTTP/2 is used: by ALPN over TLS, by prior knowledge without.
     pub http2: bool,
     /// Roots to trust instead of the system's.
@@ -398,7 +398,7 @@ pub struct SigninMail {
     /// Transport security; `None` only to this machine.
     pub security: TransportSecurity,
     /// User name and password.
-    pub login: Option<(String, Secret)>,
+    pub login: Option<(String, SecretString)>,
     /// The sender.
     pub from: String,
     /// A root to trust besides the system's, as PEM.
@@ -411,7 +411,7 @@ pub struct SigninSms {
     /// The endpoint of the SMS service.
     pub url: String,
     /// The key that signs requests.
-    pub secret: Secret,
+    pub secret: SecretString,
 }
 
 /// `[telemetry]`: logs.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use secrecy::ExposeSecret;
 use tollgate_filter::PartCeilings;
 
 use super::*;
@@ -225,7 +226,7 @@ fn a_key_from_the_environment_is_used_and_not_printed() {
     let text = "[[provider]]\nname = 'a'\nbase_url = 'http://a'\napi_key_env = 'MY_KEY'\n";
     let settings = check(text, &environment).expect("good settings");
     let key = settings.providers[0].api_key.as_ref().expect("a key");
-    assert_eq!(key.expose(), "sk-very-secret");
+    assert_eq!(key.expose_secret(), "sk-very-secret");
     assert!(!format!("{settings:?} {environment:?}").contains("very-secret"));
 }
 

@@ -2,11 +2,10 @@
 
 use rustls::pki_types::CertificateDer;
 use schemars::JsonSchema;
+use secrecy::SecretString;
 use serde::Deserialize;
 use tollgate_filter::settings::At;
 use tollgate_pay::x402::Terms;
-
-use super::secret::Secret;
 
 /// The payee, the chain and the facilitator of signed transfers (x402). Without `pay_to` the plan is not sold by them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -46,11 +45,11 @@ pub struct X402 {
     /// The address of the facilitator.
     pub facilitator_url: String,
     /// The gateway's token at the facilitator.
-    pub facilitator_token: Option<Secret>,
+    pub facilitator_token: Option<SecretString>,
     /// The price, its token, and the payee.
     pub terms: Terms,
     /// The address of a node of the chain, which may contain a key.
-    pub rpc_url: Option<Secret>,
+    pub rpc_url: Option<SecretString>,
     /// Roots to trust instead of the public ones.
     pub roots: Option<Vec<CertificateDer<'static>>>,
 }

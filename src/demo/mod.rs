@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use secrecy::ExposeSecret;
 use tollgate_filter::{Clock, Entropy, Resources, Scopes};
 use tollgate_identity::{Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::Credit;
@@ -210,5 +211,5 @@ async fn open_account(
     };
     let form = Form::api_key(service);
     let key = create_key(gateway.store(), &form, key, |out| entropy.fill(out)).await?;
-    Ok((account, key.secret.expose().to_owned()))
+    Ok((account, key.secret.expose_secret().to_owned()))
 }

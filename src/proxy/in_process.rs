@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use secrecy::ExposeSecret;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tollgate_chain::run::Run;
@@ -109,7 +110,8 @@ async fn serve(
 /// The request as a client would have sent it, and its body. `None` for a credential or a key that is no valid field value.
 fn request(proxy: &Proxy, call: InProcessRequest, now: Moment) -> Option<(Request, Bytes)> {
     let mut headers = HeaderMap::with_capacity(3);
-    let mut bearer = HeaderValue::try_from(format!("Bearer {}", call.bearer.expose())).ok()?;
+    let mut bearer =
+        HeaderValue::try_from(format!("Bearer {}", call.bearer.expose_secret())).ok()?;
     bearer.set_sensitive(true);
     headers.insert(header::AUTHORIZATION, bearer);
     headers.insert(

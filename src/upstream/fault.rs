@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use secrecy::{ExposeSecret, SecretString};
 use tollgate_chain::UpstreamError;
 use tollgate_filter::UpstreamFault;
 use tollgate_openai::provider_error::ProviderError;
-
-use crate::config::Secret;
 
 /// The replacement for a secret.
 const REDACTED: &str = "[redacted]";
@@ -20,7 +19,7 @@ pub(super) fn of_status(
     status: StatusCode,
     retry_after: Option<Duration>,
     body: &[u8],
-    key: Option<&Secret>,
+    key: Option<&SecretString>,
 ) -> UpstreamError {
     let message = provider_message(body, key);
     let detail = format!("answered {status}: {message}");
@@ -68,7 +67,7 @@ fn with_retry_after(
 }
 
 /// The message in the body of a provider's error, with the gateway's key redacted.
-fn provider_message(body: &[u8], key: Option<&Secret>) -> String {
+fn provider_message(body: &[u8], key: Option<&SecretString>) -> String {
     let Some(key) = key else {
         return ProviderError::read(body).message.unwrap_or_default();
     };
@@ -79,8 +78,8 @@ fn provider_message(body: &[u8], key: Option<&Secret>) -> String {
 }
 
 /// A text with the key redacted.
-pub(super) fn redact(text: &str, key: &Secret) -> String {
-    text.replace(key.expose(), REDACTED)
+pub(super) fn redact(text: &str, key: &SecretString) -> String {
+    text.replace(key.expose_secret(), REDACTED)
 }
 
 /// The connection failed.
@@ -124,7 +123,7 @@ mod tests {
 
     #[test]
     fn messages_of_a_provider_are_redacted() {
-        let key = Secret::new("sk-secret/1234567890".to_owned());
+        let key = SecretString::from("sk-secret/1234567890".to_owned());
         let long = "x".repeat(390);
         for body in [
             r#"{"error":{"message":"bad key sk-secret/1234567890!"}}"#.to_owned(),

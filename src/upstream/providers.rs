@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use pingora_core::protocols::ALPN;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::utils::tls::{WrappedX509, parse_x509};
+use secrecy::ExposeSecret;
 use tokio::task::JoinSet;
 use tollgate_filter::{Catalog, Clock, Model};
 
@@ -235,7 +236,7 @@ async fn refresh_addresses(provider: Arc<Provider>) {
 impl Provider {
     fn new(index: usize, settings: Arc<config::Provider>) -> Provider {
         let authorization = settings.api_key.as_ref().map(|key| {
-            let mut value = http::HeaderValue::try_from(format!("Bearer {}", key.expose()))
+            let mut value = http::HeaderValue::try_from(format!("Bearer {}", key.expose_secret()))
                 .expect("a provider key is checked to be visible ASCII");
             value.set_sensitive(true);
             value

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tollgate::{Books, Gateway};
@@ -149,7 +150,7 @@ impl Rig {
         change: impl FnOnce(&mut NewKey),
     ) -> (tollgate_identity::KeyId, String) {
         let made = open_key(&self.books, account, change).await;
-        let secret = made.secret.expose().to_owned();
+        let secret = made.secret.expose_secret().to_owned();
         (made.id, secret)
     }
 
@@ -330,6 +331,6 @@ async fn open_key(
     let form = Form::api_key("svc");
     let made = create_key(&*books.store, &form, key, |out| entropy.fill(out)).await;
     let made = made.expect("a key");
-    SECRETS.used("an API key", made.secret.expose());
+    SECRETS.used("an API key", made.secret.expose_secret());
     made
 }

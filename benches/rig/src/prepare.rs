@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use secrecy::ExposeSecret;
 use tokio::task::JoinSet;
 use tollgate_filter::{Clock, Entropy, Resources, Scopes};
 use tollgate_identity::{Form, NewAccount, NewKey, create_account, create_key};
@@ -95,5 +96,5 @@ async fn one(
         created_at: now,
     };
     let key = create_key(&*store, &Form::api_key("svc"), key, |out| entropy.fill(out)).await?;
-    Ok(key.secret.expose().to_owned())
+    Ok(key.secret.expose_secret().to_owned())
 }

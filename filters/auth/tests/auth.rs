@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use secrecy::ExposeSecret;
 use tempfile::TempDir;
 use tollgate_auth::{Auth, Auths, PaymentAuth, RequiredAccess};
 use tollgate_filter::{
@@ -197,7 +198,7 @@ async fn a_key_becomes_the_principal_of_its_account() {
     let mut bench = Bench::new().await;
     let models: Arc<[Arc<str>]> = Arc::from([Arc::from("m-small")]);
     let key = bench.key(|key| key.models = Some(models)).await;
-    let principal = with(&bench.chat(), key.secret.expose()).expect("let in");
+    let principal = with(&bench.chat(), key.secret.expose_secret()).expect("let in");
     assert_eq!(principal.account, bench.account);
     assert_eq!(principal.credential.to_string(), key.id.to_string());
     assert_eq!(principal.kind, CredentialKind::ApiKey);
@@ -208,7 +209,7 @@ async fn a_key_becomes_the_principal_of_its_account() {
     set_class(&*bench.store, bench.account, Arc::from("pro"), NOW)
         .await
         .expect("changed");
-    let principal = with(&bench.chat(), key.secret.expose()).expect("let in");
+    let principal = with(&bench.chat(), key.secret.expose_secret()).expect("let in");
     assert_eq!(&*principal.class, "pro", "for the very next request");
 }
 
@@ -244,7 +245,7 @@ async fn malformed_unknown_expired_and_revoked_have_one_response() {
         .await;
     let left = bench.key(|_| {}).await;
     for key in [&revoked, &expired, &left] {
-        assert!(with(&bench.chat(), key.secret.expose()).is_ok());
+        assert!(with(&bench.chat(), key.secret.expose_secret()).is_ok());
     }
     revoke_key(&*bench.store, revoked.id, NOW)
         .await
@@ -264,15 +265,15 @@ async fn malformed_unknown_expired_and_revoked_have_one_response() {
         &slip,
         UNKNOWN,
         TOKEN,
-        revoked.secret.expose(),
-        expired.secret.expose(),
+        revoked.secret.expose_secret(),
+        expired.secret.expose_secret(),
     ] {
         invalid(credential, &bench.chat());
     }
     set_status(&*bench.store, bench.account, AccountStatus::Closed, NOW)
         .await
         .expect("closed");
-    invalid(left.secret.expose(), &bench.chat());
+    invalid(left.secret.expose_secret(), &bench.chat());
     assert!(
         answers.iter().all(|answer| *answer == answers[0]),
         "to the byte"
@@ -287,12 +288,12 @@ async fn a_suspended_account_is_refused_until_it_is_reactivated() {
     let set = |status| set_status(&*bench.store, bench.account, status, NOW);
     set(AccountStatus::Suspended).await.expect("suspended");
     check(
-        with(&bench.chat(), key.secret.expose()),
+        with(&bench.chat(), key.secret.expose_secret()),
         ErrorCode::AccountSuspended,
         None,
     );
     set(AccountStatus::Active).await.expect("active");
-    assert!(with(&bench.chat(), key.secret.expose()).is_ok());
+    assert!(with(&bench.chat(), key.secret.expose_secret()).is_ok());
 }
 
 #[tokio::test]
@@ -303,9 +304,9 @@ async fn a_credential_without_the_scope_is_refused_by_its_kind() {
     bench.token(Resources::API.bits(), chat_only).await;
     let completions = bench.filter(Scope::ApiCompletions);
 
-    assert!(with(&bench.chat(), key.secret.expose()).is_ok());
+    assert!(with(&bench.chat(), key.secret.expose_secret()).is_ok());
     check(
-        with(&completions, key.secret.expose()),
+        with(&completions, key.secret.expose_secret()),
         ErrorCode::KeyNotPermitted,
         None,
     );
@@ -346,11 +347,11 @@ async fn a_credential_works_at_its_own_resource_only() {
     for (scope, path, credential, document) in [
         (Scope::ApiChat, "/v1/chat/completions", TOKEN, "/v1"),
         (Scope::McpChat, "/mcp", TOKEN, "/mcp"),
-        (Scope::McpChat, "/mcp", key.secret.expose(), "/mcp"),
+        (Scope::McpChat, "/mcp", key.secret.expose_secret(), "/mcp"),
         (
             Scope::McpAndroid,
             "/mcp/android",
-            key.secret.expose(),
+            key.secret.expose_secret(),
             "/mcp/android",
         ),
     ] {
@@ -396,8 +397,8 @@ async fn any_scope_of_the_general_mcp_resource_opens_it_and_a_challenge_names_th
 async fn an_authorization_that_cannot_be_understood_is_no_credential() {
     let mut bench = Bench::new().await;
     let key = bench.key(|_| {}).await;
-    let good = format!("Bearer {}", key.secret.expose());
-    let quoted = format!("Bearer \"{}\"", key.secret.expose());
+    let good = format!("Bearer {}", key.secret.expose_secret());
+    let quoted = format!("Bearer \"{}\"", key.secret.expose_secret());
     let challenge = format!("Bearer error=\"invalid_request\", resource_metadata=\"{V1}\"");
     for fields in [
         &[&*good, &good][..],
@@ -414,7 +415,7 @@ async fn an_authorization_that_cannot_be_understood_is_no_credential() {
 async fn a_key_in_the_address_is_refused_with_help_and_not_repeated() {
     let mut bench = Bench::new().await;
     let key = bench.key(|_| {}).await;
-    let secret = key.secret.expose();
+    let secret = key.secret.expose_secret();
     let address = format!("/v1/chat/completions?api_key={secret}");
 
     let refused = ask(&bench.chat(), &address, &[]);
@@ -486,9 +487,9 @@ async fn with_a_payment_the_credential_is_in_the_services_own_field() {
         .await;
     let access = RequiredAccess::of(Scope::CommerceSubscribe);
     let filter = bench.auths.beside_payment(access).expect("sound addresses");
-    let bearer = format!("Bearer {}", key.secret.expose());
-    let loose = format!("bearer   {} ", key.secret.expose());
-    let another = format!("Bearer {}", other.secret.expose());
+    let bearer = format!("Bearer {}", key.secret.expose_secret());
+    let loose = format!("bearer   {} ", key.secret.expose_secret());
+    let another = format!("Bearer {}", other.secret.expose_secret());
 
     let at = |field| Some(("c".to_owned(), field));
     for (fields, payment) in [

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderValue, header};
+use secrecy::ExposeSecret;
 use serde::Serialize;
 use tollgate_filter::{
     ApiError, ErrorCode, Exchange, FilterError, Outcome, Reply, Resource, Scopes,
@@ -191,11 +192,11 @@ pub(crate) fn missing(name: &str) -> Outcome {
 
 fn reply(granted: &TokenResponse) -> Reply {
     let answer = TokenResponseBody {
-        access_token: granted.access.expose(),
+        access_token: granted.access.expose_secret(),
         token_type: "Bearer",
         expires_in: granted.life.as_secs(),
         scope: Scopes::from_bits(granted.scopes).to_string(),
-        refresh_token: granted.refresh.as_ref().map(|token| token.expose()),
+        refresh_token: granted.refresh.as_ref().map(|token| token.expose_secret()),
     };
     let body = serde_json::to_vec(&answer).expect("strings and numbers serialise");
     let mut reply = Reply::json(body.into());

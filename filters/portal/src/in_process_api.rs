@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use secrecy::SecretString;
 use tollgate_filter::ClientAddress;
-use tollgate_identity::Secret;
 
 /// One request to the API.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct InProcessRequest {
     /// Path of the operation.
     pub path: &'static str,
     /// The bearer credential.
-    pub bearer: Secret,
+    pub bearer: SecretString,
     /// The idempotency key.
     pub idempotency_key: String,
     /// The body, JSON.

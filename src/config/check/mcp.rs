@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use http::Uri;
+use secrecy::SecretString;
 use tollgate_filter::settings::{At, Problems};
 
 use super::secret::is_variable;
 use super::{CheckContext, number, seconds};
 use crate::config::certificate;
 use crate::config::mcp::{Mcp, McpResource, RawMcp, RawMcpResource, RelayUpstream};
-use crate::config::secret::Secret;
 use crate::config::url::BaseUrl;
 
 const HOUR: u64 = 3600;
@@ -89,7 +89,7 @@ fn secret(
     at: &At<String>,
     context: &CheckContext<'_>,
     problems: &mut Problems,
-) -> Option<Secret> {
+) -> Option<SecretString> {
     // The text is not repeated: it is likely the secret itself.
     if !is_variable(at) {
         let message = "is not the name of a variable; name the variable that contains the secret; do not write the secret itself";
@@ -113,7 +113,7 @@ fn secret(
         problems.note(key, at, message);
         return None;
     }
-    Some(Secret::new(value.to_owned()))
+    Some(SecretString::from(value.to_owned()))
 }
 
 /// An origin as browsers write it: scheme, host and, unless it is the scheme's default, port; or `null`, that of opaque origins.

@@ -1,11 +1,11 @@
 //! `[payments.mpp]`.
 
+use secrecy::{ExposeSecret, SecretString};
 use tollgate_filter::settings::{At, Problems};
 
 use super::secret::Named;
 use super::{CheckContext, word};
 use crate::config::mpp::{Mpp, RawMpp};
-use crate::config::secret::Secret;
 
 const SECTION: &str = "payments.mpp";
 
@@ -57,14 +57,14 @@ fn secret(
     file: (&str, Option<&At<String>>),
     context: &CheckContext<'_>,
     problems: &mut Problems,
-) -> Option<Secret> {
+) -> Option<SecretString> {
     let named = Named {
         section: SECTION,
         variable,
         file,
     };
     let secret = named.secret(context, problems)?;
-    if secret.expose().len() >= SECRET_BYTES_MIN {
+    if secret.expose_secret().len() >= SECRET_BYTES_MIN {
         return Some(secret);
     }
     for (name, at) in [variable, file] {

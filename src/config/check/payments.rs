@@ -1,5 +1,6 @@
 //! `[credits]` and `[payments]`.
 
+use secrecy::SecretString;
 use tollgate_filter::settings::{At, Problems};
 use tollgate_models::UsdPerCredit;
 use tollgate_money::{Micros, Usd};
@@ -10,7 +11,6 @@ use super::secret::is_variable;
 use super::{CheckContext, seconds, word};
 use crate::config::certificate;
 use crate::config::payments::{Credits, PayPal, Payments, RawCredits, RawPayPal, RawPayments};
-use crate::config::secret::Secret;
 use crate::config::settings::Service;
 use crate::config::url::PublicUrl;
 
@@ -258,7 +258,7 @@ fn secret(
     (variable, file): (Option<&At<String>>, Option<&At<String>>),
     context: &CheckContext<'_>,
     problems: &mut Problems,
-) -> Option<Secret> {
+) -> Option<SecretString> {
     let (key, at, text) = match (variable, file) {
         (None, None) => return None,
         (Some(_), Some(at)) => {
@@ -309,5 +309,5 @@ fn secret(
         problems.note(key, at, message);
         return None;
     }
-    Some(Secret::new(text.to_owned()))
+    Some(SecretString::from(text.to_owned()))
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use secrecy::SecretString;
 use tollgate_filter::settings::{At, Problems};
 use tollgate_openai::is_same_but_for_case;
 
@@ -10,7 +11,6 @@ use super::secret::Named;
 use super::{CheckContext, number, required, seconds};
 use crate::config::certificate;
 use crate::config::raw::{RawHealth, RawProvider, RawTimeouts, RawUpstream};
-use crate::config::secret::Secret;
 use crate::config::settings::{
     Concurrency, Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Upstream,
 };
@@ -190,7 +190,7 @@ fn api_key(
     raw: &RawProvider,
     context: &CheckContext<'_>,
     problems: &mut Problems,
-) -> Option<Secret> {
+) -> Option<SecretString> {
     let named = Named {
         section: &format!("provider.{index}"),
         variable: ("api_key_env", raw.api_key_env.as_ref()),

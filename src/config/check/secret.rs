@@ -1,9 +1,9 @@
 //! Secrets, which the settings reference and never contain.
 
+use secrecy::SecretString;
 use tollgate_filter::settings::{At, Problems};
 
 use super::CheckContext;
-use crate::config::secret::Secret;
 
 /// The two settings that can reference one secret: a variable, or a file.
 pub(super) struct Named<'a> {
@@ -21,7 +21,7 @@ impl Named<'_> {
         &self,
         context: &CheckContext<'_>,
         problems: &mut Problems,
-    ) -> Option<Secret> {
+    ) -> Option<SecretString> {
         let key = |name: &str| format!("{}.{name}", self.section);
         let ((variable, in_variable), (file, in_file)) = (self.variable, self.file);
         let (name, at, text) = match (in_variable, in_file) {
@@ -81,7 +81,7 @@ impl Named<'_> {
             );
             return None;
         }
-        Some(Secret::new(secret.to_owned()))
+        Some(SecretString::from(secret.to_owned()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! `[payments.x402]`.
 
+use secrecy::{ExposeSecret, SecretString};
 use tollgate_evm::{Address, WrittenAddress, chain_id};
 use tollgate_filter::settings::{At, Problems};
 use tollgate_pay::x402::Terms;
@@ -8,7 +9,6 @@ use tollgate_purchase::plan::PRICE;
 use super::secret::Named;
 use super::{CheckContext, number};
 use crate::config::certificate;
-use crate::config::secret::Secret;
 use crate::config::url::BaseUrl;
 use crate::config::x402::{RawX402, X402};
 
@@ -210,14 +210,14 @@ fn is_loopback(host: &str) -> bool {
 /// The address of a node, from the settings or, where it contains a key, from a variable or a file. Its answers decide about money, so they
 /// come over TLS or from this machine, wherever the address is configured; and the address may contain a key anywhere, so it is never
 /// repeated.
-fn rpc(raw: &RawX402, context: &CheckContext<'_>, problems: &mut Problems) -> Option<Secret> {
+fn rpc(raw: &RawX402, context: &CheckContext<'_>, problems: &mut Problems) -> Option<SecretString> {
     let named = Named {
         section: SECTION,
         variable: ("rpc_url_env", raw.rpc_url_env.as_ref()),
         file: ("rpc_url_file", raw.rpc_url_file.as_ref()),
     };
     let (name, at, secret) = match (&raw.rpc_url, &raw.rpc_url_env, &raw.rpc_url_file) {
-        (Some(at), None, None) => ("rpc_url", at, Secret::new(at.value.clone())),
+        (Some(at), None, None) => ("rpc_url", at, SecretString::from(at.value.clone())),
         (Some(at), ..) => {
             let message = "is set beside another setting for the same URL; keep one of them";
             problems.note(key("rpc_url"), at, message);
@@ -227,7 +227,7 @@ fn rpc(raw: &RawX402, context: &CheckContext<'_>, problems: &mut Problems) -> Op
         (None, None, Some(at)) => ("rpc_url_file", at, named.secret(context, problems)?),
         (None, None, None) => return None,
     };
-    if let Err(message) = node_address(secret.expose()) {
+    if let Err(message) = node_address(secret.expose_secret()) {
         problems.note(key(name), at, message);
         return None;
     }

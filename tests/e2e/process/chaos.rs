@@ -66,7 +66,7 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
     let mut serving = serve(&installation).await;
     let tally = Arc::new(Tally::default());
     let next = Arc::new(AtomicU64::new(0));
-    let requests: Vec<_> = (0..CONCURRENCY)
+    let tasks: Vec<_> = (0..CONCURRENCY)
         .map(|_| {
             let clients = clients(&serving, &accounts);
             let (next, tally) = (Arc::clone(&next), Arc::clone(&tally));
@@ -90,7 +90,7 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
         crate::rig::poll(there).await;
         memory.push(resident(pid));
     }
-    for one in requests {
+    for one in tasks {
         one.await.expect("clients do not panic");
     }
     let metrics = Metrics::when_quiet(admin).await;

@@ -1,5 +1,6 @@
 //! Access tokens for tests, put into the store as the authorization server puts them.
 
+use secrecy::ExposeSecret;
 use tollgate_filter::{Clock, Entropy, Resource, Resources, Scope, Scopes};
 use tollgate_identity::{Digest, Form, KeyId};
 use tollgate_money::{AccountId, CredentialId};
@@ -39,7 +40,7 @@ impl Rig {
             .fold(Scopes::NONE, Scopes::with);
         let made = NewCredential {
             id,
-            hash: *Digest::of(secret.expose().as_bytes()).as_bytes(),
+            hash: *Digest::of(secret.expose_secret().as_bytes()).as_bytes(),
             kind: CredentialKind::AccessToken,
             account,
             client_id: None,
@@ -55,7 +56,7 @@ impl Rig {
         };
         let unit = UnitOfWork::of(Part::InsertCredential(Box::new(made)), Admission::Normal);
         commit(&*self.books.store, unit).await.expect("a token");
-        let secret = secret.expose().to_owned();
+        let secret = secret.expose_secret().to_owned();
         SECRETS.used("an access token", &secret);
         (KeyId(id), secret)
     }

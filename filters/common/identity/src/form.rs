@@ -1,10 +1,10 @@
 //! Text form of credentials: a prefix for the kind, forty random characters, and a six-character checksum.
 
+use secrecy::{ExposeSecret, SecretString};
 use tollgate_store::CredentialKind;
 use zeroize::Zeroizing;
 
 use crate::digest::Digest;
-use crate::secret::Secret;
 
 const BODY_CHARS: usize = 40;
 const CHECK_CHARS: usize = 6;
@@ -69,13 +69,13 @@ impl Form {
     }
 
     /// A new credential from 32 random bytes.
-    pub fn make(&self, random: &Zeroizing<[u8; 32]>) -> Secret {
+    pub fn make(&self, random: &Zeroizing<[u8; 32]>) -> SecretString {
         let body = base62::<BODY_CHARS>(random);
         let check = self.check(&*body);
         let mut text = String::with_capacity(self.prefix.len() + BODY_CHARS + CHECK_CHARS);
         text.push_str(&self.prefix);
         text.extend(body.iter().chain(&check).copied().map(char::from));
-        Secret::new(text)
+        SecretString::from(text)
     }
 
     /// The digest of a text of this form; `None` for any other text, which need not be looked up.
@@ -103,9 +103,13 @@ impl Form {
     }
 
     /// The displayable part of a secret of this form: `sk-svc-7Hq2...o8FL`.
-    pub fn hint(&self, secret: &Secret) -> String {
-        let (start, _) = secret.expose().split_at(self.prefix.len() + HINT_CHARS);
-        let (_, end) = secret.expose().split_at(secret.expose().len() - HINT_CHARS);
+    pub fn hint(&self, secret: &SecretString) -> String {
+        let (start, _) = secret
+            .expose_secret()
+            .split_at(self.prefix.len() + HINT_CHARS);
+        let (_, end) = secret
+            .expose_secret()
+            .split_at(secret.expose_secret().len() - HINT_CHARS);
         format!("{start}...{end}")
     }
 }
@@ -199,7 +203,7 @@ mod tests {
         for number in 0..2000u32 {
             let random = Zeroizing::new(*Digest::of(&number.to_le_bytes()).as_bytes());
             let secret = form.make(&random);
-            let body = &secret.expose().as_bytes()[form.prefix().len()..][..BODY_CHARS];
+            let body = &secret.expose_secret().as_bytes()[form.prefix().len()..][..BODY_CHARS];
             for (place, &character) in body.iter().enumerate() {
                 seen[place].insert(character);
             }
@@ -216,7 +220,7 @@ mod tests {
         ) {
             let form = Form::api_key("svc");
             let secret = form.make(&Zeroizing::new(random));
-            let text = secret.expose();
+            let text = secret.expose_secret();
             prop_assert_eq!(text.len(), 53);
             prop_assert_eq!(form.digest(text.as_bytes()), Some(Digest::of(text.as_bytes())));
             let hint = form.hint(&secret);

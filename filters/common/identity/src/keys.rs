@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use secrecy::{ExposeSecret, SecretString};
 use tollgate_money::{AccountId, CredentialId, SpendingCap};
 use tollgate_store::{
     Admission, CommitError, CredentialKind, CredentialRow, NewCredential, Part, Read, ReadError,
@@ -14,7 +15,6 @@ use zeroize::Zeroizing;
 
 use crate::digest::Digest;
 use crate::form::Form;
-use crate::secret::Secret;
 use crate::session::{Session, required};
 
 const LABEL_CHARS_MAX: usize = 80;
@@ -46,7 +46,7 @@ pub struct CreatedKey {
     /// Its public id.
     pub id: KeyId,
     /// The secret, which is stored nowhere.
-    pub secret: Secret,
+    pub secret: SecretString,
     /// The displayable part of the secret.
     pub hint: String,
 }
@@ -159,7 +159,7 @@ async fn make_key(
     let hint = form.hint(&secret);
     let made = NewCredential {
         id,
-        hash: *Digest::of(secret.expose().as_bytes()).as_bytes(),
+        hash: *Digest::of(secret.expose_secret().as_bytes()).as_bytes(),
         kind: form.kind(),
         account: key.account,
         client_id: None,

@@ -16,7 +16,6 @@ mod form;
 mod keys;
 mod login;
 pub mod oauth;
-mod secret;
 pub mod session;
 pub mod signin;
 mod tokens;
@@ -33,7 +32,6 @@ pub use keys::{
     create_key_as, list_keys, revoke_key,
 };
 pub use login::{Login, LoginError};
-pub use secret::Secret;
 pub use session::{Session, SessionValue};
 pub use signin::{Signin, SigninKeys, SigninRules};
 pub use tokens::{

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use secrecy::{ExposeSecret, SecretString};
 use tollgate_money::{AccountId, CredentialId};
 use tollgate_store::{
     Admission, CommitError, NewCredential, Part, Refusal, Store, UnitOfWork, commit,
@@ -11,7 +12,6 @@ use zeroize::Zeroizing;
 use crate::digest::Digest;
 use crate::form::Form;
 use crate::keys::id_bytes;
-use crate::secret::Secret;
 use crate::session::{Session, required};
 
 /// An access token to create (RFC 6749 section 1.4): with resources, scopes and an expiry.
@@ -39,7 +39,7 @@ pub struct IssuedToken {
     /// Its public id.
     pub id: CredentialId,
     /// The secret, which is stored nowhere.
-    pub secret: Secret,
+    pub secret: SecretString,
     /// Unix microseconds.
     pub expires_at: i64,
 }
@@ -157,7 +157,7 @@ fn token_part_as(
     };
     let made = NewCredential {
         id,
-        hash: *Digest::of(secret.expose().as_bytes()).as_bytes(),
+        hash: *Digest::of(secret.expose_secret().as_bytes()).as_bytes(),
         kind: form.kind(),
         account: token.account,
         client_id: token.client,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use secrecy::ExposeSecret;
 use tempfile::TempDir;
 use tollgate_identity::{
     CreatedKey, Credentials, Form, NewAccount, NewKey, create_account, create_key, revoke_key,
@@ -111,7 +112,7 @@ impl World {
             .iter()
             .map(|key| {
                 let digest = form
-                    .digest(key.secret.expose().as_bytes())
+                    .digest(key.secret.expose_secret().as_bytes())
                     .expect("our form");
                 let found = credentials
                     .find(&digest)

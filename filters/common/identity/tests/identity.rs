@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use secrecy::ExposeSecret;
 use tempfile::TempDir;
 use tollgate_identity::{
     AccountError, CreateAccountError, CreateKeyError, CreatedKey, Credential, Credentials, Form,
@@ -94,7 +95,7 @@ impl Bench {
     fn find(&self, key: &CreatedKey) -> Option<Arc<Credential>> {
         let digest = self
             .form
-            .digest(key.secret.expose().as_bytes())
+            .digest(key.secret.expose_secret().as_bytes())
             .expect("a key we made has our form");
         self.credentials.find(&digest)
     }
@@ -237,7 +238,7 @@ async fn a_key_is_listed_with_its_displayable_part() {
     assert_eq!(listed.hint.as_deref(), Some(&*key.hint));
     let shown = format!("{listed:?} {key:?}");
     assert!(
-        !shown.contains(key.secret.expose()),
+        !shown.contains(key.secret.expose_secret()),
         "the key is never printed"
     );
 }
@@ -382,9 +383,9 @@ async fn a_token_works_until_its_end_or_its_revocation_and_is_no_key() {
     let draws = [bench.draw(), bench.draw()];
     let [one, other] = draws.map(|draw| issue_token(&*bench.store, &form, token(account), draw));
     let (one, other) = (one.await.expect("a token"), other.await.expect("a token"));
-    assert!(one.secret.expose().starts_with("svc_at_"));
+    assert!(one.secret.expose_secret().starts_with("svc_at_"));
     let find = |credentials: &Credentials, token: &tollgate_identity::IssuedToken| {
-        let digest = form.digest(token.secret.expose().as_bytes());
+        let digest = form.digest(token.secret.expose_secret().as_bytes());
         credentials.find(&digest.expect("of our form"))
     };
     let found = find(&bench.credentials, &one).expect("it works");

@@ -9,13 +9,13 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValu
 use reqwest::{Method, redirect, retry};
 use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
+use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use tollgate_filter::Clock;
 
 use crate::certificates::Certificates;
 use crate::environment::Environment;
 use crate::error::{Error, ErrorKind};
-use crate::secret::Secret;
 use crate::token::{self, Token, TokenResponse, Tokens};
 use crate::webhook::Verify;
 
@@ -28,9 +28,9 @@ pub struct Settings {
     /// The environment: live, sandbox or a stand-in.
     pub environment: Environment,
     /// The OAuth client id.
-    pub client_id: Secret,
+    pub client_id: SecretString,
     /// The OAuth client secret.
-    pub client_secret: Secret,
+    pub client_secret: SecretString,
     /// The id of our webhook, which is part of what PayPal signs; without one every event is rejected.
     pub webhook_id: Option<String>,
     /// How webhook signatures are verified.
@@ -231,12 +231,12 @@ impl Client {
             .get(clock, || async {
                 let pair = format!(
                     "{}:{}",
-                    settings.client_id.expose(),
-                    settings.client_secret.expose()
+                    settings.client_id.expose_secret(),
+                    settings.client_secret.expose_secret()
                 );
                 let mut basic = HeaderValue::from_str(&format!(
                     "Basic {}",
-                    BASE64.encode(Secret::new(pair).expose())
+                    BASE64.encode(SecretString::from(pair).expose_secret())
                 ))
                 .expect("base64 is visible ASCII");
                 basic.set_sensitive(true);
@@ -279,7 +279,7 @@ impl Client {
 }
 
 fn bearer(token: &Token) -> Result<HeaderValue, Error> {
-    let text = format!("Bearer {}", token.text.expose());
+    let text = format!("Bearer {}", token.text.expose_secret());
     let mut value = HeaderValue::from_str(&text).map_err(|_| {
         let detail = "the token contains invalid characters";
         Error::new(ErrorKind::Unavailable, token::WHAT, detail)

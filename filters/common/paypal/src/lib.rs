@@ -7,7 +7,6 @@ mod error;
 mod orders;
 mod plans;
 mod refund;
-mod secret;
 mod subscriptions;
 mod token;
 mod webhook;
@@ -18,7 +17,6 @@ pub use environment::{Environment, EnvironmentError};
 pub use error::{Error, ErrorKind};
 pub use orders::{Capture, CaptureStatus, CreatedOrder, NewOrder, Order, OrderStatus};
 pub use plans::{NewPlan, Plan};
-pub use secret::Secret;
 pub use subscriptions::{
     CreatedSubscription, NewSubscription, Subscription, SubscriptionStatus, Transaction,
     TransactionStatus,

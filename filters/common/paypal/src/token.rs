@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use secrecy::SecretString;
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use tollgate_filter::Clock;
 
 use crate::error::{Error, ErrorKind};
-use crate::secret::Secret;
 
 /// Share of the lifetime after which it is renewed, in percent.
 const RENEW_PERCENT: u32 = 80;
@@ -28,7 +28,7 @@ pub(crate) struct TokenResponse {
 /// An access token.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
-    pub(crate) text: Arc<Secret>,
+    pub(crate) text: Arc<SecretString>,
     /// Identifies the token among those of the process.
     number: u64,
 }
@@ -80,7 +80,7 @@ impl Tokens {
         let life = Duration::from_secs(granted.expires_in);
         state.count += 1;
         let token = Token {
-            text: Arc::new(Secret::new(granted.access_token)),
+            text: Arc::new(SecretString::from(granted.access_token)),
             number: state.count,
         };
         state.token = Some((token.clone(), now + life * RENEW_PERCENT / 100));
@@ -106,6 +106,8 @@ pub(crate) const WHAT: &str = "fetch access token";
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+    use secrecy::ExposeSecret;
+
     use super::*;
 
     fn granted(number: u32) -> TokenResponse {
@@ -130,19 +132,22 @@ mod tests {
         };
         let (one, two, three) = tokio::join!(get(), get(), get());
         for token in [one, two, three] {
-            assert_eq!(token.expect("a token").text.expose(), "token-0");
+            assert_eq!(token.expect("a token").text.expose_secret(), "token-0");
         }
         hand.advance(Duration::from_secs(799));
-        assert_eq!(get().await.expect("a token").text.expose(), "token-0");
+        assert_eq!(
+            get().await.expect("a token").text.expose_secret(),
+            "token-0"
+        );
         hand.advance(Duration::from_secs(1));
         let renewed = get().await.expect("a token");
-        assert_eq!(renewed.text.expose(), "token-1");
+        assert_eq!(renewed.text.expose_secret(), "token-1");
         tokens.drop_refused(&renewed).await;
         let third = get().await.expect("a token");
-        assert_eq!(third.text.expose(), "token-2");
+        assert_eq!(third.text.expose_secret(), "token-2");
         tokens.drop_refused(&renewed).await;
         assert_eq!(
-            get().await.expect("a token").text.expose(),
+            get().await.expect("a token").text.expose_secret(),
             "token-2",
             "an older refusal"
         );

@@ -7,10 +7,11 @@ use std::time::Duration;
 use http::HeaderMap;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use secrecy::SecretString;
 use tollgate_filter::Clock;
 use tollgate_money::Usd;
 use tollgate_paypal::{
-    CaptureStatus, Client, Environment, ErrorKind, NewOrder, NewSubscription, OrderStatus, Secret,
+    CaptureStatus, Client, Environment, ErrorKind, NewOrder, NewSubscription, OrderStatus,
     Settings, Timeouts, Verify, WebhookError, WebhookEvent,
 };
 use tollgate_testing::paypal::{
@@ -24,8 +25,8 @@ fn settings(paypal: &PayPal) -> Settings {
     let root = CertificateDer::from_pem_slice(paypal.ca_pem().as_bytes()).expect("PEM");
     Settings {
         environment: Environment::at(&paypal.url()).expect("an address"),
-        client_id: Secret::new(CLIENT_ID.to_owned()),
-        client_secret: Secret::new(CLIENT_SECRET.to_owned()),
+        client_id: SecretString::from(CLIENT_ID.to_owned()),
+        client_secret: SecretString::from(CLIENT_SECRET.to_owned()),
         webhook_id: Some(WEBHOOK_ID.to_owned()),
         verify: Verify::Locally,
         roots: Some(vec![root]),
@@ -132,7 +133,7 @@ async fn a_rejected_token_is_renewed_once_and_the_call_repeated() {
 async fn nothing_is_sent_without_a_token() {
     let paypal = PayPal::start().await;
     let mut wrong = settings(&paypal);
-    wrong.client_secret = Secret::new(String::from("wrong"));
+    wrong.client_secret = SecretString::from(String::from("wrong"));
     let client = Client::new(wrong, Clock::system()).expect("a client");
     let failed = client.create_order(&order("key")).await.expect_err("401");
     assert_eq!(failed.kind, ErrorKind::Misconfigured);

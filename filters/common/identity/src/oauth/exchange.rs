@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use secrecy::{ExposeSecret, SecretString};
 use tollgate_store::{CommitError, GrantRow, OAuthPart, OAuthRefusal, Part, ReadError, reading};
 
 use super::pkce::Challenge;
 use super::{AuthorizationServer, CODE_REFUSALS_MAX, IntoPart as _, Requested, micros, refusal};
 use crate::digest::Digest;
-use crate::secret::Secret;
 use crate::tokens::{NewToken, token_part};
 
 /// A token request with an authorization code.
@@ -29,13 +29,13 @@ pub struct CodeRequest<'a> {
 #[derive(Debug)]
 pub struct TokenResponse {
     /// The access token.
-    pub access: Secret,
+    pub access: SecretString,
     /// Its lifetime.
     pub life: Duration,
     /// Bit set of its scopes.
     pub scopes: u32,
     /// The refresh token, if refresh tokens are issued.
-    pub refresh: Option<Secret>,
+    pub refresh: Option<SecretString>,
 }
 
 /// Why no token was issued (RFC 6749 section 5.2, RFC 8707 section 2.2).
@@ -134,7 +134,7 @@ impl AuthorizationServer {
         grant: &GrantRow,
         scopes: u32,
         now: i64,
-        refresh: Option<Secret>,
+        refresh: Option<SecretString>,
     ) -> (TokenResponse, Vec<Part>) {
         let mut ends_at = now + micros(self.settings.access_token);
         let token = NewToken {
@@ -166,7 +166,7 @@ impl AuthorizationServer {
                 ends_at = ends_at.max(expires_at);
                 parts.push(
                     OAuthPart::InsertRefresh {
-                        hash: *Digest::of(secret.expose().as_bytes()).as_bytes(),
+                        hash: *Digest::of(secret.expose_secret().as_bytes()).as_bytes(),
                         grant: grant.id,
                         expires_at,
                     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use secrecy::ExposeSecret;
 use tollgate_money::{AccountId, GrantId};
 use tollgate_store::{
     ClientRow, CommitError, GrantRow, OAuthPart, OAuthRefusal, PendingRow, ReadError, Refusal,
@@ -307,7 +308,7 @@ impl AuthorizationServer {
                 revoked_at: None,
             }),
             OAuthPart::InsertCode {
-                hash: *Digest::of(code.expose().as_bytes()).as_bytes(),
+                hash: *Digest::of(code.expose_secret().as_bytes()).as_bytes(),
                 grant,
                 challenge: row.challenge.clone(),
                 expires_at: code_end,
@@ -316,7 +317,7 @@ impl AuthorizationServer {
         let signed_in = required(decider.session, now);
         let parts = parts.map(OAuthPart::into_part);
         self.commit(std::iter::once(signed_in).chain(parts)).await?;
-        Ok(self.address(&row, Ok(code.expose())))
+        Ok(self.address(&row, Ok(code.expose_secret())))
     }
 
     /// Denies a request. Returns the redirect URL with the error for the client.

@@ -1,12 +1,12 @@
 //! Refresh token rotation: each token is spent by its use and replaced by its successor (RFC 9700 section 4.14).
 
+use secrecy::{ExposeSecret, SecretString};
 use tollgate_store::{OAuthPart, OAuthRefusal, reading};
 use zeroize::Zeroizing;
 
 use super::exchange::{TokenError, TokenResponse, fits};
 use super::{AuthorizationServer, IntoPart as _, Requested, micros, refusal};
 use crate::digest::Digest;
-use crate::secret::Secret;
 
 /// A token request with a refresh token (RFC 6749 section 6).
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ impl AuthorizationServer {
         let successor = self.successor(request.token);
         let spend = OAuthPart::SpendRefresh {
             hash,
-            successor: *Digest::of(successor.expose().as_bytes()).as_bytes(),
+            successor: *Digest::of(successor.expose_secret().as_bytes()).as_bytes(),
             grace_us: micros(settings.grace),
             at: now,
         };
@@ -80,14 +80,14 @@ impl AuthorizationServer {
         }
     }
 
-    pub(super) fn new_refresh(&self) -> Secret {
+    pub(super) fn new_refresh(&self) -> SecretString {
         let mut random = Zeroizing::new([0; 32]);
         (self.draw)(&mut *random);
         self.refresh_form.make(&random)
     }
 
     /// Derives the successor of a spent token from its text. The store has only digests, so its content is not enough to derive it.
-    fn successor(&self, spent: &str) -> Secret {
+    fn successor(&self, spent: &str) -> SecretString {
         let made = blake3::keyed_hash(&self.successor_key, spent.as_bytes());
         self.refresh_form.make(&Zeroizing::new(*made.as_bytes()))
     }

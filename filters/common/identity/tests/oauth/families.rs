@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use secrecy::ExposeSecret;
 use tollgate_identity::oauth::{CodeRequest, DecideError, Requested, TokenError, TokenResponse};
 use tollgate_identity::session::{end_sessions, end_sessions_and_apps};
 use tollgate_identity::{Form, NewToken, issue_token};
@@ -41,11 +42,16 @@ async fn a_decision_becomes_a_code_and_the_code_a_token_of_that_account() {
     let granted = bench.exchange(&client, &code).await.expect("a token");
     assert_eq!(granted.scopes, 0b101, "what was ticked, not what was asked");
     assert!(granted.refresh.is_none(), "off");
-    let found = bench.works(granted.access.expose()).expect("it works");
+    let found = bench
+        .works(granted.access.expose_secret())
+        .expect("it works");
     assert_eq!(found.account.id(), bench.account);
     assert_eq!((found.resources, found.scopes), (API, 0b101));
     bench.pass(3600 * SECOND);
-    assert!(bench.works(granted.access.expose()).is_none(), "an hour");
+    assert!(
+        bench.works(granted.access.expose_secret()).is_none(),
+        "an hour"
+    );
 }
 
 #[tokio::test]
@@ -216,20 +222,25 @@ async fn rfc6749_4_1_2_reuse_of_a_code_revokes_every_token_of_its_grant() {
     let (bystander, other) = bench.allowed(API, 1).await;
     let granted = bench.exchange(&client, &code).await.expect("a token");
     let kept = bench.exchange(&bystander, &other).await.expect("a token");
-    let found = bench.works(granted.access.expose()).expect("it works");
+    let found = bench
+        .works(granted.access.expose_secret())
+        .expect("it works");
     assert!(invalid_grant(bench.exchange(&client, &code).await));
-    assert!(bench.works(granted.access.expose()).is_none());
+    assert!(bench.works(granted.access.expose_secret()).is_none());
     assert!(
         !found.is_live(bench.now()),
         "a holder of a reference sees it"
     );
     assert!(
-        bench.works(kept.access.expose()).is_some(),
+        bench.works(kept.access.expose_secret()).is_some(),
         "no other grant"
     );
     let bench = bench.restart();
-    assert!(bench.works(granted.access.expose()).is_none(), "for ever");
-    assert!(bench.works(kept.access.expose()).is_some());
+    assert!(
+        bench.works(granted.access.expose_secret()).is_none(),
+        "for ever"
+    );
+    assert!(bench.works(kept.access.expose_secret()).is_some());
 }
 
 #[tokio::test]
@@ -252,7 +263,7 @@ async fn of_two_concurrent_exchanges_of_a_code_at_most_one_succeeds_and_its_toke
         let won: Vec<_> = results.into_iter().filter_map(Result::ok).collect();
         assert!(won.len() <= 1, "round {round}");
         for granted in won {
-            let token = granted.access.expose();
+            let token = granted.access.expose_secret();
             assert!(
                 bench.works(token).is_none(),
                 "round {round}: a loser had it too"
@@ -270,11 +281,11 @@ async fn a_code_whose_answer_was_lost_in_a_crash_is_worthless() {
     let lost = bench.exchange(&client, &code).await.expect("a token");
     let bench = bench.restart();
     assert!(
-        bench.works(lost.access.expose()).is_some(),
+        bench.works(lost.access.expose_secret()).is_some(),
         "it was durable"
     );
     assert!(invalid_grant(bench.exchange(&client, &code).await));
-    assert!(bench.works(lost.access.expose()).is_none());
+    assert!(bench.works(lost.access.expose_secret()).is_none());
     // The client is still registered, and may request again.
     let id = bench.ask(&client, API, 1).await;
     let bench = bench.restart();
@@ -293,34 +304,41 @@ async fn a_refresh_token_is_spent_by_its_use_with_ten_seconds_of_grace() {
     let first = bench.exchange(&client, &code).await.expect("tokens");
     let first = first.refresh.expect("a refresh token");
     let second = bench
-        .refresh(&client, first.expose())
+        .refresh(&client, first.expose_secret())
         .await
         .expect("rotated");
     assert_eq!(second.scopes, 0b11);
     let successor = second.refresh.expect("a successor");
-    assert_ne!(successor.expose(), first.expose());
+    assert_ne!(successor.expose_secret(), first.expose_secret());
 
     // Two windows share a token, or the answer was lost: the same successor again.
     bench.pass(10 * SECOND - 1);
     let again = bench
-        .refresh(&client, first.expose())
+        .refresh(&client, first.expose_secret())
         .await
         .expect("forgiven");
-    assert_eq!(again.refresh.expect("one").expose(), successor.expose());
-    assert!(bench.works(second.access.expose()).is_some());
+    assert_eq!(
+        again.refresh.expect("one").expose_secret(),
+        successor.expose_secret()
+    );
+    assert!(bench.works(second.access.expose_secret()).is_some());
 
     // Once the successor was used, the answer was not lost.
     let third = bench
-        .refresh(&client, successor.expose())
+        .refresh(&client, successor.expose_secret())
         .await
         .expect("rotated");
-    assert!(invalid_grant(bench.refresh(&client, first.expose()).await));
+    assert!(invalid_grant(
+        bench.refresh(&client, first.expose_secret()).await
+    ));
     let last = third.refresh.expect("one");
     assert!(
-        bench.works(third.access.expose()).is_none(),
+        bench.works(third.access.expose_secret()).is_none(),
         "the family ends"
     );
-    assert!(invalid_grant(bench.refresh(&client, last.expose()).await));
+    assert!(invalid_grant(
+        bench.refresh(&client, last.expose_secret()).await
+    ));
 }
 
 #[tokio::test]
@@ -330,14 +348,18 @@ async fn reuse_of_a_refresh_token_after_its_grace_revokes_the_family() {
     let first = bench.exchange(&client, &code).await.expect("tokens");
     let first = first.refresh.expect("one");
     let second = bench
-        .refresh(&client, first.expose())
+        .refresh(&client, first.expose_secret())
         .await
         .expect("rotated");
     bench.pass(10 * SECOND);
-    assert!(invalid_grant(bench.refresh(&client, first.expose()).await));
-    assert!(bench.works(second.access.expose()).is_none());
+    assert!(invalid_grant(
+        bench.refresh(&client, first.expose_secret()).await
+    ));
+    assert!(bench.works(second.access.expose_secret()).is_none());
     let second = second.refresh.expect("one");
-    assert!(invalid_grant(bench.refresh(&client, second.expose()).await));
+    assert!(invalid_grant(
+        bench.refresh(&client, second.expose_secret()).await
+    ));
 }
 
 #[tokio::test]
@@ -348,12 +370,12 @@ async fn two_concurrent_refreshes_get_one_successor() {
         let first = bench.exchange(&client, &code).await.expect("tokens");
         let first = first.refresh.expect("one");
         let (one, other) = tokio::join!(
-            bench.refresh(&client, first.expose()),
-            bench.refresh(&client, first.expose())
+            bench.refresh(&client, first.expose_secret()),
+            bench.refresh(&client, first.expose_secret())
         );
         let (one, other) = (one.expect("rotated"), other.expect("forgiven"));
         let successors = [one.refresh, other.refresh].map(|token| token.expect("one"));
-        assert_eq!(successors[0].expose(), successors[1].expose());
+        assert_eq!(successors[0].expose_secret(), successors[1].expose_secret());
     }
 }
 
@@ -367,7 +389,7 @@ async fn a_refresh_never_widens_the_scopes_and_is_checked_before_it_spends() {
     let ask = |client: Arc<str>, resource, scopes| {
         let (server, token) = (bench.server.clone(), token.clone());
         async move {
-            let token = token.expose();
+            let token = token.expose_secret();
             let request = tollgate_identity::oauth::RefreshRequest {
                 client: &client,
                 token,
@@ -403,7 +425,7 @@ async fn a_refresh_never_widens_the_scopes_and_is_checked_before_it_spends() {
     assert_eq!(less.scopes, 1);
     let next = less.refresh.expect("one");
     let whole = bench
-        .refresh(&client, next.expose())
+        .refresh(&client, next.expose_secret())
         .await
         .expect("rotated");
     assert_eq!(whole.scopes, 0b11, "the family keeps what was allowed");
@@ -419,19 +441,23 @@ async fn refresh_tokens_expire_after_30_days_idle_and_after_90_days() {
     for _ in 0..3 {
         bench.pass(29 * day);
         let granted = bench
-            .refresh(&client, token.expose())
+            .refresh(&client, token.expose_secret())
             .await
             .expect("used in time");
         token = granted.refresh.expect("one");
     }
     bench.pass(3 * day);
-    assert!(invalid_grant(bench.refresh(&client, token.expose()).await));
+    assert!(invalid_grant(
+        bench.refresh(&client, token.expose_secret()).await
+    ));
 
     let (client, code) = bench.allowed(API, 1).await;
     let granted = bench.exchange(&client, &code).await.expect("tokens");
     let token = granted.refresh.expect("one");
     bench.pass(30 * day);
-    assert!(invalid_grant(bench.refresh(&client, token.expose()).await));
+    assert!(invalid_grant(
+        bench.refresh(&client, token.expose_secret()).await
+    ));
 }
 
 #[tokio::test]
@@ -441,7 +467,7 @@ async fn a_token_is_revoked_alone_and_a_refresh_token_with_its_family() {
     let first = bench.exchange(&client, &code).await.expect("tokens");
     let refresh = first.refresh.expect("one");
     let second = bench
-        .refresh(&client, refresh.expose())
+        .refresh(&client, refresh.expose_secret())
         .await
         .expect("rotated");
     let newest = second.refresh.as_ref().expect("one");
@@ -464,16 +490,29 @@ async fn a_token_is_revoked_alone_and_a_refresh_token_with_its_family() {
         revoke(nonsense.to_owned(), None).await;
     }
     // Another client's request changes nothing.
-    revoke(first.access.expose().to_owned(), Some(other_client.clone())).await;
-    revoke(newest.expose().to_owned(), Some(other_client)).await;
-    assert!(bench.works(first.access.expose()).is_some());
+    revoke(
+        first.access.expose_secret().to_owned(),
+        Some(other_client.clone()),
+    )
+    .await;
+    revoke(newest.expose_secret().to_owned(), Some(other_client)).await;
+    assert!(bench.works(first.access.expose_secret()).is_some());
 
-    revoke(first.access.expose().to_owned(), Some(client.clone())).await;
-    assert!(bench.works(first.access.expose()).is_none());
-    assert!(bench.works(second.access.expose()).is_some(), "it alone");
-    revoke(newest.expose().to_owned(), None).await;
-    assert!(bench.works(second.access.expose()).is_none());
-    assert!(invalid_grant(bench.refresh(&client, newest.expose()).await));
+    revoke(
+        first.access.expose_secret().to_owned(),
+        Some(client.clone()),
+    )
+    .await;
+    assert!(bench.works(first.access.expose_secret()).is_none());
+    assert!(
+        bench.works(second.access.expose_secret()).is_some(),
+        "it alone"
+    );
+    revoke(newest.expose_secret().to_owned(), None).await;
+    assert!(bench.works(second.access.expose_secret()).is_none());
+    assert!(invalid_grant(
+        bench.refresh(&client, newest.expose_secret()).await
+    ));
 }
 
 #[tokio::test]
@@ -524,19 +563,22 @@ async fn removing_an_app_revokes_all_grants_and_tokens_of_its_client() {
         .remove_app(bench.account, client.clone())
         .await
         .expect("removed");
-    assert!(bench.works(one.access.expose()).is_none());
-    assert!(bench.works(other.access.expose()).is_none());
-    assert!(bench.works(third.access.expose()).is_some());
+    assert!(bench.works(one.access.expose_secret()).is_none());
+    assert!(bench.works(other.access.expose_secret()).is_none());
+    assert!(bench.works(third.access.expose_secret()).is_some());
     let apps = bench.server.apps(bench.account).await.expect("read");
     assert_eq!(apps.len(), 1);
 
     end_sessions_and_apps(&bench.store, bench.account, bench.now())
         .await
         .expect("removed");
-    assert!(bench.works(third.access.expose()).is_none());
-    assert!(bench.works(own.secret.expose()).is_some(), "it is no app's");
+    assert!(bench.works(third.access.expose_secret()).is_none());
+    assert!(
+        bench.works(own.secret.expose_secret()).is_some(),
+        "it is no app's"
+    );
     let bench = bench.restart();
-    assert!(bench.works(third.access.expose()).is_none());
+    assert!(bench.works(third.access.expose_secret()).is_none());
 }
 
 #[tokio::test]

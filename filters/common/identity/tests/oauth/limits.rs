@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use secrecy::ExposeSecret;
 use tollgate_identity::oauth::{DecideError, OAuthSettings, PendingId};
 use tollgate_store::{Admission, OAuthPart, Part, PendingRow, UnitOfWork, commit, flush};
 
@@ -75,7 +76,7 @@ async fn ended_grants_and_tokens_are_deleted_after_a_week() {
     };
     bench.pass(20 * DAY);
     bench
-        .refresh(&client, token.expose())
+        .refresh(&client, token.expose_secret())
         .await
         .expect("rotated");
     forget(&bench).await;
@@ -104,7 +105,9 @@ async fn the_last_use_of_a_token_shows_on_its_app() {
     let (client, code) = bench.allowed(API, 1).await;
     let granted = bench.exchange(&client, &code).await.expect("a token");
     bench.pass(600 * SECOND);
-    let token = bench.works(granted.access.expose()).expect("it works");
+    let token = bench
+        .works(granted.access.expose_secret())
+        .expect("it works");
     let part = OAuthPart::NoteUses(vec![(token.id, bench.now())]);
     let unit = UnitOfWork::of(Part::OAuth(Box::new(part)), Admission::BestEffort);
     commit(&*bench.store, unit).await.expect("durable");

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use secrecy::ExposeSecret;
 use tollgate_identity::oauth::{CodeRequest, PendingId, RefreshRequest, Requested, TokenResponse};
 
 use crate::support::{Bench, REDIRECT, SECOND, SESSION, VERIFIER, parameter, with_refresh};
@@ -108,7 +109,7 @@ impl World {
             "more scopes than allowed"
         );
         let found = bench
-            .works(granted.access.expose())
+            .works(granted.access.expose_secret())
             .expect("a new token works");
         assert_eq!(found.resources, allowed.resource, "another resource");
         assert_eq!(
@@ -117,9 +118,10 @@ impl World {
         );
         assert_eq!(found.account.id(), bench.account);
         self.tokens
-            .push((granted.access.expose().to_owned(), allowed));
+            .push((granted.access.expose_secret().to_owned(), allowed));
         if let Some(refresh) = granted.refresh {
-            self.refreshes.push((refresh.expose().to_owned(), allowed));
+            self.refreshes
+                .push((refresh.expose_secret().to_owned(), allowed));
         }
     }
 

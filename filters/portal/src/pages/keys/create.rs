@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use maud::{Markup, html};
+use secrecy::ExposeSecret;
 use tollgate_filter::{Reply, Resources, Scopes};
 use tollgate_identity::{CreateKeyError, CreatedKey, KeyId, NewKey, create_key_as};
 use tollgate_money::{CapPeriod, Micros, SpendingCap};
@@ -310,7 +311,7 @@ fn secret_panel(context: &PortalContext, name: &str, made: &CreatedKey) -> Marku
                 label for="secret" { "Secret key" }
                 div.secret {
                     textarea #secret readonly rows="1" spellcheck="false" autocomplete="off" aria-describedby="secret-hint" {
-                        (made.secret.expose())
+                        (made.secret.expose_secret())
                     }
                     button.button.filled type="button" hidden data-copy="secret" { "Copy key" }
                 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, header};
 use maud::{Markup, html};
+use secrecy::ExposeSecret;
 use serde_json::json;
 use tollgate_filter::{Model, Reply};
 use tollgate_money::Micros;
@@ -81,7 +82,7 @@ pub(crate) async fn token(
     let session = request.require_session()?;
     let issued = context.sandbox.issue(context, session, request.now).await?;
     let body = json!({
-        "token": issued.secret.expose(),
+        "token": issued.secret.expose_secret(),
         "expires_in": (issued.expires_at - request.now) / 1_000_000,
     });
     let mut reply = Reply::json(Bytes::from(body.to_string()));
