@@ -33,18 +33,19 @@ use tollgate_chain::{
     BodyError, Chain, Downstream, Gone, Head, Limits, Observer, Route, Upstream, UpstreamCall,
     UpstreamError, drive,
 };
+use tollgate_clock::{Clock, Entropy};
 use tollgate_completions::Completions;
 use tollgate_filter::{
-    AfterLeaving, Api, Body, Catalog, ClientAddress, Clock, Contract, Ending, Entropy, ErrorShape,
-    Exchange, FailureMode, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings,
-    Phase, Protocol, ProviderModel, Reply, Request, Resources, Routing, Scope, Scopes, Step,
+    AfterLeaving, Api, Body, Catalog, ClientAddress, Contract, Ending, ErrorShape, Exchange,
+    FailureMode, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings, Phase,
+    Protocol, ProviderModel, Reply, Request, Resources, Routing, Scope, Scopes, Step,
 };
 use tollgate_idempotency::{Idempotency, IdempotencySettings};
 use tollgate_identity::{Credentials, Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::{Credit, Ledger};
 use tollgate_meter::{Meter, MeterSettings};
 use tollgate_models::Models;
-use tollgate_money::{Micros, Price};
+use tollgate_money::{Micros, OperationId, Price};
 use tollgate_rate_limit::{Counters, RateLimits, RawLimits};
 use tollgate_store::sqlite::{self, Options};
 use tollgate_store::{RootSecret, Store, flush};
@@ -178,7 +179,7 @@ struct Bench {
 impl Bench {
     async fn open(folder: &Path) -> Bench {
         let (clock, entropy) = (Clock::system(), Entropy::system());
-        let now = clock.unix_micros();
+        let now = clock.now().as_micros();
         let measured = clock.clone();
         let options = Options {
             monotonic_us: Box::new(move || measured.elapsed().as_micros() as u64),
@@ -349,7 +350,7 @@ impl Bench {
             Kind::Whole | Kind::Stream => (Method::POST, "/v1/chat/completions"),
         };
         let exchange = Exchange::new(Request {
-            id: self.entropy.operation_id(&self.clock),
+            id: OperationId::generate(self.clock.now(), &self.entropy),
             method,
             path: path.into(),
             query: None,
@@ -411,7 +412,7 @@ async fn open_account(
     clock: &Clock,
     entropy: &Entropy,
 ) -> String {
-    let now = clock.unix_micros();
+    let now = clock.now().as_micros();
     let account = NewAccount {
         logins: vec![Login::email("bench@example.net").expect("an address")],
         class: "free".into(),
@@ -422,7 +423,7 @@ async fn open_account(
     let account = create_account(store, account, |out| entropy.fill(out)).await;
     let account = account.expect("an account");
     let credit = Credit {
-        operation: entropy.operation_id(clock),
+        operation: OperationId::generate(clock.now(), entropy),
         account,
         amount: Micros::from_credits(1_000_000).expect("in range"),
         reference: "bench".into(),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::{Clock, Entropy};
 use tollgate_fetch::SetupError;
-use tollgate_filter::{Clock, Entropy};
 use tollgate_identity::oauth::{AuthorizationServer, AuthorizationServerDeps};
 use tollgate_oauth::Endpoints;
 use tollgate_pages::PageRenderer;
@@ -24,7 +24,7 @@ pub(crate) fn authorization(
         service: &settings.service.name,
         issuer: settings.service.base_url.as_str().into(),
         settings: settings.oauth.server,
-        now: Box::new(move || clock.unix_micros()),
+        now: Box::new(move || clock.now().as_micros()),
         draw: Box::new(move |out| entropy.fill(out)),
     }))
 }

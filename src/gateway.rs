@@ -11,8 +11,9 @@ use tokio::sync::watch;
 use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_commerce::CommerceServices;
-use tollgate_filter::{Clock, Entropy, ErrorPage, ErrorShape, Filter};
+use tollgate_filter::{ErrorPage, ErrorShape, Filter};
 use tollgate_idempotency::Idempotency;
 use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::{Ledger, record_prices};
@@ -110,7 +111,7 @@ impl GatewayBuilder {
 
         let (fail, failure) = watch::channel(None);
         let store = open_store(&settings, &clock, &entropy, fail)?;
-        let now = clock.unix_micros();
+        let now = clock.now().as_micros();
         let (ledger, recovered) = Ledger::start(store.clone(), now)
             .map_err(|error| StartError::Books(Box::new(error)))?;
         if recovered.orphans > 0 {
@@ -313,7 +314,7 @@ impl GatewayBuilder {
             Box::new(move || idempotency.forget()),
             Box::new(move || authorization.forget()),
             Box::new(move || checkouts.forget()),
-            Box::new(move || live.forget_expired(today.unix_micros())),
+            Box::new(move || live.forget_expired(today.now().as_micros())),
             signin_sweep(&signin, &clock),
             Box::new(telemetry::report_suppressed),
         ];
@@ -413,7 +414,7 @@ fn open_store(
     fail: watch::Sender<Option<Failure>>,
 ) -> Result<Arc<dyn Store>, StartError> {
     let StoreUrl::Sqlite(path) = &settings.store.url;
-    let mut options = sqlite::Options::new(clock.unix_micros(), RootSecret(entropy.bytes()));
+    let mut options = sqlite::Options::new(clock.now().as_micros(), RootSecret(entropy.bytes()));
     options.durability = match settings.store.durability {
         Durability::Power => sqlite::Durability::Power,
         Durability::Process => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_store::{Admission, OAuthPart, Part, Store, UnitOfWork, commit};
@@ -69,7 +69,7 @@ pub(crate) async fn record_credential_uses(credentials: Arc<Credentials>, store:
 /// Removes expired sessions, codes and counters.
 pub(crate) fn signin_sweep(signin: &Signin, clock: &Clock) -> PeriodicTask {
     let (signin, clock) = (signin.clone(), clock.clone());
-    Box::new(move || signin.sweep(clock.unix_micros()))
+    Box::new(move || signin.sweep(clock.now().as_micros()))
 }
 
 /// Books signup grants that an earlier run, or a busy store, has left pending.

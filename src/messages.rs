@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use secrecy::ExposeSecret;
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::{Signin, SigninRules};
 use tollgate_outbox::mail::{Mail, MailSettings};
 use tollgate_outbox::sms::{Sms, SmsSettings};

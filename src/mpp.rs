@@ -1,7 +1,7 @@
 //! Construction of the MPP processor (`Payment` challenges for the plan) from the settings.
 
 use secrecy::ExposeSecret;
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings as Challenges};
 use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::IdempotencyKeys;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use secrecy::{ExposeSecret, SecretString};
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_paypal as paypal;
 use tollgate_purchase::mandates::{MandateDeps, Mandates};
@@ -48,7 +48,7 @@ impl PayPal {
         }
         let now = || {
             let clock = clock.clone();
-            Box::new(move || clock.unix_micros())
+            Box::new(move || clock.now().as_micros())
         };
         let draw = || {
             let entropy = entropy.clone();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_purchase::checkouts::{self, Checkouts};
 use tollgate_purchase::idempotency::IdempotencyKeys;
@@ -23,7 +23,7 @@ pub(crate) fn plans(
         store: store.clone(),
         ledger: ledger.clone(),
         plan: settings.plan.clone(),
-        now: Box::new(move || clock.unix_micros()),
+        now: Box::new(move || clock.now().as_micros()),
         draw: Box::new(move |out| entropy.fill(out)),
     })
 }
@@ -41,7 +41,7 @@ pub(crate) fn checkouts(
         plans: plans.clone(),
         mandates,
         lifetime: i64::try_from(settings.ucp.session.as_micros()).unwrap_or(i64::MAX),
-        now: Box::new(move || clock.unix_micros()),
+        now: Box::new(move || clock.now().as_micros()),
         draw: Box::new(move |out| entropy.fill(out)),
     })
 }
@@ -49,5 +49,5 @@ pub(crate) fn checkouts(
 /// Idempotency keys of purchases, for every route. Must be created before the first request is accepted.
 pub(crate) fn idempotency_keys(store: &Arc<dyn Store>, clock: &Clock) -> IdempotencyKeys {
     let clock = clock.clone();
-    IdempotencyKeys::new(store.clone(), Box::new(move || clock.unix_micros()))
+    IdempotencyKeys::new(store.clone(), Box::new(move || clock.now().as_micros()))
 }

@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use tollgate_filter::{Clock, Entropy, Scope};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::Scope;
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::Ledger;

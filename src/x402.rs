@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use secrecy::ExposeSecret;
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 use tollgate_pay::x402::{
     CONFIRM, HttpClientError, HttpFacilitator, HttpNode, Node, Processor, WAIT, X402Deps,
     payment_reference,

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 use tollgate_cache::{Cache, Lookup, Purge, Removal, Storing};
-use tollgate_filter::{Clock, Entropy, NoCacheEntryId, Resources, Scope, Scopes};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::{NoCacheEntryId, Resources, Scope, Scopes};
 use tollgate_identity::{
     Form, KeyId, Login, NewAccount, NewKey, create_account, create_key, revoke_key,
     set_cache_scope, set_class, set_status,
 };
 use tollgate_ledger::{Credit, Ledger};
-use tollgate_money::{AccountId, CapPeriod, Micros, SpendingCap};
+use tollgate_money::{AccountId, CapPeriod, Micros, OperationId, SpendingCap};
 use tollgate_pay::x402::{Resolution, close_payment};
 use tollgate_purchase::mandates::request_cancellation;
 use tollgate_purchase::plan::Plans;
@@ -93,7 +94,7 @@ impl AdminService {
     }
 
     async fn apply_change(&self, change: Change) -> Result<Applied, String> {
-        let now = self.clock.unix_micros();
+        let now = self.clock.now().as_micros();
         match change {
             Change::AccountCreate {
                 emails,
@@ -214,7 +215,7 @@ impl AdminService {
                 reference,
             } => {
                 let credit = Credit {
-                    operation: self.entropy.operation_id(&self.clock),
+                    operation: OperationId::generate(self.clock.now(), &self.entropy),
                     account: parse_account(&account)?,
                     amount: amount
                         .parse()

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 
 use super::control::{Applied, ApplyFuture, Change, ControlError, request};
 use super::*;

@@ -60,10 +60,10 @@ pub(super) fn run(
                 email.as_deref(),
                 phone.as_deref(),
             )?;
-            show(&*read, &row, client.clock.unix_micros(), json, out)?;
+            show(&*read, &row, client.clock.now().as_micros(), json, out)?;
         }
         AccountCommand::List { json } => {
-            list(&*client.read()?, client.clock.unix_micros(), json, out)?;
+            list(&*client.read()?, client.clock.now().as_micros(), json, out)?;
         }
         AccountCommand::Suspend {
             account,

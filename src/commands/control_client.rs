@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_money::AccountId;
 use tollgate_store::sqlite::{self, Lock, Repair};
@@ -57,7 +57,7 @@ impl ControlClient {
 
     fn change_directly(&self, change: Change) -> anyhow::Result<Applied> {
         let store = self.open()?;
-        let (ledger, _) = Ledger::start(store.clone(), self.clock.unix_micros())?;
+        let (ledger, _) = Ledger::start(store.clone(), self.clock.now().as_micros())?;
         let admin_service = AdminService::new(
             &self.settings,
             store.clone(),
@@ -99,7 +99,7 @@ impl ControlClient {
 
     fn options(&self) -> sqlite::Options {
         let random = RootSecret(Entropy::system().bytes());
-        let mut options = sqlite::Options::new(self.clock.unix_micros(), random);
+        let mut options = sqlite::Options::new(self.clock.now().as_micros(), random);
         options.node_name = "command line".to_owned();
         options.durability = match self.settings.store.durability {
             Durability::Power => sqlite::Durability::Power,

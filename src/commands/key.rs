@@ -28,7 +28,7 @@ pub(super) fn run(
             expires,
             json,
         } => {
-            let now = client.clock.unix_micros();
+            let now = client.clock.now().as_micros();
             let change = Change::KeyCreate {
                 account: account.account.clone(),
                 name,
@@ -61,7 +61,7 @@ pub(super) fn run(
                 bail!("there is no account `{account}`; `tollgate account list` shows them");
             }
             let keys = list_keys(&*read, account)?;
-            list(&keys, client.clock.unix_micros(), json, out)?;
+            list(&keys, client.clock.now().as_micros(), json, out)?;
         }
         KeyCommand::Revoke { key, json } => {
             client.change(&Change::KeyRevoke { key: key.clone() })?;

@@ -51,7 +51,7 @@ fn list(json: bool, client: &ControlClient, out: &mut dyn Write) -> anyhow::Resu
         }
         open.extend(page);
     }
-    let now = client.clock.unix_micros();
+    let now = client.clock.now().as_micros();
     let shown: Vec<Open<'_>> = open.iter().map(|row| Open::of(row, now)).collect();
     if json {
         return print::json(out, &shown);

@@ -5,7 +5,7 @@ mod payments;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 
 use super::*;
@@ -81,7 +81,7 @@ impl Workspace {
         let store = client.open().expect("the database is free");
         let clock = Clock::system();
         let (ledger, _) =
-            Ledger::start(store.clone(), clock.unix_micros()).expect("the books open");
+            Ledger::start(store.clone(), clock.now().as_micros()).expect("the books open");
         let admin_service = AdminService::new(
             &settings,
             store.clone(),

@@ -36,7 +36,7 @@ pub(super) fn run(
     );
     let to = match days.to {
         Some(day) => time::read_day(day)?.1,
-        None => time::read_day(&time::day(client.clock.unix_micros()))?.1,
+        None => time::read_day(&time::day(client.clock.now().as_micros()))?.1,
     };
     let from = match days.from {
         Some(day) => time::read_day(day)?.0,

@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use secrecy::ExposeSecret;
-use tollgate_filter::{Clock, Entropy, Resources, Scopes};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::{Resources, Scopes};
 use tollgate_identity::{Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::Credit;
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_testing::paypal::{CLIENT_ID, CLIENT_SECRET};
 use tollgate_testing::{
     Certificate, Facilitator, Mailbox, McpServer, PayPal, Provider, mailbox, provider,
@@ -181,7 +182,7 @@ async fn open_account(
     address: &str,
 ) -> anyhow::Result<(AccountId, String)> {
     let (clock, entropy) = (Clock::system(), Entropy::system());
-    let now = clock.unix_micros();
+    let now = clock.now().as_micros();
     let account = NewAccount {
         logins: vec![Login::email(address)?],
         // The credits of the plan are visible once it is bought.
@@ -192,7 +193,7 @@ async fn open_account(
     };
     let account = create_account(gateway.store(), account, |out| entropy.fill(out)).await?;
     let credit = Credit {
-        operation: entropy.operation_id(&clock),
+        operation: OperationId::generate(clock.now(), &entropy),
         account,
         amount: Micros::from_credits(CREDITS).expect("a hundred credits fit"),
         reference: Arc::from(address),

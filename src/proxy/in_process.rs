@@ -15,7 +15,9 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tollgate_chain::run::Run;
 use tollgate_chain::{BodyError, Downstream, Gone, Head, drive};
-use tollgate_filter::{Clock, Exchange, Moment, Protocol, Request};
+use tollgate_clock::{Clock, Reading};
+use tollgate_filter::{Exchange, Protocol, Request};
+use tollgate_money::OperationId;
 use tollgate_portal::{InProcessApi, InProcessFuture, InProcessRequest, InProcessResponse};
 
 use super::routes::Found;
@@ -71,7 +73,7 @@ async fn serve(
     sender: oneshot::Sender<InProcessResponse>,
 ) {
     let _open = OpenExchange::enter(&proxy.state);
-    let now = proxy.clock.moment();
+    let now = proxy.clock.reading();
     let Some((request, body)) = request(proxy, call, now) else {
         return;
     };
@@ -108,7 +110,7 @@ async fn serve(
 }
 
 /// The request as a client would have sent it, and its body. `None` for a credential or a key that is no valid field value.
-fn request(proxy: &Proxy, call: InProcessRequest, now: Moment) -> Option<(Request, Bytes)> {
+fn request(proxy: &Proxy, call: InProcessRequest, now: Reading) -> Option<(Request, Bytes)> {
     let mut headers = HeaderMap::with_capacity(3);
     let mut bearer =
         HeaderValue::try_from(format!("Bearer {}", call.bearer.expose_secret())).ok()?;
@@ -120,7 +122,7 @@ fn request(proxy: &Proxy, call: InProcessRequest, now: Moment) -> Option<(Reques
     );
     headers.insert(IDEMPOTENCY_KEY, call.idempotency_key.try_into().ok()?);
     let request = Request {
-        id: proxy.entropy.operation_id_at(now.unix_micros),
+        id: OperationId::generate(now.now, &proxy.entropy),
         method: Method::POST,
         path: call.path.into(),
         query: None,

@@ -33,10 +33,11 @@ use pingora_core::protocols::http::ServerSession;
 use tokio::sync::{Notify, watch};
 use tollgate_chain::run::Run;
 use tollgate_chain::{Chain, Limits, Observer, Route, drive, refuse};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{
-    ApiError, Clock, Ending, Entropy, ErrorCode, ErrorPage, ErrorShape, Exchange, OldTls, Outcome,
-    Reply, Request,
+    ApiError, Ending, ErrorCode, ErrorPage, ErrorShape, Exchange, OldTls, Outcome, Reply, Request,
 };
+use tollgate_money::OperationId;
 
 use self::head::Origin;
 pub(crate) use self::in_process::InProcessClient;
@@ -346,8 +347,8 @@ impl Worker {
     ) -> Option<ServerSession> {
         let proxy = &*self.proxy;
         let _open = OpenExchange::enter(&proxy.state);
-        let now = proxy.clock.moment();
-        let id = proxy.entropy.operation_id_at(now.unix_micros);
+        let now = proxy.clock.reading();
+        let id = OperationId::generate(now.now, &proxy.entropy);
         let (request, known) = head::request(id, session.req_header(), origin);
         let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());
         let checked = head::check(&request, raw.as_deref(), &proxy.limits).and(known);
@@ -404,8 +405,8 @@ impl Worker {
     ) {
         let proxy = &*self.proxy;
         let _open = OpenExchange::enter(&proxy.state);
-        let now = proxy.clock.moment();
-        let id = proxy.entropy.operation_id_at(now.unix_micros);
+        let now = proxy.clock.reading();
+        let id = OperationId::generate(now.now, &proxy.entropy);
         let error = match fault {
             HeadFault::Malformed => ApiError::new(
                 ErrorCode::InvalidRequest,

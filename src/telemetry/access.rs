@@ -6,8 +6,8 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use jiff::fmt::temporal::DateTimePrinter;
+use tollgate_clock::Timestamp;
 use tollgate_filter::{Ending, Exchange, Principal};
 
 use super::address::LoggedAddress;
@@ -29,7 +29,7 @@ macro_rules! member {
 
 /// A completed exchange and its additional log fields.
 pub(super) struct Entry<'a> {
-    pub(super) unix_micros: i64,
+    pub(super) at: Timestamp,
     pub(super) route: Option<&'a str>,
     pub(super) exchange: &'a Exchange,
     pub(super) ending: Ending,
@@ -55,7 +55,7 @@ impl Entry<'_> {
         let request = &self.exchange.request;
         let record = &self.exchange.record;
         out.extend_from_slice(b"{\"time\":\"");
-        let time = Timestamp::from_microsecond(self.unix_micros).unwrap_or(Timestamp::MAX);
+        let time = Timestamp::from_microsecond(self.at).unwrap_or(Timestamp::MAX);
         TIME.print_timestamp(&time, &mut *out)
             .expect("a vector takes whatever is written to it");
         out.extend_from_slice(b"\",\"request_id\":\"req_");
@@ -64,12 +64,8 @@ impl Entry<'_> {
         if let Some(id) = self.client_request_id() {
             text(out, member!("client_request_id"), id);
         }
-        self.addresses.write(
-            out,
-            member!("client_address"),
-            request.client,
-            self.unix_micros,
-        );
+        self.addresses
+            .write(out, member!("client_address"), request.client, self.at);
         text(out, member!("method"), known_method(&request.method));
         text(out, member!("route"), self.route.unwrap_or("none"));
         keyword(out, member!("protocol"), request.protocol.word());

@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use tollgate_filter::{AddressPrefix, ClientAddress, Entropy};
+use tollgate_clock::{Entropy, Timestamp};
+use tollgate_filter::{AddressPrefix, ClientAddress};
 
 use super::json::hex;
 use crate::config::ClientAddressForm;
 
-const MICROS_PER_DAY: i64 = 86_400_000_000;
+const SECS_PER_DAY: i64 = 86_400;
 
 /// Bytes of a hash that are logged.
 const HASH_BYTES: usize = 16;
@@ -39,7 +40,7 @@ impl LoggedAddress {
         out: &mut Vec<u8>,
         member: &[u8],
         client: ClientAddress,
-        unix_micros: i64,
+        at: Timestamp,
     ) {
         if matches!(self, LoggedAddress::Nothing) {
             return;
@@ -51,7 +52,7 @@ impl LoggedAddress {
             LoggedAddress::Whole => write!(out, "{ip}"),
             LoggedAddress::Prefix => write!(out, "{}", AddressPrefix::of(ip)),
             LoggedAddress::Hashed(key) => {
-                hex(out, &hash(key, ip, unix_micros));
+                hex(out, &hash(key, ip, at));
                 Ok(())
             }
             LoggedAddress::Nothing => Ok(()),
@@ -62,12 +63,12 @@ impl LoggedAddress {
 }
 
 /// The same for equal addresses on one day.
-fn hash(key: &[u8; 32], ip: IpAddr, unix_micros: i64) -> [u8; HASH_BYTES] {
+fn hash(key: &[u8; 32], ip: IpAddr, at: Timestamp) -> [u8; HASH_BYTES] {
     let octets = match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
     };
-    let day = unix_micros.div_euclid(MICROS_PER_DAY);
+    let day = at.as_secs().div_euclid(SECS_PER_DAY);
     let mut hasher = blake3::Hasher::new_keyed(key);
     hasher.update(&day.to_be_bytes()).update(&octets);
     let mut hash = [0; HASH_BYTES];
@@ -86,7 +87,7 @@ mod tests {
             &mut out,
             b",\"client_address\":",
             client,
-            day * MICROS_PER_DAY + 5,
+            Timestamp::from_secs(day * SECS_PER_DAY + 5),
         );
         String::from_utf8(out).expect("ASCII")
     }

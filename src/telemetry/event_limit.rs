@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 use tollgate_rate_limit::Quota;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
@@ -207,10 +207,11 @@ impl Write for Shortened<'_> {
 mod tests {
     use std::time::Duration;
 
-    use tollgate_filter::ManualClock;
+    use tollgate_clock::ManualClock;
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
+    use tollgate_clock::Timestamp;
 
     /// The written text, as `message fields`.
     #[derive(Clone, Default)]
@@ -241,7 +242,7 @@ mod tests {
 
     impl TestLimit {
         fn new() -> TestLimit {
-            let (clock, hand) = Clock::manual(1);
+            let (clock, hand) = Clock::manual(Timestamp::from_micros(1));
             let suppressed = Arc::<AtomicU64>::default();
             TestLimit {
                 limit: EventLimit::new(clock, suppressed.clone()),

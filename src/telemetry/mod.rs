@@ -25,7 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate_filter::{Clock, Ending, Entropy, Exchange, UpstreamFault};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::{Ending, Exchange, UpstreamFault};
 
 pub(crate) use json::hex;
 
@@ -146,7 +147,7 @@ impl Telemetry {
         if let Some(log) = &inner.log {
             access::with_line(
                 &access::Entry {
-                    unix_micros: exchange.unix_micros_at(now, &inner.clock),
+                    at: exchange.now_at(now, &inner.clock),
                     route: route.and_then(|at| inner.metrics.route_label(at)),
                     exchange,
                     ending,

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method};
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_filter::{
-    Clock, CredentialKind, Ending, ErrorCode, Exchange, ModelAccess, Principal, Protocol, Request,
-    Scopes, UpstreamFault,
+    CredentialKind, Ending, ErrorCode, Exchange, ModelAccess, Principal, Protocol, Request, Scopes,
+    UpstreamFault,
 };
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
@@ -64,7 +65,7 @@ impl TestTelemetry {
             &filters,
         )
         .expect("good settings");
-        let (clock, hand) = Clock::manual(1_767_230_999_000_000);
+        let (clock, hand) = Clock::manual(Timestamp::from_secs(1_767_230_999));
         hand.advance(Duration::from_secs(1));
         let buffer = SharedBuffer::default();
         TestTelemetry {

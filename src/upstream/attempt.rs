@@ -12,7 +12,7 @@ use pingora_core::connectors::http::Connector;
 use pingora_core::upstreams::peer::HttpPeer;
 use tokio::net::TcpStream;
 use tollgate_chain::UpstreamError;
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 
 use super::call::{Call, Link};
 use super::fault;
@@ -170,7 +170,7 @@ impl Connections {
             let body = Box::pin(read_error(&mut link)).await;
             let wait = answer
                 .retry_after
-                .map(|wait| wait.wait_from(self.clock.unix_micros()));
+                .map(|wait| wait.wait_from(self.clock.now().as_micros()));
             let wait = wait.map(|wait| wait.min(provider.settings.health.retry_after_max));
             let key = provider.settings.api_key.as_ref();
             return Err(AttemptError {

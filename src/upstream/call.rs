@@ -10,7 +10,7 @@ use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use tokio::net::TcpStream;
 use tollgate_chain::{UpstreamCall, UpstreamError};
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 
 use super::attempt::Connections;
 use super::fault;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tollgate_chain::{BodyLength, Opening, Upstream, UpstreamError};
-use tollgate_filter::{Clock, Entropy, Exchange, Forward, UpstreamFault};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::{Exchange, Forward, UpstreamFault};
 
 use super::attempt::{AttemptError, Connections, Delivery, ProviderRequest};
 use super::call::Call;

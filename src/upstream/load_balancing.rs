@@ -84,7 +84,7 @@ pub(super) fn least_busy(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tollgate_filter::Entropy;
+    use tollgate_clock::Entropy;
 
     use super::*;
 

@@ -12,7 +12,8 @@ use pingora_core::upstreams::peer::HttpPeer;
 use pingora_core::utils::tls::{WrappedX509, parse_x509};
 use secrecy::ExposeSecret;
 use tokio::task::JoinSet;
-use tollgate_filter::{Catalog, Clock, Model};
+use tollgate_clock::Clock;
+use tollgate_filter::{Catalog, Model};
 
 use super::admission::ConcurrencyLimit;
 use super::budget::Budget;

@@ -21,7 +21,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tollgate_chain::{BodyLength, RelayEvent, RelayStream, RelayedHead, UpstreamError};
-use tollgate_filter::{Clock, Exchange, Relay, UpstreamFault};
+use tollgate_clock::Clock;
+use tollgate_filter::{Exchange, Relay, UpstreamFault};
 
 use super::h1::{self, Connection, RequestFraming, Step, Streamed};
 use super::pool::Pool;

@@ -1,9 +1,9 @@
 //! The dashboard pages: overview, keys, usage, docs.
 
 use serde_json::json;
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Charge;
-use tollgate_money::Micros;
+use tollgate_money::{Micros, OperationId};
 use tollgate_store::{PageCursor, RequestsQuery};
 use tollgate_testing::{Answer, Client};
 
@@ -104,7 +104,7 @@ async fn an_exhausted_balance_is_shown_first() {
     rig.record_charge(&answer.json());
     // A hold is larger than what is used of it, so the rest is taken without one.
     let rest = rig.available(account);
-    let operation = Entropy::system().operation_id(&Clock::system());
+    let operation = OperationId::generate(Clock::system().now(), &Entropy::system());
     let row = rig.books.store.requests(&RequestsQuery {
         account,
         from: 0,

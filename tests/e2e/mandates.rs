@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::GatewayBuilder;
 use tollgate::config::Environment;
-use tollgate_filter::{Clock, ManualClock};
+use tollgate_clock::{Clock, ManualClock, Timestamp};
 use tollgate_money::AccountId;
 use tollgate_store::{
     MandateRow, MandateState, PaymentStatus, SubscriptionRow, SubscriptionStatus,
@@ -45,8 +45,8 @@ impl PayPalRig {
         let ca = folder.path().join("paypal-ca.pem");
         std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
         let [id, secret] = variables();
-        let now = Clock::system().unix_micros().unsigned_abs();
-        let (clock, time) = Clock::manual(now);
+        let now = Clock::system().now().as_micros();
+        let (clock, time) = Clock::manual(Timestamp::from_micros(now));
         let rig = Setup {
             environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY), id, secret]),
             customise: Box::new(move |builder: GatewayBuilder| builder.clock(clock)),
@@ -390,7 +390,7 @@ async fn a_failed_charge_is_shown_until_a_retry_succeeds() {
         .subscription(&id)
         .next_charge
         .expect("it runs");
-    let now = Clock::system().unix_micros() / 1_000_000;
+    let now = Clock::system().now().as_secs();
     let until = Duration::from_secs((due - now).unsigned_abs() + 3_600);
     fixture.pass(until).await;
     let past_due = || {

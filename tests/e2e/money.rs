@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate_filter::{Clock, Scope, Scopes};
+use tollgate_clock::Clock;
+use tollgate_filter::{Scope, Scopes};
 use tollgate_identity::{revoke_key, set_status};
 use tollgate_store::AccountStatus;
 use tollgate_testing::{Answer, Client, Script};
@@ -205,7 +206,7 @@ async fn a_revoked_key_is_refused_on_the_next_request_of_the_same_connection() {
         );
         if round == 1 {
             rig.add_expected_charge(2 * PRICE_OF_A_CHAT);
-            let now = Clock::system().unix_micros();
+            let now = Clock::system().now().as_micros();
             revoke_key(&*rig.books.store, id, now)
                 .await
                 .expect("revoked");
@@ -229,7 +230,7 @@ async fn a_suspended_account_is_refused_until_reactivated() {
         (AccountStatus::Suspended, 403),
         (AccountStatus::Active, 200),
     ] {
-        let now = Clock::system().unix_micros();
+        let now = Clock::system().now().as_micros();
         set_status(&*rig.books.store, rig.account, status, now)
             .await
             .expect("changed");

@@ -14,10 +14,11 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tollgate::{Books, Gateway};
-use tollgate_filter::{Clock, Entropy, Resources, Scopes};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::{Resources, Scopes};
 use tollgate_identity::{CreatedKey, Form, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::Credit;
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::Failure;
 use tollgate_testing::{Client, Provider, RawClient, Secrets, TempDir, within};
 
@@ -288,7 +289,7 @@ pub(crate) async fn open_account(books: &Books, class: &str, micros: i64) -> Acc
         class: Arc::from(class),
         credit_limit: Micros::ZERO,
         cache_scope: tollgate_store::CacheScope::Shared,
-        created_at: clock.unix_micros(),
+        created_at: clock.now().as_micros(),
     };
     let account = create_account(&*books.store, account, |out| entropy.fill(out)).await;
     let account = account.expect("an account");
@@ -300,13 +301,13 @@ pub(crate) async fn open_account(books: &Books, class: &str, micros: i64) -> Acc
 
 async fn grant(books: &Books, account: AccountId, micros: i64) {
     let (clock, entropy) = (Clock::system(), Entropy::system());
-    let operation = entropy.operation_id(&clock);
+    let operation = OperationId::generate(clock.now(), &entropy);
     let credit = Credit {
         operation,
         account,
         amount: Micros::new(micros),
         reference: Arc::from(operation.to_string()),
-        at: clock.unix_micros(),
+        at: clock.now().as_micros(),
     };
     books.ledger.grant(credit).await.expect("credits");
 }
@@ -325,7 +326,7 @@ async fn open_key(
         models: None,
         spending_cap: None,
         expires_at: None,
-        created_at: Clock::system().unix_micros(),
+        created_at: Clock::system().now().as_micros(),
     };
     change(&mut key);
     let form = Form::api_key("svc");

@@ -8,26 +8,28 @@ use crate::tree::{Manifest, Tree};
 
 /// Lower never names higher, and neighbours never name each other. A crate of `filters/common` that is not here has no place
 /// yet; filters stand above all of these, then the root package, then the benchmarks.
-const RANKS: [(&str, u8); 15] = [
+const RANKS: [(&str, u8); 16] = [
+    ("tollgate-clock", 0),
     ("tollgate-counters", 0),
     ("tollgate-evm", 0),
     ("tollgate-money", 0),
-    ("tollgate-fetch", 1),
-    ("tollgate-filter", 1),
-    ("tollgate-openai", 1),
-    ("tollgate-store", 1),
-    ("tollgate-chain", 2),
-    ("tollgate-identity", 2),
-    ("tollgate-ledger", 2),
-    ("tollgate-pages", 2),
-    ("tollgate-paypal", 2),
-    ("tollgate-outbox", 3),
-    ("tollgate-purchase", 3),
-    ("tollgate-testing", 4),
+    ("tollgate-money", 1),
+    ("tollgate-fetch", 2),
+    ("tollgate-filter", 2),
+    ("tollgate-openai", 2),
+    ("tollgate-store", 2),
+    ("tollgate-chain", 3),
+    ("tollgate-identity", 3),
+    ("tollgate-ledger", 3),
+    ("tollgate-pages", 3),
+    ("tollgate-paypal", 3),
+    ("tollgate-outbox", 4),
+    ("tollgate-purchase", 4),
+    ("tollgate-testing", 5),
 ];
-const FILTER_RANK: u8 = 5;
-const ROOT_RANK: u8 = 6;
-const BENCH_RANK: u8 = 7;
+const FILTER_RANK: u8 = 6;
+const ROOT_RANK: u8 = 7;
+const BENCH_RANK: u8 = 8;
 
 /// Crates that speak HTTP. A crate that depends on one of them, directly or not, knows HTTP.
 const HTTP_CRATES: [&str; 12] = [

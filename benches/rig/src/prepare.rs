@@ -6,10 +6,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use secrecy::ExposeSecret;
 use tokio::task::JoinSet;
-use tollgate_filter::{Clock, Entropy, Resources, Scopes};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::{Resources, Scopes};
 use tollgate_identity::{Form, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::{Credit, Ledger};
-use tollgate_money::Micros;
+use tollgate_money::{Micros, OperationId};
 use tollgate_store::{RootSecret, Store, sqlite};
 
 /// Accounts being made at once: as many as fit into a commit, so that commits are few.
@@ -32,10 +33,10 @@ pub(crate) struct Options {
 /// Makes the accounts and prints the key of one of them.
 pub(crate) async fn run(options: &Options) -> Result<()> {
     let (clock, entropy) = (Clock::system(), Entropy::system());
-    let mut settings = sqlite::Options::new(clock.unix_micros(), RootSecret(entropy.bytes()));
+    let mut settings = sqlite::Options::new(clock.now().as_micros(), RootSecret(entropy.bytes()));
     settings.durability = sqlite::Durability::Process;
     let store = sqlite::open(&options.database, settings)?;
-    let (ledger, _) = Ledger::start(store.clone(), clock.unix_micros())?;
+    let (ledger, _) = Ledger::start(store.clone(), clock.now().as_micros())?;
     let mut tasks = JoinSet::new();
     let mut key = None;
     for _ in 0..options.accounts {
@@ -68,7 +69,7 @@ async fn one(
     clock: Clock,
     entropy: Entropy,
 ) -> Result<String> {
-    let now = clock.unix_micros();
+    let now = clock.now().as_micros();
     let account = NewAccount {
         logins: Vec::new(),
         class: Arc::from("free"),
@@ -78,7 +79,7 @@ async fn one(
     };
     let account = create_account(&*store, account, |out| entropy.fill(out)).await?;
     let credit = Credit {
-        operation: entropy.operation_id(&clock),
+        operation: OperationId::generate(clock.now(), &entropy),
         account,
         amount: Micros::from_credits(CREDITS).context("a million credits fit")?,
         reference: Arc::from("bench"),

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Clock;
 use tollgate_filter::{
-    Body, CacheSharing, Clock, Contract, CredentialCheck, CredentialKind, Exchange, FailureMode,
-    Filter, ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes,
-    ServiceIdentity, Step,
+    Body, CacheSharing, Contract, CredentialCheck, CredentialKind, Exchange, FailureMode, Filter,
+    ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes, ServiceIdentity,
+    Step,
 };
 use tollgate_identity::{Credential, Credentials, Digest, Form};
 use tollgate_store::{AccountStatus, CacheScope};
@@ -43,7 +44,7 @@ impl Auth {
 
     /// The current time in Unix microseconds.
     pub(crate) fn now(&self, exchange: &mut Exchange) -> i64 {
-        exchange.unix_micros(&self.clock)
+        exchange.now(&self.clock).as_micros()
     }
 
     /// The principal of a request with this credential at `now`.
@@ -105,7 +106,7 @@ impl Auth {
         let (credentials, clock) = (self.credentials.clone(), self.clock.clone());
         Some(CredentialCheck::new(move || {
             credentials.find(&digest).is_some_and(|found| {
-                found.is_live(clock.unix_micros())
+                found.is_live(clock.now().as_micros())
                     && found.account.status() == AccountStatus::Active
             })
         }))

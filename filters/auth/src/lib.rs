@@ -9,7 +9,7 @@ mod refusal;
 
 use std::sync::Arc;
 
-use tollgate_filter::{Clock, ServiceIdentity};
+use tollgate_clock::{Clock, ServiceIdentity};
 use tollgate_identity::{Credentials, Form};
 
 pub use access::{AccessError, RequiredAccess};

@@ -8,10 +8,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use secrecy::ExposeSecret;
 use tempfile::TempDir;
 use tollgate_auth::{Auth, Auths, PaymentAuth, RequiredAccess};
+use tollgate_clock::{Clock, ManualClock, Timestamp};
 use tollgate_filter::{
-    ApiError, ClientAddress, Clock, CredentialKind, ErrorCode, ErrorShape, Exchange, Filter,
-    ManualClock, ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol,
-    Request, Resource, Resources, Scope, Scopes, Step,
+    ApiError, ClientAddress, CredentialKind, ErrorCode, ErrorShape, Exchange, Filter, ModelAccess,
+    Outcome, PaymentCredential, PaymentField, Principal, Protocol, Request, Resource, Resources,
+    Scope, Scopes, Step,
 };
 use tollgate_identity::{
     CreatedKey, Credentials, Digest, Form, NewAccount, NewKey, create_account, create_key,
@@ -61,7 +62,7 @@ impl Bench {
             base_url: String::from("https://api.svc.example"),
             root_url: String::from("https://svc.example"),
         };
-        let (clock, manual) = Clock::manual(NOW as u64);
+        let (clock, manual) = Clock::manual(Timestamp::from_micros(NOW));
         Bench {
             auths: Auths::new(service, credentials, clock),
             store,

@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{
-    AnswerCopy, AnswerProgress, AnswerUsage, Body, CacheEntryId, CacheStatus, Clamped, Clock,
-    Contract, Ending, Entropy, Exchange, FailureMode, Filter, FilterError, Forward, Outcome, Phase,
-    Principal, Reply, ReplyBody, Step, Tail, Tokens,
+    AnswerCopy, AnswerProgress, AnswerUsage, Body, CacheEntryId, CacheStatus, Clamped, Contract,
+    Ending, Exchange, FailureMode, Filter, FilterError, Forward, Outcome, Phase, Principal, Reply,
+    ReplyBody, Step, Tail, Tokens,
 };
 use tollgate_openai::{Accumulator, CompletionRequest, Endpoint, Stamp, StoredError};
 
@@ -250,7 +251,7 @@ impl Cache {
         let mut id = [0; 41];
         let stamp = Stamp {
             id: reply_id(entry.endpoint, exchange.request.id.as_bytes(), &mut id),
-            created: u64::try_from(self.clock.unix_micros() / 1_000_000).unwrap_or(0),
+            created: u64::try_from(self.clock.now().as_secs()).unwrap_or(0),
         };
         let stored = entry.stored(&self.metadata).map_err(CacheError::Entry)?;
         if let Some(smaller) = entry.without_original() {

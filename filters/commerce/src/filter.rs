@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Clock;
 use tollgate_counters::Counters;
 use tollgate_fetch::SetupError;
 use tollgate_filter::{
-    ApiError, Body, Clock, Contract, Document, ErrorCode, Exchange, FailureMode, Filter, Outcome,
-    Phase, Step,
+    ApiError, Body, Contract, Document, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase,
+    Step,
 };
 use tollgate_purchase::checkouts::Checkouts;
 use tollgate_purchase::idempotency::IdempotencyKeys;

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use tollgate_clock::Clock;
 use tollgate_counters::Counters;
 use tollgate_filter::{
-    BeforeCharge, Body, Charge, Clock, Contract, Ending, Estimated, Event, Exchange, FailureMode,
-    Filter, FilterError, Outcome, Phase, Principal, Reply, ReplyBody, Step, Tail, Tokens,
+    BeforeCharge, Body, Charge, Contract, Ending, Estimated, Event, Exchange, FailureMode, Filter,
+    FilterError, Outcome, Phase, Principal, Reply, ReplyBody, Step, Tail, Tokens,
 };
 use tollgate_ledger::AttachedPart;
 use tollgate_money::Micros;
@@ -85,7 +86,7 @@ impl Idempotency {
     /// Deletes expired keys. Called by a timer.
     pub fn forget(&self) {
         self.send(part(IdempotencyPart::Forget {
-            now: self.clock.unix_micros(),
+            now: self.clock.now().as_micros(),
             limit: FORGET_MAX,
         }));
     }
@@ -126,7 +127,7 @@ impl Idempotency {
         };
         // By the steady clock: a step of the wall clock must not end the claim of a request under way.
         let now = self.clock.steady_micros();
-        let at = self.clock.unix_micros();
+        let at = self.clock.now().as_micros();
         let locked_until = self.claim_times.unique(after(now, self.claim));
         let claim = part(IdempotencyPart::Claim {
             key: key.clone(),

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use http::Method;
 use http::header::{self, HeaderValue};
+use tollgate_clock::Clock;
 use tollgate_filter::{
-    ApiError, Body, Clock, Contract, ErrorCode, Exchange, FailureMode, Filter, FilterError,
-    Outcome, Phase, Principal, Relay, Request, Step,
+    ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, FilterError, Outcome,
+    Phase, Principal, Relay, Request, Step,
 };
 
 use crate::fields::{Names, add_via};
@@ -117,7 +118,7 @@ impl Mcp {
             let signed = Signed {
                 method: &request.method,
                 target: &target,
-                created: self.clock.unix_micros() / 1_000_000,
+                created: self.clock.now().as_secs(),
                 key_id: &server.name,
             };
             sign(secret, &self.service, &self.names, &signed, &mut headers);

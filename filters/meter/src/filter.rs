@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tollgate_clock::Clock;
 use tollgate_filter::{
-    AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Clamped, Clock, Contract,
+    AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Clamped, Contract,
     Ending, Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome,
     OutputCap, Phase, Principal, Step, Tail, Tokens,
 };
@@ -150,7 +151,7 @@ impl Meter {
             ..
         } = *principal(exchange)?;
         if let Some(cap) = spending_cap {
-            let now = exchange.unix_micros(&self.clock);
+            let now = exchange.now(&self.clock).as_micros();
             if let Err(reached) = self.spending.left(credential, cap, now) {
                 return Ok(self.refuse_cap(&quote, reached));
             }
@@ -176,7 +177,7 @@ impl Meter {
         } = *principal(exchange)?;
         let operation = exchange.request.id;
         let is_stream = exchange.record.stream;
-        let at = exchange.unix_micros(&self.clock);
+        let at = exchange.now(&self.clock).as_micros();
         let steady = self.clock.steady_micros_at(exchange.elapsed(&self.clock));
         let held = exchange
             .get_mut::<Held>()
@@ -297,7 +298,7 @@ impl Meter {
         let usage = exchange.take::<AnswerUsage>().unwrap_or_default();
         let (tokens, over) = match Bill::of(ending, &usage) {
             Bill::Release => {
-                hold.release(exchange.unix_micros(&self.clock));
+                hold.release(exchange.now(&self.clock).as_micros());
                 return Step::now(Outcome::Continue);
             }
             Bill::Settle {
@@ -370,7 +371,7 @@ impl Meter {
             None
         };
         let price = bill::price(&quote.model.price, used.succeeded);
-        let at = exchange.unix_micros(&self.clock);
+        let at = exchange.now(&self.clock).as_micros();
         let settle = Settle {
             actual: price.charge(used.tokens.prompt, used.tokens.completion),
             usage: self.usage_record(exchange, &quote.model, &used)?,
@@ -528,7 +529,7 @@ impl Filter for Meter {
         if let Some(held) = exchange.take_boxed::<Held>()
             && let Some(hold) = held.hold
         {
-            hold.release(exchange.unix_micros(&self.clock));
+            hold.release(exchange.now(&self.clock).as_micros());
         }
     }
 }

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Clock;
 use tollgate_fetch::{
     Cached, DocumentCache, DocumentUrl, FetchError, Fetched, Fetcher, SetupError,
 };
-use tollgate_filter::Clock;
 use tollgate_identity::oauth::{CheckedClient, ClientError};
 use tollgate_store::ClientRow;
 

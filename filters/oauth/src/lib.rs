@@ -17,8 +17,9 @@ mod token;
 
 use std::sync::Arc;
 
+use tollgate_clock::Clock;
 use tollgate_fetch::SetupError;
-use tollgate_filter::{Clock, ServiceIdentity};
+use tollgate_filter::ServiceIdentity;
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_pages::PageRenderer;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_filter::{Clock, Entropy, ServiceIdentity};
+use tollgate_clock::{Clock, Entropy, ServiceIdentity};
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;
@@ -108,7 +108,7 @@ impl PortalContext {
 
     /// Unix microseconds.
     pub(crate) fn now(&self) -> i64 {
-        self.deps.clock.unix_micros()
+        self.deps.clock.now().as_micros()
     }
 }
 

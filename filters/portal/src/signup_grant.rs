@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::Signin;
 use tollgate_ledger::{Credit, Ledger};
+use tollgate_money::OperationId;
 
 /// Reference of the ledger entry: one grant per account, however often booking is retried.
 const REFERENCE: &str = "sign-up";
@@ -26,11 +27,11 @@ pub async fn book_signup_grants(
     };
     for (account, amount) in owed {
         let credit = Credit {
-            operation: entropy.operation_id(clock),
+            operation: OperationId::generate(clock.now(), entropy),
             account,
             amount,
             reference: Arc::from(REFERENCE),
-            at: clock.unix_micros(),
+            at: clock.now().as_micros(),
         };
         let booked = match ledger.grant(credit).await {
             Ok(_) => signin

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate_filter::{
-    ApiError, Body, Clock, Contract, Entropy, ErrorCode, Exchange, FailureMode, Filter, Phase,
-};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::{ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, Phase};
 
 use crate::Counters;
 use crate::config::Limits;

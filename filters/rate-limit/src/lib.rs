@@ -12,7 +12,7 @@ mod tokens;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 
 pub use address_limit::{AddressLimit, FAILED_CREDENTIALS, MISSING_CREDENTIALS};
 pub use config::{Class, Limits, RawLimits};

@@ -3,9 +3,10 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{
-    Body, Clock, Contract, Entropy, Exchange, FailureMode, Filter, Forward, Outcome, Phase, Phases,
-    Principal, Step, Tail,
+    Body, Contract, Exchange, FailureMode, Filter, Forward, Outcome, Phase, Phases, Principal,
+    Step, Tail,
 };
 
 use crate::Counters;

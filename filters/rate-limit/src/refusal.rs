@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tollgate_filter::{ApiError, Entropy, ErrorCode};
+use tollgate_clock::Entropy;
+use tollgate_filter::{ApiError, ErrorCode};
 
 use crate::quota::Decision;
 use crate::tokens::{TokenDecision, TokenQuota};

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use tollgate_clock::{Clock, Entropy, ManualClock, Timestamp};
 use tollgate_filter::settings::Problems;
 use tollgate_filter::{
-    Api, ApiError, ClientAddress, Clock, CredentialKind, Ending, Entropy, ErrorCode, Exchange,
-    Filter, Forward, ForwardBody, ManualClock, Model, ModelAccess, ModelLimits, Outcome,
-    PartCeilings, Phase, Principal, Protocol, Request, Routing, Scopes, Step, Tail,
+    Api, ApiError, ClientAddress, CredentialKind, Ending, ErrorCode, Exchange, Filter, Forward,
+    ForwardBody, Model, ModelAccess, ModelLimits, Outcome, PartCeilings, Phase, Principal,
+    Protocol, Request, Routing, Scopes, Step, Tail,
 };
 use tollgate_money::{AccountId, CredentialId, OperationId, Price};
 use tollgate_rate_limit::{Counters, Limits, RateLimit, RateLimits, RawLimits};
@@ -53,7 +54,7 @@ fn limits(text: &str) -> Limits {
 }
 
 fn bench() -> Bench {
-    let (clock, manual) = Clock::manual(1_700_000_000_000_000);
+    let (clock, manual) = Clock::manual(Timestamp::from_secs(1_700_000_000));
     let counters = Arc::new(Counters::default());
     Bench {
         limits: RateLimits::new(

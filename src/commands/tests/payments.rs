@@ -9,7 +9,7 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
     let workspace = Workspace::new();
     let server = workspace.serve();
     let account = workspace.word("account create --email a@example.com", "id");
-    let later = Clock::system().unix_micros() + 600_000_000;
+    let later = Clock::system().now().as_micros() + 600_000_000;
     let first = unproved(&server.store, (&account, RefusedAfterSubmit), 1, later);
     let second = unproved(&server.store, (&account, RefusedAfterSubmit), 2, 1_000_000);
     let third = unclear(&server.store, &account, 3, later);
@@ -133,7 +133,7 @@ fn an_unclear_payment_is_closed_by_the_operator() {
     let server = workspace.serve();
     let account = workspace.word("account create --email a@example.com", "id");
     assert_eq!(workspace.good("payment list"), "no payment is open\n");
-    let later = Clock::system().unix_micros() + 600_000_000;
+    let later = Clock::system().now().as_micros() + 600_000_000;
     let name = unclear(&server.store, &account, 1, later);
     let listed = workspace.json("payment list");
     assert_eq!(listed[0]["payment"], *name);

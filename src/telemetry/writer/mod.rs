@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 
 use super::log_file::{Followed, Output};
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::json;
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 use tollgate_testing::{Answer, Client, RawClient};
 
 use crate::oauth::support::setup;
@@ -298,7 +298,7 @@ async fn a_hashed_address_is_the_same_for_a_client_and_is_not_the_address() {
 /// The number of this day.
 fn utc_day() -> i64 {
     let micros_per_day = 86_400_000_000;
-    Clock::system().unix_micros().div_euclid(micros_per_day)
+    Clock::system().now().as_micros().div_euclid(micros_per_day)
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 use tollgate_testing::Script;
 
 use super::{metadata, rig, status};

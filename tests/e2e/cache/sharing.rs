@@ -1,6 +1,6 @@
 //! Cache scopes: which accounts share responses.
 
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 use tollgate_identity::set_cache_scope;
 use tollgate_money::AccountId;
 use tollgate_store::CacheScope;
@@ -61,7 +61,7 @@ async fn an_account_scope_neither_shares_nor_uses_shared_entries() {
     let rig = rig("").await;
     ask(&rig, &rig.client()).await;
     let (account, own) = other_account(&rig, "pro").await;
-    let now = Clock::system().unix_micros();
+    let now = Clock::system().now().as_micros();
     set_cache_scope(&*rig.books.store, account, CacheScope::Account, now)
         .await
         .expect("changed");

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use http::HeaderValue;
 use serde_json::{Value, json};
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 use tollgate_money::AccountId;
 use tollgate_testing::facilitator::{MERCHANT, Operation, merchant};
 use tollgate_testing::wallet::encoded;
@@ -175,7 +175,7 @@ pub(crate) async fn submit(client: &Client, payment: &str, body: &Value) -> Answ
 }
 
 pub(crate) fn now() -> u64 {
-    u64::try_from(Clock::system().unix_micros() / 1_000_000).expect("after 1970")
+    u64::try_from(Clock::system().now().as_secs()).expect("after 1970")
 }
 
 /// The members of a problem that say where it stands.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::{Login, SessionValue, session};
 use tollgate_money::{AccountId, LoginId, MICROS_PER_CREDIT};
 use tollgate_store::sqlite::{self, Options};
@@ -17,7 +17,7 @@ use crate::rig::{Browser, Setup, audited};
 /// Creates a session while no gateway has the database.
 pub(super) async fn sign_in(database: &Path, account: AccountId) -> SessionValue {
     let (clock, entropy) = (Clock::system(), Entropy::system());
-    let now = clock.unix_micros();
+    let now = clock.now().as_micros();
     let options = Options::new(now, RootSecret(entropy.bytes()));
     let store = sqlite::open(database, options).expect("the store opens");
     let login = Login::read("mara@example.com").expect("an address");

@@ -1,7 +1,7 @@
 //! A browser without JavaScript: it keeps one cookie, and submits forms with the CSRF token of its page.
 
 use bytes::Bytes;
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::{Login, SessionValue, session};
 use tollgate_money::{AccountId, LoginId};
 use tollgate_store::{Admission, NewLogin, Part, UnitOfWork, commit};
@@ -65,7 +65,7 @@ impl Browser {
         let login = add_login(rig, account, address).await;
         let (clock, entropy) = (Clock::system(), Entropy::system());
         let store = &rig.books.store;
-        let now = clock.unix_micros() - past;
+        let now = clock.now().as_micros() - past;
         let value = session::start_session(store, account, login, now, |out| entropy.fill(out));
         let value: SessionValue = value.await.expect("a session");
         Browser {
@@ -192,7 +192,7 @@ pub(crate) async fn add_login(rig: &Rig, account: AccountId, address: &str) -> L
         kind: login.kind(),
         address: login.address().into(),
         verified_at: None,
-        created_at: Clock::system().unix_micros(),
+        created_at: Clock::system().now().as_micros(),
     }));
     let unit = UnitOfWork::of(part, Admission::Normal);
     commit(&*rig.books.store, unit).await.expect("a login");

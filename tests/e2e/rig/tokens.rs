@@ -1,7 +1,8 @@
 //! Access tokens for tests, put into the store as the authorization server puts them.
 
 use secrecy::ExposeSecret;
-use tollgate_filter::{Clock, Entropy, Resource, Resources, Scope, Scopes};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::{Resource, Resources, Scope, Scopes};
 use tollgate_identity::{Digest, Form, KeyId};
 use tollgate_money::{AccountId, CredentialId};
 use tollgate_store::{Admission, CredentialKind, NewCredential, Part, UnitOfWork, commit};
@@ -30,7 +31,7 @@ impl Rig {
     /// Makes an access token of an account.
     pub(crate) async fn new_token(&self, account: AccountId, token: Token<'_>) -> (KeyId, String) {
         let entropy = Entropy::system();
-        let now = Clock::system().unix_micros();
+        let now = Clock::system().now().as_micros();
         let secret = Form::access_token("svc").make(&Zeroizing::new(entropy.bytes()));
         let id = CredentialId::from_bytes(entropy.bytes());
         let scopes = token

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_money::{AccountId, Micros};
 use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, Plan, PlanDeps, Plans};
 use tollgate_store::Route;
@@ -90,7 +90,7 @@ pub(crate) fn one(family: &str, session: &Value) -> String {
 /// Gives an account the plan, as a transfer does.
 pub(crate) async fn give_plan(rig: &Rig, account: AccountId) {
     let (clock, entropy) = (Clock::system(), Entropy::system());
-    let now = clock.unix_micros();
+    let now = clock.now().as_micros();
     let plans = Plans::new(PlanDeps {
         store: rig.books.store.clone(),
         ledger: rig.books.ledger.clone(),
@@ -105,7 +105,7 @@ pub(crate) async fn give_plan(rig: &Rig, account: AccountId) {
             computer_use_tasks: None,
             features: [].into(),
         },
-        now: Box::new(move || clock.unix_micros()),
+        now: Box::new(move || clock.now().as_micros()),
         draw: Box::new(move |out| entropy.fill(out)),
     });
     let paid = Paid {

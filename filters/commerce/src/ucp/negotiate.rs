@@ -78,8 +78,8 @@ fn mismatch_error(mismatch: Mismatch) -> NegotiationError {
 mod tests {
     use http::{HeaderMap, HeaderValue, StatusCode};
     use serde_json::json;
+    use tollgate_clock::{Clock, Timestamp};
     use tollgate_fetch::FetchError;
-    use tollgate_filter::Clock;
 
     use super::super::agent;
     use super::super::profiles::tests::{Has, SOUND, profiles};
@@ -146,7 +146,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("ucp-agent", HeaderValue::from_static(named));
         let agent = agent::read(&headers, false).expect("it can be read");
-        let (clock, _) = Clock::manual(1_000_000);
+        let (clock, _) = Clock::manual(Timestamp::from_secs(1));
         let (profiles, _) = profiles(has, clock);
         negotiate(&profiles, &agent.expect("it names one")).await
     }

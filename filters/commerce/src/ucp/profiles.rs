@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_clock::Clock;
 use tollgate_fetch::{
     Cached, DocumentCache, DocumentUrl, FetchError, Fetched, Fetcher, SetupError,
 };
-use tollgate_filter::Clock;
 use url::Url;
 
 use super::negotiation::{self, Common, Malformed, Mismatch};
@@ -117,6 +117,7 @@ pub(crate) mod tests {
     use http::StatusCode;
 
     use super::*;
+    use tollgate_clock::Timestamp;
 
     /// A profile of a platform that can buy.
     pub(crate) const SOUND: &str = r#"{"ucp":{"version":"2026-04-08","capabilities":{"dev.ucp.shopping.checkout":[{"version":"2026-04-08"}]}}}"#;
@@ -169,7 +170,7 @@ pub(crate) mod tests {
         ];
         let address = url("https://platform.example/.well-known/ucp");
         for (has, expected, secs) in cases {
-            let (clock, time) = Clock::manual(1_000_000);
+            let (clock, time) = Clock::manual(Timestamp::from_secs(1));
             let (profiles, asked) = profiles(has, clock);
             for (wait, times) in [(0, 1), (secs - 1, 1), (1, 2)] {
                 time.advance(Duration::from_secs(wait));
@@ -181,7 +182,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn a_fetch_that_was_not_made_is_not_cached_as_a_failure() {
-        let (clock, _) = Clock::manual(1_000_000);
+        let (clock, _) = Clock::manual(Timestamp::from_secs(1));
         let (busy, asked) = profiles(|| Err(FetchError::TooMany), clock.clone());
         let address = url("https://platform.example/p");
         for times in 1..=2 {

@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use smallvec::{SmallVec, smallvec};
+use tollgate_clock::Clock;
 use tollgate_filter::{
-    AnswerProgress, ApiError, Clock, Ending, ErrorPage, ErrorShape, Event, EventKind, Exchange,
-    HeldEvent, Reply, ReplyBody, Tail, UpstreamFault,
+    AnswerProgress, ApiError, Ending, ErrorPage, ErrorShape, Event, EventKind, Exchange, HeldEvent,
+    Reply, ReplyBody, Tail, UpstreamFault,
 };
 
 use crate::downstream::{Downstream, Gone, Head};

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tollgate_clock::Clock;
 use tollgate_filter::{
-    AfterLeaving, ApiError, Body, Clock, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome,
-    Relay, Step, UpstreamFault,
+    AfterLeaving, ApiError, Body, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome, Relay,
+    Step, UpstreamFault,
 };
 
 use crate::answer::{fail, send_error, send_reply, send_whole};

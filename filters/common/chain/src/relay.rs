@@ -9,9 +9,9 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use smallvec::SmallVec;
 use tokio::time::{Instant, MissedTickBehavior};
+use tollgate_clock::Clock;
 use tollgate_filter::{
-    ApiError, Clock, CredentialCheck, Ending, ErrorCode, Exchange, Relay, Tail, UpstreamFault,
-    end_to_end,
+    ApiError, CredentialCheck, Ending, ErrorCode, Exchange, Relay, Tail, UpstreamFault, end_to_end,
 };
 
 use crate::answer::{head, send_error};

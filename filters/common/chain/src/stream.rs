@@ -6,9 +6,10 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use smallvec::SmallVec;
 use tokio::time::Instant;
+use tollgate_clock::Clock;
 use tollgate_filter::{
-    AfterLeaving, AnswerProgress, ApiError, Clock, Disposition, Ending, ErrorShape, Event,
-    EventKind, Forward, HeldEvent, Tail, UpstreamFault,
+    AfterLeaving, AnswerProgress, ApiError, Disposition, Ending, ErrorShape, Event, EventKind,
+    Forward, HeldEvent, Tail, UpstreamFault,
 };
 use tollgate_openai::event::{self, EventCutter};
 

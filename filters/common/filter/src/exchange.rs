@@ -5,11 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use smallvec::SmallVec;
+use tollgate_clock::{Clock, Reading, Timestamp};
 use tollgate_money::OperationId;
 
 use crate::slots::Slots;
 use crate::time::Time;
-use crate::{ClientAddress, Clock, DeferredHeaders, Moment, Record};
+use crate::{ClientAddress, DeferredHeaders, Record};
 
 /// Capacity of the response's header map before its memory has to grow.
 const REPLY_FIELDS: usize = 24;
@@ -43,10 +44,10 @@ impl Exchange {
     }
 
     /// An exchange that starts now.
-    pub fn beginning(request: Request, moment: Moment) -> Exchange {
+    pub fn beginning(request: Request, reading: Reading) -> Exchange {
         let mut exchange = Exchange::new(request);
-        exchange.record.started = moment.elapsed;
-        exchange.time = Time::at(moment);
+        exchange.record.started = reading.elapsed;
+        exchange.time = Time::at(reading);
         exchange
     }
 
@@ -70,15 +71,15 @@ impl Exchange {
         self.time.elapsed(clock)
     }
 
-    /// [`Clock::unix_micros`] as of the same reading. A change of that clock is followed within a second.
-    pub fn unix_micros(&mut self, clock: &Clock) -> i64 {
-        self.time.unix_micros(clock)
+    /// [`Clock::now`] as of the same reading. A change of that clock is followed within a second.
+    pub fn now(&mut self, clock: &Clock) -> Timestamp {
+        self.time.now(clock)
     }
 
-    /// [`Clock::unix_micros`] at a reading of [`Clock::elapsed`] that was just made.
-    pub fn unix_micros_at(&self, elapsed: Duration, clock: &Clock) -> i64 {
+    /// [`Clock::now`] at a reading of [`Clock::elapsed`] that was just made.
+    pub fn now_at(&self, elapsed: Duration, clock: &Clock) -> Timestamp {
         let extrapolated = self.time.extrapolated(elapsed);
-        extrapolated.unwrap_or_else(|| clock.unix_micros())
+        extrapolated.unwrap_or_else(|| clock.now())
     }
 
     /// Invalidates the cached time after a wait: the next reading is fresh. The driver calls it for its own waits, and for every step that

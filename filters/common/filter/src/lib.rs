@@ -9,10 +9,8 @@
 mod address;
 mod before_charge;
 mod catalog;
-mod clock;
 mod document;
 mod ending;
-mod entropy;
 mod error;
 mod error_page;
 mod event;
@@ -37,10 +35,8 @@ pub use catalog::{
     AfterLeaving, Api, Apis, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel,
     Routing,
 };
-pub use clock::{Clock, ManualClock};
 pub use document::Document;
 pub use ending::{Ending, UpstreamFault};
-pub use entropy::Entropy;
 pub use error::{ApiError, CODES, Credits, ErrorCode, ErrorShape, ErrorType};
 pub use error_page::ErrorPage;
 pub use event::{Disposition, Event, EventKind, HeldEvent, Tail};
@@ -57,5 +53,4 @@ pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
 pub use relay::{Relay, end_to_end};
 pub use reply::{DeferredHeaders, Reply, ReplyBody};
 pub use service::ServiceIdentity;
-pub use time::Moment;
 pub use unambiguous::Unambiguous;

@@ -2,16 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Clock;
-
-/// A reading of both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// [`Clock::elapsed`]
-    pub elapsed: Duration,
-    /// [`Clock::unix_micros`]
-    pub unix_micros: i64,
-}
+use tollgate_clock::{Clock, Reading, Timestamp};
 
 /// After this long the wall clock is read again: it may have been set, or the machine may have been suspended.
 const WALL_MAX_AGE: Duration = Duration::from_secs(1);
@@ -24,14 +15,14 @@ const WALL_MAX_AGE: Duration = Duration::from_secs(1);
 pub(crate) struct Time {
     /// `None` when the clock was not read since the last wait.
     elapsed: Option<Duration>,
-    wall: Option<Moment>,
+    wall: Option<Reading>,
 }
 
 impl Time {
-    pub(crate) fn at(moment: Moment) -> Time {
+    pub(crate) fn at(reading: Reading) -> Time {
         Time {
-            elapsed: Some(moment.elapsed),
-            wall: Some(moment),
+            elapsed: Some(reading.elapsed),
+            wall: Some(reading),
         }
     }
 
@@ -39,24 +30,21 @@ impl Time {
         *self.elapsed.get_or_insert_with(|| clock.elapsed())
     }
 
-    pub(crate) fn unix_micros(&mut self, clock: &Clock) -> i64 {
+    pub(crate) fn now(&mut self, clock: &Clock) -> Timestamp {
         let elapsed = self.elapsed(clock);
-        if let Some(unix_micros) = self.extrapolated(elapsed) {
-            return unix_micros;
+        if let Some(now) = self.extrapolated(elapsed) {
+            return now;
         }
-        let unix_micros = clock.unix_micros();
-        self.wall = Some(Moment {
-            elapsed,
-            unix_micros,
-        });
-        unix_micros
+        let now = clock.now();
+        self.wall = Some(Reading { elapsed, now });
+        now
     }
 
     /// The wall clock at a reading of the monotonic one, if it was read shortly before.
-    pub(crate) fn extrapolated(&self, elapsed: Duration) -> Option<i64> {
+    pub(crate) fn extrapolated(&self, elapsed: Duration) -> Option<Timestamp> {
         let wall = self.wall?;
         let since = elapsed.checked_sub(wall.elapsed)?;
-        (since < WALL_MAX_AGE).then(|| wall.unix_micros + since.as_micros() as i64)
+        (since < WALL_MAX_AGE).then(|| wall.now + since)
     }
 
     pub(crate) fn invalidate(&mut self) {
@@ -68,41 +56,42 @@ impl Time {
 mod tests {
     use super::*;
 
-    const START: u64 = 5_000_000;
+    const START: Timestamp = Timestamp::from_secs(5);
 
     #[test]
     fn the_cached_time_is_unchanged_until_a_wait() {
         let (clock, manual) = Clock::manual(START);
         let mut time = Time::default();
-        let first = (time.elapsed(&clock), time.unix_micros(&clock));
-        assert_eq!(first, (clock.elapsed(), clock.unix_micros()));
+        let first = (time.elapsed(&clock), time.now(&clock));
+        assert_eq!(first, (clock.elapsed(), clock.now()));
         manual.advance(Duration::from_millis(3));
-        let second = (time.elapsed(&clock), time.unix_micros(&clock));
+        let second = (time.elapsed(&clock), time.now(&clock));
         assert_eq!(second, first);
         time.invalidate();
-        let third = (time.elapsed(&clock), time.unix_micros(&clock));
-        assert_eq!(third, (clock.elapsed(), clock.unix_micros()));
-        assert_eq!(third.1 - first.1, 3_000);
+        let third = (time.elapsed(&clock), time.now(&clock));
+        assert_eq!(third, (clock.elapsed(), clock.now()));
+        assert_eq!(third.1 - Duration::from_millis(3), first.1);
     }
 
     #[test]
     fn the_wall_clock_is_read_again_after_a_second() {
         //   waited ms, set to, expected
-        check(999, 9_000_000, START as i64 + 999_000);
-        check(1_000, 9_000_000, 9_000_000);
-        check(1_000, 1, 1);
+        let (later, earlier) = (Timestamp::from_secs(9), Timestamp::from_micros(1));
+        check(999, later, START + Duration::from_millis(999));
+        check(1_000, later, later);
+        check(1_000, earlier, earlier);
     }
 
-    fn check(waited_ms: u64, set_to: u64, expected: i64) {
+    fn check(waited_ms: u64, set_to: Timestamp, expected: Timestamp) {
         let (clock, manual) = Clock::manual(START);
-        let mut time = Time::at(clock.moment());
+        let mut time = Time::at(clock.reading());
         manual.advance(Duration::from_millis(waited_ms));
         manual.jump_to(set_to);
         time.invalidate();
         assert_eq!(
-            time.unix_micros(&clock),
+            time.now(&clock),
             expected,
-            "{waited_ms} ms, set to {set_to}"
+            "{waited_ms} ms, set to {set_to:?}"
         );
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use tollgate_clock::{Entropy, Timestamp};
 use uuid::Uuid;
 
 /// Why a text is no valid id.
@@ -82,6 +83,20 @@ macro_rules! id {
         }
     };
 }
+
+/// The ids that start with their creation time, so that later ones sort later.
+macro_rules! generated {
+    ($($name:ident)*) => {
+        $(impl $name {
+            /// A new id.
+            pub fn generate(at: Timestamp, entropy: &Entropy) -> Self {
+                Self::from_parts(at.as_millis().unsigned_abs(), entropy.bytes())
+            }
+        })*
+    };
+}
+
+generated! { AccountId OperationId TopUpId SubscriptionId PaymentId MandateId }
 
 id! {
     /// One account. The text form, `acct_` and 32 hex digits, is its public id.

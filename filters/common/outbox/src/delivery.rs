@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 use tollgate_identity::Signin;
 use tollgate_identity::signin::CodeMessage;
 use tollgate_store::{
@@ -109,12 +109,12 @@ impl Outbox {
     /// Sends every due message; returns the time until the next one is due.
     async fn deliver_due(&self) -> Result<Duration, QueueError> {
         loop {
-            let now = self.clock.unix_micros();
+            let now = self.clock.now().as_micros();
             let due = self.signin.messages_due(now, BATCH).await?;
             if due.is_empty() {
                 let next = self.signin.next_message_at().await?;
                 let wait = next.map_or(POLL_INTERVAL, |next| {
-                    let wait = (next - self.clock.unix_micros()).max(0);
+                    let wait = (next - self.clock.now().as_micros()).max(0);
                     Duration::from_micros(wait.unsigned_abs())
                 });
                 return Ok(wait.min(POLL_INTERVAL));
@@ -169,7 +169,7 @@ impl Outbox {
             _ => self.mail.clone(),
         };
         let sender = sender?;
-        if message.recipient.is_empty() || message.expires_at <= self.clock.unix_micros() {
+        if message.recipient.is_empty() || message.expires_at <= self.clock.now().as_micros() {
             return None;
         }
         let outgoing = OutgoingMessage {
@@ -211,7 +211,7 @@ impl Outbox {
             Err(SendError::Transient(error)) => {
                 let doublings = message.tries.clamp(0, 10);
                 let wait = (BACKOFF_BASE << doublings).min(BACKOFF_MAX);
-                let next = self.clock.unix_micros() + wait;
+                let next = self.clock.now().as_micros() + wait;
                 if next >= message.expires_at {
                     tracing::warn!(message = %message.id, %error, "message delivery failed until the message expired, dropped");
                     self.signin.message_done(message.id).await?;

@@ -8,7 +8,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use reqwest::Url;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use tollgate_filter::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy};
 use zeroize::Zeroizing;
 
 use crate::sender::{OutgoingMessage, SendError, Sender};
@@ -90,7 +90,7 @@ impl Sender for Sms {
         .to_string();
         let signed = Signed {
             url: self.url.as_str(),
-            created: self.clock.unix_micros() / 1_000_000,
+            created: self.clock.now().as_secs(),
             nonce: base64(&self.entropy.bytes::<12>()),
         }
         .sign(body.as_bytes(), self.secret.as_bytes());

@@ -11,7 +11,7 @@ use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 
 use crate::certificates::Certificates;
 use crate::environment::Environment;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde::Deserialize;
 use tokio::sync::Mutex;
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 
 use crate::error::{Error, ErrorKind};
 
@@ -109,6 +109,7 @@ mod tests {
     use secrecy::ExposeSecret;
 
     use super::*;
+    use tollgate_clock::Timestamp;
 
     fn granted(number: u32) -> TokenResponse {
         TokenResponse {
@@ -120,7 +121,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_is_fetched_once_and_renewed_at_four_fifths_of_its_life() {
-        let (clock, hand) = Clock::manual(1_000_000);
+        let (clock, hand) = Clock::manual(Timestamp::from_secs(1));
         let tokens = Tokens::default();
         let fetched = AtomicU32::new(0);
         let get = || {
@@ -155,7 +156,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_token_fetch_backs_off() {
-        let (clock, hand) = Clock::manual(1_000_000);
+        let (clock, hand) = Clock::manual(Timestamp::from_secs(1));
         let tokens = Tokens::default();
         let asked = AtomicU32::new(0);
         let get = || {

@@ -163,7 +163,7 @@ impl Client {
             return Err(WebhookError::Refused("no webhook is configured"));
         };
         let transmission = Transmission::of(headers)?;
-        let now = self.shared.clock.unix_micros() / 1_000_000;
+        let now = self.shared.clock.now().as_secs();
         transmission.check(now)?;
         if !self.environment().is_certificate(transmission.certificate) {
             return Err(WebhookError::Refused("its certificate URL is not PayPal's"));

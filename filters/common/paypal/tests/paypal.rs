@@ -8,7 +8,7 @@ use http::HeaderMap;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use secrecy::SecretString;
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 use tollgate_money::Usd;
 use tollgate_paypal::{
     CaptureStatus, Client, Environment, ErrorKind, NewOrder, NewSubscription, OrderStatus,
@@ -283,7 +283,7 @@ async fn all_charges_are_listed_at_any_page_size() {
     assert!(paypal.agree(&made.id).await);
     paypal.pass(Duration::from_secs(200 * 86_400)).await;
     let day = 86_400 * 1_000_000;
-    let now = Clock::system().unix_micros();
+    let now = Clock::system().now().as_micros();
     let (from, to) = (now - 31 * day, now + 201 * day);
     let all = client
         .transactions(&made.id, from, to)

@@ -116,7 +116,7 @@ async fn a_hold_lives_as_long_as_the_settings_say() {
         let gateway = Gateway::with(CREDITS, settings, 0).await;
         let sweep = Step::Meanwhile(Arc::new({
             let ledger = gateway.fixture.ledger().clone();
-            let at = gateway.fixture.clock.unix_micros() + age;
+            let at = gateway.fixture.clock.now().as_micros() + age;
             move || assert_eq!(ledger.sweep(at), expired)
         }));
         let provider = Provider::playing([sweep, Step::Send(ANSWER.to_owned())]);
@@ -154,9 +154,9 @@ async fn ledger_entries_are_dated_by_the_end_of_a_slow_clients_answer() {
     client.reads_slowly = Some((manual, Duration::from_secs(50)));
     let last = [TEXT, STOP, USAGE, DONE].map(|data| format!("data: {data}\n\n"));
     let provider = Provider::playing([event(TEXT), Step::Send(last.concat())]);
-    let began = gateway.fixture.clock.unix_micros();
+    let began = gateway.fixture.clock.now().as_micros();
     let outcome = gateway.send(STREAM, client, provider).await;
-    let ended = gateway.fixture.clock.unix_micros();
+    let ended = gateway.fixture.clock.now().as_micros();
     assert!(ended > began, "the client has been waited for");
     let rows = gateway.fixture.rows(outcome.operation).await;
     assert_eq!(rows.usage.expect("a usage record").at, ended);
@@ -171,17 +171,17 @@ async fn dated(body: &str, pieces: &[Step], wait: Duration) {
     let mut steps = pieces.to_vec();
     steps.insert(1, waits.clone());
     steps.insert(0, waits);
-    let began = gateway.fixture.clock.moment();
+    let began = gateway.fixture.clock.reading();
     let provider = Provider::playing(steps);
     let outcome = gateway.send(body, Client::staying(), provider).await;
-    let ended = gateway.fixture.clock.moment();
+    let ended = gateway.fixture.clock.reading();
     let took = ended.elapsed - began.elapsed;
     assert_eq!(took, 2 * wait, "the provider has waited");
     let rows = gateway.fixture.rows(outcome.operation).await;
     let usage = rows.usage.expect("a usage record");
-    assert_eq!(usage.at, ended.unix_micros, "{wait:?} of {body}");
+    assert_eq!(usage.at, ended.now.as_micros(), "{wait:?} of {body}");
     let entry = rows.entries.last().expect("an entry");
-    assert_eq!(entry.at, ended.unix_micros, "{wait:?} of {body}");
+    assert_eq!(entry.at, ended.now.as_micros(), "{wait:?} of {body}");
     let total = usage.usage.total_us.map(Duration::from_micros);
     // The test gateway records no start: its requests started with the clock.
     assert_eq!(total, Some(ended.elapsed), "{wait:?} of {body}");

@@ -9,7 +9,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderValue, header};
 use tokio::sync::OwnedMutexGuard;
-use tollgate_filter::{Clock, Entropy, ErrorCode, PaymentCredential};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::{ErrorCode, PaymentCredential};
 use tollgate_money::AccountId;
 use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys};
 use tollgate_purchase::mandates::{
@@ -263,7 +264,7 @@ impl Processor {
         let expected = Expected {
             secrets: &deps.settings.secrets,
             owner: &request.account.to_string(),
-            now: deps.clock.unix_micros().div_euclid(1_000_000),
+            now: deps.clock.now().as_secs(),
             field: payment.field,
             body: &request.body,
         };
@@ -318,7 +319,7 @@ impl Processor {
         let (Some(id), Some(url)) = (&row.provider_ref, &row.approve_url) else {
             return unavailable();
         };
-        let now = deps.clock.unix_micros();
+        let now = deps.clock.now().as_micros();
         let subscription = Subscription {
             id: id.to_string(),
             plan: row.plan_id.to_string(),
@@ -391,7 +392,7 @@ impl Processor {
         already_active: bool,
     ) -> Answer {
         let deps = &self.inner.deps;
-        let now = deps.clock.unix_micros();
+        let now = deps.clock.now().as_micros();
         let body = CommerceSubscription::active(
             deps.product.clone(),
             Wire::new(deps.plans.plan(), subscription, now),

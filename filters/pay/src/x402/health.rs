@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 
 /// How long a good result counts.
 pub(crate) const FRESH: Duration = Duration::from_secs(30);
@@ -62,10 +62,11 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tollgate_clock::Timestamp;
 
     #[test]
     fn a_good_answer_counts_for_thirty_seconds_and_until_a_call_fails() {
-        let (clock, manual) = Clock::manual(0);
+        let (clock, manual) = Clock::manual(Timestamp::UNIX_EPOCH);
         let health = Health::new(clock);
         assert!(!health.is_healthy(), "nothing is known yet");
         health.record(true);

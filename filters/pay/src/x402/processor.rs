@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tollgate_clock::Clock;
 use tollgate_counters::Counters;
-use tollgate_filter::Clock;
 use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::{Answer, IdempotencyKeys};
@@ -397,7 +397,7 @@ impl Processor {
 
 impl Inner {
     pub(super) fn now(&self) -> i64 {
-        self.deps.clock.unix_micros()
+        self.deps.clock.now().as_micros()
     }
 
     async fn without_payment(&self, account: AccountId) -> PurchaseOutcome {

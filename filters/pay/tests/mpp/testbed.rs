@@ -8,10 +8,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
+use tollgate_clock::{Clock, Entropy, ManualClock, Timestamp};
 use tollgate_filter::{
-    CacheSharing, ClientAddress, Clock, CredentialKind, Entropy, Exchange, Filter, ManualClock,
-    ModelAccess, Outcome, PaymentCredential, PaymentField, Principal, Protocol, ReplyBody, Request,
-    Scope, Scopes,
+    CacheSharing, ClientAddress, CredentialKind, Exchange, Filter, ModelAccess, Outcome,
+    PaymentCredential, PaymentField, Principal, Protocol, ReplyBody, Request, Scope, Scopes,
 };
 use tollgate_money::{AccountId, CredentialId, OperationId};
 use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings};
@@ -106,7 +106,7 @@ impl TestBed {
             draw: self.disk.draw(),
             runtime: process.tasks.clone(),
         });
-        let (clock, manual) = Clock::manual(self.provider.now().unsigned_abs());
+        let (clock, manual) = Clock::manual(Timestamp::from_micros(self.provider.now()));
         let processor = Processor::new(MppDeps {
             product: Product::new(
                 plans.plan(),

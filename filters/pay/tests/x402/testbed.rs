@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tollgate_clock::{Clock, ManualClock, Timestamp};
 use tollgate_evm::{Authorization, Nonce};
-use tollgate_filter::{Clock, ManualClock};
 use tollgate_money::{AccountId, Usd};
 use tollgate_pay::x402::{
     CallError, Facilitator, Node, Operation, Payment, Processor, PurchaseOutcome, PurchaseRequest,
@@ -122,8 +122,8 @@ impl TestBed {
     }
 
     fn with(node: bool, wait: Duration) -> TestBed {
-        let (chain_clock, chain_time) = Clock::manual(START.unsigned_abs());
-        let (clock, gateway_time) = Clock::manual(START.unsigned_abs());
+        let (chain_clock, chain_time) = Clock::manual(Timestamp::from_micros(START));
+        let (clock, gateway_time) = Clock::manual(Timestamp::from_micros(START));
         let outside = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -161,7 +161,7 @@ impl TestBed {
     fn start(&mut self) {
         let now = || -> Now {
             let clock = self.clock.clone();
-            Box::new(move || clock.unix_micros())
+            Box::new(move || clock.now().as_micros())
         };
         let process = self.disk.start(now());
         let wire = || Wire {
@@ -322,14 +322,13 @@ impl TestBed {
 
     /// Sets the gateway's clock off the chain's by so many seconds.
     pub(crate) fn jump(&self, off: i64) {
-        let right = self.chain_clock.unix_micros();
-        self.gateway_time
-            .jump_to((right + off * 1_000_000).unsigned_abs());
+        let right = self.chain_clock.now().as_secs();
+        self.gateway_time.jump_to(Timestamp::from_secs(right + off));
     }
 
     /// The current second.
     pub(crate) fn now(&self) -> u64 {
-        (self.chain_clock.unix_micros() / 1_000_000).unsigned_abs()
+        self.chain_clock.now().as_secs().unsigned_abs()
     }
 
     /// A payment for the offer, signed now.
@@ -388,7 +387,7 @@ impl TestBed {
 
     /// PayPal has charged an account.
     pub(crate) fn charged_by_paypal(&self, account: AccountId, days: i64) {
-        let now = self.clock.unix_micros();
+        let now = self.clock.now().as_micros();
         let paid = Paid {
             account,
             route: Route::PayPal,
@@ -419,7 +418,7 @@ impl TestBed {
     pub(crate) fn days_left(&self, account: AccountId) -> Option<i64> {
         let row = self.process().store.subscription(account);
         let row = row.expect("a read")?;
-        let now = self.clock.unix_micros();
+        let now = self.clock.now().as_micros();
         row.is_active(now)
             .then(|| (row.period_end - now + DAY / 2) / DAY)
     }

@@ -1,7 +1,7 @@
 //! One request, as it is drawn.
 
 use serde_json::{Value, json};
-use tollgate_filter::Entropy;
+use tollgate_clock::Entropy;
 
 use crate::rig::{CHAT, TEXT};
 

@@ -71,7 +71,7 @@ impl Chain {
 
     /// The second of the last block.
     pub(super) fn time(&self) -> u64 {
-        u64::try_from(self.clock.unix_micros() / 1_000_000).unwrap_or(0) + self.ahead
+        u64::try_from(self.clock.now().as_secs()).unwrap_or(0) + self.ahead
     }
 
     /// The number of the last block: one every two seconds.

@@ -22,8 +22,8 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use tollgate_clock::Clock;
 use tollgate_evm::{Address, Authorization, Nonce};
-use tollgate_filter::Clock;
 
 pub use chain::Mined;
 pub use fault::{Effect, Fault, Operation};

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tollgate_clock::Clock;
 use tollgate_evm::{Address, Authorization, Signature, TxHash};
-use tollgate_filter::Clock;
 
 use super::chain::Chain;
 use super::fault::{Effect, Fault, Operation};

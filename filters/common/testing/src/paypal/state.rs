@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate_filter::Clock;
+use tollgate_clock::Clock;
 
 use super::fault::{Effect, Fault, Operation};
 use super::notices::Signer;
@@ -171,7 +171,7 @@ impl Shared {
 
     /// Its clock, seconds since 1970.
     pub(super) fn now_secs(&self) -> i64 {
-        Clock::system().unix_micros() / 1_000_000 + self.with(|state| state.ahead)
+        Clock::system().now().as_secs() + self.with(|state| state.ahead)
     }
 
     pub(super) fn url(&self) -> String {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use tollgate_chain::{BodyError, Downstream, Gone, Head};
-use tollgate_filter::ManualClock;
+use tollgate_clock::ManualClock;
 
 /// When a client disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

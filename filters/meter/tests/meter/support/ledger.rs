@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, mpsc};
 
 use tempfile::TempDir;
-use tollgate_filter::{Clock, ManualClock};
+use tollgate_clock::{Clock, ManualClock, Timestamp};
 use tollgate_ledger::{Credit, Ledger, Totals};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::sqlite::{self, Options};
@@ -35,7 +35,7 @@ impl LedgerFixture {
     }
 
     fn open_in(folder: TempDir, queue_max: usize) -> LedgerFixture {
-        let (clock, manual) = Clock::manual(NOW as u64);
+        let (clock, manual) = Clock::manual(Timestamp::from_micros(NOW));
         let options = Options {
             durability: sqlite::Durability::Process,
             queue_max,

@@ -4,10 +4,6 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate_money::{AccountId, OperationId};
-
-use crate::Clock;
-
 /// Bytes fetched from the system at once, so that an id does not need a system call.
 const POOL_BYTES: usize = 512;
 
@@ -81,21 +77,6 @@ impl Entropy {
         let mut out = [0; N];
         self.fill(&mut out);
         out
-    }
-
-    /// A new operation id.
-    pub fn operation_id(&self, clock: &Clock) -> OperationId {
-        self.operation_id_at(clock.unix_micros())
-    }
-
-    /// A new operation id, at a reading of [`Clock::unix_micros`].
-    pub fn operation_id_at(&self, unix_micros: i64) -> OperationId {
-        OperationId::from_parts(unix_micros as u64 / 1000, self.bytes())
-    }
-
-    /// A new account id.
-    pub fn account_id(&self, clock: &Clock) -> AccountId {
-        AccountId::from_parts(clock.unix_micros() as u64 / 1000, self.bytes())
     }
 }
 

@@ -1,12 +1,12 @@
 //! The injected clock: wall time and monotonic time, real or manual.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::Moment;
+use crate::Timestamp;
 
-/// The gateway's only source of time: a wall clock for timestamps and a monotonic clock for durations.
+/// The gateway's only source of time: a wall clock for recorded times and a monotonic clock for durations and deadlines.
 ///
 /// Cheap to clone. Every component that needs the time receives one, so a test can stop or advance time.
 #[derive(Clone, Debug)]
@@ -14,16 +14,25 @@ pub struct Clock {
     source: Source,
 }
 
+/// A reading of both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// [`Clock::elapsed`]
+    pub elapsed: Duration,
+    /// [`Clock::now`]
+    pub now: Timestamp,
+}
+
 #[derive(Clone, Debug)]
 enum Source {
-    System { start: Instant, unix_micros: i64 },
+    System { start: Instant, wall: Timestamp },
     Manual(Arc<Manual>),
 }
 
 #[derive(Debug)]
 struct Manual {
-    start: i64,
-    unix_micros: AtomicU64,
+    start: Timestamp,
+    unix_micros: AtomicI64,
     elapsed_nanos: AtomicU64,
 }
 
@@ -37,17 +46,17 @@ impl Clock {
         Clock {
             source: Source::System {
                 start: Instant::now(),
-                unix_micros: wall(),
+                wall: wall(),
             },
         }
     }
 
-    /// A stopped clock that its handle advances, starting at `unix_micros`.
-    pub fn manual(unix_micros: u64) -> (Clock, ManualClock) {
+    /// A stopped clock that its handle advances, starting at `now`.
+    pub fn manual(now: Timestamp) -> (Clock, ManualClock) {
         let manual = Arc::new(Manual {
             // Without the initial value of `elapsed`.
-            start: unix_micros as i64 - 1_000_000,
-            unix_micros: AtomicU64::new(unix_micros),
+            start: now - Duration::from_secs(1),
+            unix_micros: AtomicI64::new(now.as_micros()),
             // Not zero: a reading of zero would hide an uninitialised one.
             elapsed_nanos: AtomicU64::new(1_000_000_000),
         });
@@ -59,19 +68,23 @@ impl Clock {
         )
     }
 
-    /// Microseconds since 1970-01-01T00:00:00Z. May jump; never used for durations.
-    pub fn unix_micros(&self) -> i64 {
+    /// The wall clock. May jump; never used for durations.
+    pub fn now(&self) -> Timestamp {
         match &self.source {
             Source::System { .. } => wall(),
-            Source::Manual(manual) => manual.unix_micros.load(Ordering::Relaxed) as i64,
+            Source::Manual(manual) => {
+                Timestamp::from_micros(manual.unix_micros.load(Ordering::Relaxed))
+            }
         }
     }
 
-    /// Both clocks.
-    pub fn moment(&self) -> Moment {
-        Moment {
-            elapsed: self.elapsed(),
-            unix_micros: self.unix_micros(),
+    /// Time since this clock was created. Monotonic.
+    pub fn elapsed(&self) -> Duration {
+        match &self.source {
+            Source::System { start, .. } => start.elapsed(),
+            Source::Manual(manual) => {
+                Duration::from_nanos(manual.elapsed_nanos.load(Ordering::Relaxed))
+            }
         }
     }
 
@@ -84,19 +97,17 @@ impl Clock {
     /// The same at a reading of [`Clock::elapsed`].
     pub fn steady_micros_at(&self, elapsed: Duration) -> i64 {
         let start = match &self.source {
-            Source::System { unix_micros, .. } => *unix_micros,
+            Source::System { wall, .. } => *wall,
             Source::Manual(manual) => manual.start,
         };
-        start.saturating_add(i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX))
+        (start + elapsed).as_micros()
     }
 
-    /// Time since this clock was created. Monotonic.
-    pub fn elapsed(&self) -> Duration {
-        match &self.source {
-            Source::System { start, .. } => start.elapsed(),
-            Source::Manual(manual) => {
-                Duration::from_nanos(manual.elapsed_nanos.load(Ordering::Relaxed))
-            }
+    /// Both clocks.
+    pub fn reading(&self) -> Reading {
+        Reading {
+            elapsed: self.elapsed(),
+            now: self.now(),
         }
     }
 }
@@ -106,11 +117,9 @@ impl Clock {
     clippy::disallowed_methods,
     reason = "this is the type that the ban points to"
 )]
-fn wall() -> i64 {
+fn wall() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-    })
+    Timestamp::UNIX_EPOCH + since.unwrap_or_default()
 }
 
 /// The handle of a manual [`Clock`].
@@ -127,32 +136,35 @@ impl ManualClock {
             .fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
         self.manual
             .unix_micros
-            .fetch_add(by.as_micros() as u64, Ordering::Relaxed);
+            .fetch_add(by.as_micros() as i64, Ordering::Relaxed);
     }
 
     /// Sets the wall clock alone, as an operator or a time service does.
-    pub fn jump_to(&self, unix_micros: u64) {
+    pub fn jump_to(&self, now: Timestamp) {
         self.manual
             .unix_micros
-            .store(unix_micros, Ordering::Relaxed);
+            .store(now.as_micros(), Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Deadline;
 
     #[test]
     fn a_jump_of_the_wall_clock_does_not_affect_the_monotonic_clock() {
-        let (clock, manual) = Clock::manual(5_000_000);
+        let (clock, manual) = Clock::manual(Timestamp::from_secs(5));
         let before = clock.elapsed();
-        let steady = clock.steady_micros();
-        manual.jump_to(1);
-        assert_eq!(clock.unix_micros(), 1);
+        let deadline = Deadline::after(before, Duration::from_secs(1));
+        manual.jump_to(Timestamp::from_secs(500));
+        assert_eq!(clock.now(), Timestamp::from_secs(500));
         assert_eq!(clock.elapsed(), before);
-        assert_eq!(clock.steady_micros(), steady);
+        assert!(!deadline.has_passed(clock.elapsed()));
+        hand.jump_to(Timestamp::from_micros(1));
         manual.advance(Duration::from_secs(2));
-        assert_eq!(clock.unix_micros(), 2_000_001);
+        assert_eq!(clock.now(), Timestamp::from_micros(2_000_001));
         assert_eq!(clock.elapsed() - before, Duration::from_secs(2));
+        assert!(deadline.has_passed(clock.elapsed()));
     }
 }

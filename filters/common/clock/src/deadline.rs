@@ -1,0 +1,46 @@
+//! Deadlines on the monotonic clock.
+
+use std::time::Duration;
+
+/// A point on the monotonic clock of this process ([`crate::Clock::elapsed`]): a jump of the wall clock does not move it.
+///
+/// Meaningless in another process. So it has no numeric form, and cannot be stored or sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(Duration);
+
+impl Deadline {
+    /// The deadline `lifetime` after a reading of [`crate::Clock::elapsed`].
+    pub const fn after(elapsed: Duration, lifetime: Duration) -> Deadline {
+        Deadline(elapsed.saturating_add(lifetime))
+    }
+
+    /// Whether it has passed at a reading of [`crate::Clock::elapsed`]. At the deadline itself it has.
+    pub fn has_passed(self, elapsed: Duration) -> bool {
+        elapsed >= self.0
+    }
+
+    /// The time left at a reading of [`crate::Clock::elapsed`]; zero when it has passed.
+    pub fn remaining(self, elapsed: Duration) -> Duration {
+        self.0.saturating_sub(elapsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_passes_when_its_lifetime_is_over() {
+        let second = Duration::from_secs;
+        let deadline = Deadline::after(second(5), second(10));
+        //   elapsed, passed, remaining
+        for (elapsed, passed, remaining) in
+            [(0, false, 15), (14, false, 1), (15, true, 0), (16, true, 0)]
+        {
+            assert_eq!(deadline.has_passed(second(elapsed)), passed, "{elapsed} s");
+            assert_eq!(deadline.remaining(second(elapsed)), second(remaining));
+        }
+        let never = Deadline::after(second(5), Duration::MAX);
+        assert!(!never.has_passed(second(u64::MAX)));
+    }
+}
