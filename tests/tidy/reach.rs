@@ -295,7 +295,7 @@ fn randomness_is_drawn_from_entropy() {
                 &["src/", "filters/"],
                 &exempt,
                 &sources,
-                "draw from tollgate_filter::Entropy",
+                "draw from tollgate_clock::Entropy",
             )
         },
         &[(
