@@ -186,7 +186,7 @@ impl Bench {
             ..Options::new(now, RootSecret(entropy.bytes()))
         };
         let store = sqlite::open(&folder.join("books.db"), options).expect("the store opens");
-        let (ledger, _) = Ledger::start(Arc::clone(&store), now).expect("the books open");
+        let (ledger, _) = Ledger::start(Arc::clone(&store), clock.now()).expect("the books open");
         let credentials = Credentials::open(&*store, now).expect("the credentials load");
         let service = tollgate_filter::ServiceIdentity {
             name: SERVICE.to_owned(),
@@ -427,7 +427,7 @@ async fn open_account(
         account,
         amount: Micros::from_credits(1_000_000).expect("in range"),
         reference: "bench".into(),
-        at: now,
+        at: clock.now(),
     };
     ledger.grant(credit).await.expect("credit");
     let key = NewKey {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use tollgate_clock::{Deadline, Timestamp};
 use tollgate_ledger::audit::audit;
 use tollgate_ledger::{Credit, HoldRequest, Ledger, Settle};
 use tollgate_money::{AccountId, Micros, OperationId};
@@ -31,7 +32,10 @@ use tollgate_store::{
     UsageFlags, UsageRecord, commit, flush,
 };
 
-const NOW: i64 = 1_700_000_000_000_000;
+/// Lifetime of a hold.
+const HOLD: Duration = Duration::from_secs(600);
+
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
 /// Bytes that one pair writes: a hold, its settlement, a usage record.
 const PAIR_BYTES: usize = 320;
@@ -131,7 +135,7 @@ fn ledger(folder: &Path, load: &Load) -> Measured {
     let began = Instant::now();
     let options = Options {
         monotonic_us: Box::new(move || began.elapsed().as_micros() as u64),
-        ..Options::new(NOW, RootSecret([7; 32]))
+        ..Options::new(NOW.as_micros(), RootSecret([7; 32]))
     };
     let store = sqlite::open(&folder.join("bench.db"), options).expect("the store opens");
     let (ledger, _) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
@@ -189,8 +193,9 @@ async fn pair(ledger: &Ledger, number: u64, account: AccountId, slow_upstream: b
             account,
             amount: Micros::new(5000),
             price_version: Some(1),
-            at: NOW + number as i64,
-            expires_at: NOW + 600_000_000,
+            at: NOW + Duration::from_micros(number),
+            deadline: Deadline::after(Duration::ZERO, HOLD),
+            expires_at: NOW + HOLD,
         })
         .expect("the hold is placed");
     if slow_upstream {
@@ -210,7 +215,7 @@ async fn pair(ledger: &Ledger, number: u64, account: AccountId, slow_upstream: b
             ttfb_us: Some(1000),
             total_us: Some(2000),
         },
-        at: NOW + number as i64,
+        at: NOW + Duration::from_micros(number),
     });
     settlement.await.expect("the settlement is durable");
 }
@@ -238,7 +243,7 @@ fn plain_file(folder: &Path, pairs: u64, commits: u64) -> Measured {
 fn loading(folder: &Path) {
     let many = 100_000;
     let path = folder.join("many.db");
-    let options = Options::new(NOW, RootSecret([7; 32]));
+    let options = Options::new(NOW.as_micros(), RootSecret([7; 32]));
     let store = sqlite::open(&path, options).expect("the store opens");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -257,7 +262,8 @@ fn loading(folder: &Path) {
     }
     store.close();
     let time = Instant::now();
-    let store = sqlite::open(&path, Options::new(NOW, RootSecret([7; 32]))).expect("it opens");
+    let store =
+        sqlite::open(&path, Options::new(NOW.as_micros(), RootSecret([7; 32]))).expect("it opens");
     let opened = time.elapsed();
     let (time, cpu) = (Instant::now(), cpu_us());
     let (_ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
@@ -265,7 +271,7 @@ fn loading(folder: &Path) {
     let time = Instant::now();
     let mut credentials = 0;
     store
-        .credentials(NOW, &mut |_| credentials += 1)
+        .credentials(NOW.as_micros(), &mut |_| credentials += 1)
         .expect("the credentials load");
     println!(
         "start: opened in {opened:.1?}, {} accounts in {accounts:.1?}, {credentials} credentials in {:.1?}; {} ms CPU",
@@ -302,7 +308,7 @@ fn new_account(number: u64) -> NewAccount {
         class: Arc::from("free"),
         cache_scope: CacheScope::Shared,
         credit_limit: Micros::ZERO,
-        created_at: NOW,
+        created_at: NOW.as_micros(),
     }
 }
 
@@ -325,7 +331,7 @@ fn new_credential(number: u64) -> tollgate_store::NewCredential {
         hint: Some(Arc::from("abcd...wxyz")),
         models: None,
         spending_cap: None,
-        created_at: NOW,
+        created_at: NOW.as_micros(),
         expires_at: None,
     }
 }

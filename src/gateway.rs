@@ -111,8 +111,9 @@ impl GatewayBuilder {
 
         let (fail, failure) = watch::channel(None);
         let store = open_store(&settings, &clock, &entropy, fail)?;
-        let now = clock.now().as_micros();
-        let (ledger, recovered) = Ledger::start(store.clone(), now)
+        let started_at = clock.now();
+        let now = started_at.as_micros();
+        let (ledger, recovered) = Ledger::start(store.clone(), started_at)
             .map_err(|error| StartError::Books(Box::new(error)))?;
         if recovered.orphans > 0 {
             tracing::warn!(
@@ -134,8 +135,8 @@ impl GatewayBuilder {
         let credentials =
             Credentials::open(&*store, now).map_err(|error| StartError::Books(Box::new(error)))?;
 
-        let spending =
-            Spending::open(&*store, now).map_err(|error| StartError::Books(Box::new(error)))?;
+        let spending = Spending::open(&*store, started_at)
+            .map_err(|error| StartError::Books(Box::new(error)))?;
 
         for class in credentials.classes() {
             if settings.limits.class(&class).is_none() {

@@ -38,7 +38,7 @@ pub(crate) async fn run_maintenance(
     let mut peak = 0;
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
-        let expired = ledger.sweep(clock.steady_micros());
+        let expired = ledger.sweep(clock.reading());
         if expired > 0 {
             tracing::warn!(holds = expired, "released expired holds");
         }

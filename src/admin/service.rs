@@ -221,7 +221,7 @@ impl AdminService {
                         .parse()
                         .map_err(error_text::<tollgate_money::DecimalError>)?,
                     reference: reference.into(),
-                    at: now,
+                    at: self.clock.now(),
                 };
                 let booked = self.ledger.grant(credit).await.map_err(error_text)?;
                 Ok(Applied::Credits {

@@ -57,7 +57,7 @@ impl ControlClient {
 
     fn change_directly(&self, change: Change) -> anyhow::Result<Applied> {
         let store = self.open()?;
-        let (ledger, _) = Ledger::start(store.clone(), self.clock.now().as_micros())?;
+        let (ledger, _) = Ledger::start(store.clone(), self.clock.now())?;
         let admin_service = AdminService::new(
             &self.settings,
             store.clone(),

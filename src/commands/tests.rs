@@ -80,8 +80,7 @@ impl Workspace {
         let client = ControlClient::new(settings.clone());
         let store = client.open().expect("the database is free");
         let clock = Clock::system();
-        let (ledger, _) =
-            Ledger::start(store.clone(), clock.now().as_micros()).expect("the books open");
+        let (ledger, _) = Ledger::start(store.clone(), clock.now()).expect("the books open");
         let admin_service = AdminService::new(
             &settings,
             store.clone(),

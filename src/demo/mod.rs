@@ -197,7 +197,7 @@ async fn open_account(
         account,
         amount: Micros::from_credits(CREDITS).expect("a hundred credits fit"),
         reference: Arc::from(address),
-        at: now,
+        at: clock.now(),
     };
     gateway.ledger().grant(credit).await?;
     let key = NewKey {

@@ -1,7 +1,7 @@
 //! The dashboard pages: overview, keys, usage, docs.
 
 use serde_json::json;
-use tollgate_clock::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_ledger::Charge;
 use tollgate_money::{Micros, OperationId};
 use tollgate_store::{PageCursor, RequestsQuery};
@@ -121,7 +121,7 @@ async fn an_exhausted_balance_is_shown_first() {
         amount: Micros::new(rest),
         price_version: None,
         usage: used.usage,
-        at: used.at,
+        at: Timestamp::from_micros(used.at),
     };
     rig.books
         .ledger

@@ -307,7 +307,7 @@ async fn grant(books: &Books, account: AccountId, micros: i64) {
         account,
         amount: Micros::new(micros),
         reference: Arc::from(operation.to_string()),
-        at: clock.now().as_micros(),
+        at: clock.now(),
     };
     books.ledger.grant(credit).await.expect("credits");
 }

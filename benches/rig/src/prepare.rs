@@ -36,7 +36,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     let mut settings = sqlite::Options::new(clock.now().as_micros(), RootSecret(entropy.bytes()));
     settings.durability = sqlite::Durability::Process;
     let store = sqlite::open(&options.database, settings)?;
-    let (ledger, _) = Ledger::start(store.clone(), clock.now().as_micros())?;
+    let (ledger, _) = Ledger::start(store.clone(), clock.now())?;
     let mut tasks = JoinSet::new();
     let mut key = None;
     for _ in 0..options.accounts {
@@ -83,7 +83,7 @@ async fn one(
         account,
         amount: Micros::from_credits(CREDITS).context("a million credits fit")?,
         reference: Arc::from("bench"),
-        at: now,
+        at: clock.now(),
     };
     ledger.grant(credit).await?;
     let key = NewKey {

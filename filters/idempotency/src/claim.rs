@@ -1,8 +1,10 @@
 //! The claim of an idempotency key by one request.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tollgate_clock::Deadline;
 use tollgate_store::{IdempotencyKey, IdempotencyPart, Part};
 
 use crate::recording::{Metadata, Recording};
@@ -11,17 +13,17 @@ use crate::recording::{Metadata, Recording};
 #[derive(Clone)]
 pub(crate) struct Claim {
     key: IdempotencyKey,
-    /// When the claim expires, in microseconds of the steady clock; unique within a process, so it identifies the claim.
-    locked_until: i64,
+    /// Fencing token: identifies the claim, in the store and in [`OpenClaims`].
+    token: i64,
     /// Shared with the part of the unit of work that charges for the answer; never with another request.
     recording: Arc<Mutex<Recording>>,
 }
 
 impl Claim {
-    pub(crate) fn new(key: IdempotencyKey, locked_until: i64, bytes_max: usize) -> Claim {
+    pub(crate) fn new(key: IdempotencyKey, token: i64, bytes_max: usize) -> Claim {
         Claim {
             key,
-            locked_until,
+            token,
             recording: Arc::new(Mutex::new(Recording::new(bytes_max))),
         }
     }
@@ -39,44 +41,94 @@ impl Claim {
         let answer = self.recording().finish(&metadata);
         Part::Idempotency(Box::new(IdempotencyPart::Keep {
             key: self.key.clone(),
-            locked_until: self.locked_until,
+            token: self.token,
             answer,
         }))
     }
 
+    /// Its fencing token.
+    pub(crate) fn token(&self) -> i64 {
+        self.token
+    }
+
     /// The part that frees the key.
     pub(crate) fn free(self) -> Part {
-        Part::Idempotency(Box::new(IdempotencyPart::Free {
-            key: self.key,
-            locked_until: self.locked_until,
-        }))
+        free(self.key, self.token)
     }
 }
 
-/// Timestamps that never repeat.
-#[derive(Debug, Default)]
-pub(crate) struct UniqueTimes(AtomicI64);
+fn free(key: IdempotencyKey, token: i64) -> Part {
+    Part::Idempotency(Box::new(IdempotencyPart::Free { key, token }))
+}
 
-impl UniqueTimes {
-    /// `moment`, or the first one after it that was not returned before.
-    pub(crate) fn unique(&self, moment: i64) -> i64 {
-        let last = self
-            .0
-            .fetch_update(Relaxed, Relaxed, |last| Some(moment.max(last + 1)));
-        // The update never declines; both arms hold the value before it.
-        let last = last.unwrap_or_else(|last| last);
-        moment.max(last + 1)
+/// The claims of this run, each with its lease: a deadline on the monotonic clock, so that setting the wall clock ends no claim of a
+/// request under way.
+#[derive(Debug, Default)]
+pub(crate) struct OpenClaims(Mutex<Claims>);
+
+#[derive(Debug, Default)]
+struct Claims {
+    open: HashMap<i64, (IdempotencyKey, Deadline)>,
+    last_token: i64,
+}
+
+impl OpenClaims {
+    /// Enters a claim; returns its token.
+    pub(crate) fn enter(&self, key: IdempotencyKey, deadline: Deadline) -> i64 {
+        let mut claims = self.claims();
+        claims.last_token += 1;
+        let token = claims.last_token;
+        claims.open.insert(token, (key, deadline));
+        token
+    }
+
+    /// Removes a claim whose request has ended.
+    pub(crate) fn remove(&self, token: i64) {
+        self.claims().open.remove(&token);
+    }
+
+    /// Removes the claims whose deadline has passed; returns the parts that free their keys.
+    pub(crate) fn take_expired(&self, elapsed: Duration) -> Vec<Part> {
+        let mut claims = self.claims();
+        let expired = claims
+            .open
+            .extract_if(|_, (_, deadline)| deadline.has_passed(elapsed));
+        expired.map(|(token, (key, _))| free(key, token)).collect()
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        // No invariant spans two fields.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tollgate_money::AccountId;
+    use tollgate_store::Endpoint;
+
     use super::*;
 
+    fn key() -> IdempotencyKey {
+        IdempotencyKey {
+            account: AccountId::from_parts(1, [1; 10]),
+            endpoint: Endpoint::Chat,
+            key: Arc::from("k"),
+        }
+    }
+
     #[test]
-    fn no_two_claims_expire_at_the_same_time() {
-        let times = UniqueTimes::default();
-        let given = [5, 5, 3, 9, 9].map(|moment| times.unique(moment));
-        assert_eq!(given, [5, 6, 7, 9, 10]);
+    fn a_claim_ends_with_its_request_or_at_its_deadline() {
+        let claims = OpenClaims::default();
+        let second = Duration::from_secs;
+        let enter = |secs| claims.enter(key(), Deadline::after(Duration::ZERO, second(secs)));
+        let first = enter(10);
+        let removed = enter(5);
+        let last = enter(20);
+        claims.remove(removed);
+        assert_eq!(claims.take_expired(second(9)), []);
+        assert_eq!(claims.take_expired(second(10)), [free(key(), first)]);
+        assert_eq!(claims.take_expired(second(10)), []);
+        assert_eq!(claims.take_expired(second(20)), [free(key(), last)]);
     }
 }

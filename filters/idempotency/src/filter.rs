@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
-use tollgate_clock::Clock;
+use tollgate_clock::{Clock, Deadline, Reading};
 use tollgate_counters::Counters;
 use tollgate_filter::{
     BeforeCharge, Body, Charge, Contract, Ending, Estimated, Event, Exchange, FailureMode, Filter,
@@ -20,7 +20,7 @@ use tollgate_store::{
 };
 
 use crate::IdempotencySettings;
-use crate::claim::{Claim, UniqueTimes};
+use crate::claim::{Claim, OpenClaims};
 use crate::counters::KeyEvent;
 use crate::error::{KeyError, bad_key, not_kept, other_request, overloaded, under_way};
 use crate::key::{FIELD, key};
@@ -53,7 +53,7 @@ pub struct Idempotency {
     claim: Duration,
     store: Arc<dyn Store>,
     clock: Clock,
-    claim_times: UniqueTimes,
+    claims: OpenClaims,
     counters: Arc<Counters<KeyEvent>>,
 }
 
@@ -70,7 +70,7 @@ impl Idempotency {
             claim: hold.saturating_add(AFTER_HOLD),
             store,
             clock,
-            claim_times: UniqueTimes::default(),
+            claims: OpenClaims::default(),
             counters: Arc::default(),
         };
         // Queued before any claim of this run.
@@ -83,10 +83,14 @@ impl Idempotency {
         Arc::clone(&self.counters)
     }
 
-    /// Deletes expired keys. Called by a timer.
+    /// Deletes expired keys, and frees those of requests that have outlived their holds. Called by a timer.
     pub fn forget(&self) {
+        for free in self.claims.take_expired(self.clock.elapsed()) {
+            tracing::warn!("freeing idempotency key: its request outlived its hold");
+            self.send(free);
+        }
         self.send(part(IdempotencyPart::Forget {
-            now: self.clock.now().as_micros(),
+            now: self.clock.now(),
             limit: FORGET_MAX,
         }));
     }
@@ -125,21 +129,19 @@ impl Idempotency {
             },
             key,
         };
-        // By the steady clock: a step of the wall clock must not end the claim of a request under way.
-        let now = self.clock.steady_micros();
-        let at = self.clock.now().as_micros();
-        let locked_until = self.claim_times.unique(after(now, self.claim));
+        let Reading { elapsed, now } = self.clock.reading();
+        let deadline = Deadline::after(elapsed, self.claim);
+        let token = self.claims.enter(key.clone(), deadline);
         let claim = part(IdempotencyPart::Claim {
             key: key.clone(),
             request_hash: *blake3::hash(&exchange.request.body).as_bytes(),
-            now,
-            locked_until,
-            at,
-            expires_at: after(at, self.settings.keep),
+            token,
+            at: now,
+            expires_at: now + self.settings.keep,
         });
         // Before waiting: a request that is cancelled while it waits still frees the key at its end.
         let bytes_max = self.settings.answer_bytes_max;
-        exchange.put(Claim::new(key.clone(), locked_until, bytes_max));
+        exchange.put(Claim::new(key.clone(), token, bytes_max));
         exchange.put(BeforeCharge::new(keep_beside));
         let claimed = commit(&*self.store, UnitOfWork::of(claim, Admission::Normal)).await;
         let error = match claimed {
@@ -150,6 +152,7 @@ impl Idempotency {
             Err(error) => error,
         };
         // Another request has claimed it.
+        self.claims.remove(token);
         exchange.take::<Claim>();
         exchange.take::<BeforeCharge>();
         match error {
@@ -285,9 +288,11 @@ impl Filter for Idempotency {
     }
 
     fn on_end(&self, exchange: &mut Exchange, ending: Ending) {
-        if let Some(claim) = exchange.take::<Claim>()
-            && !is_kept(claim.recording().kept, ending)
-        {
+        let Some(claim) = exchange.take::<Claim>() else {
+            return;
+        };
+        self.claims.remove(claim.token());
+        if !is_kept(claim.recording().kept, ending) {
             self.send(claim.free());
         }
     }
@@ -301,10 +306,6 @@ fn is_kept(submitted: bool, ending: Ending) -> bool {
 
 fn part(part: IdempotencyPart) -> Part {
     Part::Idempotency(Box::new(part))
-}
-
-fn after(moment: i64, time: Duration) -> i64 {
-    moment.saturating_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

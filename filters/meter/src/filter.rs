@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tollgate_clock::Clock;
+use tollgate_clock::{Clock, Deadline, Timestamp};
 use tollgate_filter::{
     AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Clamped, Contract,
     Ending, Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome,
@@ -66,7 +66,7 @@ struct Settling<'a> {
     settlement: Settlement,
     used: Used,
     kept: Option<(SpendingCap, Reserved)>,
-    at: i64,
+    at: Timestamp,
 }
 
 impl Future for Settling<'_> {
@@ -151,7 +151,7 @@ impl Meter {
             ..
         } = *principal(exchange)?;
         if let Some(cap) = spending_cap {
-            let now = exchange.now(&self.clock).as_micros();
+            let now = exchange.now(&self.clock);
             if let Err(reached) = self.spending.left(credential, cap, now) {
                 return Ok(self.refuse_cap(&quote, reached));
             }
@@ -177,8 +177,8 @@ impl Meter {
         } = *principal(exchange)?;
         let operation = exchange.request.id;
         let is_stream = exchange.record.stream;
-        let at = exchange.now(&self.clock).as_micros();
-        let steady = self.clock.steady_micros_at(exchange.elapsed(&self.clock));
+        let at = exchange.now(&self.clock);
+        let elapsed = exchange.elapsed(&self.clock);
         let held = exchange
             .get_mut::<Held>()
             .ok_or(MeterError::Missing { what: "quote" })?;
@@ -200,8 +200,8 @@ impl Meter {
             amount: clamped.as_ref().unwrap_or(quote).amount,
             price_version: Some(quote.model.price_version),
             at,
-            // By the monotonic clock: a jump of the wall clock must not release the holds of running answers.
-            expires_at: steady.saturating_add(micros(self.settings.hold)),
+            deadline: Deadline::after(elapsed, self.settings.hold),
+            expires_at: at + self.settings.hold,
         };
         // From the original request: clamping to its key's cap does not exclude further clamping.
         let fallback = |available| {
@@ -247,7 +247,7 @@ impl Meter {
         credential: CredentialId,
         cap: SpendingCap,
         quote: &Quote,
-        now: i64,
+        now: Timestamp,
     ) -> Result<(Reserved, Option<Quote>), CapReached> {
         let reserve = |amount| self.spending.reserve(credential, cap, amount, now);
         match reserve(quote.amount) {
@@ -298,7 +298,7 @@ impl Meter {
         let usage = exchange.take::<AnswerUsage>().unwrap_or_default();
         let (tokens, over) = match Bill::of(ending, &usage) {
             Bill::Release => {
-                hold.release(exchange.now(&self.clock).as_micros());
+                hold.release(exchange.now(&self.clock));
                 return Step::now(Outcome::Continue);
             }
             Bill::Settle {
@@ -371,7 +371,7 @@ impl Meter {
             None
         };
         let price = bill::price(&quote.model.price, used.succeeded);
-        let at = exchange.now(&self.clock).as_micros();
+        let at = exchange.now(&self.clock);
         let settle = Settle {
             actual: price.charge(used.tokens.prompt, used.tokens.completion),
             usage: self.usage_record(exchange, &quote.model, &used)?,
@@ -529,7 +529,7 @@ impl Filter for Meter {
         if let Some(held) = exchange.take_boxed::<Held>()
             && let Some(hold) = held.hold
         {
-            hold.release(exchange.now(&self.clock).as_micros());
+            hold.release(exchange.now(&self.clock));
         }
     }
 }
@@ -549,8 +549,4 @@ pub(crate) fn principal(exchange: &Exchange) -> Result<&Principal, MeterError> {
 
 fn uncounted(error: crate::estimate::CountError) -> FilterError {
     FilterError::new(crate::error::unmetered(), error)
-}
-
-fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }

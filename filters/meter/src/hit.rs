@@ -62,7 +62,7 @@ impl Meter {
             .price
             .charge(used.tokens.prompt, used.tokens.completion);
         let amount = bill::part_of(full, self.hit_price_ppm);
-        let at = exchange.now(&self.clock).as_micros();
+        let at = exchange.now(&self.clock);
         let Principal {
             account,
             credential,

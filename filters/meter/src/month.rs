@@ -1,7 +1,9 @@
 //! Calendar months, UTC.
 
+use tollgate_clock::Timestamp;
+
 /// The date of the instant at which a month starts, as `2026-12-01`.
-pub(crate) fn day(start: i64) -> String {
+pub(crate) fn day(start: Timestamp) -> String {
     let Month(month) = Month::of(start);
     format!(
         "{:04}-{:02}-01",
@@ -10,16 +12,16 @@ pub(crate) fn day(start: i64) -> String {
     )
 }
 
-const DAY_MICROS: i64 = 86_400_000_000;
+const DAY_SECS: i64 = 86_400;
 
 /// A month, as a count from January of year 0 in the proleptic Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Month(i64);
 
 impl Month {
-    /// The month of an instant (Unix microseconds).
-    pub(crate) fn of(at: i64) -> Month {
-        let day = at.div_euclid(DAY_MICROS);
+    /// The month of an instant.
+    pub(crate) fn of(at: Timestamp) -> Month {
+        let day = at.as_secs().div_euclid(DAY_SECS);
         // The first estimate is never late, as no month is longer than 31 days; then month by month.
         let mut month = Month(1970 * 12 + day.div_euclid(31).min(day.div_euclid(28)));
         while month.next().first_day() <= day {
@@ -33,9 +35,9 @@ impl Month {
         Month(self.0 + 1)
     }
 
-    /// Its first instant, Unix microseconds.
-    pub(crate) fn start(self) -> i64 {
-        self.first_day().saturating_mul(DAY_MICROS)
+    /// Its first instant.
+    pub(crate) fn start(self) -> Timestamp {
+        Timestamp::from_secs(self.first_day().saturating_mul(DAY_SECS))
     }
 
     /// Its first day, counted from 1970-01-01.
@@ -56,6 +58,8 @@ impl Month {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -70,12 +74,13 @@ mod tests {
             (951_782_400 - 28 * 86_400, 951_868_800), // February 2000, 29 days
             (4_107_542_400 - 28 * 86_400, 4_107_542_400), // February 2100, 28 days
         ] {
-            let month = Month::of(start * 1_000_000);
-            assert_eq!(month.start(), start * 1_000_000, "{start}");
-            assert_eq!(month.next().start(), next * 1_000_000, "{start}");
-            assert_eq!(Month::of(next * 1_000_000 - 1), month, "{start}");
-            assert_eq!(Month::of(next * 1_000_000), month.next(), "{start}");
+            let (first, end) = (Timestamp::from_secs(start), Timestamp::from_secs(next));
+            let month = Month::of(first);
+            assert_eq!(month.start(), first, "{start}");
+            assert_eq!(month.next().start(), end, "{start}");
+            assert_eq!(Month::of(end - Duration::from_micros(1)), month, "{start}");
+            assert_eq!(Month::of(end), month.next(), "{start}");
         }
-        assert_eq!(day(1_764_547_200_000_000), "2025-12-01");
+        assert_eq!(day(Timestamp::from_secs(1_764_547_200)), "2025-12-01");
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use dashmap::DashMap;
+use tollgate_clock::Timestamp;
 use tollgate_money::{CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::{Read, ReadError};
 
@@ -39,16 +40,16 @@ pub(crate) struct CapReached {
     pub(crate) cap: SpendingCap,
     /// The part of it that is neither spent nor reserved; not negative.
     pub(crate) left: Micros,
-    /// The end of the month, Unix microseconds, for a monthly cap.
-    pub(crate) until: Option<i64>,
+    /// The end of the month, for a monthly cap.
+    pub(crate) until: Option<Timestamp>,
 }
 
 impl Spending {
-    /// The spending of live credentials with a cap by the usage records, at `now` (Unix microseconds).
-    pub fn open(store: &dyn Read, now: i64) -> Result<Spending, ReadError> {
+    /// The spending of live credentials with a cap by the usage records, at `now`.
+    pub fn open(store: &dyn Read, now: Timestamp) -> Result<Spending, ReadError> {
         let month = Month::of(now);
         let mut capped = Vec::new();
-        store.credentials(now, &mut |row| {
+        store.credentials(now.as_micros(), &mut |row| {
             if let Some(cap) = row.made.spending_cap {
                 capped.push((row.made.id, row.made.account, cap.period));
             }
@@ -56,7 +57,7 @@ impl Spending {
         let spending = Spending::default();
         for (credential, account, period) in capped {
             let since = match period {
-                CapPeriod::Month => month.start(),
+                CapPeriod::Month => month.start().as_micros(),
                 CapPeriod::Total => i64::MIN,
             };
             let cell = Cell {
@@ -74,7 +75,7 @@ impl Spending {
         &self,
         credential: CredentialId,
         cap: SpendingCap,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Micros, CapReached> {
         let mut cell = self.cells.entry(credential).or_insert_with(Cell::new(now));
         let left = cell.left(cap, now);
@@ -91,7 +92,7 @@ impl Spending {
         credential: CredentialId,
         cap: SpendingCap,
         amount: Micros,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Reserved, CapReached> {
         let mut cell = self.cells.entry(credential).or_insert_with(Cell::new(now));
         let left = cell.left(cap, now);
@@ -108,7 +109,7 @@ impl Spending {
 }
 
 impl Cell {
-    fn new(now: i64) -> impl FnOnce() -> Cell {
+    fn new(now: Timestamp) -> impl FnOnce() -> Cell {
         move || Cell {
             month: Month::of(now),
             spent: Micros::ZERO,
@@ -117,7 +118,7 @@ impl Cell {
     }
 
     /// A new month starts with nothing spent; reservations stay.
-    fn turn(&mut self, cap: SpendingCap, now: i64) {
+    fn turn(&mut self, cap: SpendingCap, now: Timestamp) {
         let month = Month::of(now);
         if month > self.month {
             self.month = month;
@@ -127,14 +128,14 @@ impl Cell {
         }
     }
 
-    fn left(&mut self, cap: SpendingCap, now: i64) -> Micros {
+    fn left(&mut self, cap: SpendingCap, now: Timestamp) -> Micros {
         self.turn(cap, now);
         minus(minus(cap.max, self.spent), self.reserved)
     }
 }
 
 impl CapReached {
-    fn of(cap: SpendingCap, left: Micros, now: i64) -> CapReached {
+    fn of(cap: SpendingCap, left: Micros, now: Timestamp) -> CapReached {
         CapReached {
             cap,
             left: left.max(Micros::ZERO),
@@ -144,9 +145,9 @@ impl CapReached {
 }
 
 impl Reserved {
-    /// Replaces the reservation by the charge `at` (Unix microseconds). The month is that of the charge, as it is where the usage records
+    /// Replaces the reservation by the charge `at` a time. The month is that of the charge, as it is where the usage records
     /// are summed.
-    pub(crate) fn settle(self, cap: SpendingCap, charged: Micros, at: i64) {
+    pub(crate) fn settle(self, cap: SpendingCap, charged: Micros, at: Timestamp) {
         if let Some(mut cell) = self.spending.cells.get_mut(&self.credential) {
             cell.turn(cap, at);
             cell.spent = cell.spent.saturating_add(charged);
@@ -175,8 +176,8 @@ mod tests {
 
     const KEY: CredentialId = CredentialId::from_bytes([1; 16]);
     /// 2026-11-30T23:59:59Z
-    const NOVEMBER: i64 = 1_796_083_199_000_000;
-    const DECEMBER: i64 = NOVEMBER + 1_000_000;
+    const NOVEMBER: Timestamp = Timestamp::from_secs(1_796_083_199);
+    const DECEMBER: Timestamp = Timestamp::from_secs(1_796_083_200);
 
     fn cap(max: i64, period: CapPeriod) -> SpendingCap {
         SpendingCap {

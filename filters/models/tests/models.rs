@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tollgate_clock::Timestamp;
 use tollgate_filter::{
     Catalog, ClientAddress, CredentialKind, ErrorCode, Exchange, Filter, Model, ModelAccess,
     ModelLimits, Outcome, PartCeilings, Principal, Protocol, ReplyBody, Request, Routing, Scopes,
@@ -40,7 +41,7 @@ async fn test_ledger() -> TestLedger {
         ..Options::new(0, RootSecret([1; 32]))
     };
     let store = sqlite::open(&folder.path().join("tollgate.db"), options).expect("a store");
-    let (ledger, _) = Ledger::start(Arc::clone(&store), 0).expect("books");
+    let (ledger, _) = Ledger::start(Arc::clone(&store), Timestamp::UNIX_EPOCH).expect("books");
     let part = Part::CreateAccount(Box::new(NewAccount {
         id: account(),
         class: "free".into(),
@@ -56,7 +57,7 @@ async fn test_ledger() -> TestLedger {
         account: account(),
         amount: Micros::new(41_498_000),
         reference: "start".into(),
-        at: 0,
+        at: Timestamp::UNIX_EPOCH,
     };
     ledger.grant(credit).await.expect("credit");
     TestLedger {

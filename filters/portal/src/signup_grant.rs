@@ -31,7 +31,7 @@ pub async fn book_signup_grants(
             account,
             amount,
             reference: Arc::from(REFERENCE),
-            at: clock.now().as_micros(),
+            at: clock.now(),
         };
         let booked = match ledger.grant(credit).await {
             Ok(_) => signin

@@ -5,8 +5,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
+use tollgate_clock::{Deadline, Timestamp};
 use tollgate_ledger::{Hold, HoldRequest, Ledger, Settle};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::sqlite::{self, Lock, Options};
@@ -17,7 +19,7 @@ use super::installation::{Installation, ended};
 use crate::rig::{CHAT, audited, chat, micros};
 
 /// A time in no particular year.
-const NOW: i64 = 1_700_000_000_000_000;
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
 /// Settings like the installation's, which name its database otherwise.
 fn settings_for(installation: &Installation, name: &str) -> PathBuf {
@@ -45,7 +47,7 @@ fn open_unlocked(path: &Path, fenced: bool) -> Arc<dyn Store> {
     let options = Options {
         lock: Some(Lock::disabled()),
         fenced,
-        ..Options::new(NOW, RootSecret([7; 32]))
+        ..Options::new(NOW.as_micros(), RootSecret([7; 32]))
     };
     sqlite::open(path, options).expect("nothing keeps it off")
 }
@@ -228,7 +230,8 @@ fn hold(
         amount: Micros::new(credits * 1_000_000),
         price_version,
         at: NOW,
-        expires_at: NOW + 1_000_000,
+        deadline: Deadline::after(Duration::ZERO, Duration::from_secs(1)),
+        expires_at: NOW + Duration::from_secs(1),
     };
     ledger.hold(request).expect("there is credit")
 }

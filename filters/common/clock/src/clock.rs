@@ -25,13 +25,12 @@ pub struct Reading {
 
 #[derive(Clone, Debug)]
 enum Source {
-    System { start: Instant, wall: Timestamp },
+    System { start: Instant },
     Manual(Arc<Manual>),
 }
 
 #[derive(Debug)]
 struct Manual {
-    start: Timestamp,
     unix_micros: AtomicI64,
     elapsed_nanos: AtomicU64,
 }
@@ -46,7 +45,6 @@ impl Clock {
         Clock {
             source: Source::System {
                 start: Instant::now(),
-                wall: wall(),
             },
         }
     }
@@ -54,8 +52,6 @@ impl Clock {
     /// A stopped clock that its handle advances, starting at `now`.
     pub fn manual(now: Timestamp) -> (Clock, ManualClock) {
         let manual = Arc::new(Manual {
-            // Without the initial value of `elapsed`.
-            start: now - Duration::from_secs(1),
             unix_micros: AtomicI64::new(now.as_micros()),
             // Not zero: a reading of zero would hide an uninitialised one.
             elapsed_nanos: AtomicU64::new(1_000_000_000),
@@ -81,26 +77,11 @@ impl Clock {
     /// Time since this clock was created. Monotonic.
     pub fn elapsed(&self) -> Duration {
         match &self.source {
-            Source::System { start, .. } => start.elapsed(),
+            Source::System { start } => start.elapsed(),
             Source::Manual(manual) => {
                 Duration::from_nanos(manual.elapsed_nanos.load(Ordering::Relaxed))
             }
         }
-    }
-
-    /// Microseconds since 1970 as the wall clock would show if it had not been set since this clock was created: for deadlines that must
-    /// not move when an operator or a time service sets it. Meaningless in another process.
-    pub fn steady_micros(&self) -> i64 {
-        self.steady_micros_at(self.elapsed())
-    }
-
-    /// The same at a reading of [`Clock::elapsed`].
-    pub fn steady_micros_at(&self, elapsed: Duration) -> i64 {
-        let start = match &self.source {
-            Source::System { wall, .. } => *wall,
-            Source::Manual(manual) => manual.start,
-        };
-        (start + elapsed).as_micros()
     }
 
     /// Both clocks.

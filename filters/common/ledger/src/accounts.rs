@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 
 use tokio::sync::oneshot;
+use tollgate_clock::{Reading, Timestamp};
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
@@ -62,12 +63,12 @@ impl Inner {
     /// Loads the accounts, releases the holds of an earlier run, and follows the store from there.
     pub(crate) fn start(
         store: Arc<dyn Store>,
-        now: i64,
+        now: Timestamp,
     ) -> Result<(Arc<Inner>, Started), StartError> {
         let inner = Arc::new(Inner {
             store,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            latest: AtomicI64::new(now),
+            latest: AtomicI64::new(now.as_micros()),
         });
         let mut started = inner.load().map_err(StartError::Read)?;
         inner.recover(now, &mut started)?;
@@ -95,14 +96,14 @@ impl Inner {
 
     /// Records a time passed in by a caller. Two threads may overwrite a later time with an earlier one of the same moment, which is
     /// acceptable: it is not worth a locked instruction at each hold and each end.
-    fn note(&self, at: i64) {
-        if at > self.latest.load(Relaxed) {
-            self.latest.store(at, Relaxed);
+    fn note(&self, at: Timestamp) {
+        if at > self.latest() {
+            self.latest.store(at.as_micros(), Relaxed);
         }
     }
 
-    pub(crate) fn latest(&self) -> i64 {
-        self.latest.load(Relaxed)
+    pub(crate) fn latest(&self) -> Timestamp {
+        Timestamp::from_micros(self.latest.load(Relaxed))
     }
 
     fn shard(&self, account: AccountId) -> MutexGuard<'_, Shard> {
@@ -124,7 +125,7 @@ impl Inner {
     }
 
     /// Releases the holds of earlier runs of this node. Those of other nodes belong to them.
-    fn recover(&self, now: i64, started: &mut Started) -> Result<(), StartError> {
+    fn recover(&self, now: Timestamp, started: &mut Started) -> Result<(), StartError> {
         let mut orphans = Vec::new();
         self.store
             .open_holds(&mut |hold| {
@@ -155,7 +156,7 @@ impl Inner {
                 operation: hold.operation,
                 account: hold.account,
                 held: hold.amount,
-                at: now,
+                at: now.as_micros(),
             };
             self.store
                 .submit(unit(release, Admission::Always), Box::new(log_refusal))
@@ -286,8 +287,8 @@ impl Inner {
             account: request.account,
             amount: request.amount,
             price_version: request.price_version,
-            at: request.at,
-            expires_at: request.expires_at,
+            at: request.at.as_micros(),
+            expires_at: request.expires_at.as_micros(),
         };
         self.store
             .submit(unit(part, Admission::Normal), done)
@@ -373,7 +374,7 @@ impl Inner {
                 written_off: taken.written_off,
                 price_version: request.price_version,
                 usage: settle.usage,
-                at: settle.at,
+                at: settle.at.as_micros(),
             }
         } else {
             // The hold was not queued for the disk, so there is none to resolve.
@@ -384,7 +385,7 @@ impl Inner {
                 written_off: taken.written_off,
                 price_version: request.price_version,
                 usage: settle.usage,
-                at: settle.at,
+                at: settle.at.as_micros(),
             }
         };
         // Boxed, because it is rarely used and all callbacks have the same size.
@@ -406,14 +407,14 @@ impl Inner {
         }
     }
 
-    pub(crate) fn release(&self, request: &HoldRequest, at: i64) {
+    pub(crate) fn release(&self, request: &HoldRequest, at: Timestamp) {
         self.note(at);
         let mut shard = self.shard(request.account);
         self.release_open(&mut shard, request.operation, at);
     }
 
     /// Releases a hold under its shard's lock; `false` when it was resolved before.
-    fn release_open(&self, shard: &mut Shard, operation: OperationId, at: i64) -> bool {
+    fn release_open(&self, shard: &mut Shard, operation: OperationId, at: Timestamp) -> bool {
         let Some(Open { request, written }) = shard.open.remove(&operation) else {
             return false;
         };
@@ -429,12 +430,12 @@ impl Inner {
     }
 
     /// Queues the release of a hold that was queued for the disk.
-    fn write_release(&self, request: &HoldRequest, at: i64) {
+    fn write_release(&self, request: &HoldRequest, at: Timestamp) {
         let part = LedgerPart::Release {
             operation: request.operation,
             account: request.account,
             held: request.amount,
-            at,
+            at: at.as_micros(),
         };
         // A stopped store keeps the hold, and the next start releases it.
         let _ = self
@@ -442,19 +443,19 @@ impl Inner {
             .submit(unit(part, Admission::Always), Box::new(log_refusal));
     }
 
-    pub(crate) fn sweep(&self, now: i64) -> usize {
-        self.note(now);
+    pub(crate) fn sweep(&self, now: Reading) -> usize {
+        self.note(now.now);
         let mut released = 0;
         for shard in &self.shards {
             let mut shard = lock(shard);
             let expired: Vec<OperationId> = shard
                 .open
                 .values()
-                .filter(|open| open.request.expires_at <= now)
+                .filter(|open| open.request.deadline.has_passed(now.elapsed))
                 .map(|open| open.request.operation)
                 .collect();
             for operation in expired {
-                released += usize::from(self.release_open(&mut shard, operation, now));
+                released += usize::from(self.release_open(&mut shard, operation, now.now));
             }
         }
         released
@@ -488,7 +489,7 @@ impl Inner {
             written_off: taken.written_off,
             price_version: charge.price_version,
             usage: charge.usage,
-            at: charge.at,
+            at: charge.at.as_micros(),
         };
         let settled = settled(taken, balance);
         let (done, wait) = self.charge_callback(account, taken.charged, None);
@@ -573,7 +574,7 @@ impl Inner {
         self: &Arc<Self>,
         account: AccountId,
         taken: Micros,
-        orphan: Option<Box<(HoldRequest, i64)>>,
+        orphan: Option<Box<(HoldRequest, Timestamp)>>,
     ) -> (Done, Acknowledgement) {
         let (sender, wait) = oneshot::channel();
         let this = Arc::clone(self);

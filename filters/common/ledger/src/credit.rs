@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, MICROS_PER_CREDIT, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{CommitError, EntryKind, Failure, Part, Refusal};
@@ -17,8 +18,8 @@ pub struct Credit {
     pub amount: Micros,
     /// The idempotency key within its account: repeated with the same kind and amount it changes nothing.
     pub reference: Arc<str>,
-    /// Unix microseconds.
-    pub at: i64,
+    /// When it was booked.
+    pub at: Timestamp,
 }
 
 /// A durable credit movement.
@@ -141,7 +142,7 @@ impl Credit {
             kind,
             amount: self.amount,
             reference: self.reference.clone(),
-            at: self.at,
+            at: self.at.as_micros(),
         }))
     }
 
@@ -234,7 +235,7 @@ mod tests {
             account: AccountId::from_parts(1, [0; 10]),
             amount: Micros::new(amount),
             reference: Arc::from(reference),
-            at: 0,
+            at: Timestamp::UNIX_EPOCH,
         }
     }
 }

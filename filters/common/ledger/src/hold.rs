@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tollgate_clock::{Deadline, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{CommitError, Failure, Receipt, Refusal, UsageRecord};
 
@@ -20,10 +21,13 @@ pub struct HoldRequest {
     pub amount: Micros,
     /// The price version of the operation.
     pub price_version: Option<i64>,
-    /// Unix microseconds.
-    pub at: i64,
-    /// Unix microseconds after which [`crate::Ledger::sweep`] releases it: well above the longest response.
-    pub expires_at: i64,
+    /// When it was requested.
+    pub at: Timestamp,
+    /// When [`crate::Ledger::sweep`] releases it: well above the longest response. On the monotonic clock, so that setting the wall clock
+    /// releases no hold of a response under way.
+    pub deadline: Deadline,
+    /// The same by the wall clock at the request. Recorded only: the next start releases what this run leaves open, whatever is recorded.
+    pub expires_at: Timestamp,
 }
 
 /// The cost and usage of an operation.
@@ -33,8 +37,8 @@ pub struct Settle {
     pub actual: Micros,
     /// The usage.
     pub usage: UsageRecord,
-    /// Unix microseconds.
-    pub at: i64,
+    /// When it was settled.
+    pub at: Timestamp,
 }
 
 /// Why a hold was not placed.
@@ -134,9 +138,9 @@ impl Hold {
         self.request.amount
     }
 
-    /// Unix microseconds after which it expires.
-    pub fn expires_at(&self) -> i64 {
-        self.request.expires_at
+    /// When it expires.
+    pub fn deadline(&self) -> Deadline {
+        self.request.deadline
     }
 
     /// Waits until the hold is on the disk. No byte of the response may be sent before. May be called again, and cancelled.
@@ -194,7 +198,7 @@ impl Hold {
     }
 
     /// Releases all of it, and queues that for the disk.
-    pub fn release(mut self, at: i64) {
+    pub fn release(mut self, at: Timestamp) {
         self.resolved = true;
         self.ledger.release(&self.request, at);
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::{Reading, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{CommitError, EntryKind, Failure, Part, ReadError, Store, UsageRecord};
 
@@ -30,8 +31,8 @@ pub struct Charge {
     pub price_version: Option<i64>,
     /// The usage.
     pub usage: UsageRecord,
-    /// Unix microseconds.
-    pub at: i64,
+    /// When it was charged.
+    pub at: Timestamp,
 }
 
 /// Why a charge was not booked. Never for lack of credit: an uncovered cost is written off.
@@ -106,7 +107,7 @@ pub struct Totals {
 impl Ledger {
     /// Loads every account and releases the unresolved holds of earlier runs of this node; blocks until that is durable. To be called once
     /// per store, before anything is written to it.
-    pub fn start(store: Arc<dyn Store>, now: i64) -> Result<(Ledger, Started), StartError> {
+    pub fn start(store: Arc<dyn Store>, now: Timestamp) -> Result<(Ledger, Started), StartError> {
         let (inner, started) = Inner::start(store, now)?;
         Ok((Ledger { inner }, started))
     }
@@ -211,8 +212,8 @@ impl Ledger {
         self.book(EntryKind::Expiry, credit).await
     }
 
-    /// Releases every hold that expired at or before `now`; returns their number. A backstop against tasks that neither end nor drop.
-    pub fn sweep(&self, now: i64) -> usize {
+    /// Releases every hold whose deadline has passed; returns their number. A backstop against tasks that neither end nor drop.
+    pub fn sweep(&self, now: Reading) -> usize {
         self.inner.sweep(now)
     }
 

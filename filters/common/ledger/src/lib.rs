@@ -12,7 +12,7 @@
 //!    the same commit.
 //! 4. The entries add up to both fields of every account. Entries are appended, never edited.
 //!
-//! No HTTP, no clock: times are Unix microseconds, passed in.
+//! No HTTP, no clock: times are passed in.
 
 mod account;
 mod accounts;

@@ -5,8 +5,10 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use support::*;
+use tollgate_clock::{Deadline, Reading};
 use tollgate_ledger::{Charge, Credit, CreditError, HoldError, Ledger, SettleError};
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::sqlite::{self, Options};
@@ -151,15 +153,22 @@ fn a_hold_that_expired_cannot_be_settled() {
     let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
     let late = fixture.ledger.hold(request(payer, 1, 60)).expect("credit");
     let mut longer = request(payer, 2, 30);
-    longer.expires_at += 1;
+    longer.deadline = Deadline::after(ELAPSED, Duration::from_micros(1_000_001));
     let open = fixture.ledger.hold(longer).expect("credit");
 
-    assert_eq!(fixture.ledger.sweep(NOW + 999_999), 0, "none has expired");
+    let sweep = |micros, now| {
+        fixture.ledger.sweep(Reading {
+            elapsed: ELAPSED + Duration::from_micros(micros),
+            now,
+        })
+    };
+    let years = Duration::from_secs(100 * 365 * 86_400);
     assert_eq!(
-        fixture.ledger.sweep(NOW + 1_000_000),
-        1,
-        "one has, to the microsecond"
+        sweep(999_999, NOW + years),
+        0,
+        "whatever the wall clock says"
     );
+    assert_eq!(sweep(1_000_000, NOW - years), 1, "to the microsecond");
     assert_eq!(fixture.balance(payer), (70, 30));
     let refused = wait(late.settle(settle(10)));
     assert!(
@@ -538,7 +547,7 @@ fn an_account_and_its_first_credit_are_created_in_one_unit() {
         class: Arc::from("pro"),
         cache_scope: CacheScope::Account,
         credit_limit: Micros::ZERO,
-        created_at: NOW,
+        created_at: NOW.as_micros(),
     };
     let credit = credit_of(id, 40, "welcome", 1);
     let unit = UnitOfWork::of_all(

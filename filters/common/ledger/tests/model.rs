@@ -7,9 +7,11 @@ mod support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use support::*;
+use tollgate_clock::{Deadline, Reading};
 use tollgate_ledger::{
     Charge, ChargeError, CreditError, Hold, HoldError, Ledger, SettleError, Settled,
 };
@@ -23,7 +25,7 @@ enum Step {
     Hold {
         account: u64,
         amount: i64,
-        lifetime: i64,
+        lifetime: u64,
         /// Whether it is queued for the disk at once, or only on request.
         written: bool,
     },
@@ -58,7 +60,7 @@ enum Step {
         reference: u8,
     },
     Sweep {
-        after: i64,
+        after: u64,
     },
     Flush,
     Crash,
@@ -67,7 +69,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let account = 0..ACCOUNTS;
     prop_oneof![
-        6 => (account.clone(), 0..60i64, 1..100i64, any::<bool>()).prop_map(
+        6 => (account.clone(), 0..60i64, 1..100u64, any::<bool>()).prop_map(
             |(account, amount, lifetime, written)| Step::Hold { account, amount, lifetime, written },
         ),
         1 => (0..8usize).prop_map(|hold| Step::Durable { hold }),
@@ -80,7 +82,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(account, amount, reference)| Step::Credit { account, amount: amount / 20 * 20 + 1, reference }),
         1 => (account, -50..50i64, 4..8u8)
             .prop_map(|(account, amount, reference)| Step::Correct { account, amount, reference }),
-        1 => (0..100i64).prop_map(|after| Step::Sweep { after }),
+        1 => (0..100u64).prop_map(|after| Step::Sweep { after }),
         2 => Just(Step::Flush),
         1 => Just(Step::Crash),
     ]
@@ -162,7 +164,7 @@ impl Run {
             } => {
                 let id = account(number);
                 let mut request = request(id, self.next(), amount);
-                request.expires_at = NOW + lifetime;
+                request.deadline = Deadline::after(ELAPSED, Duration::from_micros(lifetime));
                 let spendable = self.reference.spendable(id);
                 let held = if written {
                     self.ledger.hold(request)
@@ -304,11 +306,14 @@ impl Run {
                 }
             }
             Step::Sweep { after } => {
-                let now = NOW + after;
+                let now = Reading {
+                    elapsed: ELAPSED + Duration::from_micros(after),
+                    now: NOW,
+                };
                 let mut expired = 0;
                 let mut moved = Vec::new();
                 for open in &mut self.open {
-                    if !open.expired && open.hold.expires_at() <= now {
+                    if !open.expired && open.hold.deadline().has_passed(now.elapsed) {
                         open.expired = true;
                         expired += 1;
                         moved.push((open.hold.account(), open.hold.amount().get()));

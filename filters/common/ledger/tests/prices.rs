@@ -33,10 +33,13 @@ fn stored(store: &Arc<dyn Store>) -> Vec<PriceRow> {
 fn a_price_version_is_stored_once_and_a_change_is_a_new_row() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
-    let (first, second) = (row(1, "0.15", NOW), row(2, "0.2", NOW + 1));
+    let (first, second) = (
+        row(1, "0.15", NOW.as_micros()),
+        row(2, "0.2", NOW.as_micros() + 1),
+    );
     assert_eq!(record_prices(&*store, [first.clone()]).expect("new"), 1);
     // The next start, and the one after a change.
-    let again = row(1, "0.15", NOW + 7);
+    let again = row(1, "0.15", NOW.as_micros() + 7);
     assert_eq!(record_prices(&*store, [again.clone()]).expect("known"), 0);
     assert_eq!(record_prices(&*store, [second.clone()]).expect("new"), 1);
     // The old price returns, and with it the old version.
@@ -49,7 +52,13 @@ fn a_price_version_never_changes_its_amounts() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     // Both are new to the reader, and the second conflicts with the first.
-    let error = record_prices(&*store, [row(1, "0.15", NOW), row(1, "0.16", NOW)]);
+    let error = record_prices(
+        &*store,
+        [
+            row(1, "0.15", NOW.as_micros()),
+            row(1, "0.16", NOW.as_micros()),
+        ],
+    );
     assert!(matches!(error, Err(PricesError::Commit(_))), "{error:?}");
     assert_eq!(stored(&store), [], "nothing of it was written");
 }
@@ -70,7 +79,10 @@ fn check(version: i64, charged: i64, clean: bool) {
     let store = open(folder.path());
     let ledger = start(&store);
     let payer = account_with(&store, &ledger, 1, 100_000_000, 0);
-    let prices = [row(1, "1000000", NOW), row(2, "2000000", NOW + 1)];
+    let prices = [
+        row(1, "1000000", NOW.as_micros()),
+        row(2, "2000000", NOW.as_micros() + 1),
+    ];
     record_prices(&*store, prices).expect("new prices");
     let charge = Charge {
         operation: operation(1),

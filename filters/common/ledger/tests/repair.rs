@@ -168,7 +168,11 @@ fn a_ledger_written_by_two_processes_is_repaired() {
         panic!("the journal says it once: {:?}", after.repairs);
     };
     assert!(
-        note.starts_with(&format!("repair {} at {NOW}: 2 findings", done.epoch)),
+        note.starts_with(&format!(
+            "repair {} at {}: 2 findings",
+            done.epoch,
+            NOW.as_micros()
+        )),
         "{note}"
     );
     assert_eq!((available(&path, payer), available(&path, other)), (0, 950));
@@ -403,7 +407,7 @@ fn the_first_start_end_and_booking_of_an_operation_count() {
         written_off: Micros::ZERO,
         price_version: None,
         usage: usage(),
-        at: NOW,
+        at: NOW.as_micros(),
     };
     let charge = |charged| LedgerPart::Charge {
         operation: operation(2),
@@ -412,7 +416,7 @@ fn the_first_start_end_and_booking_of_an_operation_count() {
         written_off: Micros::ZERO,
         price_version: None,
         usage: usage(),
-        at: NOW,
+        at: NOW.as_micros(),
     };
     let grant = |number, amount| LedgerPart::Credit {
         operation: operation(number),
@@ -420,7 +424,7 @@ fn the_first_start_end_and_booking_of_an_operation_count() {
         kind: EntryKind::Grant,
         amount: Micros::new(amount),
         reference: Arc::from("order"),
-        at: NOW,
+        at: NOW.as_micros(),
     };
     let write = |store: &Arc<dyn Store>, part| {
         let unit = UnitOfWork::of(Part::Ledger(part), Admission::Always);

@@ -9,20 +9,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 use tollgate_store::{
     Admission, CommitError, Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyUse, Part,
     ReadError, Refusal, Store, UnitOfWork, commit, reading,
 };
 
-const SECOND: i64 = 1_000_000;
-const HOUR: i64 = 3600 * SECOND;
-const DAY: i64 = 24 * HOUR;
-
-/// The first fencing token. Far ahead of any clock: a claim does not expire.
-const FIRST_TOKEN: i64 = 1 << 61;
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Claims idempotency keys and returns stored answers. Cheap to clone.
 #[derive(Clone)]
@@ -84,7 +81,7 @@ impl IdempotencyKeys {
             inner: Arc::new(Inner {
                 store,
                 now,
-                tokens: AtomicI64::new(FIRST_TOKEN),
+                tokens: AtomicI64::new(1),
             }),
         };
         // Queued before any claim of this run.
@@ -107,7 +104,7 @@ impl IdempotencyKeys {
             endpoint,
             key: Arc::from(key),
         };
-        let at = (inner.now)();
+        let at = Timestamp::from_micros((inner.now)());
         // Before the wait: a request that is cancelled while waiting frees the key too.
         let mut claim = Claim {
             inner: Arc::clone(inner),
@@ -119,11 +116,9 @@ impl IdempotencyKeys {
             part(IdempotencyPart::Claim {
                 key: key.clone(),
                 request_hash,
-                // Before every token: a claim does not expire.
-                now: 0,
-                locked_until: claim.token,
+                token: claim.token,
                 at,
-                expires_at: at.saturating_add(kept_for(endpoint)),
+                expires_at: at + kept_for(endpoint),
             }),
             Admission::Normal,
         );
@@ -200,7 +195,7 @@ impl Claim {
         );
         part(IdempotencyPart::Keep {
             key: self.key.clone(),
-            locked_until: self.token,
+            token: self.token,
             answer: answer.kept(),
         })
     }
@@ -221,7 +216,7 @@ impl Drop for Claim {
         if self.is_held {
             self.inner.send(IdempotencyPart::Free {
                 key: self.key.clone(),
-                locked_until: self.token,
+                token: self.token,
             });
         }
     }
@@ -277,12 +272,12 @@ pub fn digest(pieces: &[&[u8]]) -> [u8; 32] {
 }
 
 /// Retention of an answer, microseconds: 90 days for payments, otherwise twice the 24 hours that UCP asks for.
-fn kept_for(endpoint: Endpoint) -> i64 {
+fn kept_for(endpoint: Endpoint) -> Duration {
     match endpoint {
-        Endpoint::X402 | Endpoint::Mpp => 90 * DAY,
+        Endpoint::X402 | Endpoint::Mpp => HOUR * 24 * 90,
         // Longer than the lifetime of a challenge.
-        Endpoint::Challenge => 2 * HOUR,
-        _ => 48 * HOUR,
+        Endpoint::Challenge => HOUR * 2,
+        _ => HOUR * 48,
     }
 }
 

@@ -191,7 +191,7 @@ async fn answers_of_payments_are_kept_for_ninety_days_and_of_checkouts_for_two()
         for (at, known) in [(days * DAY - 1, true), (1, false)] {
             bed.now.fetch_add(at, Relaxed);
             let forget = IdempotencyPart::Forget {
-                now: bed.now.load(Relaxed),
+                now: Timestamp::from_micros(bed.now.load(Relaxed)),
                 limit: 10,
             };
             let forget = Part::Idempotency(Box::new(forget));

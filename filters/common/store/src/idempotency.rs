@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 
 use crate::codes::Endpoint;
@@ -19,8 +20,12 @@ pub struct IdempotencyKey {
 
 /// A change of an idempotency key.
 ///
-/// A key is free, claimed by a running request, or holds a response. The expiry of its claim identifies a request among those with the same
-/// key: a claim is taken over only after it has expired, so no two have the same.
+/// A key is free, claimed by a running request, or holds a response. A fencing token identifies a claim among those of one key: who
+/// claims gives no two of a run the same. A claim ends when it is freed, and not by time: the times here are those of the wall clock, which
+/// may be set while its request runs.
+///
+/// The token is in the column `locked_until`, which an earlier release compared with a clock. Claims of earlier runs are freed whatever they
+/// have there ([`IdempotencyPart::FreeAll`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyPart {
     /// Claims a key for one request: [`crate::Refusal::KeyInUse`] when it is not free.
@@ -29,21 +34,19 @@ pub enum IdempotencyPart {
         key: IdempotencyKey,
         /// A digest of the request; another digest means another request.
         request_hash: [u8; 32],
-        /// The moment of claiming, by the process's internal clock.
-        now: i64,
-        /// The expiry of the claim, by the same clock.
-        locked_until: i64,
-        /// Unix microseconds.
-        at: i64,
-        /// Unix microseconds after which the key is forgotten.
-        expires_at: i64,
+        /// The fencing token of the claim.
+        token: i64,
+        /// When it was claimed.
+        at: Timestamp,
+        /// When the key is forgotten, once it has a response.
+        expires_at: Timestamp,
     },
     /// Stores the response of the request that holds the claim; refused when the claim is lost.
     Keep {
         /// The key.
         key: IdempotencyKey,
-        /// The expiry of the claim.
-        locked_until: i64,
+        /// The fencing token of the claim.
+        token: i64,
         /// The response.
         answer: KeptAnswer,
     },
@@ -51,15 +54,15 @@ pub enum IdempotencyPart {
     Free {
         /// The key.
         key: IdempotencyKey,
-        /// The expiry of the claim.
-        locked_until: i64,
+        /// The fencing token of the claim.
+        token: i64,
     },
     /// Frees every claimed key: the requests of an earlier run are finished.
     FreeAll,
-    /// Deletes expired keys, at most `limit`.
+    /// Deletes expired keys with a response, at most `limit`.
     Forget {
-        /// Unix microseconds: keys that have expired by this time.
-        now: i64,
+        /// The time by which they have expired.
+        now: Timestamp,
         /// Maximum number of rows deleted at once.
         limit: u32,
     },
@@ -83,8 +86,8 @@ pub struct IdempotencyRow {
     pub request_hash: [u8; 32],
     /// The response; `None` while the request is running.
     pub answer: Option<KeptAnswer>,
-    /// Unix microseconds.
-    pub expires_at: i64,
+    /// When it is forgotten.
+    pub expires_at: Timestamp,
 }
 
 /// Why a key is not free for a request.

@@ -5,7 +5,9 @@
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tollgate_clock::{Deadline, Timestamp};
 use tollgate_ledger::audit::audit;
 use tollgate_ledger::{Credit, HoldRequest, Ledger, Settle};
 use tollgate_money::{AccountId, Micros, OperationId};
@@ -16,7 +18,10 @@ use tollgate_store::{
 };
 
 /// An arbitrary time.
-pub(crate) const NOW: i64 = 1_700_000_000_000_000;
+pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+/// The reading of the monotonic clock at that time.
+pub(crate) const ELAPSED: Duration = Duration::from_secs(100);
 
 /// The operation with a number.
 pub(crate) fn operation(number: u64) -> OperationId {
@@ -40,7 +45,7 @@ pub(crate) fn options() -> Options {
         durability: Durability::Process,
         // So few that every test has posted and unposted data.
         post_records: 7,
-        ..Options::new(NOW, RootSecret([7; 32]))
+        ..Options::new(NOW.as_micros(), RootSecret([7; 32]))
     }
 }
 
@@ -75,7 +80,7 @@ pub(crate) fn account_with(
         class: Arc::from("free"),
         cache_scope: CacheScope::Shared,
         credit_limit: Micros::new(credit_limit),
-        created_at: NOW,
+        created_at: NOW.as_micros(),
     };
     let unit = UnitOfWork::of(Part::CreateAccount(Box::new(made)), Admission::Normal);
     wait(commit(&**store, unit)).expect("the account is made");
@@ -103,7 +108,8 @@ pub(crate) fn request(account: AccountId, number: u64, amount: i64) -> HoldReque
         amount: Micros::new(amount),
         price_version: Some(1),
         at: NOW,
-        expires_at: NOW + 1_000_000,
+        deadline: Deadline::after(ELAPSED, Duration::from_secs(1)),
+        expires_at: NOW + Duration::from_secs(1),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_counters::Counters;
 use tollgate_ledger::{Credit, CreditError, Ledger};
 use tollgate_money::{AccountId, Micros, OperationId, PaymentId, SubscriptionId};
@@ -162,7 +163,7 @@ impl Plans {
                     account: paid.account,
                     amount: credits,
                     reference: plan_reference(paid.route, &paid.payment),
-                    at: now,
+                    at: Timestamp::from_micros(now),
                 };
                 parts.push(credit.part(EntryKind::Grant).map_err(PlanError::Credit)?);
             }
@@ -317,7 +318,7 @@ impl Plans {
                         account: payment.account,
                         amount: -taken,
                         reference: format!("{}/returned", plan_reference(route, &name)).into(),
-                        at: now,
+                        at: Timestamp::from_micros(now),
                     };
                     let booked = inner.ledger.correct_with(credit, parts).await;
                     booked.map(|_| ()).map_err(CreditOr::Credit)

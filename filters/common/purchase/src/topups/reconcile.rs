@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_ledger::{Credit, CreditError};
 use tollgate_money::{Micros, TopUpId, Usd};
 use tollgate_store::{
@@ -292,7 +293,7 @@ impl Inner {
             account: row.account,
             amount: row.credits,
             reference: reference(&capture),
-            at: (self.now)(),
+            at: Timestamp::from_micros((self.now)()),
         };
         let before = row.clone();
         row.state = TopUpState::Captured;
@@ -350,7 +351,7 @@ impl Inner {
                 account: row.account,
                 amount: -taken,
                 reference: name.clone(),
-                at: (self.now)(),
+                at: Timestamp::from_micros((self.now)()),
             };
             let attached = self.changed(&mut row);
             match self.ledger.correct_with(credit, vec![attached]).await {

@@ -85,7 +85,7 @@ fn attached_parts_are_written_with_the_payment_or_neither_is() {
                 endpoint: Endpoint::Mpp,
                 key: Arc::from("k"),
             },
-            locked_until: 1,
+            token: 1,
             answer: KeptAnswer {
                 status: 200,
                 headers: Arc::from(""),

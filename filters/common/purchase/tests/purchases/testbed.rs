@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use tollgate_ledger::{Hold, HoldRequest};
 use tollgate_money::{Micros, OperationId, TopUpId, Usd};
@@ -129,8 +130,9 @@ impl TestBed {
             account: ACCOUNT,
             amount: Micros::new(micros),
             price_version: None,
-            at: 1,
-            expires_at: i64::MAX,
+            at: Timestamp::from_micros(1),
+            deadline: Deadline::after(Duration::ZERO, Duration::MAX),
+            expires_at: Timestamp::MAX,
         });
         self.holds.push(hold.expect("there is enough"));
     }
@@ -148,7 +150,7 @@ impl TestBed {
             account: ACCOUNT,
             amount: Micros::new(-micros),
             reference: Arc::from(format!("spent {}", self.disk.number())),
-            at: 1,
+            at: Timestamp::from_micros(1),
         };
         let spent = process.runtime.block_on(process.ledger.correct(credit));
         spent.expect("there is enough");

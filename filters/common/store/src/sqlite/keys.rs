@@ -1,6 +1,7 @@
 //! Idempotency keys and their stored responses. Rare, so their statements are prepared on use.
 
 use rusqlite::{Connection, OptionalExtension, params};
+use tollgate_clock::Timestamp;
 
 use super::batch::WriteError;
 use crate::error::Refusal;
@@ -13,22 +14,20 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
         IdempotencyPart::Claim {
             key,
             request_hash,
-            now,
-            locked_until,
+            token,
             at,
             expires_at,
         } => {
             let earlier = connection
                 .prepare_cached(
-                    "SELECT request_hash, state, locked_until, expires_at FROM idempotency
+                    "SELECT request_hash, state, expires_at FROM idempotency
                      WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3",
                 )?
                 .query_row(named(key), |row| {
                     Ok(Earlier {
                         same: row.get::<_, [u8; 32]>(0)? == *request_hash,
                         answered: row.get::<_, i64>(1)? == state::ANSWERED,
-                        claimed: row.get::<_, i64>(2)? > *now,
-                        expired: row.get::<_, i64>(3)? <= *at,
+                        expired: row.get::<_, i64>(2)? <= at.as_micros(),
                     })
                 })
                 .optional()?;
@@ -47,16 +46,12 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
                     &*key.key,
                     request_hash,
                     state::CLAIMED,
-                    locked_until,
-                    at,
-                    expires_at,
+                    token,
+                    at.as_micros(),
+                    expires_at.as_micros(),
                 ])?;
         }
-        IdempotencyPart::Keep {
-            key,
-            locked_until,
-            answer,
-        } => {
+        IdempotencyPart::Keep { key, token, answer } => {
             let kept = connection
                 .prepare_cached(
                     "UPDATE idempotency SET state = ?6, status = ?7, headers = ?8, body = ?9
@@ -67,7 +62,7 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
                     key.endpoint.code(),
                     &*key.key,
                     state::CLAIMED,
-                    locked_until,
+                    token,
                     state::ANSWERED,
                     answer.status,
                     &*answer.headers,
@@ -77,7 +72,7 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
                 return Err(WriteError::Refused(Refusal::KeyInUse(KeyUse::Lost)));
             }
         }
-        IdempotencyPart::Free { key, locked_until } => {
+        IdempotencyPart::Free { key, token } => {
             connection
                 .prepare_cached(
                     "DELETE FROM idempotency
@@ -88,7 +83,7 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
                     key.endpoint.code(),
                     &*key.key,
                     state::CLAIMED,
-                    locked_until,
+                    token,
                 ])?;
         }
         IdempotencyPart::FreeAll => {
@@ -99,20 +94,19 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
         IdempotencyPart::Forget { now, limit } => {
             connection
                 .prepare_cached(
-                    "DELETE FROM idempotency WHERE rowid IN (SELECT rowid FROM idempotency WHERE expires_at <= ?1 LIMIT ?2)",
+                    "DELETE FROM idempotency
+                     WHERE rowid IN (SELECT rowid FROM idempotency WHERE expires_at <= ?1 AND state = ?3 LIMIT ?2)",
                 )?
-                .execute(params![now, limit])?;
+                .execute(params![now.as_micros(), limit, state::ANSWERED])?;
         }
     }
     Ok(())
 }
 
-/// The state of a requested key.
+/// The state of a requested key: claimed by a request, or answered.
 struct Earlier {
     same: bool,
     answered: bool,
-    /// Claimed by a request, and the claim has not expired.
-    claimed: bool,
     expired: bool,
 }
 
@@ -122,16 +116,13 @@ impl Earlier {
         match self {
             // A running request keeps the key whatever the wall clock says.
             Earlier {
+                answered: true,
                 expired: true,
-                answered,
-                claimed,
                 ..
-            } if *answered || !claimed => None,
+            } => None,
             Earlier { same: false, .. } => Some(KeyUse::OtherRequest),
             Earlier { answered: true, .. } => Some(KeyUse::Answered),
-            Earlier { claimed: true, .. } => Some(KeyUse::UnderWay),
-            // Its request ended without a response.
-            _ => None,
+            Earlier { .. } => Some(KeyUse::UnderWay),
         }
     }
 }
@@ -160,7 +151,7 @@ pub(crate) fn read(
             Ok(IdempotencyRow {
                 request_hash: row.get(0)?,
                 answer,
-                expires_at: row.get(5)?,
+                expires_at: row.get(5).map(Timestamp::from_micros)?,
             })
         })
         .optional()

@@ -13,7 +13,7 @@ use tollgate_store::{
 };
 
 /// The wall-clock time of the tests, in Unix microseconds.
-const NOW: i64 = 1_700_000_000_000_000;
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
 const FILE: &str = "tollgate.db";
 
@@ -35,11 +35,11 @@ impl LedgerFixture {
     }
 
     fn open_in(folder: TempDir, queue_max: usize) -> LedgerFixture {
-        let (clock, manual) = Clock::manual(Timestamp::from_micros(NOW));
+        let (clock, manual) = Clock::manual(NOW);
         let options = Options {
             durability: sqlite::Durability::Process,
             queue_max,
-            ..Options::new(NOW, RootSecret([1; 32]))
+            ..Options::new(NOW.as_micros(), RootSecret([1; 32]))
         };
         let store = sqlite::open(&folder.path().join(FILE), options).expect("a store");
         let (ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the ledger starts");
@@ -86,7 +86,7 @@ impl LedgerFixture {
             class: "free".into(),
             cache_scope: CacheScope::Shared,
             credit_limit: Micros::new(limit),
-            created_at: NOW,
+            created_at: NOW.as_micros(),
         }));
         commit(&*self.store, UnitOfWork::of(account, Admission::Always))
             .await
@@ -164,7 +164,7 @@ fn stall(store: &dyn Store) -> Gate {
         class: "free".into(),
         cache_scope: CacheScope::Shared,
         credit_limit: Micros::ZERO,
-        created_at: NOW,
+        created_at: NOW.as_micros(),
     }));
     store
         .submit(UnitOfWork::of(account, Admission::Always), Box::new(|_| {}))
