@@ -156,7 +156,7 @@ impl Inner {
                 operation: hold.operation,
                 account: hold.account,
                 held: hold.amount,
-                at: now.as_micros(),
+                at: now,
             };
             self.store
                 .submit(unit(release, Admission::Always), Box::new(log_refusal))
@@ -287,8 +287,8 @@ impl Inner {
             account: request.account,
             amount: request.amount,
             price_version: request.price_version,
-            at: request.at.as_micros(),
-            expires_at: request.expires_at.as_micros(),
+            at: request.at,
+            expires_at: request.expires_at,
         };
         self.store
             .submit(unit(part, Admission::Normal), done)
@@ -374,7 +374,7 @@ impl Inner {
                 written_off: taken.written_off,
                 price_version: request.price_version,
                 usage: settle.usage,
-                at: settle.at.as_micros(),
+                at: settle.at,
             }
         } else {
             // The hold was not queued for the disk, so there is none to resolve.
@@ -385,7 +385,7 @@ impl Inner {
                 written_off: taken.written_off,
                 price_version: request.price_version,
                 usage: settle.usage,
-                at: settle.at.as_micros(),
+                at: settle.at,
             }
         };
         // Boxed, because it is rarely used and all callbacks have the same size.
@@ -435,7 +435,7 @@ impl Inner {
             operation: request.operation,
             account: request.account,
             held: request.amount,
-            at: at.as_micros(),
+            at,
         };
         // A stopped store keeps the hold, and the next start releases it.
         let _ = self
@@ -489,7 +489,7 @@ impl Inner {
             written_off: taken.written_off,
             price_version: charge.price_version,
             usage: charge.usage,
-            at: charge.at.as_micros(),
+            at: charge.at,
         };
         let settled = settled(taken, balance);
         let (done, wait) = self.charge_callback(account, taken.charged, None);

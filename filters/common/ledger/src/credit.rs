@@ -142,7 +142,7 @@ impl Credit {
             kind,
             amount: self.amount,
             reference: self.reference.clone(),
-            at: self.at.as_micros(),
+            at: self.at,
         }))
     }
 

@@ -407,7 +407,7 @@ fn the_first_start_end_and_booking_of_an_operation_count() {
         written_off: Micros::ZERO,
         price_version: None,
         usage: usage(),
-        at: NOW.as_micros(),
+        at: NOW,
     };
     let charge = |charged| LedgerPart::Charge {
         operation: operation(2),
@@ -416,7 +416,7 @@ fn the_first_start_end_and_booking_of_an_operation_count() {
         written_off: Micros::ZERO,
         price_version: None,
         usage: usage(),
-        at: NOW.as_micros(),
+        at: NOW,
     };
     let grant = |number, amount| LedgerPart::Credit {
         operation: operation(number),
@@ -424,7 +424,7 @@ fn the_first_start_end_and_booking_of_an_operation_count() {
         kind: EntryKind::Grant,
         amount: Micros::new(amount),
         reference: Arc::from("order"),
-        at: NOW.as_micros(),
+        at: NOW,
     };
     let write = |store: &Arc<dyn Store>, part| {
         let unit = UnitOfWork::of(Part::Ledger(part), Admission::Always);

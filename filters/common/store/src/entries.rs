@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use crate::codes::{Contra, EntryKind};
@@ -41,18 +42,23 @@ impl Entry {
     pub fn of(part: &LedgerPart) -> Option<Entry> {
         // Wraps on amounts that only a damaged record can contain: its seal shows the damage.
         let less = |amount: Micros| Micros::new(amount.get().wrapping_neg());
-        let row =
-            |operation, kind: EntryKind, account, d_available, d_held, price_version, at| Entry {
-                operation,
-                kind,
-                account,
-                d_available,
-                d_held,
-                contra: kind.contra(),
-                reference: None,
-                price_version,
-                at,
-            };
+        let row = |operation,
+                   kind: EntryKind,
+                   account,
+                   d_available,
+                   d_held,
+                   price_version,
+                   at: Timestamp| Entry {
+            operation,
+            kind,
+            account,
+            d_available,
+            d_held,
+            contra: kind.contra(),
+            reference: None,
+            price_version,
+            at: at.as_micros(),
+        };
         Some(match *part {
             LedgerPart::Hold {
                 operation,
@@ -177,10 +183,11 @@ pub enum LedgerPart {
         amount: Micros,
         /// The price version fixed for the operation.
         price_version: Option<i64>,
-        /// Unix microseconds.
-        at: i64,
-        /// Unix microseconds after which any process may release it.
-        expires_at: i64,
+        /// Its time.
+        at: Timestamp,
+        /// When it is to end, by the wall clock at its time. Recorded only: the process that placed it decides by its monotonic clock, and
+        /// the next run of its node releases it in any case.
+        expires_at: Timestamp,
     },
     /// Resolves a hold by charging what the operation cost.
     Settle {
@@ -198,8 +205,8 @@ pub enum LedgerPart {
         price_version: Option<i64>,
         /// Usage of the operation.
         usage: UsageRecord,
-        /// Unix microseconds.
-        at: i64,
+        /// Its time.
+        at: Timestamp,
     },
     /// Resolves a hold by returning it in full.
     Release {
@@ -209,8 +216,8 @@ pub enum LedgerPart {
         account: AccountId,
         /// The amount of its hold.
         held: Micros,
-        /// Unix microseconds.
-        at: i64,
+        /// Its time.
+        at: Timestamp,
     },
     /// Charges a cost that had no hold. With nothing to charge it is a usage record alone.
     Charge {
@@ -226,8 +233,8 @@ pub enum LedgerPart {
         price_version: Option<i64>,
         /// Usage of the operation.
         usage: UsageRecord,
-        /// Unix microseconds.
-        at: i64,
+        /// Its time.
+        at: Timestamp,
     },
     /// Moves credit in or out, idempotent by reference.
     Credit {
@@ -241,8 +248,8 @@ pub enum LedgerPart {
         amount: Micros,
         /// The idempotency reference, unique within the account.
         reference: Arc<str>,
-        /// Unix microseconds.
-        at: i64,
+        /// Its time.
+        at: Timestamp,
     },
 }
 
@@ -316,7 +323,7 @@ impl LedgerPart {
                 usage: usage.clone(),
                 cost: charged,
                 written_off,
-                at,
+                at: at.as_micros(),
             }),
             _ => None,
         }
@@ -327,8 +334,8 @@ impl LedgerPart {
         matches!(self, LedgerPart::Credit { .. })
     }
 
-    /// Its time in Unix microseconds.
-    pub fn at(&self) -> i64 {
+    /// Its time.
+    pub fn at(&self) -> Timestamp {
         match self {
             LedgerPart::Hold { at, .. }
             | LedgerPart::Settle { at, .. }

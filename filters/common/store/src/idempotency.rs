@@ -20,12 +20,12 @@ pub struct IdempotencyKey {
 
 /// A change of an idempotency key.
 ///
-/// A key is free, claimed by a running request, or holds a response. A fencing token identifies a claim among those of one key: who
-/// claims gives no two of a run the same. A claim ends when it is freed, and not by time: the times here are those of the wall clock, which
-/// may be set while its request runs.
+/// A key is free, claimed by a running request, or holds a response. A fencing token identifies a claim among those of one key; no two
+/// claims of a run have the same. A claim ends when it is freed, and not by time: the times here are those of the wall clock, which may be
+/// set while its request runs.
 ///
-/// The token is in the column `locked_until`, which an earlier release compared with a clock. Claims of earlier runs are freed whatever they
-/// have there ([`IdempotencyPart::FreeAll`]).
+/// The token is in the column `locked_until`, which an earlier release compared with a clock. Claims of earlier runs are freed whatever
+/// they have there ([`IdempotencyPart::FreeAll`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyPart {
     /// Claims a key for one request: [`crate::Refusal::KeyInUse`] when it is not free.

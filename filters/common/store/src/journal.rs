@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use crate::codes::{Endpoint, EntryKind};
@@ -88,7 +89,8 @@ impl Packer {
         self.records.extend_from_slice(&[0, 0, kind.code() as u8]);
         self.records.extend_from_slice(operation.as_bytes());
         self.records.extend_from_slice(account.as_bytes());
-        self.records.extend_from_slice(&at.to_le_bytes());
+        self.records
+            .extend_from_slice(&at.as_micros().to_le_bytes());
         match part {
             LedgerPart::Hold {
                 amount,
@@ -98,7 +100,8 @@ impl Packer {
             } => {
                 self.signed(amount.get());
                 self.optional(*price_version);
-                self.signed(expires_at.wrapping_sub(at));
+                // Wraps, so that every pair of times is read back.
+                self.signed(expires_at.as_micros().wrapping_sub(at.as_micros()));
             }
             LedgerPart::Settle {
                 held,
@@ -367,10 +370,10 @@ impl Record<'_> {
     }
 
     /// When, in Unix microseconds.
-    pub fn at(&self) -> i64 {
+    pub fn at(&self) -> Timestamp {
         let mut at = [0; 8];
         at.copy_from_slice(&self.bytes[AT..HEAD]);
-        i64::from_le_bytes(at)
+        Timestamp::from_micros(i64::from_le_bytes(at))
     }
 
     /// Whether an account's owner sees it: balance changes and usage. Holds and releases are not shown.
@@ -422,7 +425,7 @@ impl Record<'_> {
                 amount: fields.micros()?,
                 price_version: fields.optional()?,
                 at,
-                expires_at: at.wrapping_add(fields.signed()?),
+                expires_at: Timestamp::from_micros(at.as_micros().wrapping_add(fields.signed()?)),
             },
             EntryKind::Settle => LedgerPart::Settle {
                 operation,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, LoginId, Micros, OperationId, Price, SpendingCap};
 
 use crate::codes::{AccountStatus, CacheScope, CredentialKind, Endpoint, LoginKind};
@@ -135,10 +136,10 @@ pub struct OpenHold {
     pub node: i64,
     /// The run of that node; holds of an older run are orphans.
     pub epoch: i64,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds after which any process may release it.
-    pub expires_at: i64,
+    /// When it was placed.
+    pub created_at: Timestamp,
+    /// When it was to end. Releases before this had a clock of their process here, which means nothing to another.
+    pub expires_at: Timestamp,
 }
 
 /// Flags of a usage record.

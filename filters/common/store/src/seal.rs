@@ -17,7 +17,7 @@ pub(crate) struct Sums {
 impl Sums {
     /// Any part, whether it writes an entry or not.
     pub(crate) fn see(&mut self, part: &LedgerPart) {
-        self.at = self.at.max(part.at());
+        self.at = self.at.max(part.at().as_micros());
     }
 
     pub(crate) fn add(&mut self, entry: &Entry) {

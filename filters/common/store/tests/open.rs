@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use support::{account_of, wait};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::{self, Lock, Options};
@@ -270,7 +271,7 @@ fn a_damaged_store_of_the_previous_release_is_repaired_on_a_copy_and_in_place() 
             kind: EntryKind::Grant,
             amount: Micros::new(100),
             reference: Arc::from(number.to_string()),
-            at: 1,
+            at: Timestamp::from_micros(1),
         });
         wait(commit(&*store, UnitOfWork::of(part, Admission::Always))).expect("it is granted");
     }

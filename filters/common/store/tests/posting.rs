@@ -8,6 +8,7 @@ use std::sync::{Arc, mpsc};
 
 use rusqlite::Connection;
 use support::{account, new_account, open_as, operation, options, stop_writer, write};
+use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::Options;
@@ -69,7 +70,7 @@ fn grant(number: u8, account_number: u8, amount: i64) -> Part {
         kind: EntryKind::Grant,
         amount: Micros::new(amount),
         reference: Arc::from(format!("grant {number}")),
-        at: i64::from(number) * 10,
+        at: Timestamp::from_micros(i64::from(number) * 10),
     })
 }
 
@@ -79,8 +80,8 @@ fn hold(number: u8, account_number: u8, amount: i64) -> Part {
         account: account(account_number),
         amount: Micros::new(amount),
         price_version: Some(3),
-        at: i64::from(number) * 10,
-        expires_at: 10_000,
+        at: Timestamp::from_micros(i64::from(number) * 10),
+        expires_at: Timestamp::from_micros(10_000),
     })
 }
 
@@ -93,7 +94,7 @@ fn settle(number: u8, account_number: u8, held: i64, charged: i64) -> Part {
         written_off: Micros::ZERO,
         price_version: Some(3),
         usage: usage(),
-        at: i64::from(number) * 10 + 5,
+        at: Timestamp::from_micros(i64::from(number) * 10 + 5),
     })
 }
 
@@ -102,7 +103,7 @@ fn release(number: u8, account_number: u8, held: i64) -> Part {
         operation: operation(number),
         account: account(account_number),
         held: Micros::new(held),
-        at: i64::from(number) * 10 + 5,
+        at: Timestamp::from_micros(i64::from(number) * 10 + 5),
     })
 }
 
@@ -114,7 +115,7 @@ fn charge(number: u8, account_number: u8, charged: i64) -> Part {
         written_off: Micros::ZERO,
         price_version: None,
         usage: usage(),
-        at: i64::from(number) * 10,
+        at: Timestamp::from_micros(i64::from(number) * 10),
     })
 }
 

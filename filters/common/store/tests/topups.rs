@@ -5,6 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use support::{open_with, write};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, TopUpId, Usd};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
@@ -230,7 +231,7 @@ fn a_statement_groups_by_day_and_key_and_adds_up() {
             kind: EntryKind::TopUp,
             amount: Micros::new(amount),
             reference: Arc::from(format!("r{number}")),
-            at,
+            at: Timestamp::from_micros(at),
         })
     };
     let charge = |number: u8, key: Option<u8>, amount, at| {
@@ -252,7 +253,7 @@ fn a_statement_groups_by_day_and_key_and_adds_up() {
                 ttfb_us: None,
                 total_us: None,
             },
-            at,
+            at: Timestamp::from_micros(at),
         })
     };
     for one in [

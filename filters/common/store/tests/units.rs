@@ -5,6 +5,7 @@ mod support;
 use std::sync::{Arc, Mutex, mpsc};
 
 use support::*;
+use tollgate_clock::Timestamp;
 use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::{self, BackupError, Options};
@@ -45,7 +46,7 @@ fn grant(number: u8, account_number: u8, amount: i64) -> Part {
         kind: EntryKind::Grant,
         amount: Micros::new(amount),
         reference: Arc::from(format!("grant {number}")),
-        at: 10,
+        at: Timestamp::from_micros(10),
     })
 }
 
@@ -55,8 +56,8 @@ fn hold(number: u8, account_number: u8, amount: i64) -> Part {
         account: account(account_number),
         amount: Micros::new(amount),
         price_version: Some(3),
-        at: 20,
-        expires_at: 30,
+        at: Timestamp::from_micros(20),
+        expires_at: Timestamp::from_micros(30),
     })
 }
 
@@ -69,7 +70,7 @@ fn settle(number: u8, account_number: u8, held: i64, charged: i64, at: i64) -> P
         written_off: Micros::new(1),
         price_version: Some(3),
         usage: usage(),
-        at,
+        at: Timestamp::from_micros(at),
     })
 }
 
@@ -176,7 +177,7 @@ fn a_refused_unit_writes_nothing_and_does_not_affect_its_batch() {
                 operation: operation(number),
                 account: account(1),
                 held: Micros::new(1),
-                at: 21,
+                at: Timestamp::from_micros(21),
             };
             write(&store, [Part::Ledger(release)]).expect("the neighbour is there");
         }
@@ -191,7 +192,7 @@ fn an_operation_has_one_hold_and_one_end() {
             operation: operation(number),
             account: account(1),
             held: Micros::new(10),
-            at: 21,
+            at: Timestamp::from_micros(21),
         })
     };
     let end = |number| settle(number, 1, 10, 4, 20);
@@ -297,7 +298,7 @@ fn observers_see_a_part_before_its_caller_is_notified_and_no_refused_part() {
         kind: EntryKind::Grant,
         amount: Micros::new(5),
         reference: Arc::from("grant 1"),
-        at: 11,
+        at: Timestamp::from_micros(11),
     });
     let receipt = write(&store, [again.clone()]).expect("the same reference");
     assert_eq!(receipt.repeated, Some(operation(1)));
@@ -467,7 +468,7 @@ fn usage_adds_up_by_day_and_model_and_lines_list_balance_changes() {
                 prompt_tokens: u64::MAX,
                 ..usage()
             },
-            at: 9 * DAY,
+            at: Timestamp::from_micros(9 * DAY),
         };
         write(&store, [Part::Ledger(absurd)]).expect("it is written");
     }
@@ -512,7 +513,7 @@ fn usage_adds_up_by_day_and_model_and_lines_list_balance_changes() {
     let rows = store.operation(operation(20)).expect("a read");
     let hold = rows.hold.expect("it is open");
     assert_eq!(
-        (hold.amount.get(), hold.expires_at, hold.epoch),
+        (hold.amount.get(), hold.expires_at.as_micros(), hold.epoch),
         (10, 30, store.epoch())
     );
     assert_eq!(rows.entries[0].price_version, Some(3));
@@ -563,7 +564,7 @@ fn second_grant(number: u8) -> Part {
         kind: EntryKind::Grant,
         amount: Micros::new(1),
         reference: Arc::from(format!("grant {number}")),
-        at: 10,
+        at: Timestamp::from_micros(10),
     })
 }
 

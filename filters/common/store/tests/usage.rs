@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use support::{account_of, open_as, operation, options, write};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price, TokenPrice};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::Options;
@@ -79,7 +80,7 @@ impl Fixture {
                         ttfb_us: None,
                         total_us: None,
                     },
-                    at: request.at,
+                    at: Timestamp::from_micros(request.at),
                 })
             })
             .collect();

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn ids() -> impl Strategy<Value = (OperationId, AccountId, i64)> {
+fn ids() -> impl Strategy<Value = (OperationId, AccountId, Timestamp)> {
     (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<i64>()).prop_map(|(operation, account, at)| {
         (
             OperationId::from_bytes(operation),
             AccountId::from_bytes(account),
-            at,
+            Timestamp::from_micros(at),
         )
     })
 }
@@ -69,7 +69,7 @@ fn part() -> impl Strategy<Value = LedgerPart> {
                     amount,
                     price_version,
                     at,
-                    expires_at,
+                    expires_at: Timestamp::from_micros(expires_at),
                 }
             }
         ),
@@ -206,7 +206,7 @@ fn a_copied_record_refers_to_the_new_positions_of_its_words() {
         kind: EntryKind::Grant,
         amount: Micros::new(1),
         reference: Arc::from(number.to_string()),
-        at: 1,
+        at: Timestamp::from_micros(1),
     };
     let parts: Vec<LedgerPart> = (0..200).map(part).collect();
     let mut packer = Packer::default();
@@ -234,7 +234,7 @@ fn a_word_of_many_records_is_written_once() {
         kind: EntryKind::Grant,
         amount: Micros::new(1),
         reference: Arc::clone(&model),
-        at: 1,
+        at: Timestamp::from_micros(1),
     };
     let mut packer = Packer::default();
     (0..10).for_each(|number| packer.push(&part(number)));

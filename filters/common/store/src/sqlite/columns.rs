@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Params, Row};
+use tollgate_clock::Timestamp;
 use tollgate_money::{
     AccountId, CapPeriod, CredentialId, LoginId, Micros, OperationId, Price, SpendingCap,
     TokenPrice,
@@ -194,8 +195,8 @@ pub(crate) fn hold(row: &Row<'_>) -> Result<OpenHold, RowError> {
         amount: Micros::new(row.get(2)?),
         node: row.get(3)?,
         epoch: row.get(4)?,
-        created_at: row.get(5)?,
-        expires_at: row.get(6)?,
+        created_at: row.get(5).map(Timestamp::from_micros)?,
+        expires_at: row.get(6).map(Timestamp::from_micros)?,
     })
 }
 

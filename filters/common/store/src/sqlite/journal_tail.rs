@@ -451,8 +451,8 @@ impl JournalTail {
                 hold.amount.get(),
                 hold.node,
                 hold.epoch,
-                hold.created_at,
-                hold.expires_at,
+                hold.created_at.as_micros(),
+                hold.expires_at.as_micros(),
             ])?;
             open.posted = true;
         }
@@ -493,7 +493,10 @@ impl JournalTail {
             let [.., last] = page else { continue };
             let mut times = (i64::MAX, i64::MIN);
             for VisibleRecord { record, .. } in page {
-                times = (times.0.min(record.at()), times.1.max(record.at()));
+                times = (
+                    times.0.min(record.at().as_micros()),
+                    times.1.max(record.at().as_micros()),
+                );
                 self.packer.copy(record).map_err(unreadable)?;
             }
             self.packer.finish_into(&mut self.page);
@@ -541,6 +544,8 @@ impl TailBuffer {
 #[cfg(test)]
 mod tests {
     use super::super::recent_operations::RECENT_MIN;
+    use tollgate_clock::Timestamp;
+
     use super::*;
 
     fn operation(number: usize) -> OperationId {
@@ -586,7 +591,7 @@ mod tests {
             operation: operation(0),
             account: AccountId::from_bytes([1; 16]),
             held: Micros::new(1),
-            at: 1,
+            at: Timestamp::from_micros(1),
         });
         let body = packer.finish();
         let body = Body::read(&body).expect("it has just been packed");
@@ -636,8 +641,8 @@ mod tests {
                 account,
                 amount,
                 price_version: None,
-                at: 1,
-                expires_at: 2,
+                at: Timestamp::from_micros(1),
+                expires_at: Timestamp::from_micros(2),
             };
             tail.hold(&hold, 1);
             let mut others = 1;

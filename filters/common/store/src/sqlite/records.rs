@@ -26,7 +26,7 @@ pub(crate) struct RecordQuery {
 impl RecordQuery {
     fn takes(&self, record: &Record<'_>) -> bool {
         record.account() == self.account
-            && (self.from..self.to).contains(&record.at())
+            && (self.from..self.to).contains(&record.at().as_micros())
             && record.is_owner_visible()
     }
 
@@ -114,7 +114,10 @@ impl RecordQuery {
     ) -> Result<(), RowError> {
         journal::each_unposted(connection, &mut |_, record| {
             if self.takes(&record) {
-                each((record.at(), record.operation()), record.part()?);
+                each(
+                    (record.at().as_micros(), record.operation()),
+                    record.part()?,
+                );
             }
             Ok(())
         })
@@ -135,7 +138,7 @@ impl RecordQuery {
             let record = record.map_err(decode_error)?;
             if self.takes(&record) {
                 let part = record.part().map_err(decode_error)?;
-                each((record.at(), record.operation()), part);
+                each((record.at().as_micros(), record.operation()), part);
             }
         }
         Ok(())

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::batch::WriteError;
@@ -638,7 +639,7 @@ fn record(
             operation: *operation,
             account: hold.account,
             held: hold.amount,
-            at: options.now,
+            at: Timestamp::from_micros(options.now),
         };
         let what = "is an open hold of a process that does not run any more";
         write(part, what, Action::Release(hold.amount));
@@ -650,7 +651,7 @@ fn record(
             kind: EntryKind::Correction,
             amount: *amount,
             reference: format!("repair/{epoch}").into(),
-            at: options.now,
+            at: Timestamp::from_micros(options.now),
         };
         let what = "is below its credit limit";
         write(part, what, Action::Correct(*amount));

@@ -260,7 +260,10 @@ fn posting_differences(
         let read = Body::read(row.get_ref(1)?.as_blob()?).and_then(|body| {
             body.records().try_for_each(|record| {
                 let record = record?;
-                times = (times.0.min(record.at()), times.1.max(record.at()));
+                times = (
+                    times.0.min(record.at().as_micros()),
+                    times.1.max(record.at().as_micros()),
+                );
                 digest.add(&text(&record)?, -1);
                 Ok(())
             })

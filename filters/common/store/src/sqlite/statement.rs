@@ -111,6 +111,6 @@ fn read(
         changed_since: Micros::new(changed_since),
         credits,
         spending: spending.collect(),
-        older: older.first().map(LedgerPart::at),
+        older: older.first().map(|part| part.at().as_micros()),
     }))
 }

@@ -369,7 +369,7 @@ mod tests {
             kind: EntryKind::Grant,
             amount: Micros::new(1),
             reference: Arc::from(number.to_string()),
-            at: 1,
+            at: tollgate_clock::Timestamp::from_micros(1),
         })
     }
 
