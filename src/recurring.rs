@@ -1,6 +1,7 @@
 //! Adapter of PayPal subscriptions to mandates (`Recurring`).
 
 use async_trait::async_trait;
+use tollgate_clock::Timestamp;
 use tollgate_paypal as paypal;
 use tollgate_purchase::mandates::{
     Charge, ChargeStatus, CreatedSubscription, NewSubscription, ProviderPlan, ProviderSubscription,
@@ -67,7 +68,7 @@ impl Recurring for PayPalRecurring {
             .map_err(error)?;
         let (failed_at, failed_why) = seen
             .last_failed
-            .map_or((None, None), |(at, why)| (Some(at), why));
+            .map_or((None, None), |(at, why)| (Some(at.as_micros()), why));
         Ok(ProviderSubscription {
             status: match seen.status {
                 paypal::SubscriptionStatus::ApprovalPending => Status::Waiting,
@@ -80,8 +81,10 @@ impl Recurring for PayPalRecurring {
             plan_id: seen.plan_id,
             mandate: seen.custom_id,
             is_changed: seen.is_changed,
-            next_charge: seen.next_billing,
-            last_payment: seen.last_payment,
+            next_charge: seen.next_billing.map(Timestamp::as_micros),
+            last_payment: seen
+                .last_payment
+                .map(|(amount, at)| (amount, at.as_micros())),
             outstanding: seen.outstanding,
             failed_at,
             failed_why,
@@ -94,6 +97,7 @@ impl Recurring for PayPalRecurring {
         from: i64,
         to: i64,
     ) -> Result<Vec<Charge>, RecurringError> {
+        let (from, to) = (Timestamp::from_micros(from), Timestamp::from_micros(to));
         let charges = self.client.transactions(subscription, from, to);
         let charges = charges.await.map_err(error)?.into_iter();
         let charges = charges.map(|one| Charge {
@@ -105,7 +109,7 @@ impl Recurring for PayPalRecurring {
                 paypal::TransactionStatus::Refunded => ChargeStatus::Returned,
             },
             amount: one.amount,
-            at: one.time,
+            at: one.time.as_micros(),
         });
         Ok(charges.collect())
     }

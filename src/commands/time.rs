@@ -1,18 +1,16 @@
 //! Times in the operator's notation, in UTC.
 
 use anyhow::Context as _;
+use jiff::ToSpan;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan};
+use tollgate_clock::Timestamp;
 
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// A time in Unix microseconds as RFC 3339, in whole seconds.
 pub(super) fn text(unix_micros: i64) -> String {
-    match Timestamp::from_second(unix_micros.div_euclid(1_000_000)) {
-        Ok(time) => time.to_string(),
-        Err(_) => "out of range".to_owned(),
-    }
+    Timestamp::from_micros(unix_micros).rfc3339()
 }
 
 /// The day of a time in Unix microseconds: `2026-01-31`.
@@ -28,7 +26,7 @@ pub(super) fn read_day(text: &str) -> anyhow::Result<(i64, i64)> {
     let date: Date = text.parse().with_context(wrong)?;
     let start = |date: Date| -> anyhow::Result<i64> {
         let midnight = date.to_zoned(TimeZone::UTC).with_context(wrong)?;
-        Ok(midnight.timestamp().as_microsecond())
+        Ok(Timestamp::from(midnight.timestamp()).as_micros())
     };
     let next = date.checked_add(1.day()).with_context(wrong)?;
     Ok((start(date)?, start(next)?))
@@ -42,8 +40,8 @@ pub(super) fn read_end(text: &str, now: i64) -> anyhow::Result<i64> {
     {
         return Ok(now + i64::from(days) * MICROS_PER_DAY);
     }
-    if let Ok(time) = text.parse::<Timestamp>() {
-        return Ok(time.as_microsecond());
+    if let Some(time) = Timestamp::from_rfc3339(text) {
+        return Ok(time.as_micros());
     }
     let (start, _) = read_day(text).with_context(|| {
         format!("`{text}` is not a time; write a day (2027-01-31), a time (2027-01-31T12:00:00Z) or days from now (90d)")

@@ -144,7 +144,7 @@ pub fn date_time(at: i64) -> String {
 
 /// A time in RFC 3339 format.
 pub fn rfc3339(at: i64) -> String {
-    formatted(at, "%Y-%m-%dT%H:%M:%SZ")
+    tollgate_clock::Timestamp::from_micros(at).rfc3339()
 }
 
 /// A duration (microseconds) as text, rounded up: `38 seconds`, `4 minutes`.

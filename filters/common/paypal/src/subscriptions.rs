@@ -1,13 +1,16 @@
 //! Subscriptions v1: create, read, activate, cancel, and list charges (`openapi/billing_subscriptions_v1.json`).
 
+use std::time::Duration;
+
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
+use tollgate_clock::Timestamp;
 use tollgate_money::Usd;
 
 use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
-use crate::wire::{Link, Money, approval_url, is_id, micros, path_segment, rfc3339};
+use crate::wire::{Link, Money, approval_url, is_id, path_segment};
 
 /// A subscription to create.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +36,8 @@ pub struct CreatedSubscription {
     pub approve_url: String,
 }
 
-/// Shortest time span of a list of charges (microseconds).
-const SPAN_MIN: i64 = 3_600 * 1_000_000;
+/// Shortest time span of a list of charges.
+const SPAN_MIN: Duration = Duration::from_secs(3_600);
 
 /// Maximum number of lists read for all charges.
 const LISTS_MAX: u32 = 64;
@@ -50,14 +53,14 @@ pub struct Subscription {
     pub custom_id: Option<String>,
     /// Whether its billing differs from its plan: `plan_overridden`, or a quantity above one.
     pub is_changed: bool,
-    /// Unix microseconds.
-    pub next_billing: Option<i64>,
-    /// Amount (`None` when it is not in US dollars) and time (Unix microseconds).
-    pub last_payment: Option<(Option<Usd>, i64)>,
+    /// When the next charge is due.
+    pub next_billing: Option<Timestamp>,
+    /// Amount (`None` when it is not in US dollars) and time.
+    pub last_payment: Option<(Option<Usd>, Timestamp)>,
     /// The outstanding balance; `None` when it is missing or not in US dollars.
     pub outstanding: Option<Usd>,
-    /// When a charge last failed (Unix microseconds), and PayPal's reason code.
-    pub last_failed: Option<(i64, Option<String>)>,
+    /// When a charge last failed, and PayPal's reason code.
+    pub last_failed: Option<(Timestamp, Option<String>)>,
 }
 
 /// Status of a subscription (`subscription_status`).
@@ -86,8 +89,8 @@ pub struct Transaction {
     pub status: TransactionStatus,
     /// The gross amount; `None` when it is not in US dollars.
     pub amount: Option<Usd>,
-    /// Unix microseconds.
-    pub time: i64,
+    /// When it was made.
+    pub time: Timestamp,
 }
 
 /// Status of a charge (`capture_status`).
@@ -220,12 +223,12 @@ impl Client {
             .map_err(|detail| Error::new(ErrorKind::OutcomeUnknown, WHAT, detail))
     }
 
-    /// The charges of a subscription between two times (Unix microseconds).
+    /// The charges of a subscription between two times.
     pub async fn transactions(
         &self,
         id: &str,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Vec<Transaction>, Error> {
         const WHAT: &str = "list charges";
         let mut charges: Vec<Transaction> = Vec::new();
@@ -235,8 +238,8 @@ impl Client {
             let path = format!(
                 "/v1/billing/subscriptions/{}/transactions?start_time={}&end_time={}",
                 path_segment(id, WHAT)?,
-                rfc3339(from),
-                rfc3339(to)
+                from.rfc3339(),
+                to.rfc3339()
             );
             let list: Transactions = self
                 .call(Call {
@@ -249,8 +252,8 @@ impl Client {
                 .await?;
             lists += 1;
             // The call has no page parameter, so a long list is split by time.
-            if list.total_pages > 1 && to - from > SPAN_MIN && lists < LISTS_MAX {
-                let middle = from + (to - from) / 2;
+            if list.total_pages > 1 && to.duration_since(from) > SPAN_MIN && lists < LISTS_MAX {
+                let middle = from + to.duration_since(from) / 2;
                 spans.extend([(from, middle), (middle, to)]);
                 continue;
             }
@@ -316,7 +319,9 @@ impl Answer {
             "EXPIRED" => SubscriptionStatus::Expired,
             _ => return Err("the subscription has an unknown status"),
         };
-        let at = |text: &str| micros(text).ok_or("the subscription has a malformed time");
+        let at = |text: &str| {
+            Timestamp::from_rfc3339(text).ok_or("the subscription has a malformed time")
+        };
         let billing = self.billing_info;
         let next_billing = billing.next_billing_time.as_deref().map(at).transpose()?;
         let last_payment = match billing.last_payment {
@@ -359,7 +364,7 @@ impl Transactions {
             Ok(Transaction {
                 status,
                 amount: gross.as_ref().and_then(Money::usd),
-                time: micros(&one.time).ok_or("a charge has a malformed time")?,
+                time: Timestamp::from_rfc3339(&one.time).ok_or("a charge has a malformed time")?,
                 id: one.id,
             })
         });
@@ -402,9 +407,9 @@ mod tests {
         assert_eq!(seen.outstanding, Some(Usd::ZERO));
         let (amount, at) = seen.last_payment.expect("a payment");
         assert_eq!(amount, Some(Usd::from_cents(19_900)));
-        assert_eq!(rfc3339(at), "2026-11-01T12:00:05Z");
+        assert_eq!(at.rfc3339(), "2026-11-01T12:00:05Z");
         assert_eq!(
-            seen.next_billing.map(rfc3339).as_deref(),
+            seen.next_billing.map(Timestamp::rfc3339).as_deref(),
             Some("2026-12-01T10:00:00Z")
         );
         let pending = read(|body| {

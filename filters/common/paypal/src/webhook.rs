@@ -5,9 +5,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::HeaderMap;
-use jiff::Timestamp;
 use reqwest::Method;
 use serde::Deserialize;
+use tollgate_clock::Timestamp;
 
 use crate::certificates::{CertificateError, Chain};
 use crate::client::{Call, Client};
@@ -21,10 +21,10 @@ const CERTIFICATE_BYTES_MAX: usize = 64 * 1024;
 const CERTIFICATE_TIME: Duration = Duration::from_secs(5);
 
 /// Maximum age of an event: PayPal retries for three days.
-const AGE_MAX_SECS: i64 = (3 * 24 + 1) * 3600;
+const AGE_MAX: Duration = Duration::from_secs((3 * 24 + 1) * 3600);
 
 /// How far PayPal's clock may be ahead of ours.
-const AHEAD_MAX_SECS: i64 = 5 * 60;
+const AHEAD_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum length of a payment id. PayPal's have 17 characters.
 const CAPTURE_ID_MAX: usize = 36;
@@ -163,7 +163,7 @@ impl Client {
             return Err(WebhookError::Refused("no webhook is configured"));
         };
         let transmission = Transmission::of(headers)?;
-        let now = self.shared.clock.now().as_secs();
+        let now = self.shared.clock.now();
         transmission.check(now)?;
         if !self.environment().is_certificate(transmission.certificate) {
             return Err(WebhookError::Refused("its certificate URL is not PayPal's"));
@@ -188,7 +188,7 @@ impl Client {
         transmission: &Transmission<'_>,
         webhook_id: &str,
         body: &[u8],
-        now: i64,
+        now: Timestamp,
     ) -> Result<(), WebhookError> {
         let signature = BASE64
             .decode(transmission.signature)
@@ -217,7 +217,7 @@ impl Client {
                 Chain::read(&pem).ok_or(WebhookError::Refused("its certificate is not PEM"))?
             }
         };
-        let secs = now.unsigned_abs();
+        let secs = now.as_secs().unsigned_abs();
         let checked = certificates.check(&chain, secs, text.as_bytes(), &signature);
         if is_new && matches!(checked, Ok(()) | Err(CertificateError::BadSignature)) {
             certificates.insert(address, chain, elapsed);
@@ -292,21 +292,21 @@ impl<'a> Transmission<'a> {
         })
     }
 
-    fn check(&self, now: i64) -> Result<(), WebhookError> {
+    fn check(&self, now: Timestamp) -> Result<(), WebhookError> {
         if self.algorithm != "SHA256withRSA" {
             return Err(WebhookError::Refused(
                 "its signature algorithm is not supported",
             ));
         }
-        let time: Timestamp = self
-            .time
-            .parse()
-            .map_err(|_| WebhookError::Refused("its time is malformed"))?;
-        match now - time.as_second() {
-            age if age > AGE_MAX_SECS => Err(WebhookError::Refused("it is too old")),
-            age if age < -AHEAD_MAX_SECS => Err(WebhookError::Refused("its time is in the future")),
-            _ => Ok(()),
+        let time = Timestamp::from_rfc3339(self.time)
+            .ok_or(WebhookError::Refused("its time is malformed"))?;
+        if now.duration_since(time) > AGE_MAX {
+            return Err(WebhookError::Refused("it is too old"));
         }
+        if time.duration_since(now) > AHEAD_MAX {
+            return Err(WebhookError::Refused("its time is in the future"));
+        }
+        Ok(())
     }
 
     /// The signed text: transmission id, time, webhook id and the decimal CRC-32 of the body, separated by bars.
@@ -410,13 +410,14 @@ mod tests {
 
     #[test]
     fn old_events_and_other_algorithms_are_rejected() {
-        let sent = 1_793_534_403;
+        let sent = Timestamp::from_secs(1_793_534_403);
+        let second = Duration::from_secs(1);
         let at = |now| transmission().check(now);
         assert!(at(sent).is_ok());
-        assert!(at(sent + AGE_MAX_SECS).is_ok());
-        assert!(at(sent + AGE_MAX_SECS + 1).is_err());
-        assert!(at(sent - AHEAD_MAX_SECS).is_ok());
-        assert!(at(sent - AHEAD_MAX_SECS - 1).is_err());
+        assert!(at(sent + AGE_MAX).is_ok());
+        assert!(at(sent + AGE_MAX + second).is_err());
+        assert!(at(sent - AHEAD_MAX).is_ok());
+        assert!(at(sent - AHEAD_MAX - second).is_err());
         let other = Transmission {
             algorithm: "SHA1withRSA",
             ..transmission()

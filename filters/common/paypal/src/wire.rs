@@ -1,6 +1,5 @@
 //! Parts that several of PayPal's messages share.
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tollgate_money::Usd;
 
@@ -64,19 +63,6 @@ pub(crate) fn is_id(id: &str) -> bool {
         && id
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-}
-
-/// Parses a time of PayPal's (RFC 3339) to Unix microseconds.
-pub(crate) fn micros(text: &str) -> Option<i64> {
-    let time: Timestamp = text.parse().ok()?;
-    Some(time.as_microsecond())
-}
-
-/// Formats Unix microseconds, to the second.
-pub(crate) fn rfc3339(micros: i64) -> String {
-    Timestamp::from_second(micros.div_euclid(1_000_000))
-        .unwrap_or(Timestamp::UNIX_EPOCH)
-        .to_string()
 }
 
 #[cfg(test)]

@@ -282,8 +282,8 @@ async fn all_charges_are_listed_at_any_page_size() {
         .expect("made");
     assert!(paypal.agree(&made.id).await);
     paypal.pass(Duration::from_secs(200 * 86_400)).await;
-    let day = 86_400 * 1_000_000;
-    let now = Clock::system().now().as_micros();
+    let day = Duration::from_secs(86_400);
+    let now = Clock::system().now();
     let (from, to) = (now - 31 * day, now + 201 * day);
     let all = client
         .transactions(&made.id, from, to)

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tollgate_clock::Timestamp;
 use tollgate_store::{SubscriptionRow, SubscriptionStatus};
 
 use crate::plan::{PRICE, PaymentState, Plan, RetryAction};
@@ -161,8 +161,7 @@ impl CommerceSubscription {
 
 /// Whole seconds in UTC, RFC 3339.
 pub fn rfc3339(unix_micros: i64) -> String {
-    let moment = Timestamp::from_second(unix_micros.div_euclid(1_000_000));
-    moment.unwrap_or(Timestamp::MAX).to_string()
+    Timestamp::from_micros(unix_micros).rfc3339()
 }
 
 #[cfg(test)]
