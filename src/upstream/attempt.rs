@@ -170,7 +170,7 @@ impl Connections {
             let body = Box::pin(read_error(&mut link)).await;
             let wait = answer
                 .retry_after
-                .map(|wait| wait.wait_from(self.clock.now().as_micros()));
+                .map(|wait| wait.wait_from(self.clock.now()));
             let wait = wait.map(|wait| wait.min(provider.settings.health.retry_after_max));
             let key = provider.settings.api_key.as_ref();
             return Err(AttemptError {

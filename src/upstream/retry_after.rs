@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use tollgate_clock::Timestamp;
+
 /// A provider's `Retry-After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RetryAfter {
     /// After this many seconds.
     Secs(u64),
-    /// At this Unix time in seconds.
-    At(i64),
+    /// At this time.
+    At(Timestamp),
 }
 
 impl RetryAfter {
@@ -20,17 +22,14 @@ impl RetryAfter {
             return Some(RetryAfter::Secs(value.parse().unwrap_or(u64::MAX)));
         }
         let date = jiff::fmt::rfc2822::parse(value).ok()?;
-        Some(RetryAfter::At(date.timestamp().as_second()))
+        Some(RetryAfter::At(date.timestamp().into()))
     }
 
     /// The wait from the given wall clock time; none for a date in the past.
-    pub(super) fn wait_from(self, unix_micros: i64) -> Duration {
+    pub(super) fn wait_from(self, now: Timestamp) -> Duration {
         match self {
             RetryAfter::Secs(secs) => Duration::from_secs(secs),
-            RetryAfter::At(second) => {
-                let micros = second.saturating_mul(1_000_000).saturating_sub(unix_micros);
-                Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-            }
+            RetryAfter::At(time) => time.duration_since(now),
         }
     }
 }
@@ -42,7 +41,7 @@ mod tests {
     #[test]
     fn rfc9110_10_2_3_both_forms_are_parsed_and_no_other() {
         /// 2026-10-21 07:28:00.
-        const THEN: i64 = 1_792_567_680;
+        const THEN: Timestamp = Timestamp::from_secs(1_792_567_680);
         //    value                              wait in seconds, half a minute before
         check("2", Some(2));
         check(" 0 ", Some(0));
@@ -55,7 +54,8 @@ mod tests {
         check("soon", None);
 
         fn check(value: &str, secs: Option<u64>) {
-            let wait = RetryAfter::read(value).map(|wait| wait.wait_from((THEN - 30) * 1_000_000));
+            let before = THEN - Duration::from_secs(30);
+            let wait = RetryAfter::read(value).map(|wait| wait.wait_from(before));
             assert_eq!(wait, secs.map(Duration::from_secs), "{value}");
         }
     }
