@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tollgate_clock::Clock;
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_identity::Signin;
 use tollgate_identity::signin::CodeMessage;
 use tollgate_store::{
@@ -14,11 +14,11 @@ use tollgate_store::{
 use crate::sender::{OutgoingMessage, SendError, Sender};
 use crate::text;
 
-/// Backoff after the first failure (microseconds); doubled after each further one.
-const BACKOFF_BASE: i64 = 1_000_000;
+/// Backoff after the first failure; doubled after each further one.
+const BACKOFF_BASE: Duration = Duration::from_secs(1);
 
-/// Upper bound of the backoff (microseconds).
-const BACKOFF_MAX: i64 = 30_000_000;
+/// Upper bound of the backoff.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// Messages read from the queue at once.
 const BATCH: usize = 64;
@@ -114,8 +114,7 @@ impl Outbox {
             if due.is_empty() {
                 let next = self.signin.next_message_at().await?;
                 let wait = next.map_or(POLL_INTERVAL, |next| {
-                    let wait = (next - self.clock.now().as_micros()).max(0);
-                    Duration::from_micros(wait.unsigned_abs())
+                    Timestamp::from_micros(next).duration_since(self.clock.now())
                 });
                 return Ok(wait.min(POLL_INTERVAL));
             }
@@ -169,7 +168,9 @@ impl Outbox {
             _ => self.mail.clone(),
         };
         let sender = sender?;
-        if message.recipient.is_empty() || message.expires_at <= self.clock.now().as_micros() {
+        if message.recipient.is_empty()
+            || Timestamp::from_micros(message.expires_at) <= self.clock.now()
+        {
             return None;
         }
         let outgoing = OutgoingMessage {
@@ -180,7 +181,7 @@ impl Outbox {
                 LoginKind::Phone => text::sms(&message.code, &self.service, &self.host),
                 _ => text::mail(&message.code, message.purpose, &self.service, &self.host),
             },
-            created_at: message.created_at,
+            created_at: Timestamp::from_micros(message.created_at),
         };
         let id = message.id;
         Some(async move {
@@ -209,15 +210,17 @@ impl Outbox {
                 self.signin.message_done(message.id).await?;
             }
             Err(SendError::Transient(error)) => {
-                let doublings = message.tries.clamp(0, 10);
-                let wait = (BACKOFF_BASE << doublings).min(BACKOFF_MAX);
-                let next = self.clock.now().as_micros() + wait;
-                if next >= message.expires_at {
+                let doublings = message.tries.clamp(0, 10) as u32;
+                let wait = (BACKOFF_BASE * 2u32.pow(doublings)).min(BACKOFF_MAX);
+                let next = self.clock.now() + wait;
+                if next >= Timestamp::from_micros(message.expires_at) {
                     tracing::warn!(message = %message.id, %error, "message delivery failed until the message expired, dropped");
                     self.signin.message_done(message.id).await?;
                 } else {
-                    tracing::warn!(message = %message.id, %error, wait_ms = wait / 1000, "message delivery failed, retrying");
-                    self.signin.message_delayed(message.id, next).await?;
+                    tracing::warn!(message = %message.id, %error, wait_ms = wait.as_millis() as u64, "message delivery failed, retrying");
+                    self.signin
+                        .message_delayed(message.id, next.as_micros())
+                        .await?;
                 }
             }
         }

@@ -9,6 +9,7 @@ use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::transport::smtp::extension::ClientId;
 use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+use tollgate_clock::Timestamp;
 use zeroize::Zeroizing;
 
 use crate::sender::{OutgoingMessage, SendError, Sender};
@@ -109,7 +110,7 @@ impl Mail {
             .recipient
             .parse()
             .map_err(|_| never("the recipient is not a valid mail address".into()))?;
-        let queued = Duration::from_micros(outgoing.created_at.max(0).unsigned_abs());
+        let queued = outgoing.created_at.duration_since(Timestamp::UNIX_EPOCH);
         Message::builder()
             .from(self.from.clone())
             .to(Mailbox::new(None, to))

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use async_trait::async_trait;
+use tollgate_clock::Timestamp;
 use zeroize::Zeroizing;
 
 /// A message to send.
@@ -15,8 +16,8 @@ pub struct OutgoingMessage {
     pub subject: String,
     /// The text.
     pub text: Zeroizing<String>,
-    /// When it was queued (Unix microseconds).
-    pub created_at: i64,
+    /// When it was queued.
+    pub created_at: Timestamp,
 }
 
 /// Why sending failed.
