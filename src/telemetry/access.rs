@@ -55,8 +55,7 @@ impl Entry<'_> {
         let request = &self.exchange.request;
         let record = &self.exchange.record;
         out.extend_from_slice(b"{\"time\":\"");
-        let time = Timestamp::from_microsecond(self.at).unwrap_or(Timestamp::MAX);
-        TIME.print_timestamp(&time, &mut *out)
+        TIME.print_timestamp(&self.at.into(), &mut *out)
             .expect("a vector takes whatever is written to it");
         out.extend_from_slice(b"\",\"request_id\":\"req_");
         hex(out, request.id.as_bytes());

@@ -9,7 +9,8 @@ mod refusal;
 
 use std::sync::Arc;
 
-use tollgate_clock::{Clock, ServiceIdentity};
+use tollgate_clock::Clock;
+use tollgate_filter::ServiceIdentity;
 use tollgate_identity::{Credentials, Form};
 
 pub use access::{AccessError, RequiredAccess};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate_clock::{Clock, Entropy, ServiceIdentity};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::ServiceIdentity;
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;

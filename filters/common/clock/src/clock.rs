@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(clock.now(), Timestamp::from_secs(500));
         assert_eq!(clock.elapsed(), before);
         assert!(!deadline.has_passed(clock.elapsed()));
-        hand.jump_to(Timestamp::from_micros(1));
+        manual.jump_to(Timestamp::from_micros(1));
         manual.advance(Duration::from_secs(2));
         assert_eq!(clock.now(), Timestamp::from_micros(2_000_001));
         assert_eq!(clock.elapsed() - before, Duration::from_secs(2));

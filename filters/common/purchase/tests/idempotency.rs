@@ -5,6 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
+use tollgate_clock::Timestamp;
 use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys, digest};
 use tollgate_store::{
     Admission, Endpoint, IdempotencyPart, Part, Store, UnitOfWork, commit, flush,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use tollgate_clock::{Deadline, Timestamp};
 use tollgate_ledger::{Hold, HoldRequest};
 use tollgate_money::{Micros, OperationId, TopUpId, Usd};
 use tollgate_purchase::{BeginError, Offer, PurchaseRequest, TopUpDeps, TopUpEvent, TopUps};

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
+use tollgate_clock::Timestamp;
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, Micros};
@@ -84,7 +85,8 @@ impl Disk {
 
     /// The plans over a store, and its ledger.
     pub(crate) fn plans(&self, store: &Arc<dyn Store>, now: Now) -> (Ledger, Plans) {
-        let (ledger, _) = Ledger::start(store.clone(), now()).expect("the books open");
+        let (ledger, _) =
+            Ledger::start(store.clone(), Timestamp::from_micros(now())).expect("the books open");
         let plans = Plans::new(PlanDeps {
             store: store.clone(),
             ledger: ledger.clone(),

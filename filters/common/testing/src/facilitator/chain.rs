@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use tollgate_clock::Clock;
 use tollgate_evm::{Address, Amount, Authorization, Nonce, TxHash};
-use tollgate_filter::Clock;
 
 use super::CHAIN;
 
