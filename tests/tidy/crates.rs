@@ -12,7 +12,6 @@ const RANKS: [(&str, u8); 16] = [
     ("tollgate-clock", 0),
     ("tollgate-counters", 0),
     ("tollgate-evm", 0),
-    ("tollgate-money", 0),
     ("tollgate-money", 1),
     ("tollgate-fetch", 2),
     ("tollgate-filter", 2),
