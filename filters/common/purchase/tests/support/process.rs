@@ -12,7 +12,7 @@ use tollgate_clock::Timestamp;
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, Micros};
-use tollgate_purchase::PurchaseTasks;
+use tollgate_purchase::{Draw, PurchaseTasks};
 use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, Plan, PlanDeps, Plans};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
@@ -66,7 +66,7 @@ impl Disk {
     }
 
     /// A source of distinct bytes in place of random ones.
-    pub(crate) fn draw(&self) -> Box<dyn Fn(&mut [u8]) + Send + Sync> {
+    pub(crate) fn draw(&self) -> Draw {
         let random = self.random.clone();
         Box::new(move |out| {
             let number = random.fetch_add(1, Relaxed).to_be_bytes();
