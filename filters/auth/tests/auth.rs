@@ -201,7 +201,7 @@ async fn a_key_becomes_the_principal_of_its_account() {
     let key = bench.key(|key| key.models = Some(models)).await;
     let principal = with(&bench.chat(), key.secret.expose_secret()).expect("let in");
     assert_eq!(principal.account, bench.account);
-    assert_eq!(principal.credential.to_string(), key.id.to_string());
+    assert_eq!(principal.credential, key.id.0);
     assert_eq!(principal.kind, CredentialKind::ApiKey);
     assert_eq!(principal.scopes, Scopes::API);
     assert_eq!(&*principal.class, "free");

@@ -71,7 +71,7 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
     };
     let row = server.store.authorization(&key).expect("readable");
     let note = row.and_then(|row| row.note).expect("a note");
-    assert!(note.contains("a transfer of its own"), "{note}");
+    assert!(note.contains("a separate transfer"), "{note}");
     let theirs = other.parse().expect("an id");
     let paid = server.store.payments_of(theirs, 9).expect("readable");
     assert_eq!(paid.len(), 1);

@@ -122,8 +122,8 @@ async fn shutdown_completes_a_transfer_whose_buyer_disconnected() {
     facilitator.gate().reached_by(1).await;
     buyer.abort();
     serving.process.signal("TERM");
-    let waits = || serving.process.output().contains("purchases are under way");
-    within("the word that it waits", crate::rig::poll(waits)).await;
+    let waits = || serving.process.output().contains("waiting for purchases");
+    within("the log line about open purchases", crate::rig::poll(waits)).await;
     assert!(serving.process.has_ended().is_none());
     facilitator.gate().open();
     let status = ended(&mut serving.process).await;

@@ -17,24 +17,24 @@ use tollgate_store::{
     flush,
 };
 
-struct Fixture {
+struct Testbed {
     store: Arc<dyn Store>,
     ledger: Ledger,
     folder: tempfile::TempDir,
 }
 
-fn fixture(options: Options) -> Fixture {
+fn bed(options: Options) -> Testbed {
     let folder = tempfile::tempdir().expect("a folder");
     let store = sqlite::open(&folder.path().join("t.db"), options).expect("the store opens");
     let ledger = start(&store);
-    Fixture {
+    Testbed {
         store,
         ledger,
         folder,
     }
 }
 
-impl Fixture {
+impl Testbed {
     fn balance(&self, account: AccountId) -> (i64, i64) {
         let balance = self.ledger.balance(account).expect("an account");
         (balance.available.get(), balance.held.get())
@@ -66,12 +66,12 @@ impl Fixture {
 fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
     const CREDIT_FOR: u64 = 1000;
     const THREADS: u64 = 8;
-    let fixture = fixture(options());
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 7 * CREDIT_FOR as i64, 0);
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, 7 * CREDIT_FOR as i64, 0);
     let accepted = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (ledger, accepted) = (&fixture.ledger, &accepted);
+            let (ledger, accepted) = (&bed.ledger, &accepted);
             scope.spawn(move || {
                 for number in 0..5 * CREDIT_FOR / THREADS {
                     match ledger.hold(request(payer, thread << 32 | number, 7)) {
@@ -85,8 +85,8 @@ fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
     });
     let accepted = accepted.into_inner().expect("no panic");
     assert_eq!(accepted.len() as u64, CREDIT_FOR);
-    assert_eq!(fixture.balance(payer), (0, 7 * CREDIT_FOR as i64));
-    assert_eq!(fixture.ledger.totals().open_holds, CREDIT_FOR);
+    assert_eq!(bed.balance(payer), (0, 7 * CREDIT_FOR as i64));
+    assert_eq!(bed.ledger.totals().open_holds, CREDIT_FOR);
 
     let left: i64 = accepted
         .into_iter()
@@ -101,32 +101,31 @@ fn exactly_as_many_competing_holds_are_accepted_as_there_is_credit_for() {
             7 - settled.charged.get()
         })
         .sum();
-    assert_eq!(fixture.balance(payer), (left, 0));
-    wait(flush(&*fixture.store)).expect("everything is durable");
-    assert_ledger_balances(&fixture.store);
+    assert_eq!(bed.balance(payer), (left, 0));
+    wait(flush(&*bed.store)).expect("everything is durable");
+    assert_ledger_balances(&bed.store);
 }
 
 /// An unresolved hold would be credit lost until a restart. The cause of the drop does not matter.
 #[test]
 fn a_dropped_hold_is_released() {
-    let fixture = fixture(options());
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
     let hold = |number| {
-        fixture
-            .ledger
+        bed.ledger
             .hold(request(payer, number, 60))
             .expect("there is credit")
     };
 
     drop(hold(1));
-    assert_eq!(fixture.balance(payer), (100, 0), "after a drop");
+    assert_eq!(bed.balance(payer), (100, 0), "after a drop");
 
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _hold = hold(2);
         panic!("a request dies");
     }));
     assert!(panicked.is_err());
-    assert_eq!(fixture.balance(payer), (100, 0), "after a panic");
+    assert_eq!(bed.balance(payer), (100, 0), "after a panic");
 
     let mut third = hold(3);
     wait(async {
@@ -138,26 +137,26 @@ fn a_dropped_hold_is_released() {
         task.abort();
         assert!(task.await.expect_err("it was aborted").is_cancelled());
     });
-    assert_eq!(fixture.balance(payer), (100, 0), "after a cancelled task");
+    assert_eq!(bed.balance(payer), (100, 0), "after a cancelled task");
 
-    wait(flush(&*fixture.store)).expect("everything is durable");
+    wait(flush(&*bed.store)).expect("everything is durable");
     for number in 1..=3 {
-        assert_eq!(fixture.kinds(number), [EntryKind::Hold, EntryKind::Release]);
+        assert_eq!(bed.kinds(number), [EntryKind::Hold, EntryKind::Release]);
     }
-    assert_ledger_balances(&fixture.store);
+    assert_ledger_balances(&bed.store);
 }
 
 #[test]
 fn a_hold_that_expired_cannot_be_settled() {
-    let fixture = fixture(options());
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
-    let late = fixture.ledger.hold(request(payer, 1, 60)).expect("credit");
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
+    let late = bed.ledger.hold(request(payer, 1, 60)).expect("credit");
     let mut longer = request(payer, 2, 30);
     longer.deadline = Deadline::after(ELAPSED, Duration::from_micros(1_000_001));
-    let open = fixture.ledger.hold(longer).expect("credit");
+    let open = bed.ledger.hold(longer).expect("credit");
 
     let sweep = |micros, now| {
-        fixture.ledger.sweep(Reading {
+        bed.ledger.sweep(Reading {
             elapsed: ELAPSED + Duration::from_micros(micros),
             now,
         })
@@ -169,28 +168,27 @@ fn a_hold_that_expired_cannot_be_settled() {
         "whatever the wall clock says"
     );
     assert_eq!(sweep(1_000_000, NOW - years), 1, "to the microsecond");
-    assert_eq!(fixture.balance(payer), (70, 30));
+    assert_eq!(bed.balance(payer), (70, 30));
     let refused = wait(late.settle(settle(10)));
     assert!(
         matches!(refused, Err(SettleError::Expired { .. })),
         "{refused:?}"
     );
-    assert_eq!(fixture.balance(payer), (70, 30), "nothing was taken");
+    assert_eq!(bed.balance(payer), (70, 30), "nothing was taken");
 
     let settled = wait(open.settle(settle(10))).expect("the other is open");
     assert_eq!(settled.available, Micros::new(90));
-    assert_ledger_balances(&fixture.store);
+    assert_ledger_balances(&bed.store);
 }
 
 /// With a fast upstream hold and settlement are in the queue together. One entry then stands for both.
 #[test]
 fn a_hold_and_its_settlement_in_one_commit_are_coalesced() {
-    let fixture = fixture(options());
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
-    let resume = fixture.stop_writer();
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
+    let resume = bed.stop_writer();
     let hold = |number| {
-        fixture
-            .ledger
+        bed.ledger
             .hold(request(payer, number, 20))
             .expect("there is credit")
     };
@@ -208,33 +206,33 @@ fn a_hold_and_its_settlement_in_one_commit_are_coalesced() {
     }
     wait(held.durable()).expect("it is durable");
 
-    assert_eq!(fixture.store.gauges().folded.load(Relaxed), 3);
-    assert_eq!(fixture.kinds(1), [EntryKind::Charge]);
+    assert_eq!(bed.store.gauges().folded.load(Relaxed), 3);
+    assert_eq!(bed.kinds(1), [EntryKind::Charge]);
     assert_eq!(
-        fixture.kinds(2),
+        bed.kinds(2),
         [EntryKind::Charge],
         "beyond its hold, from what is free"
     );
     assert_eq!(
-        fixture.kinds(3),
+        bed.kinds(3),
         [],
         "nothing was charged: a usage record alone"
     );
-    assert_eq!(fixture.kinds(4), [EntryKind::Hold, EntryKind::Release]);
-    assert_eq!(fixture.kinds(5), [EntryKind::Hold]);
-    assert_eq!(fixture.balance(payer), (35, 20));
-    let rows = fixture.store.operation(operation(2)).expect("a read");
+    assert_eq!(bed.kinds(4), [EntryKind::Hold, EntryKind::Release]);
+    assert_eq!(bed.kinds(5), [EntryKind::Hold]);
+    assert_eq!(bed.balance(payer), (35, 20));
+    let rows = bed.store.operation(operation(2)).expect("a read");
     assert_eq!(rows.usage.expect("a usage record").cost, Micros::new(30));
-    assert_ledger_balances(&fixture.store);
+    assert_ledger_balances(&bed.store);
 }
 
 #[test]
 fn an_operation_is_never_booked_twice() {
-    let fixture = fixture(options());
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
-    let other = account_with(&fixture.store, &fixture.ledger, 2, 100, 0);
-    let first = fixture.ledger.hold(request(payer, 1, 20)).expect("credit");
-    let again = fixture.ledger.hold(request(payer, 1, 20));
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
+    let other = account_with(&bed.store, &bed.ledger, 2, 100, 0);
+    let first = bed.ledger.hold(request(payer, 1, 20)).expect("credit");
+    let again = bed.ledger.hold(request(payer, 1, 20));
     assert!(
         matches!(again, Err(HoldError::Repeated { .. })),
         "in memory"
@@ -243,7 +241,7 @@ fn an_operation_is_never_booked_twice() {
 
     // The operation is no longer in memory, but it is in the store. The same id on another account is refused as well.
     for (account, balance) in [(payer, (80, 0)), (other, (100, 0))] {
-        let mut again = fixture
+        let mut again = bed
             .ledger
             .hold(request(account, 1, 20))
             .expect("memory does not know it");
@@ -252,10 +250,10 @@ fn an_operation_is_never_booked_twice() {
             matches!(refused, Err(HoldError::Repeated { .. })),
             "{refused:?}"
         );
-        assert_eq!(fixture.balance(account), balance, "its credit is back");
+        assert_eq!(bed.balance(account), balance, "its credit is back");
         let refused = wait(again.settle(settle(20)));
         assert!(refused.is_err(), "and there is nothing to settle");
-        assert_eq!(fixture.balance(account), balance);
+        assert_eq!(bed.balance(account), balance);
     }
 
     // A free operation leaves a usage record and no entry. Charged later, alone or by a hold and settlement that meet in one commit, it is
@@ -269,12 +267,7 @@ fn an_operation_is_never_booked_twice() {
             usage: usage(),
             at: NOW,
         };
-        wait(
-            fixture
-                .ledger
-                .charge(charge)
-                .expect("the queue has capacity"),
-        )
+        wait(bed.ledger.charge(charge).expect("the queue has capacity"))
     };
     charge(0).expect("it is free");
     let refused = charge(5);
@@ -282,10 +275,10 @@ fn an_operation_is_never_booked_twice() {
         matches!(refused, Err(SettleError::Refused { .. })),
         "{refused:?}"
     );
-    let resume = fixture.stop_writer();
-    let beside = fixture.ledger.hold(request(payer, 3, 20)).expect("credit");
+    let resume = bed.stop_writer();
+    let beside = bed.ledger.hold(request(payer, 3, 20)).expect("credit");
     let mut met = [2, 4].map(|number| {
-        let hold = fixture.ledger.hold(request(payer, number, 20));
+        let hold = bed.ledger.hold(request(payer, number, 20));
         hold.expect("memory does not know it").settle(settle(5))
     });
     drop(resume);
@@ -299,66 +292,59 @@ fn an_operation_is_never_booked_twice() {
     );
     beside.release(NOW);
     assert_eq!(
-        fixture.balance(payer),
+        bed.balance(payer),
         (75, 0),
         "only the other unit was charged"
     );
-    assert_eq!(fixture.kinds(2), []);
-    wait(flush(&*fixture.store)).expect("everything is durable");
-    assert_ledger_balances(&fixture.store);
+    assert_eq!(bed.kinds(2), []);
+    wait(flush(&*bed.store)).expect("everything is durable");
+    assert_ledger_balances(&bed.store);
 
     // Also when the settlement is queued before the refusal is known.
-    let resume = fixture.stop_writer();
-    let again = fixture
-        .ledger
-        .hold(request(payer, 1, 20))
-        .expect("in memory");
+    let resume = bed.stop_writer();
+    let again = bed.ledger.hold(request(payer, 1, 20)).expect("in memory");
     let settlement = again.settle(settle(20));
     drop(resume);
     assert!(matches!(wait(settlement), Err(SettleError::Refused { .. })));
-    assert_eq!(fixture.balance(payer), (75, 0));
-    assert_ledger_balances(&fixture.store);
+    assert_eq!(bed.balance(payer), (75, 0));
+    assert_ledger_balances(&bed.store);
 }
 
 #[test]
 fn a_full_queue_refuses_holds_and_accepts_every_settlement() {
-    let fixture = fixture(Options {
+    let bed = bed(Options {
         queue_max: 8,
         ..options()
     });
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
-    let early = fixture
-        .ledger
-        .hold(request(payer, 100, 10))
-        .expect("credit");
-    wait(flush(&*fixture.store)).expect("the hold is durable");
-    let resume = fixture.stop_writer();
+    let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
+    let early = bed.ledger.hold(request(payer, 100, 10)).expect("credit");
+    wait(flush(&*bed.store)).expect("the hold is durable");
+    let resume = bed.stop_writer();
     let holds: Vec<_> = (0..6)
         .map(|number| {
-            fixture
-                .ledger
+            bed.ledger
                 .hold(request(payer, number, 10))
                 .expect("the queue has capacity")
         })
         .collect();
-    let refused = fixture.ledger.hold(request(payer, 7, 10));
+    let refused = bed.ledger.hold(request(payer, 7, 10));
     assert!(
         matches!(refused, Err(HoldError::Overloaded { waiting: 6 })),
         "three quarters of the queue are in use: {refused:?}"
     );
-    let poor = fixture.ledger.hold(request(payer, 7, 31));
+    let poor = bed.ledger.hold(request(payer, 7, 31));
     assert!(
         matches!(poor, Err(HoldError::InsufficientCredit { .. })),
         "insufficient credit is reported before a full queue: {poor:?}"
     );
     assert_eq!(
-        fixture.balance(payer),
+        bed.balance(payer),
         (30, 70),
         "a refused hold reserves nothing"
     );
     let late = wait(async {
         let credit = credit_of(payer, 5, "late", 200);
-        fixture.ledger.grant(credit).await
+        bed.ledger.grant(credit).await
     });
     assert!(
         matches!(late, Err(CreditError::Overloaded { .. })),
@@ -374,9 +360,9 @@ fn a_full_queue_refuses_holds_and_accepts_every_settlement() {
     for settlement in settlements {
         wait(settlement).expect("every settlement is accepted and durable");
     }
-    assert_eq!(fixture.balance(payer), (72, 0));
-    assert_eq!(fixture.store.gauges().overloads.load(Relaxed), 2);
-    assert_ledger_balances(&fixture.store);
+    assert_eq!(bed.balance(payer), (72, 0));
+    assert_eq!(bed.store.gauges().overloads.load(Relaxed), 2);
+    assert_ledger_balances(&bed.store);
 }
 
 /// A full disk stops the store: nothing may be acknowledged from then on, and the process has to be notified.
@@ -384,18 +370,18 @@ fn a_full_queue_refuses_holds_and_accepts_every_settlement() {
 fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
     let failures = Arc::new(Mutex::new(Vec::new()));
     let recorded = Arc::clone(&failures);
-    let fixture = fixture(Options {
+    let bed = bed(Options {
         pages_max: Some(120),
         on_failure: Box::new(move |failure| {
             recorded.lock().expect("no panic").push(failure.clone());
         }),
         ..options()
     });
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 1_000_000, 0);
+    let payer = account_with(&bed.store, &bed.ledger, 1, 1_000_000, 0);
     let mut durable = 0;
     loop {
         assert!(durable < 100_000, "120 pages never fill up");
-        let hold = match fixture.ledger.hold(request(payer, durable, 10)) {
+        let hold = match bed.ledger.hold(request(payer, durable, 10)) {
             Ok(hold) => hold,
             Err(error) => panic!("a hold was refused before a settlement failed: {error}"),
         };
@@ -408,10 +394,10 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
             Err(error) => panic!("{error}"),
         }
     }
-    let after = fixture.ledger.hold(request(payer, durable + 1, 10));
+    let after = bed.ledger.hold(request(payer, durable + 1, 10));
     assert!(matches!(after, Err(HoldError::Store { .. })), "{after:?}");
-    assert!(fixture.store.failure().is_some());
-    fixture.store.close();
+    assert!(bed.store.failure().is_some());
+    bed.store.close();
     let failures = failures.lock().expect("no panic");
     assert_eq!(failures.len(), 1, "reported once: {failures:?}");
     assert!(
@@ -420,7 +406,7 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
         failures[0]
     );
 
-    let store = open(fixture.folder.path());
+    let store = open(bed.folder.path());
     let ledger = start(&store);
     let balance = ledger.balance(payer).expect("an account");
     assert_eq!(balance.held, Micros::ZERO);
@@ -435,21 +421,18 @@ fn a_full_disk_stops_the_store_and_keeps_what_was_acknowledged() {
 /// The disk may fail during the hold, before its settlement: the settlement reports it, whether or not the hold was waited for.
 #[test]
 fn a_settlement_reports_why_the_store_refused_its_hold() {
-    let fixture = fixture(Options {
+    let bed = bed(Options {
         pages_max: Some(120),
         ..options()
     });
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 1_000_000, 0);
+    let payer = account_with(&bed.store, &bed.ledger, 1, 1_000_000, 0);
     let mut kept = Vec::new();
     let (mut asked, unasked) = loop {
         let number = kept.len() as u64;
         assert!(number < 100_000, "120 pages never fill up");
-        let resume = fixture.stop_writer();
-        let unasked = fixture
-            .ledger
-            .hold(request(payer, number, 1))
-            .expect("credit");
-        let mut asked = fixture
+        let resume = bed.stop_writer();
+        let unasked = bed.ledger.hold(request(payer, number, 1)).expect("credit");
+        let mut asked = bed
             .ledger
             .hold(request(payer, number + 1, 1))
             .expect("credit");
@@ -475,13 +458,13 @@ fn a_settlement_reports_why_the_store_refused_its_hold() {
 
 #[test]
 fn a_reference_is_booked_once_by_concurrent_requests() {
-    let fixture = fixture(options());
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 0, 0);
-    let other = account_with(&fixture.store, &fixture.ledger, 2, 0, 0);
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, 0, 0);
+    let other = account_with(&bed.store, &bed.ledger, 2, 0, 0);
     let applied = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for number in 0..16 {
-            let (ledger, applied) = (&fixture.ledger, &applied);
+            let (ledger, applied) = (&bed.ledger, &applied);
             scope.spawn(move || {
                 let credited = wait(ledger.top_up(credit_of(payer, 50, "order 1", number)))
                     .expect("the reference is good");
@@ -493,7 +476,7 @@ fn a_reference_is_booked_once_by_concurrent_requests() {
         }
     });
     assert_eq!(applied.into_inner(), 1, "one of them was booked");
-    assert_eq!(fixture.balance(payer), (50, 0));
+    assert_eq!(bed.balance(payer), (50, 0));
 
     let credit = |amount, number| credit_of(payer, amount, "order 1", number);
     let conflict = |result| {
@@ -502,26 +485,24 @@ fn a_reference_is_booked_once_by_concurrent_requests() {
             "{result:?}"
         )
     };
-    conflict(wait(fixture.ledger.top_up(credit(51, 20))));
-    conflict(wait(fixture.ledger.grant(credit(50, 21))));
+    conflict(wait(bed.ledger.top_up(credit(51, 20))));
+    conflict(wait(bed.ledger.grant(credit(50, 21))));
     let elsewhere = Credit {
         account: other,
         ..credit(50, 22)
     };
-    let credited =
-        wait(fixture.ledger.top_up(elsewhere)).expect("a reference is the account's own");
+    let credited = wait(bed.ledger.top_up(elsewhere)).expect("a reference is the account's own");
     assert!(!credited.repeated);
-    assert_ledger_balances(&fixture.store);
+    assert_ledger_balances(&bed.store);
 }
 
 #[test]
 fn a_removal_is_undone_when_its_reference_was_used() {
-    let fixture = fixture(options());
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 10);
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, 100, 10);
     let correct = |amount, number| {
         wait(
-            fixture
-                .ledger
+            bed.ledger
                 .correct(credit_of(payer, amount, "mistake", number)),
         )
     };
@@ -532,15 +513,15 @@ fn a_removal_is_undone_when_its_reference_was_used() {
     assert!(!correct(-30, 2).expect("there is enough").repeated);
     assert!(correct(-30, 3).expect("the same again").repeated);
     assert!(matches!(correct(-31, 4), Err(CreditError::Conflict(_))));
-    assert_eq!(fixture.balance(payer), (70, 0), "taken once");
-    let expired = wait(fixture.ledger.expire(credit_of(payer, -70, "2026", 5)));
+    assert_eq!(bed.balance(payer), (70, 0), "taken once");
+    let expired = wait(bed.ledger.expire(credit_of(payer, -70, "2026", 5)));
     assert_eq!(expired.expect("there is enough").available, Micros::ZERO);
-    assert_ledger_balances(&fixture.store);
+    assert_ledger_balances(&bed.store);
 }
 
 #[test]
 fn an_account_and_its_first_credit_are_created_in_one_unit() {
-    let fixture = fixture(options());
+    let bed = bed(options());
     let id = account(9);
     let made = NewAccount {
         id,
@@ -557,16 +538,12 @@ fn an_account_and_its_first_credit_are_created_in_one_unit() {
         ],
         Admission::Normal,
     );
-    assert_eq!(fixture.ledger.available(id), None);
-    wait(commit(&*fixture.store, unit.clone())).expect("the unit is durable");
-    assert_eq!(
-        fixture.balance(id),
-        (40, 0),
-        "seen as soon as it is durable"
-    );
-    assert!(fixture.ledger.hold(request(id, 2, 40)).is_ok());
+    assert_eq!(bed.ledger.available(id), None);
+    wait(commit(&*bed.store, unit.clone())).expect("the unit is durable");
+    assert_eq!(bed.balance(id), (40, 0), "seen as soon as it is durable");
+    assert!(bed.ledger.hold(request(id, 2, 40)).is_ok());
 
-    wait(commit(&*fixture.store, unit.clone())).expect_err("the account is there");
+    wait(commit(&*bed.store, unit.clone())).expect_err("the account is there");
     // Refused after its credit was written: that leaves neither the credit nor its trace in the seal.
     let late = credit_of(id, 40, "again", 3)
         .part(EntryKind::Grant)
@@ -575,28 +552,23 @@ fn an_account_and_its_first_credit_are_created_in_one_unit() {
         [late].into_iter().chain(unit.parts().iter().cloned()),
         Admission::Normal,
     );
-    wait(commit(&*fixture.store, unit)).expect_err("the account is there");
-    wait(flush(&*fixture.store)).expect("everything is durable");
-    assert_eq!(
-        fixture.balance(id),
-        (40, 0),
-        "nothing of a refused unit counts"
-    );
-    assert_ledger_balances(&fixture.store);
+    wait(commit(&*bed.store, unit)).expect_err("the account is there");
+    wait(flush(&*bed.store)).expect("everything is durable");
+    assert_eq!(bed.balance(id), (40, 0), "nothing of a refused unit counts");
+    assert_ledger_balances(&bed.store);
 }
 
 /// Detected by the writer, an overflow would stop the store: one typing error of an operator would stop the gateway.
 #[test]
 fn credit_beyond_what_can_be_counted_is_refused_before_it_is_queued() {
-    let fixture = fixture(options());
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 0, 0);
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, 0, 0);
     let billion = 1_000_000_000_000_000;
     let mut booked = 0;
     let refused = loop {
         let reference = booked.to_string();
         match wait(
-            fixture
-                .ledger
+            bed.ledger
                 .top_up(credit_of(payer, billion, &reference, booked)),
         ) {
             Ok(_) => booked += 1,
@@ -608,7 +580,7 @@ fn credit_beyond_what_can_be_counted_is_refused_before_it_is_queued() {
         "{refused:?}"
     );
     assert!(booked > 1000, "{booked} billions fit");
-    let hold = fixture.ledger.hold(request(payer, 9_000_000, 1));
+    let hold = bed.ledger.hold(request(payer, 9_000_000, 1));
     assert!(hold.is_ok(), "the store continues");
 }
 
@@ -616,12 +588,12 @@ fn credit_beyond_what_can_be_counted_is_refused_before_it_is_queued() {
 #[test]
 fn a_start_on_an_inconsistent_ledger_names_the_account() {
     let folder = {
-        let fixture = fixture(options());
-        let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
-        std::mem::forget(fixture.ledger.hold(request(payer, 1, 60)).expect("credit"));
-        wait(flush(&*fixture.store)).expect("everything is durable");
-        fixture.store.close();
-        fixture.folder
+        let bed = bed(options());
+        let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
+        std::mem::forget(bed.ledger.hold(request(payer, 1, 60)).expect("credit"));
+        wait(flush(&*bed.store)).expect("everything is durable");
+        bed.store.close();
+        bed.folder
     };
     let connection =
         rusqlite::Connection::open(folder.path().join("t.db")).expect("the file opens");
@@ -639,24 +611,24 @@ fn a_start_on_an_inconsistent_ledger_names_the_account() {
 
 #[test]
 fn an_unknown_account_is_refused_holds_and_credits() {
-    let fixture = fixture(options());
+    let bed = bed(options());
     let unknown = account(1);
-    let hold = fixture.ledger.hold(request(unknown, 1, 0));
+    let hold = bed.ledger.hold(request(unknown, 1, 0));
     assert!(matches!(hold, Err(HoldError::NoAccount { .. })));
-    let grant = wait(fixture.ledger.grant(credit_of(unknown, 1, "r", 2)));
+    let grant = wait(bed.ledger.grant(credit_of(unknown, 1, "r", 2)));
     assert!(matches!(grant, Err(CreditError::NoAccount { .. })));
 }
 
 #[test]
 fn a_ledger_dropped_with_its_store_stops_the_writer() {
-    let fixture = fixture(options());
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, 100, 0);
-    let hold = fixture.ledger.hold(request(payer, 1, 10)).expect("credit");
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
+    let hold = bed.ledger.hold(request(payer, 1, 10)).expect("credit");
     let settlement = hold.settle(settle(3));
-    let path = fixture.folder.path().to_owned();
-    let keep = fixture.folder;
-    drop(fixture.ledger);
-    drop(fixture.store);
+    let path = bed.folder.path().to_owned();
+    let keep = bed.folder;
+    drop(bed.ledger);
+    drop(bed.store);
     // The writer may have been the last owner; in any case everything queued is durable before the lock is released.
     let settled = wait(settlement);
     assert!(settled.is_ok(), "{settled:?}");
@@ -679,12 +651,12 @@ fn concurrent_holds_with_a_fallback_amount_reserve_the_whole_balance_and_no_more
     const WANTED: i64 = 600;
     const LEAST: i64 = 7;
     const THREADS: u64 = 8;
-    let fixture = fixture(options());
-    let payer = account_with(&fixture.store, &fixture.ledger, 1, BALANCE, 0);
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, BALANCE, 0);
     let held = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (ledger, held) = (&fixture.ledger, &held);
+            let (ledger, held) = (&bed.ledger, &held);
             scope.spawn(move || {
                 for number in 0..40 {
                     let request = request(payer, thread << 32 | number, WANTED);
@@ -710,12 +682,12 @@ fn concurrent_holds_with_a_fallback_amount_reserve_the_whole_balance_and_no_more
     });
     let held = held.into_inner().expect("no panic");
     let sum: i64 = held.iter().map(|hold| hold.amount().get()).sum();
-    assert_eq!(fixture.balance(payer), (BALANCE - sum, sum));
+    assert_eq!(bed.balance(payer), (BALANCE - sum, sum));
     assert!(BALANCE - sum < LEAST, "{} are left", BALANCE - sum);
     for hold in held {
         hold.release(NOW);
     }
-    wait(flush(&*fixture.store)).expect("an open store");
-    assert_eq!(fixture.balance(payer), (BALANCE, 0));
-    assert_ledger_balances(&fixture.store);
+    wait(flush(&*bed.store)).expect("an open store");
+    assert_eq!(bed.balance(payer), (BALANCE, 0));
+    assert_ledger_balances(&bed.store);
 }

@@ -12,8 +12,8 @@ use tollgate_clock::Timestamp;
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, Micros};
-use tollgate_purchase::{Draw, PurchaseTasks};
 use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, Plan, PlanDeps, Plans};
+use tollgate_purchase::{Draw, PurchaseTasks};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
     Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState,
