@@ -159,7 +159,7 @@ fn usage_days_are_by_model_and_key_and_hits_save_their_full_cost() {
             hit(2 * DAY),
             Request {
                 flags: UsageFlags::CACHE_HIT,
-                ..at(2 * DAY, "without a price", 1)
+                ..at(2 * DAY, "not priced", 1)
             },
         ],
     );
@@ -187,7 +187,7 @@ fn usage_days_are_by_model_and_key_and_hits_save_their_full_cost() {
             (1, "large", Some(key(1)), (1, 0, 0), 0),
             (1, "small", Some(key(1)), (3, 1, 1), 3_000_000),
             (1, "small", Some(key(2)), (1, 0, 0), 0),
-            (2, "without a price", Some(key(1)), (1, 1, 0), 0),
+            (2, "not priced", Some(key(1)), (1, 1, 0), 0),
             (2, "small", Some(key(1)), (1, 1, 0), 6_000_000),
         ]
     );
