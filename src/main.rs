@@ -1,4 +1,4 @@
-//! The `tollgate` program: see [`tollgate::commands`].
+//! Entry point of the `tollgate` program: see [`tollgate::commands`].
 
 #[global_allocator]
 static ALLOCATOR: tollgate::Allocator = tollgate::Allocator;

@@ -1,4 +1,4 @@
-//! The MCP resources: who may call them, and requests streamed both ways to the servers behind them.
+//! The MCP resources: authorization, and requests relayed to the servers behind them in both directions.
 
 mod endings;
 mod fields;

@@ -1,4 +1,4 @@
-//! The real program: signals, kills, and what keeps it from starting.
+//! The real program: signals, kills, and failed starts.
 
 mod chaos;
 mod codes;

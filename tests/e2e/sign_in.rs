@@ -1,4 +1,4 @@
-//! Signing in by a code that is sent, with a mail server and a webhook beside the gateway.
+//! Sign-in by one-time code, with a stand-in mail server and webhook.
 
 use tollgate_testing::mailbox::{self, Behaviour, Mailbox};
 use tollgate_testing::{Answer, within};

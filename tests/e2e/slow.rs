@@ -1,4 +1,4 @@
-//! Clients that take their time. All limits here are one second; nothing is measured.
+//! Slow clients against the time limits of reads and writes. All limits here are one second; nothing is measured.
 
 use tollgate_testing::RawClient;
 

@@ -1,4 +1,4 @@
-//! Text completions beyond the plain ones: arrays of prompts, `system`, and models that only chat.
+//! Text completions with arrays of prompts, with `system`, and for chat-only models.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A filter of an operator's own, as `filters/README.md` describes one: built here, named in a chain, and run.
+//! A third-party filter, as in the example of `filters/README.md`: built here, registered, named in a chain, and run.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};

@@ -1,4 +1,4 @@
-//! What a provider reports as used, what is charged for it, and what the client is shown: the last two are one.
+//! Reported usage: the charge for it, and the usage that the client receives, which is the charged one.
 
 use std::sync::Arc;
 

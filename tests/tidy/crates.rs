@@ -1,4 +1,4 @@
-//! Who depends on whom: rules over the manifests.
+//! Dependency direction between crates: rules over the manifests.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Rules over the documents, and over files without a use.
+//! Rules for documents, and for unused files.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Habits: rules over what a file may say, and over how tests are written.
+//! Conventions: rules for the content of files, and for how tests are written.
 
 use crate::check;
 use crate::source::lines_with;

@@ -1,4 +1,4 @@
-//! What code may name and call: rules over the words of the sources.
+//! Forbidden names and calls: rules over the tokens of the sources.
 
 use crate::check;
 use crate::source::{Source, lines_with};

@@ -1,4 +1,4 @@
-//! Rust text, classified by its tokens: code, strings, and what of both ships.
+//! Rust source text, classified by its tokens: code, strings, and the part that ships.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The repository as the rules see it: a map from path to text.
+//! The repository as input of the rules: a map from path to text.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! tollgate as a program that embeds it would run it, with one more filter: `pass`, which forwards and looks at nothing.
+//! The gateway under measurement: tollgate embedded, with one more filter, `pass`, which forwards without reading anything.
 //!
 //! A chain of `pass` alone is tollgate with all filters off; what it costs is what the gateway itself costs.
 

@@ -1,4 +1,4 @@
-//! Load on one target: connections that are kept, each asking again as soon as it was answered.
+//! Closed-loop load generator: persistent connections to one target, each sends its next request when its answer is complete.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The rig behind `benches/run`: a provider that answers at once, a load generator, and what is measured with them.
+//! The benchmark rig behind `benches/run`: an instant provider, a load generator, and the measurements made with them.
 //!
 //! All measurements take the same list of targets, a JSON array of [`target::Target`]s in a file, and go round them
 //! again and again (A B C A B C ...), so that whatever else the machine does falls on all of them alike.

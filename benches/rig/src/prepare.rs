@@ -1,4 +1,4 @@
-//! A database with as many accounts and keys as a measurement needs, made in one go.
+//! Preparation of a database with the accounts and keys that a measurement needs, in one bulk write.
 
 use std::path::PathBuf;
 use std::sync::Arc;

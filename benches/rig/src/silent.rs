@@ -1,4 +1,4 @@
-//! Memory of streams on which nothing happens.
+//! Measurement of the memory of idle streams.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The time from starting a program to its first good answer.
+//! Measurement of start-up time: from starting a program to its first successful answer.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! What is measured: addresses, processes, and what these processes use.
+//! Targets of a measurement: their addresses, their processes, and the resources that these use.
 
 use std::fs;
 use std::net::SocketAddr;

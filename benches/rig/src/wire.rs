@@ -1,4 +1,4 @@
-//! HTTP/1.1 as a load generator needs it: requests that are ready, answers that are hardly looked at.
+//! Minimal HTTP/1.1 for the load generator: prepared requests, and answers parsed only as far as their framing.
 
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;

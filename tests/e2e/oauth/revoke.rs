@@ -1,4 +1,4 @@
-//! `POST /oauth/revoke` (RFC 7009), and what is seen of it.
+//! `POST /oauth/revoke` (RFC 7009): responses, and the effect on tokens.
 
 use super::support::{App, encoded, form, is_error, rig, text, works};
 

@@ -1,4 +1,4 @@
-//! A client of the authorization server, and the person who decides.
+//! Test support: an OAuth client, and the account owner who decides on its requests.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

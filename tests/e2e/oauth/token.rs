@@ -1,4 +1,4 @@
-//! `POST /oauth/token`: the order of the checks, every refusal, and what a code becomes.
+//! `POST /oauth/token`: the order of the checks, every refusal, and the token issued for a code.
 
 use std::sync::Arc;
 

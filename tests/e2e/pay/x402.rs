@@ -1,4 +1,4 @@
-//! The plan bought with signed transfers.
+//! The plan bought with signed transfers (x402).
 
 mod buy;
 mod false_answers;

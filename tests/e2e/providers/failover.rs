@@ -1,4 +1,4 @@
-//! What fails before the first byte is served by another provider; what fails after it is not. Whatever happens there is one hold and
+//! Failover: a failure before the first byte is served by another provider, a failure after it is not. In every case there is one hold and
 //! one charge.
 
 use http::HeaderValue;

@@ -1,4 +1,4 @@
-//! A second attempt beside one that is slow.
+//! Hedged requests: a second attempt beside a slow one.
 
 use super::fixture::{ProviderFixture, metric};
 use super::*;

@@ -1,4 +1,4 @@
-//! Access tokens for tests, put into the store as the authorization server puts them.
+//! Access tokens for tests, stored as the authorization server stores them.
 
 use secrecy::ExposeSecret;
 use tollgate_clock::{Clock, Entropy};

@@ -1,4 +1,4 @@
-//! Checkouts to their end: what the platform saw, what moved at PayPal, what was granted.
+//! Completed and abandoned checkouts: the platform's responses, the charges at PayPal, and the granted plan.
 
 use serde_json::{Value, json};
 use tollgate::config::Environment;

@@ -1,4 +1,4 @@
-//! A platform that sells for the service, and what it needs to be let in.
+//! A test platform of the protocol: its requests, and the token it is authorized by.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};

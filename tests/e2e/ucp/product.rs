@@ -1,4 +1,4 @@
-//! What is sold.
+//! The product document.
 
 use bytes::Bytes;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! The published JSON Schemas of the protocol, and whether an answer keeps to them.
+//! Validation of responses against the published JSON Schemas of the protocol.
 
 use jsonschema::{Registry, Validator};
 use serde_json::{Value, json};

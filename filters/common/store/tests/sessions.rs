@@ -1,4 +1,4 @@
-//! Sessions, and data that is written only while they last.
+//! Sessions, and writes that are refused once their session has ended.
 
 mod support;
 

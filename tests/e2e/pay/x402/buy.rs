@@ -1,4 +1,4 @@
-//! A purchase that goes well, and the same payment once more.
+//! Successful purchases, and the same payment presented again.
 
 use serde_json::json;
 use tollgate_testing::facilitator::Operation;

@@ -1,4 +1,4 @@
-//! A facilitator whose answers are false, late or missing, beside a node of the chain that has the truth, late or not at all.
+//! False, late or missing answers of the facilitator, with a chain node that answers correctly, late or not at all.
 
 use tollgate_testing::facilitator::{Effect, Fault, Operation};
 use tollgate_testing::{Answer, Wallet, within};

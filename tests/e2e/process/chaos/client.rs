@@ -1,4 +1,4 @@
-//! Clients on their visits, and what they bring back.
+//! Client behaviour under fault injection: requests, retries and disconnects, and the recorded results.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! One request, as it is drawn.
+//! Generation of one random request from the seed.
 
 use serde_json::{Value, json};
 use tollgate_clock::Entropy;

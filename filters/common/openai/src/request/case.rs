@@ -1,4 +1,4 @@
-//! Member names that differ from known ones in case alone.
+//! Detection of member names that differ from known ones in case alone.
 //!
 //! JSON names are case-sensitive, and so are the names here. Several decoders behind gateways are not: for Go's `encoding/json` `MODEL` is
 //! `model`, and of both in one object the last one counts. The gateway would price one request and such a provider serve another.
