@@ -36,7 +36,7 @@ fn run_audit(
         client.rebuild_postings()?;
         for one in before.derived_differences {
             let ((was, was_held), (is, is_held)) = (one.stored, one.summed);
-            tracing::warn!(account = %one.account, %was, %is, %was_held, %is_held, "rewrote a balance");
+            tracing::warn!(account = %one.account, %was, %is, %was_held, %is_held, "rebuilt balance");
         }
     }
     let report = audit::audit(&*client.read()?)?;

@@ -431,7 +431,7 @@ impl Meter {
                 claimed_completion_tokens = claimed.completion,
                 prompt_tokens = tokens.prompt,
                 completion_tokens = tokens.completion,
-                "more tokens were claimed than the request can have used; the rest is not charged"
+                "bounded reported usage: more tokens than the request can have used"
             );
         }
         tokens

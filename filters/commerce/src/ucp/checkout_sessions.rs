@@ -125,7 +125,7 @@ impl From<CheckoutError> for Failure {
                 ApiError::new(ErrorCode::NotModifiable, message).into()
             }
             CheckoutError::Closed(why) => {
-                tracing::warn!(why, "checkout creation unavailable");
+                tracing::warn!(why, "creating checkout failed: the plan is not for sale");
                 let message = "The plan cannot be bought by checkout at the moment. Nothing was charged; try again later, or use another payment route.";
                 Failure::Payment(
                     Box::new(unavailable(message, RETRY_UNAVAILABLE)),

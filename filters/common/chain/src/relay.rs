@@ -461,7 +461,7 @@ fn log_fault(exchange: &Exchange, error: &UpstreamError) {
         upstream = exchange.get::<Relay>().map(|relay| &*relay.upstream),
         fault = error.fault.word(),
         detail = %error.detail,
-        "an upstream that requests are relayed to failed"
+        "relaying request failed: upstream fault"
     );
 }
 

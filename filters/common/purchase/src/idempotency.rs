@@ -162,7 +162,7 @@ impl Inner {
     fn send(&self, change: IdempotencyPart) {
         let done = Box::new(|result| {
             if let Err(CommitError::Refused(refusal)) = result {
-                tracing::error!(%refusal, "change of an idempotency key refused");
+                tracing::error!(%refusal, "updating idempotency key failed: refused by the store");
             }
         });
         // A stopped store ends the process, and the next start frees all claims.

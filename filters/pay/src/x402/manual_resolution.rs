@@ -100,7 +100,7 @@ pub async fn close(
         updated_at: now,
         ..row
     };
-    tracing::warn!(account = %closed.account, payment, ?resolution, "closing payment by operator's finding");
+    tracing::warn!(account = %closed.account, payment, ?resolution, "closing payment: resolved by an operator");
     match resolution {
         Resolution::NotMoved => {
             let left = closed.valid_before + GRACE - now;

@@ -190,7 +190,7 @@ impl Inner {
                 }
                 // Activated before, and the payment not marked as settled: it is now.
                 Ok(PayOutcome::Repeated(subscription) | PayOutcome::Duplicate(subscription)) => {
-                    tracing::error!(payment = %rows::reference(&row.key), "recorded settlement of a payment that had activated the plan before");
+                    tracing::error!(payment = %rows::reference(&row.key), "recorded settlement: the payment had activated the plan before");
                     self.write(settle).await?;
                     return Ok(PurchaseOutcome::Done(self.answer(
                         &subscription,

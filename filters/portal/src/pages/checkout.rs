@@ -79,7 +79,7 @@ pub(crate) async fn agree(
             html! { "Wait until it is settled. This page then shows that you have the plan." },
         ),
         Err(CheckoutError::Closed(why)) => {
-            tracing::warn!(why, "plan purchase unavailable");
+            tracing::warn!(why, "opening mandate failed: the plan is not for sale");
             parts::notice(
                 Tone::Bad,
                 &format!(

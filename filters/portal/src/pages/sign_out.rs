@@ -73,7 +73,7 @@ pub(crate) async fn everywhere(
         .sandbox
         .end_all(context, account, request.now)
         .await?;
-    tracing::info!(%account, request = request.request_id, "signed out everywhere");
+    tracing::info!(%account, request = request.request_id, "ended all sessions of account");
     request.rotate_session(SessionValue::draw(context.draw()));
     Ok(request.redirect(context, "/sign-in?out=1"))
 }

@@ -124,7 +124,7 @@ impl AuthorizationServer {
     /// Reuse of a code or refresh token revokes the whole token family (RFC 6749 section 4.1.2, RFC 9700 section 4.14).
     pub(super) async fn reused<T>(&self, grant: &GrantRow) -> Result<T, TokenError> {
         self.revoke_family(grant).await?;
-        tracing::warn!(grant = %grant.id, account = %grant.account, "code or refresh token reused, revoked its grant");
+        tracing::warn!(grant = %grant.id, account = %grant.account, "revoked grant: code or refresh token reused");
         Err(TokenError::InvalidGrant)
     }
 
