@@ -54,7 +54,7 @@ macro_rules! metrics {
 
 metrics! {
     REQUESTS = "tollgate_requests_total", Counter, ["route", "status", "ending"],
-        "Exchanges that ended, by how.";
+        "Ended exchanges, by route, status and ending.";
     REQUEST_SECONDS = "tollgate_request_seconds", Histogram, ["route"],
         "Time from a request's complete head to the end of the exchange.";
     FIRST_EVENT_SECONDS = "tollgate_first_event_seconds", Histogram, ["route"],
@@ -66,11 +66,11 @@ metrics! {
     CHARGED = "tollgate_charged_microcredits_total", Counter, ["model"],
         "Micro-credits charged for answers.";
     ESTIMATED = "tollgate_usage_estimated_total", Counter, ["model"],
-        "Answers whose tokens were counted by the gateway because the provider did not say.";
+        "Answers whose tokens were counted by the gateway because the provider reported no usage.";
     RATE_LIMIT = "tollgate_rate_limit_total", Counter, ["class", "decision"],
         "Requests counted by a rate class, by decision.";
     UPSTREAM_CALLS = "tollgate_upstream_calls_total", Counter, ["provider", "result"],
-        "Calls to providers, by how they ended.";
+        "Calls to providers, by result.";
     UPSTREAM_SECONDS = "tollgate_upstream_first_byte_seconds", Histogram, ["provider"],
         "Time from the start of a call until the provider's first byte.";
     PROVIDER_STATE = "tollgate_provider_state", Gauge, ["provider"],
@@ -80,21 +80,21 @@ metrics! {
     PROVIDER_CALLS = "tollgate_provider_calls", Gauge, ["provider"],
         "Calls to a provider that are under way.";
     PROVIDER_QUEUE = "tollgate_provider_queue", Gauge, ["provider"],
-        "Requests that wait for a call to a provider to end.";
+        "Requests in the queue for a provider's concurrency limit.";
     PROVIDER_WAITED = "tollgate_provider_waited_total", Counter, ["provider"],
-        "Requests that waited for a call to a provider to end and got their turn.";
+        "Requests that got a permit after waiting in the queue of a provider.";
     PROVIDER_WAIT = "tollgate_provider_wait_microseconds_total", Counter, ["provider"],
-        "Microseconds that those requests waited in all.";
+        "Microseconds that those requests waited in the queue, in total.";
     PROVIDER_FULL = "tollgate_provider_turned_away_total", Counter, ["provider"],
-        "Requests for which a provider had no room, not even to wait, or the wait was too long.";
+        "Requests refused by a provider's concurrency limit: its queue was full, or the wait was too long.";
     FAILOVERS = "tollgate_upstream_failovers_total", Counter, ["provider"],
-        "Failures of a provider that another attempt followed.";
+        "Failures of a provider that were followed by another attempt.";
     RETRIES_REFUSED = "tollgate_upstream_retries_refused_total", Counter, ["provider"],
         "Failures and slow answers of a provider that no other attempt followed because the budget for such attempts was spent.";
     HEDGES_WON = "tollgate_hedges_won_total", Counter, ["provider"],
-        "Second attempts beside a slow one that this provider answered first.";
+        "Hedged requests (second attempts beside a slow one) that this provider answered first.";
     HEDGES_LOST = "tollgate_hedges_lost_total", Counter, ["provider"],
-        "Second attempts beside a slow one that this provider did not answer first.";
+        "Hedged requests (second attempts beside a slow one) that this provider did not answer first.";
     CONNECTIONS = "tollgate_connections", Gauge, [],
         "Client connections that are open.";
     CONNECTIONS_TOTAL = "tollgate_connections_total", Counter, [],
@@ -104,7 +104,7 @@ metrics! {
     PROXY_PROTOCOL_REFUSED = "tollgate_proxy_protocol_refused_total", Counter, ["reason"],
         "Connections closed before TLS on a listener with the PROXY protocol: from an address that is not trusted (untrusted), without a correct header (malformed), or with one that broke off or took too long (incomplete).";
     FILTER_FAILURES = "tollgate_filter_failures_total", Counter, ["filter"],
-        "Times a filter could not decide.";
+        "Filter failures: a filter could not decide.";
     OPEN_HOLDS = "tollgate_open_holds", Gauge, [],
         "Requests whose credit is held.";
     HELD = "tollgate_held_microcredits", Gauge, [],
@@ -118,49 +118,49 @@ metrics! {
     COMMIT_SECONDS = "tollgate_commit_seconds", Histogram, [],
         "Time of one commit, the disk included.";
     POSTING_SECONDS = "tollgate_store_posting_seconds", Histogram, [],
-        "Time that commits spent posting what had gathered to the accounts, as part of theirs.";
+        "Time that commits spent posting journal records to accounts.";
     CHECKPOINT_SECONDS = "tollgate_store_checkpoint_seconds", Histogram, [],
         "Time in which nothing was committed because the writer moved a long log into the main file.";
     LEDGER_ENTRIES = "tollgate_ledger_entries_total", Counter, [],
         "Ledger entries written.";
     LEDGER_FOLDED = "tollgate_ledger_folded_total", Counter, [],
-        "Holds that met their settlement in one commit and became one entry.";
+        "Holds coalesced with their settlement into one entry, since both were in one commit.";
     WAL_BYTES = "tollgate_store_log_bytes", Gauge, [],
         "Bytes of the database's log that are not in its main file yet.";
     METER_EVENTS = "tollgate_meter_total", Counter, ["event"],
-        "What the meter did beyond its routine: caps it wrote, requests it refused, claims of usage it bounded.";
+        "Exceptions in metering: requests clamped, requests refused, reported usage bounded.";
     WRITTEN_OFF = "tollgate_written_off_microcredits_total", Counter, [],
-        "Micro-credits that usage cost beyond what its account had.";
+        "Micro-credits of usage written off, since the account could not pay for them.";
     CACHE_LOOKUPS = "tollgate_cache_lookups_total", Counter, ["result"],
-        "Requests by what the completion cache had for them.";
+        "Cache lookups, by result.";
     CACHE_STORES = "tollgate_cache_stores_total", Counter, ["result"],
-        "Answers to misses by whether they were stored.";
+        "Answers to cache misses, by whether they were stored.";
     CACHE_REMOVED = "tollgate_cache_removed_total", Counter, ["reason"],
-        "Stored answers that went, by why.";
+        "Cache entries removed, by reason.";
     CACHE_FOLLOWERS = "tollgate_cache_followers_total", Counter, ["outcome"],
-        "Requests that waited for the answer to an equal one, by what became of them.";
+        "Requests that waited for the answer to an equal one (single flight), by outcome.";
     CACHE_WAITING = "tollgate_cache_waiting", Gauge, [],
         "Requests that wait for the answer to an equal one.";
     CACHE_ENTRIES = "tollgate_cache_entries", Gauge, [],
         "Stored answers.";
     CACHE_BYTES = "tollgate_cache_bytes", Gauge, [],
-        "Bytes of memory that stored answers count for.";
+        "Bytes of memory used by stored answers, as counted by the cache.";
     IDEMPOTENCY_EVENTS = "tollgate_idempotency_total", Counter, ["event"],
         "Requests with an Idempotency-Key: the first of their key, answered from the record, refused; and answers too large to be kept.";
     PAYMENT_NOTICES = "tollgate_payment_notices_total", Counter, ["result"],
         "Notices of a payment provider: stored, known already, refused for their signature, or undecided and sent again.";
     PURCHASES = "tollgate_purchases_total", Counter, ["event"],
-        "Purchases of credits: begun, captured, failed, declined, unclear (an answer was lost), stuck (a person has to look), returned.";
+        "Purchases of credits: begun, captured, failed, declined, unclear (an answer was lost), stuck (needs an operator), returned.";
     PLAN_PAYMENTS = "tollgate_plan_payments_total", Counter, ["event"],
         "Payments for the plan: noted that came by x402 or paypal, repeated, surplus (charged beside a plan that ran), returned.";
     X402_PAYMENTS = "tollgate_x402_payments_total", Counter, ["event"],
-        "Signed transfers: settled, refused, unclear for a time, dead (never moved money), stuck (a person has to look), contradicted (the chain differs from what the facilitator answered), unconfirmed (refused after submission, and no node confirms it), vanished from the chain, taken (brought by another account).";
+        "Signed transfers: settled, refused, unclear for a time, dead (never moved money), stuck (needs an operator), contradicted (the chain differs from what the facilitator answered), unconfirmed (refused after submission, and no node confirms it), vanished from the chain, taken (presented first by another account).";
     X402_OPEN = "tollgate_x402_open", Gauge, [],
         "Signed transfers that may still move money.";
     X402_UP = "tollgate_x402_up", Gauge, [],
         "Whether the facilitator settles what is offered: 1 or 0.";
     MANDATES = "tollgate_mandates_total", Counter, ["event"],
-        "Leave to charge for the plan each month: begun, activated (first paid), charges paid, advanced (a day for a payment not listed yet), past_due, ended, surplus (not wanted), refunded, returned, unclear (an answer was lost), stuck (a person has to look).";
+        "Mandates, the permission to charge for the plan each month: begun, activated (first paid), charges paid, advanced (a day for a payment not listed yet), past_due, ended, surplus (not wanted), refunded, returned, unclear (an answer was lost), stuck (needs an operator).";
     LINES_DROPPED = "tollgate_log_lines_dropped_total", Counter, ["log"],
         "Lines of the access log, or of the diagnostics, that were lost because their destination was too slow, blocked or broken.";
     LINES_SUPPRESSED = "tollgate_log_lines_suppressed_total", Counter, [],
@@ -170,7 +170,7 @@ metrics! {
     OPEN_FILES = "tollgate_open_files", Gauge, [],
         "Files and sockets the process has open.";
     BUILD = "tollgate_build_info", Gauge, ["version"],
-        "Always 1; the label says which release runs.";
+        "Always 1; the label is the version of the running release.";
 }
 
 #[cfg(test)]
