@@ -154,7 +154,7 @@ impl Drop for Leader {
             };
             match next.send(Handover::Lead(leader)) {
                 Ok(()) => return,
-                // The follower has gone. The lead comes back and goes to the next one from this loop, not from its own drop.
+                // The follower has disconnected. The lead is returned, and passed to the next follower by this loop, not by its own drop.
                 Err(Handover::Lead(mut unused)) => unused.completed = true,
                 Err(Handover::Answer(_)) => return,
             }

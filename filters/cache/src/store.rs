@@ -1,8 +1,8 @@
 //! The stored answers of one process: a weighted S3-FIFO cache (`quick_cache`), bounded in bytes.
 //!
-//! S3-FIFO (Yang and others, "FIFO queues are all you need for cache eviction", SOSP 2023): a new entry stands in a small queue, and goes on to
-//! the main queue only when it is asked for again, so that a flood of new entries does not evict what is in use. Keys that were evicted are
-//! remembered for a while; one that comes again goes to the main queue at once.
+//! S3-FIFO (Yang and others, "FIFO queues are all you need for cache eviction", SOSP 2023): a new entry enters a small queue, and moves to
+//! the main queue only when it is requested again, so that a flood of new entries does not evict those in use. Evicted keys are remembered
+//! for a while; an entry that is stored again under one of them enters the main queue at once.
 
 #[cfg(test)]
 mod tests;
@@ -76,7 +76,7 @@ impl EntryStore {
             .estimated_items_capacity((bytes_max / 2048).clamp(16, 1 << 17))
             .ghost_allocation(1.0)
             .weight_capacity(bytes_max as u64)
-            // The small queue has a tenth, as in the paper. With less, an answer is evicted before it is asked for again.
+            // The small queue has a tenth, as in the paper. With less, an answer is evicted before it is requested again.
             .hot_allocation(0.9)
             .shards(1 << shards.ilog2())
             .build()

@@ -40,7 +40,7 @@ fn stored(database: &Path, account: AccountId) -> (Vec<MandateState>, i64) {
     )
 }
 
-/// A installation whose settings know this PayPal, and the folder that they need.
+/// An installation whose settings know this PayPal, and the folder that they need.
 async fn installation(paypal: &PayPal) -> (Installation, tollgate_testing::TempDir) {
     let folder = tollgate_testing::tempdir().expect("a folder");
     let ca = folder.path().join("paypal-ca.pem");

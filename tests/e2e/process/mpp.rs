@@ -23,7 +23,7 @@ async fn kill(mut serving: Serving) {
     ended(&mut serving.process).await;
 }
 
-/// A installation whose gateway sells by this PayPal.
+/// An installation whose gateway sells by this PayPal.
 async fn selling_installation(paypal: &PayPal, folder: &std::path::Path) -> Installation {
     let ca = folder.join("paypal-ca.pem");
     std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");

@@ -249,7 +249,7 @@ impl Checkouts {
         }))
     }
 
-    /// Notes that the owner came back from the payment provider, while it could not be read.
+    /// Records that the owner returned from the payment provider, while it could not be read.
     pub async fn owner_returned(&self, view: View) -> Result<View, CheckoutError> {
         self.apply_decision(view, OwnerDecision::Returned).await
     }

@@ -12,7 +12,7 @@ pub enum Status {
     Incomplete,
     /// The owner has to agree, on a page of this service.
     RequiresEscalation,
-    /// The owner came back from the payment provider, and the decision is not known yet.
+    /// The owner returned from the payment provider, and the decision is not known yet.
     ReadyForComplete,
     /// The owner has agreed, and the first payment is pending.
     CompleteInProgress,
@@ -88,7 +88,7 @@ pub(super) enum OwnerDecision {
     Agreed,
     /// The owner has not agreed, or only to something that is no longer offered.
     Open,
-    /// The owner came back, and the provider could not be read.
+    /// The owner returned, and the provider could not be read.
     Returned,
 }
 
