@@ -174,7 +174,7 @@ async fn operations(rig: &Rig) -> Vec<Operation> {
     operations
 }
 
-/// Sends a request whose head is written out and gives what is wrong with the answer, if anything is.
+/// Sends a request with a literal head and returns the problem with the answer, if there is one.
 async fn problem(rig: &Rig, head: &[u8], body: &[u8]) -> Option<String> {
     let mut raw = rig.raw().await;
     // The refusal may come while the rest is still on its way.
@@ -247,7 +247,7 @@ fn fault(head: &Head, body: &[u8]) -> Option<String> {
     if is_envelope && body.get("title").is_some() && body["status"] != status {
         return Some(String::from("the problem names another status"));
     }
-    // What is not set up, or cannot be asked, is said so; everything else of that kind is our own fault.
+    // A part that is not configured, or cannot be reached, is reported as such; every other 5xx is a bug of the gateway.
     let is_known = matches!(
         error["code"].as_str(),
         Some("payment_route_unavailable" | "mcp_unavailable" | "not_implemented")

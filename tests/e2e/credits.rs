@@ -17,7 +17,7 @@ pub(crate) struct PayPalRig {
     account: AccountId,
 }
 
-/// Settings for a gateway that knows this PayPal; `ca` is where its authority was written.
+/// Settings for a gateway with this PayPal; `ca` is the file of its certificate authority.
 pub(crate) fn settings(paypal: &PayPal, ca: &std::path::Path) -> String {
     format!(
         "[payments.paypal]\nbase_url = '{}'\nclient_id_env = 'PAYPAL_ID'\nclient_secret_env = 'PAYPAL_SECRET'\n\
@@ -59,7 +59,7 @@ impl PayPalRig {
         }
     }
 
-    /// Orders an amount as a person does; gives the page that leads to PayPal and its path.
+    /// Orders an amount through the pages; returns the page that leads to PayPal and its path.
     async fn order(&mut self, dollars: &str) -> (Answer, String) {
         let review = self
             .browser
@@ -78,7 +78,7 @@ impl PayPalRig {
         self.rig.available(self.account)
     }
 
-    /// Waits until the books have what PayPal took: a cent is a credit here.
+    /// Waits until the ledger has what PayPal captured: a cent is a credit here.
     async fn wait_until_credited(&self) {
         let agrees = || self.available() == self.paypal.taken_cents() * MICROS_PER_CREDIT;
         within("the books and PayPal to agree", crate::rig::poll(agrees)).await;

@@ -74,7 +74,7 @@ impl DisconnectingClient {
         }
     }
 
-    /// Leaves; what is given back keeps the connection open where that is the point.
+    /// Disconnects; the returned value keeps the connection open where the test needs that.
     async fn disconnect(self) -> Option<Box<RawClient>> {
         match self {
             DisconnectingClient::Raw(raw, By::Reset) => raw.reset(),
@@ -146,7 +146,7 @@ async fn a_disconnect_during_output_is_charged_by_the_reported_usage() {
     assert_eq!(after.report.usage, 4);
 }
 
-/// Clients leave in the middle of a stream that never ends: the provider is let go of, and what was relayed is charged.
+/// Clients disconnect during an endless stream: the call is cancelled, and the relayed part is charged.
 async fn what_was_relayed_is_charged(settings: &str) {
     let rig = Rig::with(settings).await;
     for by in WAYS {
@@ -239,7 +239,7 @@ async fn a_disconnect_during_the_request_body_calls_no_provider() {
         let mut raw = rig.raw().await;
         raw.send("POST /v1/chat/comp").await;
     }
-    // A request behind them all says that they have been seen.
+    // A request after all of them shows that they have been processed.
     let answer = rig.client().get("/v1/models").await;
     assert_eq!(answer.status, 200);
     crate::rig::poll(|| log_lines(&rig) >= 5).await;

@@ -43,7 +43,7 @@ fn fields(lines: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// What the gateway says to a request of these field lines and this body: the kind of the first frame that is about it.
+/// The gateway's answer to a request of these field lines and this body: the kind of the first frame on its stream.
 async fn answer(rig: &Rig, lines: &[(&str, &str)], body: &str) -> u8 {
     let mut raw = RawClient::connect(rig.plain).await;
     let request = [
@@ -53,7 +53,7 @@ async fn answer(rig: &Rig, lines: &[(&str, &str)], body: &str) -> u8 {
         &frame(DATA, END_STREAM, 1, body.as_bytes()),
     ];
     raw.send(request.concat()).await;
-    // All that was said is whole once the gateway has closed its side, which it does when this side is closed.
+    // All frames are complete once the gateway has closed its side, which it does when this side is closed.
     let mut said = Vec::new();
     loop {
         let mut rest = &said[..];

@@ -31,7 +31,7 @@ fn envelope(head: &Head, body: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// A request that has to be refused: what it is, its bytes, the status and the code of the refusal.
+/// A request that has to be refused: its description, its bytes, the status and the code of the refusal.
 type Case<'a> = (&'a str, Vec<u8>, u16, &'a str);
 
 /// Sends each request on a connection of its own and fails with all that were not refused as they should have been.

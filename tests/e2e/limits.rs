@@ -251,7 +251,7 @@ async fn concurrent_requests_cannot_exceed_the_keys_cap_and_failures_are_free() 
             .filter(|answer| answer.status == status)
             .count()
     };
-    // One that comes when another has been charged may find room for itself.
+    // One that arrives after another was charged may be admitted.
     assert!(statuses(200) >= 3, "{}", statuses(200));
     assert_eq!(statuses(200) + statuses(403), 10);
     for answer in answers.iter().filter(|answer| answer.status == 200) {

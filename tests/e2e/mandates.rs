@@ -73,7 +73,7 @@ impl PayPalRig {
         self.browser.submit(path, &[]).await
     }
 
-    /// Begins to buy as a person does; gives the page that leads to PayPal, its path, and PayPal's subscription.
+    /// Starts a purchase through the pages; returns the page that leads to PayPal, its path, and PayPal's subscription.
     async fn begin(&mut self) -> (Answer, String, String) {
         let sent = self.press("/plan/begin").await;
         assert_eq!(sent.status, 303);
@@ -111,7 +111,7 @@ impl PayPalRig {
         within(&what, poll(|| self.mandate().state == state)).await;
     }
 
-    /// Cents that the books have as paid.
+    /// Cents that the ledger has as paid.
     fn paid_cents(&self) -> i64 {
         let rows = self.rig.books.store.payments_of(self.account, 100);
         let rows = rows.expect("readable");
@@ -119,7 +119,7 @@ impl PayPalRig {
         paid.map(|row| row.amount.cents()).sum()
     }
 
-    /// Waits until the books have what PayPal took and did not give back.
+    /// Waits until the ledger has what PayPal charged and did not refund.
     async fn wait_until_paid(&self, cents: i64) {
         let agree = || self.paid_cents() == cents && self.paypal.charged_cents() == cents;
         within("the books and PayPal to agree", poll(agree)).await;

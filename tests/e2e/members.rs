@@ -7,7 +7,7 @@ use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, Setup, TEXT, chat};
 
 const MESSAGES: &str = r#""messages":[{"role":"user","content":"Halt!"}]"#;
 
-/// Sends a body as it is written and gives status, `code` and `param` of the answer, and the answer.
+/// Sends a body unchanged; returns status, `code` and `param` of the answer, and the answer.
 async fn send(rig: &Rig, path: &str, body: &str) -> (u16, String, String, Value) {
     let client = rig.client();
     let answer = client.send(client.request("POST", path, body.to_owned().into()));
@@ -196,7 +196,7 @@ async fn configured_members_are_removed_and_all_others_are_forwarded_unchanged()
         format!(r#"{{"model" : "vendor/small-1",{MESSAGES},"keep_alive":-1 ,"top_p":0.90}}"#);
     assert_eq!(rig.provider.last_call().body, first);
 
-    // The next provider of the same request gets what it is to get.
+    // The next provider of the same request gets the members of its own settings.
     rig.provider.script(Script {
         model: Some(String::from("vendor/small-1")),
         ..Script::status(500)

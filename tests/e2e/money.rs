@@ -441,7 +441,7 @@ async fn a_request_after_retry_after_is_admitted() {
     let clock = Clock::system();
     let began = clock.elapsed();
     assert_eq!(client.get("/v1/models").await.status, 200);
-    // Refusals cost nothing, so asking again and again comes to an end, and never before the wait is over by more than a second.
+    // Refusals cost nothing, so repeated requests are admitted in the end, at most a second before the wait is over.
     let mut refused = 0;
     loop {
         let answer = client.get("/v1/models").await;

@@ -85,7 +85,7 @@ impl Filter for Pass {
     }
 }
 
-/// The body as it came.
+/// Returns the body unchanged.
 struct Same;
 
 impl ForwardBody for Same {

@@ -1,7 +1,7 @@
 //! The benchmark rig behind `benches/run`: an instant provider, a load generator, and the measurements made with them.
 //!
-//! All measurements take the same list of targets, a JSON array of [`target::Target`]s in a file, and go round them
-//! again and again (A B C A B C ...), so that whatever else the machine does falls on all of them alike.
+//! All measurements take the same list of targets, a JSON array of [`target::Target`]s in a file, and alternate between
+//! them (A B C A B C ...), so that other load on the machine affects all of them alike.
 #![allow(
     clippy::disallowed_methods,
     reason = "a measurement reads the machine's own clocks"
@@ -59,19 +59,19 @@ enum Command {
     },
     /// Prints CPU time per request, and its ratio to the base target.
     Compare(compare::Options),
-    /// Prints how much later an event comes than it would without the target.
+    /// Prints the delay that a target adds to an event.
     Delay(delay::Options),
     /// Prints how much longer an answer takes when its first provider refuses the connection.
     Failover(failover::Options),
-    /// Prints the memory that silent open streams take.
+    /// Prints the memory of open idle streams.
     Silent(silent::Options),
-    /// Prints the time from starting a program to its first good answer.
+    /// Prints the time from starting a program to its first successful answer.
     Start(start::Options),
-    /// Runs tollgate with one more filter, `pass`, that forwards and looks at nothing.
+    /// Runs tollgate with one more filter, `pass`, which forwards without reading anything.
     Gateway(gateway::Options),
     /// Makes a database with accounts, keys and credits, and prints one of the keys.
     Prepare(prepare::Options),
-    /// Sends a number of requests to one target, for a profiler to look at it meanwhile.
+    /// Sends a number of requests to one target while a profiler observes it.
     Send(compare::SendOptions),
 }
 
@@ -104,7 +104,7 @@ fn certificate(dir: &std::path::Path) -> anyhow::Result<()> {
 }
 
 fn ports(count: usize) -> anyhow::Result<()> {
-    // All at once, else the same port may come twice.
+    // All bound at the same time, else one port may be printed twice.
     let listeners = (0..count).map(|_| std::net::TcpListener::bind(("127.0.0.1", 0)));
     let listeners = listeners.collect::<std::io::Result<Vec<_>>>()?;
     for listener in listeners {

@@ -1,7 +1,7 @@
 //! The provider of all measurements: prepared answers, sent without delay.
 //!
 //! A word in the request chooses: `#silent` for a stream that stops after its first event, `#paced` for one whose events
-//! are 1 ms apart, `#stamped` for one whose events say when they were sent; otherwise the standard completion, or the
+//! are 1 ms apart, `#stamped` for one whose events contain the time of sending; otherwise the standard completion, or the
 //! standard stream with one write an event.
 
 use std::sync::Arc;

@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 use crate::target::Target;
 use crate::wire::{Connection, Workload, body, workload_body};
 
-/// Time for a gateway to see that its clients left and to give memory back, which it does at its leisure.
+/// Time for a gateway to detect that its clients have disconnected and to free memory, which it does with a delay.
 const AFTERWARDS: Duration = Duration::from_secs(45);
 
-/// Time for what was done before to be over.
+/// Time for earlier work to end.
 const BEFORE: Duration = Duration::from_secs(3);
 
-/// Requests before the first look, so that what is allocated once is allocated.
+/// Requests before the first measurement, so that memory that is allocated once is allocated by then.
 const WARM_UP: usize = 2000;
 
 /// What to measure.

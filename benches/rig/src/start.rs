@@ -13,7 +13,7 @@ use crate::wire::{Workload, workload_body};
 /// Between two attempts to connect.
 const POLL: Duration = Duration::from_millis(1);
 
-/// A program that has not answered by then will not.
+/// Time limit for the first answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to start.
@@ -94,7 +94,7 @@ fn answers(options: &Options) -> Result<bool> {
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
-    // A gateway that listens before it is ready says so with 503.
+    // A gateway that listens before it is ready answers 503.
     ensure!(
         answer.starts_with("HTTP/1.1 200") || answer.starts_with("HTTP/1.1 503"),
         "answered {answer}"

@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// Clock ticks of `/proc/PID/stat` per second: 100 on every Linux (`USER_HZ`).
 const TICKS_PER_SEC: f64 = 100.0;
 
-/// One way to the provider: through a gateway, or straight.
+/// One path to the provider: through a gateway, or direct.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Target {
@@ -27,7 +27,7 @@ pub(crate) struct Target {
     /// The key that requests bear.
     #[serde(default)]
     pub(crate) key: String,
-    /// Its processes; their children count too. None for the way straight to the provider.
+    /// Its processes; their children count too. None for the direct path.
     #[serde(default)]
     pub(crate) pids: Vec<u32>,
 }

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use crate::target::Target;
 
-/// What is asked for.
+/// The requested workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Workload {
     /// The completion of 1 KB.
@@ -18,14 +18,14 @@ pub(crate) enum Workload {
     Paced,
     /// The completion of 1 KB over TLS and HTTP/2.
     Tls,
-    /// The completion of 1 KB, to the same question again and again.
+    /// The completion of 1 KB, for one request that is repeated.
     Hits,
 }
 
-/// Where the number stands that makes every request another one: no cache may answer it.
+/// The position of the number that makes every request distinct, so that no cache answers it.
 const NUMBER: &str = "00000000";
 
-/// The body of a request whose user says `#word` and a number.
+/// The body of a request whose user message is `#word` and a number.
 pub(crate) fn body(word: &str, streamed: bool) -> String {
     let stream = match streamed {
         true => r#","stream":true,"stream_options":{"include_usage":true}"#,
@@ -86,7 +86,7 @@ impl Connection {
         })
     }
 
-    /// Sends request `number` and reads its answer to the end; gives the answer's length.
+    /// Sends request `number` and reads its answer to the end; returns the answer's length.
     pub(crate) async fn ask(&mut self, number: usize) -> Result<usize> {
         self.send(number).await?;
         loop {
@@ -111,7 +111,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads until `text` has come, and gives all up to its end that was not given before.
+    /// Reads until `text` was received, and returns everything up to its end that was not returned before.
     pub(crate) async fn read_until(&mut self, text: &str) -> Result<Vec<u8>> {
         loop {
             if let Some(at) = memmem::find(&self.inbox, text.as_bytes()) {
@@ -132,7 +132,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The length of the answer when it has come whole.
+    /// The length of the answer, once it is complete.
     fn whole_answer(&self) -> Result<Option<usize>> {
         let Some(head_end) = memmem::find(&self.inbox, b"\r\n\r\n") else {
             return Ok(None);

@@ -43,7 +43,7 @@ fn refused_by(answer: &Answer, policy: &str) {
 
 #[tokio::test]
 async fn requests_without_a_credential_do_not_lock_out_a_valid_key_or_an_unknown_one() {
-    // A day, so that none is let in again while the others are sent.
+    // A day, so that none is admitted again while the others are sent.
     let rig = Rig::with("[limits.missing_credentials]\nquota = 120\nwindow_secs = 86400").await;
     let seen = statuses(&without_credential(&rig), 121).await;
     assert!(seen[..120].iter().all(|status| *status == 401), "{seen:?}");
@@ -74,7 +74,7 @@ async fn unknown_and_revoked_keys_are_refused_together_and_a_valid_key_never_is(
     for client in [&unknown, &revoked] {
         refused_by(&client.get(MODELS).await, "failed-credentials");
     }
-    // The valid key is let in, as often as it asks, and does not use the bucket up further.
+    // The valid key is always admitted, and does not use up the quota further.
     for (what, client) in rig.both() {
         assert_eq!(statuses(&client, 10).await, [200; 10], "{what}");
     }

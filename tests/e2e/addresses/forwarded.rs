@@ -258,7 +258,7 @@ async fn the_access_log_has_the_configured_form_of_the_address() {
         for address in ["192.0.2.1", "2001:db8:1:2:3::4"] {
             get(&rig.client(), MODELS, &[("x-forwarded-for", address)]).await;
         }
-        // A head that cannot be read says nothing of a client.
+        // A head that cannot be parsed reports no client.
         let mut raw = rig.raw().await;
         raw.send("GET / HTTP/1.1\r\nX-Forwarded-For : 192.0.2.9\r\n\r\n")
             .await;

@@ -107,7 +107,7 @@ async fn http2_with_prior_knowledge_may_stand_right_behind_the_header() {
     let mut raw = RawClient::connect(rig.plain).await;
     // The preface and empty settings.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    // So short that one read has it all, and nothing more comes.
+    // So short that one read returns all of it, and no more data follows.
     raw.send([&binary("192.0.2.1", 0), &preface[..]].concat())
         .await;
     let first = raw.try_read_some().await.expect("settings");
@@ -133,7 +133,7 @@ async fn connections_without_a_proxy_header_are_closed_before_tls() {
         for address in [rig.plain, rig.tls] {
             let mut raw = RawClient::connect(address).await;
             raw.send(bytes).await;
-            // Closed or reset; either way nothing was said.
+            // Closed or reset; in both cases nothing was sent.
             let said = raw.read_to_end().await.unwrap_or_default();
             assert!(said.is_empty(), "{}: {said:?}", bytes.escape_ascii());
         }

@@ -33,7 +33,7 @@ async fn a_response_is_served_until_its_ttl() {
             other => break other.to_owned(),
         }
     };
-    // On a machine that is busy enough its time may be over before it is asked for.
+    // On a busy machine it may expire before it is requested.
     let is_over = clock.elapsed() - began >= Duration::from_secs(1);
     assert!(hits > 0 || is_over, "it was given again at once");
     assert_eq!(last, "stored");
@@ -149,7 +149,7 @@ async fn distinct_requests_stay_within_the_cache_size() {
         body["stream"] = (number % 3 == 0).into();
         assert_eq!(ask(&rig, &body).await, "stored");
         if number % 100 == 99 {
-            // A stream of what was stored takes room too.
+            // The streamed form of a stored answer counts too.
             body["stream"] = true.into();
             ask(&rig, &body).await;
             most = most.max(rig.metric("tollgate_cache_bytes").await);

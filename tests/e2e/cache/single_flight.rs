@@ -30,7 +30,7 @@ fn spawn_requests(rig: &Rig, count: usize) -> Vec<tokio::task::JoinHandle<Answer
     (0..count).map(send).collect()
 }
 
-/// Counts the responses by what the cache did.
+/// Counts the responses by cache status.
 async fn count(rig: &Rig, responses: Vec<tokio::task::JoinHandle<Answer>>) -> (usize, usize) {
     let (mut stored, mut hits) = (0, 0);
     for one in responses {

@@ -7,7 +7,7 @@ use tollgate_testing::provider::UsageReport;
 use super::{events, metadata, rig, status};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, TEXT, chat};
 
-/// What a stream says, choice by choice: the message put together as a client does.
+/// The messages of a stream by choice, assembled as a client does.
 fn streamed_message(events: &[Value]) -> Vec<Value> {
     let mut choices: Vec<Value> = Vec::new();
     for event in events {

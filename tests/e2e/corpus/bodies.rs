@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Operation;
 
-/// Every body for an operation, with what it is.
+/// Every body for an operation, with its description.
 pub(super) fn for_operation(operation: &Operation) -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = texts();
     let example = operation.example.clone().unwrap_or_else(|| json!({}));

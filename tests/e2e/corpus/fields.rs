@@ -42,7 +42,7 @@ const OTHERS: [&str; 10] = [
     "PayPal-Transmission-Sig",
 ];
 
-/// Every sample for an operation, with what it is. `key` is one that works, for samples that need to get further.
+/// Every sample for an operation, with its description. `key` is a valid one, for samples that have to pass authentication.
 pub(super) fn for_path(path: &str, key: &str) -> Vec<(String, Sample)> {
     let sells = path.starts_with("/commerce/") || path.starts_with("/ucp/");
     let mut all = Vec::new();

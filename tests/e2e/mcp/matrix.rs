@@ -65,7 +65,7 @@ enum Verdict {
     Invalid,
     /// 403 with the scopes that would do.
     Scope,
-    /// 403: a key has no scopes to ask for.
+    /// 403: a key has no scopes that could be requested.
     Key,
     /// 400: not to be understood.
     Unreadable,
@@ -203,7 +203,7 @@ async fn a_token_works_at_its_own_resource_and_with_its_own_scopes_only() {
     let bench = Bench::start().await;
     for resource in [Resource::Api, Resource::Mcp, Resource::McpAndroid] {
         for scope in Scope::ALL {
-            // Of its own resource or not: what a token says is compared with what is asked, and nothing is read into it.
+            // Of its own resource or not: the scopes of a token are compared with the required ones, and none implies another.
             let token = bench.token(resource, &[scope], 3600).await;
             for operation in &OPERATIONS {
                 let verdict = operation.of_token(resource, &[scope]);

@@ -21,7 +21,7 @@ async fn the_first_piece_of_a_request_arrives_before_the_last_is_sent() {
         .await;
     raw.send("0\r\n\r\n").await;
     let (head, _) = raw.read_answer().await;
-    // The stand-in cannot read it, which it says in its own way.
+    // The stand-in cannot parse it, and answers with an error of its own.
     assert_eq!(head.status(), 406);
     let call = &rig.server.calls()[0];
     assert_eq!(call.headers["transfer-encoding"], "chunked");

@@ -185,12 +185,12 @@ async fn other_failures_are_redirected_to_the_client_in_the_order_of_the_checks(
         assert_eq!(answer.header("cache-control"), Some("no-store"));
         assert_eq!(answer.header("location"), None, "{changes:?}");
         let location = way_back(answer.text());
-        // To the byte: what was registered stays, and the rest is appended.
+        // To the byte: the registered query stays, and the rest is appended.
         let expected =
             format!("{REDIRECT}&error={error}&state=a+b%26c&iss=https%3A%2F%2Fapi.svc.example");
         assert_eq!(location, expected, "{changes:?}");
     }
-    // A state that came twice, or that is too long, is not given back.
+    // A state that occurs twice, or is too long, is not returned.
     for changes in [
         vec![("state", "1"), ("state", "2")],
         vec![("state", &*long)],
@@ -320,7 +320,7 @@ async fn rfc8252_7_3_loopback_redirects_allow_any_port() {
             .await;
         assert_eq!(answer.status == 303, accepted, "{asked}");
     }
-    // The answer goes to the port that was asked for, and so does the token request name it.
+    // The redirect goes to the requested port, and the token request names the same one.
     app.redirect = String::from("http://127.0.0.1:50999/cb");
     let address = app.allowed(&[]).await;
     assert!(

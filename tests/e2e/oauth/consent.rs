@@ -189,7 +189,7 @@ async fn consent_covers_only_what_the_page_showed() {
     let mut app = App::new(&rig).await;
     let path = app.ask(&[("scope", "api:chat")]).await;
     app.browser.get(&path).await;
-    // Whatever else the form says: the request is the stored one.
+    // Other members of the form are ignored: the request is the stored one.
     let fields = [
         ("decision", "allow"),
         ("buy", "1"),
@@ -361,7 +361,7 @@ async fn an_app_is_removed_although_the_page_names_an_ended_grant() {
     let path = format!("/apps/{}", after.split('"').next().expect("its end"));
     assert_eq!(app.browser.get(&path).await.status, 200);
 
-    // A code that comes twice takes its grant with it (RFC 6749 section 4.1.2), and not the other one.
+    // Reuse of a code revokes its grant (RFC 6749 section 4.1.2), and not the other one.
     let again = token(&rig, &app.exchanging(&code)).await;
     assert_eq!(again.status, 400, "{}", again.text());
     assert!(!works(&rig, &first["access_token"]).await);

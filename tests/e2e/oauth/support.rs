@@ -90,7 +90,7 @@ impl<'r> App<'r> {
         path
     }
 
-    /// The user allows what is asked. Gives the address that the browser goes on to.
+    /// The user grants the request. Returns the URL that the browser is redirected to.
     pub(crate) async fn allowed(&mut self, changes: &[(&str, &str)]) -> String {
         let path = self.ask(changes).await;
         let page = self.browser.get(&path).await;
@@ -100,7 +100,7 @@ impl<'r> App<'r> {
         answer.header("location").expect("a way on").to_owned()
     }
 
-    /// A code for what is asked.
+    /// A code for the requested scopes.
     pub(crate) async fn code(&mut self, changes: &[(&str, &str)]) -> String {
         let address = self.allowed(changes).await;
         let code = parameter(&address, "code").expect("a code");
@@ -119,7 +119,7 @@ impl<'r> App<'r> {
         ]
     }
 
-    /// A token for what is asked.
+    /// A token for the requested scopes.
     pub(crate) async fn token(&mut self, changes: &[(&str, &str)]) -> Value {
         let code = self.code(changes).await;
         let answer = token(self.rig, &self.exchanging(&code)).await;

@@ -25,7 +25,7 @@ const PRO: u64 = 1_000_000;
 
 const BESIDE: HeaderName = HeaderName::from_static("x-svc-authorization");
 
-/// A gateway that sells the plan, a PayPal beside it, and an account that wants it.
+/// A gateway that sells the plan, a stand-in PayPal, and an account that buys it.
 pub(crate) struct MppRig {
     pub(crate) rig: Rig,
     pub(crate) paypal: PayPal,
@@ -262,7 +262,7 @@ async fn account_and_payment_credentials_are_distinguished_before_payment() {
         ),
         (&[(HERE, &payment), (OWN, &payment), (BESIDE, &bearer)], 400),
         (&[(HERE, &bearer), (HERE, &payment)], 400),
-        // The challenge says that its credential belongs elsewhere.
+        // The challenge names another field for its credential.
         (&[(HERE, &bearer), (OWN, &payment)], 402),
         (&[(HERE, &bearer), (BESIDE, &bearer)], 402),
         (&[(HERE, "Payment"), (BESIDE, &bearer)], 402),

@@ -56,7 +56,7 @@ impl BothRoutes {
         Offer::of(&answer)
     }
 
-    /// Ends the test: one payment stands in the books, and it is all that was taken.
+    /// Ends the test: one payment is recorded, and no other money was taken.
     async fn close(self) {
         let transferred = i64::try_from(self.fixture.transfers()).expect("few") * 19_900;
         assert_eq!(transferred + self.paypal.charged_cents(), 19_900);

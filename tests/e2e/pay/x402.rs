@@ -117,7 +117,7 @@ impl X402Rig {
         mined.len()
     }
 
-    /// How many payments stand in the books.
+    /// Number of payments in the ledger.
     pub(super) fn payments(&self) -> usize {
         let rows = self.rig.books.store.payments_of(self.account, 100);
         rows.expect("readable").len()
@@ -132,7 +132,7 @@ impl X402Rig {
         within("the end of what is unclear", poll(clear)).await;
     }
 
-    /// Ends the test: what the merchant has had is what was given.
+    /// Ends the test: the transfers to the merchant match the granted periods.
     pub(super) async fn close(self) {
         assert_eq!(
             self.transfers(),
@@ -178,7 +178,7 @@ pub(crate) fn now() -> u64 {
     u64::try_from(Clock::system().now().as_secs()).expect("after 1970")
 }
 
-/// The members of a problem that say where it stands.
+/// The members of a problem that describe the state of the payment.
 pub(super) fn states(answer: &Answer) -> BTreeMap<String, String> {
     let body = answer.json();
     ["payment_state", "retry_action"]

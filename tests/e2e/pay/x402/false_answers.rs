@@ -34,7 +34,7 @@ async fn until_paid(fixture: &X402Rig, payment: &str) -> Answer {
     within("the plan", paid).await
 }
 
-/// Checks that an answer shows no offer and asks for the same request again.
+/// Checks that an answer shows no offer and has the retry action to repeat the request.
 fn is_not_final(answer: &Answer) {
     is(
         answer,
@@ -147,7 +147,7 @@ async fn a_success_with_the_transaction_of_another_payment_gives_nothing() {
 async fn a_slow_facilitator_is_not_waited_for_when_the_chain_has_the_transfer() {
     let fixture = X402Rig::open().await;
     let payment = fixture.payment(1).await;
-    // It submits, and does not answer before the test lets it.
+    // It submits, and does not answer before the test releases it.
     fixture
         .facilitator
         .fault(Fault::once(Operation::Settle, Effect::HoldAfter));

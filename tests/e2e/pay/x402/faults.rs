@@ -44,7 +44,7 @@ async fn a_lost_settle_response_is_reconciled_from_the_chain() {
         fixture
             .facilitator
             .fault(Fault::once(Operation::Settle, effect.clone()));
-        // The second look is part of the same request: the number is used, and the chain says what for.
+        // The second lookup is part of the same request: the nonce is used, and the chain shows by which transfer.
         let paid = until_clear(&fixture, &payment).await;
         assert_eq!(paid.status, 200, "{effect:?}: {}", paid.text());
         assert!(paid.header("payment-response").is_some(), "{effect:?}");
@@ -117,7 +117,7 @@ async fn an_unsubmitted_transfer_is_submitted_again_unchanged() {
         refused("invalid_transaction_state", 200),
         refused("nonce too low: next nonce 5, tx nonce 4", 500),
         refused("a_reason_of_tomorrow", 400),
-        // A simulation that failed says nothing of an attempt before it.
+        // A failed simulation proves nothing about an earlier attempt.
         refused("invalid_exact_evm_transaction_simulation_failed", 200),
     ] {
         let fixture = X402Rig::open().await;

@@ -16,7 +16,7 @@ async fn offer(fixture: &X402Rig) -> Value {
     decoded(asked.header("payment-required").expect("an offer"))
 }
 
-/// A refusal shows a new offer that says why.
+/// A refusal shows a new offer with the reason.
 fn shows_offer(answer: &Answer, why: &str) {
     let offer = decoded(answer.header("payment-required").expect("an offer"));
     assert_eq!(offer["error"], why);
