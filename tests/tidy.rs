@@ -22,7 +22,7 @@ use tree::Tree;
 
 /// Fails with every complaint of `rule` about the repository.
 ///
-/// First it puts each of `breaks` (a path and its new text) into a copy, and fails when that brings no new complaint that names
+/// First it puts each of `breaks` (a path and its new text) into a copy, and fails when that causes no new complaint that names
 /// the path.
 fn check(rule: fn(&Tree) -> Vec<String>, breaks: &[(&str, &str)]) {
     let tree = Tree::read();

@@ -231,7 +231,7 @@ async fn a_key_that_cannot_be_made_is_refused_with_what_was_typed() {
     let mut browser = Browser::signed_in(&rig).await;
     browser.get("/keys/create").await;
     let long = "n".repeat(81);
-    //   fields, and what is said
+    //   fields, and the message
     for (fields, says) in [
         (
             vec![("name", "  "), ("may", "chat")],

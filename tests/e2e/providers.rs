@@ -29,7 +29,7 @@ enum Observed {
 
 use Observed::{Answer, Broken, Error};
 
-/// One way to fail: what it is, how the provider does it, what the client observes, and the charge in micro-credits.
+/// One failure: its name, the provider's script, what the client observes, and the charge in micro-credits.
 type Case = (&'static str, Script, Observed, i64);
 
 /// Tokens counted here instead of reported: the prompt of [`chat`] as the meter counts it.
@@ -135,7 +135,7 @@ fn headers(script: Script, name: &str, value: &str) -> Script {
     }
 }
 
-/// What goes wrong before the first byte of an answer goes wrong in the same way for both kinds.
+/// A failure before the first byte of an answer is the same for whole answers and streams.
 fn before_the_first_byte() -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for (status, expected) in [

@@ -95,7 +95,7 @@ impl Rig {
         let (started, ready) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let (customise, environment) = (setup.customise, setup.environment);
-        // A gateway brings its own runtimes, which may not be made inside another.
+        // A gateway creates its own runtimes, which must not be created inside another.
         let thread = std::thread::spawn(move || {
             let builder = customise(Gateway::builder());
             let settings = tollgate::config::load(&file, &environment, &builder.filter_names());

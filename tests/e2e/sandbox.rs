@@ -113,7 +113,7 @@ async fn api_errors_are_shown_with_their_code_and_the_input_is_kept() {
     let rig = Setup::default().credits(0).start().await;
     let mut browser = Browser::signed_in(&rig).await;
     browser.get("/sandbox").await;
-    //   fields, and what is said
+    //   fields, and the message
     for (fields, says) in [
         (vec![("message", "Hello?")], "insufficient_credits"),
         (vec![("message", "")], "Write a message."),

@@ -200,7 +200,7 @@ async fn open_redirect_only_registered_redirect_uris_are_used() {
             assert!(!answer.text().contains("href=\"https://evil"), "{target}");
         }
     }
-    // Its own mistakes go to its own address, and the browser with them when its user says so.
+    // Errors of its own requests are sent to its own URI, by a link that the user follows.
     let asking = app.asking(&[("scope", "none")]);
     let answer = app.browser.get(&asking).await;
     let location = way_back(answer.text());
@@ -528,7 +528,7 @@ async fn session_fixation_sign_in_replaces_the_session_value() {
         303,
         "the value opens nothing"
     );
-    // Confirming who they are gives more rights, and another value once more.
+    // An identity check gives more rights, and a new cookie value again.
     const EVE: &str = "eve@example.com";
     let mut confirming = Browser::signed_in_as(&rig, rig.account, EVE).await;
     confirming.get("/confirm").await;
@@ -589,7 +589,7 @@ async fn parameter_pollution_repeated_form_fields_are_refused_or_ignored() {
     assert_eq!(answer.status, 403);
     assert_eq!(browser.get("/").await.status, 200, "still signed in");
 
-    // Two cookies of the name: the first counts, wherever the second came from.
+    // Two cookies of the name: the first counts, whatever the origin of the second.
     let good = browser.cookie().to_owned();
     let bad = format!("__Host-svc-session={}", "0".repeat(64));
     for (cookies, status) in [

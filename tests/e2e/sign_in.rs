@@ -496,7 +496,7 @@ async fn signing_out_everywhere_ends_sessions_grants_and_tokens() {
     let apps = again.get("/apps").await;
     assert!(apps.text().contains("No apps."), "{}", apps.text());
 
-    // And what it has in its hands is worth nothing.
+    // A code that its browser still has is worthless.
     let code = [("code", message.code())];
     let confirmed = app.browser.submit("/sign-in/code", &code).await;
     assert_eq!(confirmed.status, 422, "{}", confirmed.text());

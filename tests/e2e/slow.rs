@@ -121,7 +121,7 @@ async fn more_streams_than_allowed_on_one_connection_wait_for_their_turn() {
     rig.provider
         .script(tollgate_testing::Script::hold_head("all"));
     let client = std::sync::Arc::new(rig.client().with_http2());
-    // A client knows the limit after the server's SETTINGS.
+    // A client has received the limit after the server's SETTINGS.
     assert_eq!(client.get("/v1/models").await.status, 200);
     let requests: Vec<_> = (0..9)
         .map(|_| {

@@ -16,7 +16,7 @@ use crate::rig::{CHAT, PRICE_OF_A_CHAT, Setup, chat, poll};
 /// What this operator promises for HSTS, longer than the gateway does.
 const LONGER: HeaderValue = HeaderValue::from_static("max-age=63072000; includeSubDomains");
 
-/// Lets in who says the word, and counts how their requests ended.
+/// Admits requests with the password, and counts their endings.
 struct Password {
     word: String,
     complete: Arc<AtomicUsize>,
@@ -42,7 +42,7 @@ impl Filter for Password {
             let error = ApiError::new(ErrorCode::KeyNotPermitted, "Say the word in `X-Password`.");
             return Step::now(Outcome::refuse(error));
         }
-        // It stands after `auth`, so it knows who asks.
+        // It runs after `auth`, so the principal is known.
         let owner = exchange
             .get::<Principal>()
             .map(|principal| principal.account.to_string());
@@ -121,7 +121,7 @@ async fn a_filter_of_an_operators_own_sees_refuses_and_marks_requests() {
     );
 }
 
-/// Panics where its settings say.
+/// Panics in the phase that its settings name.
 struct Clumsy;
 
 impl Filter for Clumsy {

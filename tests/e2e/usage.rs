@@ -34,7 +34,7 @@ enum Charged {
 
 use Charged::{Counted, Tokens};
 
-/// Everything that a count of a report can be, and what becomes of it under a cap of 64 tokens.
+/// Every form of a reported count, and the charged count under a cap of 64 tokens.
 fn reports() -> Vec<(Value, Charged)> {
     let counts = |prompt: Value, completion: Value, total: Value| json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total, "cost": 1.25});
     vec![
@@ -43,7 +43,7 @@ fn reports() -> Vec<(Value, Charged)> {
         (counts(json!(5.0), 4.into(), json!(9.0)), Tokens(5, 4)),
         (counts(0.into(), 4.into(), 4.into()), Tokens(0, 4)),
         (counts(5.into(), 0.into(), 5.into()), Tokens(5, 0)),
-        // Reasoning stands in the total alone.
+        // Reasoning is in the total alone.
         (
             json!({"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 25,
                 "completion_tokens_details": {"reasoning_tokens": 16}}),
@@ -69,7 +69,7 @@ fn reports() -> Vec<(Value, Charged)> {
             json!({"prompt_tokens": 5, "completion_tokens": 4}),
             Tokens(5, 4),
         ),
-        // One count is what the total leaves for it.
+        // One count is the total less the other.
         (counts(5.into(), Value::Null, 25.into()), Tokens(5, 20)),
         (counts(5.into(), json!("20"), 25.into()), Tokens(5, 20)),
         (counts(5.into(), json!(-1), 25.into()), Tokens(5, 20)),
@@ -82,7 +82,7 @@ fn reports() -> Vec<(Value, Charged)> {
             counts(1_000_000.into(), 4.into(), 1_000_004.into()),
             Tokens(128_000, 4),
         ),
-        // Nothing, in all the ways to say it.
+        // Every form of a missing report.
         (counts(0.into(), 0.into(), 0.into()), Counted),
         (counts(5.into(), Value::Null, 5.into()), Counted),
         (counts(5.into(), Value::Null, Value::Null), Counted),
@@ -114,7 +114,7 @@ fn events(answer: &Answer) -> Vec<Value> {
     events.map(read).collect()
 }
 
-/// Looks at the usage that a client is shown, which is what it was charged for at `ppm` millionths of the price, and gives its counts.
+/// Checks that the client's usage is the one charged for at `ppm` millionths of the price, and returns its counts.
 fn shown(rig: &Rig, body: &Value, ppm: i64, what: &str) -> (i64, i64) {
     let usage = &body["usage"];
     let count = |name: &str| {
@@ -136,7 +136,7 @@ fn shown(rig: &Rig, body: &Value, ppm: i64, what: &str) -> (i64, i64) {
     (prompt, completion)
 }
 
-/// The same, where it is known what is charged for.
+/// The same, with known charged counts.
 fn is_shown(rig: &Rig, body: &Value, report: &Value, charged: Charged, times: i64, what: &str) {
     let (prompt, completion) = shown(rig, body, 1_000_000, what);
     match charged {
@@ -150,7 +150,7 @@ fn is_shown(rig: &Rig, body: &Value, report: &Value, charged: Charged, times: i6
         charged == Counted,
         "{what}"
     );
-    // What the provider says besides is passed on, where there is one provider's word.
+    // The provider's other members are relayed, where there is one report.
     let kept = |name: &str| times == 1 && report.get(name).is_some();
     for name in ["cost", "completion_tokens_details", "prompt_tokens_details"] {
         if kept(name) && !(charged == Counted && what.contains("stream")) {

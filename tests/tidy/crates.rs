@@ -422,7 +422,7 @@ fn every_dependency_is_versioned_once_and_used() {
                 let path = manifest.path();
                 for dependency in manifest.dependencies() {
                     named.insert(dependency.name.clone());
-                    // The root package is what the workspace is about, and has no line there.
+                    // The root package is the program itself, and has no line there.
                     if !dependency.inherited && dependency.name != "tollgate" {
                         complaints.push(format!(
                             "{path}: gives `{}` a version of its own; name it in [workspace.dependencies]",

@@ -296,7 +296,7 @@ fn no_module_is_named_for_nothing() {
 fn nothing_says_how_it_was_written() {
     check(
         |tree| {
-            // A file says what it is and why; who wrote it with what is of no use to a maintainer.
+            // A file describes its content and its reasons; its author and tools are of no use to a maintainer.
             let phrases = [
                 ["co-author", "ed-by"],
                 ["ai-gener", "ated"],

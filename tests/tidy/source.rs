@@ -86,7 +86,7 @@ fn line_of(text: &str, at: usize) -> usize {
         .count()
 }
 
-/// What the tokens of a file say.
+/// A file as classified by its tokens.
 struct Scan<'t> {
     text: &'t str,
     /// `text` with everything blanked that is no token: comments, documentation, the insides of literals.
@@ -110,7 +110,7 @@ impl Scan<'_> {
             panic!("no Rust: {error}\n{text}");
         });
         scan.stream(tokens, text.len());
-        // The lexer keeps every text it was given until it is asked to drop them.
+        // The lexer keeps every text it has parsed until they are dropped explicitly.
         proc_macro2::extra::invalidate_current_thread_spans();
         scan
     }
@@ -139,7 +139,7 @@ impl Scan<'_> {
                     self.stream(group.stream(), span.end);
                 }
                 TokenTree::Literal(_) => self.literal(span),
-                // Documentation comes as an attribute whose `#` is not there.
+                // A doc comment is an attribute token without its `#`.
                 TokenTree::Punct(punct)
                     if punct.as_char() == '#' && self.text.as_bytes()[span.start] != b'#' =>
                 {

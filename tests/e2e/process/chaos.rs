@@ -1,6 +1,6 @@
 //! Randomized fault injection: many requests of every kind, with faults of the provider and of clients, drawn from one seed; then an audit.
 //!
-//! `TOLLGATE_CHAOS` says how many requests, `TOLLGATE_CHAOS_SEED` from which seed they are drawn, `TOLLGATE_CHAOS_PROGRAM` which build of
+//! `TOLLGATE_CHAOS` is the number of requests, `TOLLGATE_CHAOS_SEED` the seed they are drawn from, `TOLLGATE_CHAOS_PROGRAM` the build of
 //! the program serves them. What each request is, and how its client and the provider misbehave, follows from the seed; how they meet
 //! does not.
 //!
@@ -33,8 +33,8 @@ const PROGRAM: &str = "TOLLGATE_CHAOS_PROGRAM";
 /// Concurrent requests.
 const CONCURRENCY: usize = 48;
 
-/// How much the program may have grown since a fifth of the requests were answered, in hundredths. Not judged where it is not said: a
-/// few requests do not fill what is filled once.
+/// How much the program may have grown since a fifth of the requests were answered, in hundredths. Not checked where it is not set: a
+/// few requests do not fill caches and pools.
 const GROWTH_MAX: &str = "TOLLGATE_CHAOS_GROWTH_MAX";
 
 #[expect(clippy::disallowed_methods, reason = "a test's own settings")]

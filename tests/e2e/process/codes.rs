@@ -43,7 +43,7 @@ async fn a_queued_code_is_delivered_after_a_kill() {
     serving.process.kill();
 }
 
-/// Opens a page; gives the cookie that the browser has then, and the token of the page's forms.
+/// Opens a page; returns the browser's cookie after it, and the CSRF token of the page.
 async fn open_page(url: &str, path: &str, cookie: &str) -> (String, String) {
     let client = Client::new(url);
     let mut request = client.request("GET", path, Default::default());
@@ -61,7 +61,7 @@ async fn open_page(url: &str, path: &str, cookie: &str) -> (String, String) {
     (cookie, after.split('"').next().unwrap_or("").to_owned())
 }
 
-/// Sends a form; gives the status and the cookie that the browser has then.
+/// Sends a form; returns the status and the browser's cookie after it.
 async fn send(url: &str, path: &str, cookie: &str, form: String) -> (u16, String) {
     let client = Client::new(url);
     let mut request = client.request("POST", path, form.into());

@@ -9,7 +9,7 @@ use tollgate_testing::{Client, Process};
 use super::installation::ended;
 use crate::rig::{CHAT, SECRETS, micros};
 
-/// Starts the demo with these words and gives its first line that `is_it`.
+/// Starts the demo with these arguments and returns its first line for which `is_it` holds.
 async fn demo(words: &[&str], is_it: fn(&str) -> bool) -> (Process, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(["demo", "--port", "0"]).args(words);
@@ -81,7 +81,7 @@ async fn the_demo_prints_its_addresses_serves_and_removes_its_files() {
 async fn each_command_that_the_demo_prints_works_as_printed() {
     let (mut process, _) = demo(&[], |line| line.contains("Ctrl-C")).await;
     let output = process.output();
-    // A command goes on in the next line where it ends with a backslash.
+    // A command continues in the next line where it ends with a backslash.
     let joined = output.replace("\\\n", " ");
     let commands: Vec<&str> = joined
         .lines()

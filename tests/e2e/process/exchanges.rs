@@ -59,8 +59,8 @@ async fn exchange(url: &str, client: &str, code: &str) -> Option<Result<String, 
     })
 }
 
-/// A client that has its token keeps it whatever happens. One that was cut off asks again: either its code was never used and it gets a
-/// token, or it was, and what came of it is dead, since that client cannot be distinguished from a thief. No undelivered token is alive.
+/// A token that was delivered stays valid. A client without an answer retries: either its code was never used and it gets a
+/// token, or it was used, and its token is revoked, since the retry cannot be distinguished from an attack. No undelivered token is valid.
 #[tokio::test]
 async fn a_kill_during_a_code_exchange_leaves_no_undelivered_token() {
     let installation = Installation::new("").await;

@@ -31,7 +31,7 @@ fn settings_for(installation: &Installation, name: &str) -> PathBuf {
     file
 }
 
-/// Runs the program with other settings: its exit code, and what it said.
+/// Runs the program with other settings: its exit code and its output.
 async fn run_with(
     installation: &Installation,
     config: &Path,
@@ -67,7 +67,7 @@ async fn a_second_gateway_is_refused_whatever_name_it_uses() {
         serving.process.id()
     );
     let second = "has 2 names (hard links)";
-    //   the name, and what is said of it while the file has another name and while it has none
+    //   the name, and the error for it while the file has another name and while it has none
     for (name, with_link, alone) in [
         ("linked.db", named.as_str(), named.as_str()),
         ("elsewhere/tollgate.db", &named, &named),
@@ -128,7 +128,7 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
             let answer = client.post(CHAT, &chat(false)).await;
             delivered += micros(&answer.json()["x_svc"]["credits_used"]);
         }
-        // A whole answer, whose hold is in memory alone, and a stream in its middle, whose hold the other process gives back.
+        // A whole answer, whose hold is in memory alone, and a stream in its middle, whose hold the other process releases.
         installation
             .provider
             .script(Script::hold(0, "whole").once());
@@ -359,7 +359,7 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
     audited(&path);
 }
 
-/// More was asked for a request than its tokens cost: nothing in the journal says which of the two is right.
+/// A request was charged more than its tokens cost: nothing in the journal shows which of the two is right.
 #[tokio::test]
 async fn books_that_a_repair_does_not_help_are_left_alone() {
     let installation = Installation::new("").await;

@@ -51,7 +51,7 @@ impl Installation {
         installation
     }
 
-    /// Makes an account with so many credits, and a key; gives both.
+    /// Creates an account with so many credits, and a key; returns both.
     pub(super) async fn account(&self, credits: &str) -> (String, String) {
         let account = self.ask(&["account", "create", "--class", "pro"]).await;
         let account = text(&account["id"]);
@@ -86,7 +86,7 @@ impl Installation {
         command
     }
 
-    /// The program with these words, started by a shell that says `first` before.
+    /// The program with these arguments, started by a shell that runs `first` before.
     pub(super) fn command_after(&self, first: &str, words: &[&str]) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{first}; exec \"$0\" \"$@\"")]);
@@ -102,7 +102,7 @@ impl Installation {
             .env("RUST_BACKTRACE", "0");
     }
 
-    /// Runs a command that works; gives what it printed.
+    /// Runs a command that has to succeed; returns its output.
     pub(super) async fn run(&self, words: &[&str]) -> String {
         let mut process = self.spawn(self.command(words));
         let status = ended(&mut process).await;
@@ -157,14 +157,14 @@ impl Installation {
         }
     }
 
-    /// Runs `tollgate serve` that will not start: how it ended and what it said.
+    /// Runs `tollgate serve` that must not start: its exit status and output.
     pub(super) async fn fail(&self) -> (ExitStatus, String) {
         let mut process = self.spawn(self.command(&["serve"]));
         let status = ended(&mut process).await;
         (status, process.output())
     }
 
-    /// What the program's own audit says; fails unless everything adds up.
+    /// The output of the program's own audit; fails unless the audit passes.
     pub(super) async fn audit(&self) -> Value {
         self.ask(&["audit"]).await
     }
@@ -202,7 +202,7 @@ pub(super) async fn ended(process: &mut Process) -> ExitStatus {
         status.is_some()
     });
     within("the end of the program", wait).await;
-    // It has ended: this reads the rest of what it said.
+    // It has ended: this reads the rest of its output.
     process.wait()
 }
 

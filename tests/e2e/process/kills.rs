@@ -1,7 +1,7 @@
 //! Kills under load, repeatedly, on one database.
 //!
 //! After each kill: the ledger balances, every charge that a client received is durable, the next start releases the holds, and no client
-//! was charged for more than it requested. `TOLLGATE_KILLS` says how many rounds.
+//! was charged for more than it requested. `TOLLGATE_KILLS` is the number of rounds.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -77,7 +77,7 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
         );
     }
     assert!(orphans > 0, "no kill hit a request under way");
-    // The last round's holds go back at the next start, and then everything is as clients know it.
+    // The last round's holds are released at the next start, and then the ledger matches what clients received.
     let mut serving = installation.serve().await;
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
@@ -117,7 +117,7 @@ async fn a_request_repeated_after_a_kill_is_charged_once() {
             }
         }
     }
-    // What was under way at the last kill is asked for again too.
+    // Requests that were under way at the last kill are repeated too.
     let mut serving = installation.serve().await;
     for (number, at) in at.iter().enumerate() {
         let client = client(&installation, &serving, number);
@@ -184,7 +184,7 @@ fn client(installation: &Installation, serving: &Serving, number: usize) -> Clie
     }
 }
 
-/// Asks until the program is gone; notes what each whole answer said.
+/// Sends requests until the program is killed; records each complete answer.
 async fn send_until_killed(client: Client, delivered: DeliveredCharges) {
     for round in 0.. {
         let stream = round % 2 == 0;
@@ -210,7 +210,7 @@ async fn send_until_killed(client: Client, delivered: DeliveredCharges) {
     }
 }
 
-/// Looks at what a kill has left; says how many holds are open.
+/// Checks the state after a kill; returns the number of open holds.
 fn check_after_kill(installation: &Installation, delivered: &DeliveredCharges, round: u64) -> u64 {
     let store = sqlite::open_read(&installation.database()).expect("the store opens after a kill");
     let report = audit(&*store).expect("the store can be read");

@@ -342,7 +342,7 @@ async fn a_hangup_reopens_the_access_log_at_once_and_ends_nothing() {
     assert_eq!(client.post(CHAT, &chat(false)).await.status, 200);
     within("the new file's line", poll(|| lines(&path).len() == 1)).await;
     assert_eq!(lines(&aside).len(), 1);
-    // Copied and truncated in its place, it goes on at its new end.
+    // After copy and truncation, writing continues at the new end.
     let file = std::fs::OpenOptions::new().write(true).open(&path);
     file.and_then(|file| file.set_len(0)).expect("truncated");
     assert_eq!(client.post(CHAT, &chat(false)).await.status, 200);

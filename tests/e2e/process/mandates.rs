@@ -40,12 +40,12 @@ fn stored(database: &Path, account: AccountId) -> (Vec<MandateState>, i64) {
     )
 }
 
-/// An installation whose settings know this PayPal, and the folder that they need.
+/// An installation whose settings name this PayPal, and the folder that they need.
 async fn installation(paypal: &PayPal) -> (Installation, tollgate_testing::TempDir) {
     let folder = tollgate_testing::tempdir().expect("a folder");
     let ca = folder.path().join("paypal-ca.pem");
     std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
-    // The commands that make the account know nothing of PayPal, so the settings come after them.
+    // The commands that create the account run without the PayPal settings, which are written after them.
     let installation = Installation::of(Setup::with("")).await;
     let text = std::fs::read_to_string(&installation.config).expect("settings");
     let with_paypal = format!("{text}\n{}", settings(paypal, &ca));

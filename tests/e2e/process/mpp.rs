@@ -27,7 +27,7 @@ async fn kill(mut serving: Serving) {
 async fn selling_installation(paypal: &PayPal, folder: &std::path::Path) -> Installation {
     let ca = folder.join("paypal-ca.pem");
     std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
-    // The commands that make the account know nothing of PayPal, so the settings come after them.
+    // The commands that create the account run without the PayPal settings, which are written after them.
     let installation = Installation::of(Setup::with("")).await;
     let text = std::fs::read_to_string(&installation.config).expect("settings");
     let sells = format!("{text}\n{}", selling(paypal, &ca));
@@ -89,7 +89,7 @@ async fn an_mpp_purchase_survives_a_kill_at_each_step() {
         }
         let asked = tokio::spawn(async move { client.try_send(request).await });
         kill(serving).await;
-        // Answered or cut off: the buyer does not know the outcome.
+        // Answered or interrupted: the buyer does not know the outcome.
         let _ = asked.await;
     }
 

@@ -6,7 +6,7 @@ use tollgate_testing::Script;
 use super::installation::{Installation, ended};
 use crate::rig::{CHAT, audited, chat, micros};
 
-/// Fails unless the program ends with 1 and says each of the words.
+/// Fails unless the program exits with 1 and its output has each of the words.
 async fn fails_with(installation: &Installation, what: &str, words: &[&str]) {
     let (status, output) = installation.fail().await;
     assert_eq!(status.code(), Some(1), "{what}:\n{output}");

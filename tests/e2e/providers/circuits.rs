@@ -46,7 +46,7 @@ async fn serve(rig: &Rig, key: &str, text: &str) {
     rig.record_charge(&response.json());
 }
 
-/// Sends a chat and lets it fail at the rig's own provider in this way; another may serve it then.
+/// Sends a chat that fails at the rig's own provider in this way; another provider may then serve it.
 async fn fail(rig: &Rig, key: &str, text: &str, stream: bool, script: &Script) {
     // On a pooled connection a cut before the head is met by a second try on a new one.
     rig.provider.script(script.clone());
@@ -358,7 +358,7 @@ async fn a_failed_probe_makes_the_failures_of_one_account_count_for_all() {
     }
     .open()
     .await;
-    // The stand-in knows no such path.
+    // The stand-in has no such path.
     tollgate_testing::within("a failed probe", async {
         while rig.admin_get("/providers").await.json()[0]["probe_failed"] != true {
             tokio::task::yield_now().await;

@@ -24,7 +24,7 @@ async fn a_provider_that_is_silent_is_504_or_an_error_event() {
         ],
     )
     .await;
-    // The clock of the books goes on where the first table stopped.
+    // The ledger's clock continues where the first table stopped.
     rig.finish().await;
 
     let rig = Rig::with(limits).await;
@@ -98,7 +98,7 @@ async fn a_silent_model_is_covered_by_comments_which_give_its_provider_no_more_t
 #[tokio::test]
 async fn an_answer_that_takes_too_long_in_all_is_ended() {
     let rig = Rig::with("[[provider]]\ntimeouts = { total_secs = 2 }").await;
-    // Something comes all the time: now and then, or so fast that there is always something to read.
+    // Data arrives without end: now and then, or so fast that there is always some to read.
     let paces = [Some("pace".to_owned()), None];
     let cases = paces
         .iter()
@@ -125,7 +125,7 @@ async fn an_answer_that_takes_too_long_in_all_is_ended() {
         };
         assert_eq!(end["error"]["code"], "upstream_timeout");
         rig.quiet().await;
-        // A call that is still at the gate would take what the next one is let through by.
+        // A call that still waits at the gate would consume the release that is meant for the next one.
         rig.provider.calls_when_ended().await;
         rig.add_expected_charge(PRICE_OF_A_CHAT);
     }

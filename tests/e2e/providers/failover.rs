@@ -669,7 +669,7 @@ async fn a_client_that_disconnects_cancels_the_attempt_and_no_other_follows() {
     assert_eq!(after.log[0]["upstream_calls"], 2);
 }
 
-/// The head of an answer is its first byte: a provider that sent one and goes on to say nonsense has begun.
+/// The head of an answer is its first byte: a provider that has sent one and continues with invalid data has started its answer.
 #[tokio::test]
 async fn an_answer_of_the_wrong_content_type_is_not_retried() {
     let plan = |_: &_| {

@@ -6,7 +6,7 @@ use super::*;
 use crate::rig::{PROVIDER_KEY, Setup};
 
 /// The providers of a test. The model `small` is served by the rig's own provider first, and by the others when that one cannot, unless
-/// `weights` says otherwise.
+/// `weights` has other values.
 #[derive(Default)]
 pub(super) struct ProviderFixture<'a> {
     /// Settings of the rig's own provider.
@@ -76,7 +76,7 @@ pub(super) async fn metric(rig: &Rig, name: &str, provider: &str) -> u64 {
     value.parse().expect("a whole number")
 }
 
-/// The state of a provider, or of what it offers first, as operators see it.
+/// The state of a provider, or of its first candidate, as operators see it.
 pub(super) async fn state(rig: &Rig, provider: usize, of_model: bool) -> String {
     let view = rig.admin_get("/providers").await.json();
     let view = &view[provider];

@@ -142,7 +142,7 @@ async fn a_stream_that_fails_is_reported_by_status_or_event_and_costs_what_was_d
 async fn a_stream_that_is_reset_ends_with_an_error_event_and_costs_at_most_what_was_delivered() {
     let rig = Rig::start().await;
     for (protocol, client) in rig.both() {
-        // A reset may overtake what was sent before it, so how many words arrive is open.
+        // A reset may overtake data that was sent before it, so the number of words that arrive varies.
         rig.provider
             .script(Script::cut_after(5, Leave::Reset).once());
         let seen = observe(&client, true).await.expect("a proper end");

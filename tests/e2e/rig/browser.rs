@@ -17,7 +17,7 @@ pub(crate) struct Browser {
     url: String,
     cookie: String,
     token: String,
-    /// What a proxy in front says of where it is.
+    /// `X-Forwarded-For` as a proxy in front would send it.
     forwarded_for: Option<String>,
 }
 
@@ -107,7 +107,7 @@ impl Browser {
         self.send("GET", path, &[], Bytes::new()).await
     }
 
-    /// Opens a page, saying what it reads.
+    /// Opens a page with this `Accept` field.
     pub(crate) async fn get_as(&mut self, path: &str, accept: &str) -> Answer {
         self.send("GET", path, &[("accept", accept)], Bytes::new())
             .await

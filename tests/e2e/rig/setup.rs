@@ -9,7 +9,7 @@ use toml::{Table, Value};
 
 use super::{CREDITS, Rig, SECRETS};
 
-/// The key by which the provider knows the gateway.
+/// The key that authenticates the gateway at the provider.
 pub(crate) const PROVIDER_KEY: &str = "sk-provider-5d0f7ac1e2";
 
 /// Deviations of a test from the default setup.
@@ -76,7 +76,7 @@ impl Setup {
         Provider::start_with(settings).await.expect("a free port")
     }
 
-    /// Writes the settings and what they name into `folder`.
+    /// Writes the settings and the files that they name into `folder`.
     pub(crate) fn write(&self, folder: &Path, provider: &Provider) -> (PathBuf, Certificate) {
         let certificate = Certificate::for_localhost();
         for (name, text) in [

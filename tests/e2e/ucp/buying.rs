@@ -81,7 +81,7 @@ impl UcpRig {
             .await
     }
 
-    /// The owner opens the page and wants to buy; PayPal's subscription.
+    /// The owner opens the page and starts the purchase; returns PayPal's subscription.
     async fn led(&mut self, session: &Value) -> String {
         let path = page_of(session);
         let page = self.browser.get(&path).await;
@@ -103,7 +103,7 @@ impl UcpRig {
         made.last().expect("a subscription").id.clone()
     }
 
-    /// The owner comes back from PayPal; the page that they end at.
+    /// The owner returns from PayPal; the page of the final redirect.
     async fn back(&mut self, session: &Value) -> Answer {
         let back = self
             .browser

@@ -23,7 +23,7 @@ pub(crate) const AGENT: (&str, &str) = (
     "profile=\"https://platform.example/.well-known/ucp\"",
 );
 
-/// What a platform asks for to buy the plan.
+/// The request of a platform that buys the plan.
 pub(crate) fn plan() -> Value {
     json!({"line_items": [{"item": {"id": "svc-pro-monthly"}, "quantity": 1}]})
 }

@@ -236,7 +236,7 @@ async fn unfetchable_profiles_are_refused_only_at_the_protocols_address() {
     let rig = Rig::with(settings).await;
     let platform = Platform::of(rig.client());
     let body = json!({"line_items": []});
-    //  where the profile is said to lie, status, code; no name here is looked up
+    //  URL of the profile, status, code; no name here is looked up
     for (profile, status, code) in [
         ("http://localhost:1/p", 400, "invalid_profile_url"),
         ("https://192.0.2.1/p", 400, "invalid_profile_url"),
@@ -246,7 +246,7 @@ async fn unfetchable_profiles_are_refused_only_at_the_protocols_address() {
         let answer = platform.send("POST", PROTOCOL, Some(&body), &[agent]).await;
         assert_eq!(answer.status, status, "{profile}: {}", answer.text());
         assert_eq!(answer.json()["code"], code, "{profile}");
-        // The service's address goes on to what it would answer without a profile.
+        // At the service's address the answer is the same as without a profile.
         let answer = platform.send("POST", SERVICE, None, &[agent]).await;
         assert_eq!(answer.status, 503, "{profile}: {}", answer.text());
         assert_eq!(

@@ -65,12 +65,12 @@ pub(crate) const ERROR: &str = "schemas/shopping/types/error_response.json";
 
 /// The address of a file of this path.
 ///
-/// The schema of profiles says of itself that it lies elsewhere than its own references assume, so every file is known by its path alone.
+/// The `$id` in the schema of profiles differs from the one that its own references assume, so every file is identified by its path alone.
 fn address(path: &str) -> String {
     format!("https://ucp.dev/{path}")
 }
 
-/// Judges what the schema of this name is for.
+/// The validator of the schema of this name.
 fn validator(schema: &str) -> Validator {
     let mut registry = Registry::new();
     for path in FILES {
@@ -88,7 +88,7 @@ fn validator(schema: &str) -> Validator {
         .expect("a schema")
 }
 
-/// Fails unless a value is what the schema of this name describes.
+/// Fails unless a value is valid by the schema of this name.
 pub(crate) fn assert_keeps_to(schema: &str, value: &Value) {
     let faults: Vec<String> = validator(schema)
         .iter_errors(value)

@@ -22,9 +22,9 @@ pub(super) struct Tally(Mutex<Seen>);
 pub(super) struct Seen {
     /// The charges in whole responses, by request id.
     pub(super) charges: HashMap<String, i64>,
-    /// Requests whose answer did not reach its client in whole, as far as the client knows their ids.
+    /// Requests whose answer was not received in full, as far as the client knows their ids.
     pub(super) broken: HashSet<String>,
-    /// Requests whose clients left before they knew an id.
+    /// Requests whose clients disconnected before they received an id.
     pub(super) nameless: u64,
     /// Replayed responses.
     pub(super) replays: u64,
@@ -37,7 +37,7 @@ impl Tally {
         act(&mut self.0.lock().expect("not poisoned"))
     }
 
-    /// Shows what was seen, when all visits are over.
+    /// Prints the results, when all clients have ended.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
         self.with(|seen| look(seen))
     }
@@ -57,7 +57,7 @@ impl Tally {
     }
 }
 
-/// Sends a request as often as its client would, and notes what came of it.
+/// Sends a request with the retries of its client, and records the result.
 pub(super) async fn visit(client: &Client, ask: &PlannedRequest, tally: &Tally) {
     let Some(key) = &ask.key else {
         once(client, ask, ask.manners, tally).await;
@@ -92,7 +92,7 @@ pub(super) async fn visit(client: &Client, ask: &PlannedRequest, tally: &Tally) 
     }
 }
 
-/// Sends a request once. Gives the answer when it came whole.
+/// Sends a request once. Returns the answer if it is complete.
 async fn once(
     client: &Client,
     ask: &PlannedRequest,
@@ -129,7 +129,7 @@ async fn once(
     };
     match manners {
         Manners::LeavesAt(events) if status == 200 => {
-            // A whole answer comes with its head; who leaves then has not looked at it.
+            // A whole answer arrives with its head; a client that disconnects then has not read it.
             for _ in 0..if ask.is_stream() { events } else { 0 } {
                 if stream.next_event().await.is_err() {
                     break;
@@ -167,14 +167,14 @@ async fn once(
     Some(answer)
 }
 
-/// Lets so many milliseconds pass: what a client does, nothing that a test waits for.
+/// Sleeps for so many milliseconds, as part of a client's behaviour; no test waits by it.
 async fn pause(millis: u64) {
     let mut ticks = tokio::time::interval(Duration::from_millis(millis));
     ticks.tick().await;
     ticks.tick().await;
 }
 
-/// The metadata of an answer that came whole; `None` for a stream that broke off.
+/// The metadata of a complete answer; `None` for a stream that was cut.
 fn metadata(answer: &Answer, ask: &PlannedRequest) -> Option<Value> {
     let mut body = if ask.is_stream() {
         let events = answer.text().strip_suffix("data: [DONE]\n\n")?;

@@ -14,7 +14,7 @@ const LARGE_BYTES: usize = 1_000_000;
 /// A request and how its client behaves.
 #[derive(Debug)]
 pub(super) struct PlannedRequest {
-    /// Which account asks.
+    /// The account that sends it.
     pub(super) account: usize,
     pub(super) http2: bool,
     pub(super) path: &'static str,
@@ -102,7 +102,7 @@ impl PlannedRequest {
         }
     }
 
-    /// Whether it asks for a stream.
+    /// Whether it requests a stream.
     pub(super) fn is_stream(&self) -> bool {
         self.body["stream"] == true
     }

@@ -275,7 +275,7 @@ async fn of_two_concurrent_exchanges_of_a_code_at_most_one_succeeds_and_its_toke
 #[tokio::test]
 async fn a_code_whose_answer_was_lost_in_a_crash_is_worthless() {
     // The process crashed between the use of the code and the answer: the client has no token. A second attempt must not get one, since
-    // that client cannot be distinguished from a thief; and the lost token is revoked.
+    // it cannot be distinguished from an attack; and the lost token is revoked.
     let bench = Bench::new().await;
     let (client, code) = bench.allowed(API, 1).await;
     let lost = bench.exchange(&client, &code).await.expect("a token");
