@@ -113,7 +113,7 @@ async fn valid_chunked_bodies_are_read() {
             call.header("x-a").is_none(),
             "{what}: a trailer was sent on"
         );
-        // What stands behind the body is the next request.
+        // The bytes after the body are the next request.
         raw.send("GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n")
             .await;
         let (next, _) = raw.read_answer().await;
@@ -190,7 +190,7 @@ async fn a_body_past_the_limit_of_its_route_is_413_and_one_at_the_limit_is_not()
                 ),
             };
             let mut raw = rig.raw().await;
-            // A refusal may come, and the connection end, while the body is still on its way.
+            // A refusal may arrive, and the connection end, while the body is still being sent.
             let _ = raw.try_send(head(&rig, &fields) + &body).await;
             let (head, answer) = raw.read_answer().await;
             let what = format!("{bytes} bytes, chunked {chunked}");

@@ -177,7 +177,7 @@ async fn operations(rig: &Rig) -> Vec<Operation> {
 /// Sends a request with a literal head and returns the problem with the answer, if there is one.
 async fn problem(rig: &Rig, head: &[u8], body: &[u8]) -> Option<String> {
     let mut raw = rig.raw().await;
-    // The refusal may come while the rest is still on its way.
+    // The refusal may arrive while the rest is still being sent.
     let _ = raw.try_send([head, body].concat()).await;
     let answered = match raw.try_read_head().await {
         Ok(Some(answered)) => answered,

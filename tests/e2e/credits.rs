@@ -237,7 +237,7 @@ async fn faults_of_paypal_never_charge_or_credit_twice() {
             let (page, path) = fixture.order("20.00").await;
             fixture.paypal.fault(Fault::once(operation, effect));
             let order = order_of(&page);
-            // The notice of the approval and the buyer's way back ring at the same time.
+            // The notification of the approval and the returning buyer trigger a reconciliation at the same time.
             tokio::join!(
                 fixture.paypal.approve(&order),
                 visit(fixture.browser.clone(), format!("{path}?from=paypal"))

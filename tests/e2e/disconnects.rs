@@ -6,7 +6,7 @@ use tollgate_testing::{Ended, RawClient, Script};
 
 use crate::rig::{CHAT, IN, OUT, PRICE_OF_A_CHAT, Rig, chat};
 
-/// How a client leaves.
+/// How a client disconnects.
 #[derive(Clone, Copy, Debug)]
 enum By {
     /// It closes its connection in order.
@@ -92,7 +92,7 @@ impl DisconnectingClient {
 
 #[tokio::test]
 async fn a_disconnect_before_output_is_free_and_cancels_the_call() {
-    //   where the provider stands                    stream
+    //   state of the provider                        stream
     for (what, script, stream) in [
         ("before its head", Script::hold_head("gate"), false),
         ("before its head", Script::hold_head("gate"), true),

@@ -48,7 +48,7 @@ async fn refused(rig: &Rig, cases: Vec<Case<'_>>) {
 /// Sends the bytes and checks the refusal: status, code, and that the connection is closed behind it.
 async fn refusal(rig: &Rig, bytes: &[u8], status: u16, code: &str) -> Result<(), String> {
     let mut raw = rig.raw().await;
-    // The refusal may come while the rest is still on its way.
+    // The refusal may arrive while the rest is still being sent.
     let _ = raw.try_send(bytes).await;
     let head = raw.try_read_head().await;
     let Ok(Some(head)) = head else {
@@ -479,7 +479,7 @@ async fn bytes_behind_a_body_that_is_refused_unread_are_no_request() {
         .await;
     let (head, _) = raw.read_answer().await;
     assert_eq!(head.status(), 401);
-    // Then either the connection is closed, or the next answer belongs to what stands behind the body.
+    // Then either the connection is closed, or the next answer belongs to the bytes after the body.
     if let Ok(Some(next)) = raw.try_read_head().await {
         assert_eq!(next.status(), 404, "the body was taken for a request");
     }

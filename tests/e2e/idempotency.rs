@@ -178,7 +178,7 @@ async fn concurrent_requests_with_one_key_are_one_request() {
 async fn a_failed_request_releases_its_key() {
     let rig = Setup::default().credits(1).start().await;
     let client = rig.client();
-    // Too little credit; then a provider that fails, each in its way; a request that is none; and then it works.
+    // Too little credit; then a provider that fails in several ways; an invalid request; and then a success.
     let poor = send(&client, CHAT, &chat(false), "k").await;
     assert_eq!(poor.status, 402);
     rig.grant(rig.account, 10_000_000).await;

@@ -76,7 +76,7 @@ async fn a_concurrency_permit_is_released_however_a_request_ends() {
     let rig = Rig::with("[limits.classes.free]\nquota = 100\nwindow_secs = 60\nconcurrent = 1\n[meter]\nafter_leaving = \"stop\"").await;
     let clients = clients(&rig, &free(&rig).await);
     for client in clients.iter().cycle().take(4) {
-        // Refused by the provider, cut by it, and left by the client.
+        // Refused by the provider, cut by it, and disconnected by the client.
         rig.provider.script(Script::status(500).once());
         assert_eq!(settled(client, false).await, 502);
         rig.provider

@@ -218,7 +218,7 @@ async fn a_renewal_is_found_without_its_webhook_event() {
     // Past the time of the next look, which would have been the day after the charge at the latest.
     fixture.pass(33 * DAY).await;
     let found = || {
-        // Should it have been looked at a moment before the charge, it is looked at again within the hour.
+        // If it was reconciled just before the charge, it is reconciled again within the hour.
         fixture.wait(60);
         fixture.paid_cents() == 2 * PRICE
     };

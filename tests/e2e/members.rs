@@ -210,7 +210,7 @@ async fn configured_members_are_removed_and_all_others_are_forwarded_unchanged()
     assert_eq!(rig.provider.last_call().body, second);
     rig.provider.clear_scripts();
 
-    // Each of the chats that stand for a text request.
+    // Each of the chats that a text request is translated into.
     let text = r#"{"model":"chats","prompt":["Halt!","Who goes there?"],"Options":1,"service_tier":"flex","top_p":0.90}"#;
     let (status, .., answer) = send(&rig, TEXT, text).await;
     assert_eq!(status, 200, "{answer}");

@@ -111,7 +111,7 @@ async fn concurrent_requests_are_admitted_up_to_the_balance() {
         .await;
     let mut body = chat(false);
     body["max_tokens"] = 16.into();
-    // What one of them needs, by the gateway's own word.
+    // The credit that one of them needs, as the gateway reports it.
     let needed = micros(&error(&rig.client().post(CHAT, &body).await)["required"]);
     rig.grant(rig.account, needed * PAID_FOR as i64).await;
     // None is over before all have been decided.

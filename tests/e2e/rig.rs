@@ -256,7 +256,7 @@ impl Drop for Rig {
     }
 }
 
-/// The database of a gateway whose settings stand in `folder`.
+/// The database of a gateway whose settings are in `folder`.
 pub(crate) fn database(folder: &Path) -> PathBuf {
     folder.join("tollgate.db")
 }

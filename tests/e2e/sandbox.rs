@@ -60,7 +60,7 @@ async fn a_sandbox_form_sent_repeatedly_is_charged_once() {
         (&0.7.into(), &256.into())
     );
 
-    // It stands among the requests as any other.
+    // It is listed among the requests like any other.
     let row = rig.books.store.requests(&RequestsQuery {
         account: rig.account,
         from: 0,

@@ -44,7 +44,7 @@ const NAMES: [&str; 16] = [
     "name",
 ];
 
-/// Every page of a method, with something in the place of what its pattern leaves open.
+/// Every page of a method, with values for the parameters of its pattern.
 fn pages(method: &str, open: &str) -> Vec<String> {
     let rows = TABLE.lines().filter_map(|line| {
         let row = line.trim().strip_prefix(method)?;
@@ -281,7 +281,7 @@ async fn header_injection_client_metadata_cannot_inject_fields_or_directives() {
     rig.finish().await;
 }
 
-/// The same app once more.
+/// The same app again.
 fn app_of<'r>(app: &App<'r>) -> App<'r> {
     App {
         rig: app.rig,
@@ -348,7 +348,7 @@ async fn parameter_pollution_repeated_authorization_parameters_are_refused() {
             }
         }
     }
-    // The same for the exchange, where nothing of a doubled request is carried out.
+    // The same for the token exchange, where a request with duplicate parameters has no effect.
     let code = app.code(&[]).await;
     for (name, value) in [
         ("code", "x"),
@@ -566,7 +566,7 @@ async fn session_fixation_an_invented_session_value_is_not_accepted() {
         let answer = client.send(request).await;
         assert_eq!(answer.status, 303, "{made_up}");
     }
-    // A session is begun with a value of its own, and ends with another.
+    // A session starts with a new cookie value, and ends with another one.
     let mut browser = Browser::signed_in(&rig).await;
     assert_eq!(browser.get("/").await.status, 200);
     let before = browser.cookie().to_owned();

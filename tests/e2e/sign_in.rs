@@ -134,7 +134,7 @@ async fn sign_in_responses_do_not_reveal_whether_an_account_exists() {
     rig.finish().await;
 }
 
-/// `text` without what stands after each `start` up to `end`.
+/// `text` without the parts between each `start` and the following `end`.
 fn without(text: &str, start: &str, end: char) -> String {
     let mut pieces = text.split(start);
     let mut left = pieces.next().unwrap_or("").to_owned();

@@ -286,7 +286,7 @@ async fn more_prompts_than_permits_are_answered_one_after_the_other() {
     assert!(after.log.iter().all(|line| line["upstream_calls"] == 3));
 }
 
-/// Two prompts, of which the fallback serves the one and the own provider the other: not to be had from the cache as the own model's.
+/// Two prompts, one served by the fallback and one by the model's own provider: the answer is not cached as the model's own.
 #[tokio::test]
 async fn a_text_is_marked_as_fallback_when_one_of_its_chats_is() {
     let fallback = CHAT_ALONE.replace(

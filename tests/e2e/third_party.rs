@@ -76,7 +76,7 @@ async fn a_filter_of_an_operators_own_sees_refuses_and_marks_requests() {
     setup.customise = Box::new(|builder| {
         builder.filter("password", move |context| {
             Ok(Arc::new(Password {
-                // A filter is built from the settings, here from the service's own word.
+                // A filter is built from the settings, here from the service's name.
                 word: format!("{}-friend", context.settings.service.name),
                 complete: counters.0.clone(),
                 others: counters.1.clone(),

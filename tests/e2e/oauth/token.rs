@@ -189,7 +189,7 @@ async fn a_code_survives_four_wrong_exchanges_and_not_five() {
         let mut other_resource = sound.clone();
         other_resource.push(("resource", &mcp));
         let wrongs = [
-            // The resource is looked at before the address and the verifier.
+            // The resource is checked before the redirect URI and the verifier.
             (
                 {
                     let mut pairs = with("code_verifier", "x");

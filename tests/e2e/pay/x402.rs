@@ -39,7 +39,7 @@ impl X402Rig {
         X402Rig::with(true).await
     }
 
-    /// One whose gateway has the facilitator's word alone.
+    /// One whose gateway has no node, and trusts the facilitator.
     pub(super) async fn without_node() -> X402Rig {
         X402Rig::with(false).await
     }
@@ -107,7 +107,7 @@ impl X402Rig {
         submit(&self.client(), payment, body).await
     }
 
-    /// How many transfers of the price the merchant has had.
+    /// Number of transfers of the price that the merchant has received.
     pub(super) fn transfers(&self) -> usize {
         let mined = self.facilitator.transfers();
         for one in &mined {
@@ -123,7 +123,7 @@ impl X402Rig {
         rows.expect("readable").len()
     }
 
-    /// Waits until nothing of the account is unclear.
+    /// Waits until no payment of the account has an unknown outcome.
     pub(super) async fn clear(&self) {
         let clear = || {
             let open = self.rig.books.store.authorization_open(self.account);

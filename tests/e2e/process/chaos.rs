@@ -111,7 +111,7 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
     );
 }
 
-/// Two providers behind one stand-in, one spoken to over HTTP/1.1 and one over HTTP/2, that are called whatever they have done; a
+/// Two providers behind one stand-in, one over HTTP/1.1 and one over HTTP/2, which are called regardless of failures; a
 /// cache that is soon full.
 async fn installation(admin: u16) -> Installation {
     let settings = format!(

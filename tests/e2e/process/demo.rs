@@ -52,7 +52,7 @@ async fn the_demo_prints_its_addresses_serves_and_removes_its_files() {
         );
         assert_eq!(body["x_svc"]["owner"], said["account"], "{what}");
     }
-    // What a client needs that looks for a way in: the address it called, in the name of a document.
+    // Discovery by a client without a token: the metadata document is named by the URL that it called.
     let base_url = text("base_url");
     assert_eq!(text("mcp_url"), format!("{base_url}/mcp"));
     let refused = Client::new(base_url).post("/mcp", &body).await;

@@ -88,7 +88,7 @@ async fn a_second_gateway_is_refused_whatever_name_it_uses() {
             code == Some(1) && output.contains(&named),
             "{name}:\n{output}"
         );
-        // The socket stands beside the file, so a command finds the gateway by each of its names.
+        // The socket is beside the file, so a command finds the gateway by each of its names.
         let words = ["credits", "grant", "--account", &installation.account];
         let words = [&words[..], &["--amount", "1", "--reference", name]].concat();
         let (code, output) = run_with(&installation, &config, &words).await;
@@ -189,7 +189,7 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
         }
         second.close();
         if name == Name::Hard {
-            // What the first had in a log of its own was not moved into the file on its way out.
+            // The log of the first process was not checkpointed into the file when it ended.
             // The two names are one file, so that to rename one to the other would do nothing.
             fs::remove_file(&path).expect("one name is left");
             fs::rename(&other, &path).expect("and is the one of the settings");
@@ -264,7 +264,7 @@ async fn books_that_two_processes_have_damaged_are_repaired_and_served_again() {
     let path = installation.database();
     let account: AccountId = installation.account.parse().expect("an account");
     // As two gateways from before the fence, through a name each: of 1000 credits they sell 600 and 700. The second gives back a hold that
-    // the first settles all the same.
+    // the first settles nevertheless.
     let first_store = open_unlocked(&path, false);
     let (first, _) = Ledger::start(Arc::clone(&first_store), NOW).expect("the books open");
     let mut open = hold(&first, account, 1, 100, None);

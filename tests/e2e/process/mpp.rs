@@ -76,7 +76,7 @@ async fn an_mpp_purchase_survives_a_kill_at_each_step() {
     assert!(paypal.agree(&offer.subscription).await);
     kill(serving).await;
 
-    // Killed with the request on its way: before it is read, while it is answered, or after.
+    // Killed during the request: before it is read, while it is answered, or after.
     for _ in 0..3 {
         let serving = serve(&installation).await;
         let client = Client::new(&serving.url);

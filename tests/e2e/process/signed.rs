@@ -13,7 +13,7 @@ use crate::rig::{Setup, audited};
 /// Where it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
-    /// Before the facilitator has looked at the payment.
+    /// Before the facilitator has verified the payment.
     BeforeVerify,
     /// After verification, before the gateway has the response.
     AfterVerify,

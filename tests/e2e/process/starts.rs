@@ -34,7 +34,7 @@ async fn a_database_that_cannot_be_used_is_named_with_what_to_do() {
     };
     let name = path.to_string_lossy().into_owned();
     let backup = "put a backup in its place";
-    // The number of the schema stands behind its name, and a version may come that counts further.
+    // The schema number follows its name, and a later version may have a larger one.
     let is_it = |seven: &[u8]| seven.starts_with(b"schema") && seven[6].is_ascii_digit();
     let place = good.windows(7).position(is_it).expect("a number") + 6;
     let mut later = good.clone();

@@ -199,7 +199,7 @@ async fn what_a_key_has_spent_of_its_cap_is_known_after_a_restart() {
     for expected in [200, 403] {
         let mut serving = installation.serve().await;
         let client = Client::new(&serving.url).with_key(&key);
-        // The first leaves less than the second may need.
+        // The first leaves less credit than the second may need.
         let answer = client.post(CHAT, &body).await;
         assert_eq!(answer.status, expected, "{}", answer.text());
         serving.process.signal("TERM");

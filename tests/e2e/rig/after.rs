@@ -10,7 +10,7 @@ use tollgate_testing::within;
 
 use super::{Rig, SECRETS};
 
-/// What a stopped gateway leaves.
+/// Access log and audit of a stopped gateway.
 pub(crate) struct After {
     /// Its access log, in the order in which the requests ended.
     pub(crate) log: Vec<Value>,

@@ -14,7 +14,7 @@ pub(crate) const PROVIDER_KEY: &str = "sk-provider-5d0f7ac1e2";
 
 /// Deviations of a test from the default setup.
 pub(crate) struct Setup {
-    /// Laid over the usual settings; `{provider_url}` stands for the provider's address.
+    /// Merged over the usual settings; `{provider_url}` is replaced by the provider's address.
     pub(crate) settings: String,
     /// What the account starts with, in micro-credits.
     pub(crate) credits: i64,

@@ -54,7 +54,7 @@ impl UcpRig {
         fixture
     }
 
-    /// Waits until PayPal's plan was looked at.
+    /// Waits until PayPal's plan was checked.
     async fn sells(&self) {
         let looked = || self.paypal.calls(Operation::Plan) > 0;
         within("a look at PayPal's plan", crate::rig::poll(looked)).await;

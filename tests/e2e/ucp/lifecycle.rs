@@ -72,7 +72,7 @@ async fn a_checkout_of_an_active_plan_is_refused_in_both_formats() {
             "{what}"
         );
 
-        // The same checkout stands under both addresses.
+        // The same checkout is available at both addresses.
         let read = platform.get(&one(SERVICE, &session)).await;
         assert_eq!(
             (read.status, &read.json()["order"]),

@@ -3,7 +3,7 @@
 use jsonschema::{Registry, Validator};
 use serde_json::{Value, json};
 
-/// Where they stand here, with their origin and licence in `ORIGIN.md` and `LICENSE`.
+/// The folder of the schemas, with their origin and licence in `ORIGIN.md` and `LICENSE`.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ucp-schemas");
 
 /// Every file, by its path.
@@ -53,7 +53,7 @@ const FILES: [&str; 40] = [
 /// A document of a business, at `/.well-known/ucp`.
 pub(crate) const PROFILE: &str = "discovery/profile_schema.json#/$defs/business_profile";
 
-/// The part of it that only a schema of its own judges closely.
+/// The part of it that is validated in full only by a separate schema.
 pub(crate) const IDENTITY: &str =
     "schemas/common/identity_linking.json#/$defs/dev.ucp.common.identity_linking/business_schema";
 

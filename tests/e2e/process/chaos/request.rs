@@ -108,7 +108,7 @@ impl PlannedRequest {
     }
 }
 
-/// One of a few prompts that come again and again, one of a kind, or a large one.
+/// One of a few repeated prompts, a unique one, or a large one.
 fn prompt(dice: &Dice, number: u64) -> String {
     if dice.per_mille(10) {
         return format!("{number} {}", "lorem ".repeat(LARGE_BYTES / 6));
@@ -119,7 +119,7 @@ fn prompt(dice: &Dice, number: u64) -> String {
     format!("What is the toll for cart number {number}?")
 }
 
-/// What the provider does wrong with a request, in the words of the stand-in.
+/// The misbehaviour of the provider for a request, as a script of the stand-in.
 fn fault(dice: &Dice) -> Value {
     let by = ["close", "reset"][dice.below(2) as usize];
     let usages = [

@@ -12,7 +12,7 @@ use crate::rig::{audited, micros, poll_mut};
 pub(super) struct Metrics(String);
 
 impl Metrics {
-    /// The metrics when nothing is under way any more.
+    /// The metrics after all requests have ended.
     pub(super) async fn when_quiet(admin: u16) -> Metrics {
         let client = Client::new(&format!("http://127.0.0.1:{admin}"));
         loop {
