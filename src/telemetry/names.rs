@@ -152,7 +152,7 @@ metrics! {
     PURCHASES = "tollgate_purchases_total", Counter, ["event"],
         "Purchases of credits: begun, captured, failed, declined, unclear (an answer was lost), stuck (needs an operator), returned.";
     PLAN_PAYMENTS = "tollgate_plan_payments_total", Counter, ["event"],
-        "Payments for the plan: noted that came by x402 or paypal, repeated, surplus (charged beside a plan that ran), returned.";
+        "Payments for the plan: recorded by route (x402, paypal), repeated, surplus (charged while another subscription was active), returned.";
     X402_PAYMENTS = "tollgate_x402_payments_total", Counter, ["event"],
         "Signed transfers: settled, refused, unclear for a time, dead (never moved money), stuck (needs an operator), contradicted (the chain differs from what the facilitator answered), unconfirmed (refused after submission, and no node confirms it), vanished from the chain, taken (presented first by another account).";
     X402_OPEN = "tollgate_x402_open", Gauge, [],
