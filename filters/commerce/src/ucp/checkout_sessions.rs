@@ -125,7 +125,7 @@ impl From<CheckoutError> for Failure {
                 ApiError::new(ErrorCode::NotModifiable, message).into()
             }
             CheckoutError::Closed(why) => {
-                tracing::warn!(why, "creating checkout failed: the plan is not for sale");
+                tracing::warn!(why, "creating checkout failed: the plan cannot be sold now");
                 let message = "The plan cannot be bought by checkout at the moment. Nothing was charged; try again later, or use another payment route.";
                 Failure::Payment(
                     Box::new(unavailable(message, RETRY_UNAVAILABLE)),

@@ -248,8 +248,8 @@ impl Inner {
     }
 
     /// Ends a payment that the facilitator has reported as settled and that the chain shows to be void, once two lookups have shown that,
-    /// [`FINAL`] apart: the first block may be replaced by one that has the transfer. A lookup between them that shows anything else restarts
-    /// the interval.
+    /// [`FINAL`] apart: the first block may be replaced by one that has the transfer. A lookup between them that shows anything else
+    /// restarts the interval.
     pub(super) async fn mark_void_when_final(
         &self,
         row: AuthorizationRow,

@@ -79,7 +79,7 @@ pub(crate) async fn agree(
             html! { "Wait until it is settled. This page then shows that you have the plan." },
         ),
         Err(CheckoutError::Closed(why)) => {
-            tracing::warn!(why, "opening mandate failed: the plan is not for sale");
+            tracing::warn!(why, "opening mandate failed: the plan cannot be sold now");
             parts::notice(
                 Tone::Bad,
                 &format!(
