@@ -87,13 +87,18 @@ impl OpenClaims {
         self.claims().open.remove(&token);
     }
 
-    /// Removes the claims whose deadline has passed; returns the parts that free their keys.
+    /// Removes the claims whose deadline has passed; returns the parts that let later requests take them over. A charge that comes after all
+    /// is booked with its response unless one has.
     pub(crate) fn take_expired(&self, elapsed: Duration) -> Vec<Part> {
         let mut claims = self.claims();
         let expired = claims
             .open
             .extract_if(|_, (_, deadline)| deadline.has_passed(elapsed));
-        expired.map(|(token, (key, _))| free(key, token)).collect()
+        expired
+            .map(|(token, (key, _))| {
+                Part::Idempotency(Box::new(IdempotencyPart::Lapse { key, token }))
+            })
+            .collect()
     }
 
     fn claims(&self) -> MutexGuard<'_, Claims> {
@@ -117,6 +122,10 @@ mod tests {
         }
     }
 
+    fn lapse(token: i64) -> Part {
+        Part::Idempotency(Box::new(IdempotencyPart::Lapse { key: key(), token }))
+    }
+
     #[test]
     fn a_claim_ends_with_its_request_or_at_its_deadline() {
         let claims = OpenClaims::default();
@@ -127,8 +136,8 @@ mod tests {
         let last = enter(20);
         claims.remove(removed);
         assert_eq!(claims.take_expired(second(9)), []);
-        assert_eq!(claims.take_expired(second(10)), [free(key(), first)]);
+        assert_eq!(claims.take_expired(second(10)), [lapse(first)]);
         assert_eq!(claims.take_expired(second(10)), []);
-        assert_eq!(claims.take_expired(second(20)), [free(key(), last)]);
+        assert_eq!(claims.take_expired(second(20)), [lapse(last)]);
     }
 }

@@ -83,11 +83,11 @@ impl Idempotency {
         Arc::clone(&self.counters)
     }
 
-    /// Deletes expired keys, and frees those of requests that have outlived their holds. Called by a timer.
+    /// Deletes expired keys, and lets claims lapse whose requests have outlived their holds. Called by a timer.
     pub fn forget(&self) {
-        for free in self.claims.take_expired(self.clock.elapsed()) {
-            tracing::warn!("freeing idempotency key: its request outlived its hold");
-            self.send(free);
+        for lapse in self.claims.take_expired(self.clock.elapsed()) {
+            tracing::warn!("idempotency claim lapsed: its request outlived its hold");
+            self.send(lapse);
         }
         self.send(part(IdempotencyPart::Forget {
             now: self.clock.now(),

@@ -71,8 +71,10 @@ impl Timestamp {
 
     /// RFC 3339 text in UTC, in whole seconds: `2026-01-31T23:59:59Z`. A time outside of the calendar is written as its first or last.
     pub fn rfc3339(self) -> String {
-        let time = jiff::Timestamp::from_second(self.as_secs());
-        time.unwrap_or_else(|_| self.into()).to_string()
+        let range = jiff::Timestamp::MIN.as_second()..=jiff::Timestamp::MAX.as_second();
+        let secs = self.as_secs().clamp(*range.start(), *range.end());
+        let time = jiff::Timestamp::from_second(secs);
+        time.expect("within the range of the calendar").to_string()
     }
 }
 
@@ -143,7 +145,7 @@ mod tests {
         check(0, 0, "1970-01-01T00:00:00Z");
         check(-1, -1, "1969-12-31T23:59:59Z");
         check(1_800_000_300_999_999, 1_800_000_300, "2027-01-15T08:05:00Z");
-        assert!(Timestamp::MAX.rfc3339().starts_with("9999-12-"));
+        assert_eq!(Timestamp::MAX.rfc3339(), "9999-12-30T22:00:00Z");
         assert_eq!(Timestamp::from_secs(i64::MAX), Timestamp::MAX);
     }
 

@@ -100,8 +100,8 @@ impl Word {
     }
 }
 
-/// An address in its original spelling, which wallets display.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An address in its original spelling, which wallets display. Not comparable: compare [`WrittenAddress::address`].
+#[derive(Clone, Debug)]
 pub struct WrittenAddress {
     text: String,
     address: Address,

@@ -12,6 +12,7 @@ use rustls_pki_types::CertificateDer;
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use tollgate_clock::Clock;
+use zeroize::Zeroizing;
 
 use crate::certificates::Certificates;
 use crate::environment::Environment;
@@ -229,16 +230,14 @@ impl Client {
         } = &*self.shared;
         tokens
             .get(clock, || async {
-                let pair = format!(
-                    "{}:{}",
+                let (id, secret) = (
                     settings.client_id.expose_secret(),
-                    settings.client_secret.expose_secret()
+                    settings.client_secret.expose_secret(),
                 );
-                let mut basic = HeaderValue::from_str(&format!(
-                    "Basic {}",
-                    BASE64.encode(SecretString::from(pair).expose_secret())
-                ))
-                .expect("base64 is visible ASCII");
+                let pair = Zeroizing::new([id, ":", secret].concat());
+                let mut basic =
+                    HeaderValue::from_str(&format!("Basic {}", BASE64.encode(pair.as_bytes())))
+                        .expect("base64 is visible ASCII");
                 basic.set_sensitive(true);
                 let request = http
                     .post(settings.environment.call("/v1/oauth2/token"))

@@ -271,7 +271,7 @@ pub fn digest(pieces: &[&[u8]]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Retention of an answer, microseconds: 90 days for payments, otherwise twice the 24 hours that UCP asks for.
+/// Retention of an answer: 90 days for payments, otherwise twice the 24 hours that UCP asks for.
 fn kept_for(endpoint: Endpoint) -> Duration {
     match endpoint {
         Endpoint::X402 | Endpoint::Mpp => HOUR * 24 * 90,

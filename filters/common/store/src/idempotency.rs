@@ -21,8 +21,8 @@ pub struct IdempotencyKey {
 /// A change of an idempotency key.
 ///
 /// A key is free, claimed by a running request, or holds a response. A fencing token identifies a claim among those of one key; no two
-/// claims of a run have the same. A claim ends when it is freed, and not by time: the times here are those of the wall clock, which may be
-/// set while its request runs.
+/// claims of a run have the same. A claim ends when it is freed or taken over after a lapse, and not by time: the times here are those of
+/// the wall clock, which may be set while its request runs.
 ///
 /// The token is in the column `locked_until`, which an earlier release compared with a clock. Claims of earlier runs are freed whatever
 /// they have there ([`IdempotencyPart::FreeAll`]).
@@ -52,6 +52,13 @@ pub enum IdempotencyPart {
     },
     /// Frees the key of a request without a response. A request that has lost its claim changes nothing.
     Free {
+        /// The key.
+        key: IdempotencyKey,
+        /// The fencing token of the claim.
+        token: i64,
+    },
+    /// Lets a later request take over the claim. Until one does, the claim may still store its response.
+    Lapse {
         /// The key.
         key: IdempotencyKey,
         /// The fencing token of the claim.

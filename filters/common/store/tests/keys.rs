@@ -131,6 +131,50 @@ fn a_key_is_scoped_to_its_account_and_endpoint() {
     }
 }
 
+fn lapse(store: &Arc<dyn Store>, claimed: i64) {
+    let part = IdempotencyPart::Lapse {
+        key: usual(),
+        token: claimed,
+    };
+    write(store, part).expect("a lapse is never refused");
+}
+
+/// A charge that comes after the lapse is booked with its response: refusing it would give the answer away.
+#[test]
+fn a_lapsed_claim_stores_its_response_until_a_later_request_takes_it_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    assert_eq!(claim(&store, 0, 1), Ok(()));
+    lapse(&store, 7);
+    assert_eq!(claim(&store, 1, 1), Err(KeyUse::UnderWay), "another claim");
+    lapse(&store, 0);
+    assert_eq!(keep(&store, 0, "late"), Ok(()));
+    assert_eq!(claim(&store, 2, 1), Err(KeyUse::Answered), "for its time");
+    lapse(&store, 0);
+    assert_eq!(
+        claim(&store, 3, 1),
+        Err(KeyUse::Answered),
+        "a response has no lapse"
+    );
+    let row = store.idempotency(&usual()).expect("a read").expect("a row");
+    assert_eq!(row.expires_at, Timestamp::from_micros(KEEP));
+
+    let second = || claim_of(&store, key(1, Endpoint::Chat, "2"), 5, 1);
+    assert_eq!(second(), Ok(()));
+    let part = IdempotencyPart::Lapse {
+        key: key(1, Endpoint::Chat, "2"),
+        token: 5,
+    };
+    write(&store, part).expect("a lapse is never refused");
+    assert_eq!(
+        claim_of(&store, key(1, Endpoint::Chat, "2"), 6, 2),
+        Ok(()),
+        "taken over"
+    );
+    let late = keep_of(&store, key(1, Endpoint::Chat, "2"), 5, "late");
+    assert_eq!(late, Err(KeyUse::Lost));
+}
+
 /// The wall clock may be set ahead while a request runs: its key would be free for a repeat, which would be charged again.
 #[test]
 fn no_time_ends_a_claim_and_only_its_owner_stores_a_response() {

@@ -66,7 +66,7 @@ pub(super) const NOT_COLLECTED: ChallengeReason = ChallengeReason {
 /// The payment of the credential has failed or ended.
 pub(super) const ENDED: ChallengeReason = ChallengeReason {
     code: ErrorCode::VerificationFailed,
-    detail: "The payment was cancelled or does not match the offer, and any charge is refunded. This response has a new challenge with another approval URL.",
+    detail: "The payment was cancelled or does not match the offer, and a charge, if there was one, is refunded or left to the operator. This response has a new challenge with another approval URL.",
     state: PaymentState::Failed,
     action: RetryAction::PayAgain,
     retry_after: None,

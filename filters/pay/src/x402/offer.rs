@@ -13,7 +13,7 @@ pub(crate) const VERSION: u64 = 2;
 pub(crate) const SCHEME: &str = "exact";
 
 /// The price, the token and the payee.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Terms {
     /// The chain (CAIP-2): `eip155:8453` for Base.
     pub network: String,

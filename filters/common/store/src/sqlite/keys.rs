@@ -28,6 +28,7 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
                         same: row.get::<_, [u8; 32]>(0)? == *request_hash,
                         answered: row.get::<_, i64>(1)? == state::ANSWERED,
                         expired: row.get::<_, i64>(2)? <= at.as_micros(),
+                        lapsed: row.get::<_, i64>(2)? < 0,
                     })
                 })
                 .optional()?;
@@ -54,7 +55,7 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
         IdempotencyPart::Keep { key, token, answer } => {
             let kept = connection
                 .prepare_cached(
-                    "UPDATE idempotency SET state = ?6, status = ?7, headers = ?8, body = ?9
+                    "UPDATE idempotency SET state = ?6, status = ?7, headers = ?8, body = ?9, expires_at = abs(expires_at)
                      WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3 AND state = ?4 AND locked_until = ?5",
                 )?
                 .execute(params![
@@ -76,6 +77,21 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
             connection
                 .prepare_cached(
                     "DELETE FROM idempotency
+                     WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3 AND state = ?4 AND locked_until = ?5",
+                )?
+                .execute(params![
+                    key.account.as_bytes(),
+                    key.endpoint.code(),
+                    &*key.key,
+                    state::CLAIMED,
+                    token,
+                ])?;
+        }
+        // A claim has no use for the sign of its expiry, which is that of its response: a negative one marks a lapsed claim.
+        IdempotencyPart::Lapse { key, token } => {
+            connection
+                .prepare_cached(
+                    "UPDATE idempotency SET expires_at = -abs(expires_at)
                      WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3 AND state = ?4 AND locked_until = ?5",
                 )?
                 .execute(params![
@@ -108,6 +124,8 @@ struct Earlier {
     same: bool,
     answered: bool,
     expired: bool,
+    /// Its claim may be taken over.
+    lapsed: bool,
 }
 
 impl Earlier {
@@ -118,6 +136,11 @@ impl Earlier {
             Earlier {
                 answered: true,
                 expired: true,
+                ..
+            }
+            | Earlier {
+                answered: false,
+                lapsed: true,
                 ..
             } => None,
             Earlier { same: false, .. } => Some(KeyUse::OtherRequest),
