@@ -33,6 +33,7 @@ use tollgate_chain::{
     BodyError, Chain, Downstream, Gone, Head, Limits, Observer, Route, Upstream, UpstreamCall,
     UpstreamError, drive,
 };
+use tollgate_clock::Timestamp;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_completions::Completions;
 use tollgate_filter::{
@@ -183,7 +184,7 @@ impl Bench {
         let measured = clock.clone();
         let options = Options {
             monotonic_us: Box::new(move || measured.elapsed().as_micros() as u64),
-            ..Options::new(now, RootSecret(entropy.bytes()))
+            ..Options::new(Timestamp::from_micros(now), RootSecret(entropy.bytes()))
         };
         let store = sqlite::open(&folder.join("books.db"), options).expect("the store opens");
         let (ledger, _) = Ledger::start(Arc::clone(&store), clock.now()).expect("the books open");

@@ -135,7 +135,7 @@ fn ledger(folder: &Path, load: &Load) -> Measured {
     let began = Instant::now();
     let options = Options {
         monotonic_us: Box::new(move || began.elapsed().as_micros() as u64),
-        ..Options::new(NOW.as_micros(), RootSecret([7; 32]))
+        ..Options::new(NOW, RootSecret([7; 32]))
     };
     let store = sqlite::open(&folder.join("bench.db"), options).expect("the store opens");
     let (ledger, _) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");
@@ -243,7 +243,7 @@ fn plain_file(folder: &Path, pairs: u64, commits: u64) -> Measured {
 fn loading(folder: &Path) {
     let many = 100_000;
     let path = folder.join("many.db");
-    let options = Options::new(NOW.as_micros(), RootSecret([7; 32]));
+    let options = Options::new(NOW, RootSecret([7; 32]));
     let store = sqlite::open(&path, options).expect("the store opens");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -262,8 +262,7 @@ fn loading(folder: &Path) {
     }
     store.close();
     let time = Instant::now();
-    let store =
-        sqlite::open(&path, Options::new(NOW.as_micros(), RootSecret([7; 32]))).expect("it opens");
+    let store = sqlite::open(&path, Options::new(NOW, RootSecret([7; 32]))).expect("it opens");
     let opened = time.elapsed();
     let (time, cpu) = (Instant::now(), cpu_us());
     let (_ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the books open");

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
+use tollgate_clock::Timestamp;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_commerce::CommerceServices;
 use tollgate_filter::{ErrorPage, ErrorShape, Filter};
@@ -125,7 +126,7 @@ impl GatewayBuilder {
             version: model.price_version,
             model: model.id.clone(),
             price: model.price,
-            valid_from: now,
+            valid_from: Timestamp::from_micros(now),
         });
         let new_prices =
             record_prices(&*store, in_force).map_err(|error| StartError::Books(Box::new(error)))?;
@@ -415,7 +416,7 @@ fn open_store(
     fail: watch::Sender<Option<Failure>>,
 ) -> Result<Arc<dyn Store>, StartError> {
     let StoreUrl::Sqlite(path) = &settings.store.url;
-    let mut options = sqlite::Options::new(clock.now().as_micros(), RootSecret(entropy.bytes()));
+    let mut options = sqlite::Options::new(clock.now(), RootSecret(entropy.bytes()));
     options.durability = match settings.store.durability {
         Durability::Power => sqlite::Durability::Power,
         Durability::Process => {

@@ -99,7 +99,7 @@ impl ControlClient {
 
     fn options(&self) -> sqlite::Options {
         let random = RootSecret(Entropy::system().bytes());
-        let mut options = sqlite::Options::new(self.clock.now().as_micros(), random);
+        let mut options = sqlite::Options::new(self.clock.now(), random);
         options.node_name = "command line".to_owned();
         options.durability = match self.settings.store.durability {
             Durability::Power => sqlite::Durability::Power,

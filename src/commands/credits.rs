@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 use tollgate_store::{EntryKind, LedgerLine};
 
@@ -80,7 +81,7 @@ fn show(
     let row = read.account(id)?.with_context(|| {
         format!("there is no account `{id}`; `tollgate account list` shows them")
     })?;
-    let lines = read.lines(id, i64::MAX, LINES)?;
+    let lines = read.lines(id, Timestamp::MAX, LINES)?;
     if json {
         let shown = Shown {
             account: id.to_string(),
@@ -103,7 +104,7 @@ fn show(
             let model = line.usage.as_ref().map(|row| row.usage.model.to_string());
             let reference = line.entry.reference.as_deref().map(str::to_owned);
             [
-                time::text(line.entry.at),
+                time::text(line.entry.at.as_micros()),
                 kind(line.entry.kind).to_owned(),
                 amount(line).to_string(),
                 model.or(reference).unwrap_or_default(),
@@ -149,7 +150,7 @@ struct Line<'a> {
 impl Line<'_> {
     fn of(line: &LedgerLine) -> Line<'_> {
         Line {
-            at: time::text(line.entry.at),
+            at: time::text(line.entry.at.as_micros()),
             kind: kind(line.entry.kind),
             amount: print::credits(amount(line)),
             operation: line.entry.operation.to_string(),

@@ -340,6 +340,7 @@ impl Shown<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_clock::Timestamp;
     use tollgate_store::RootSecret;
 
     use super::*;
@@ -349,7 +350,7 @@ mod tests {
     fn a_failed_repair_removes_its_files_and_can_be_repeated() {
         let folder = tempfile::tempdir().expect("a folder");
         let database = folder.path().join("t.db");
-        let options = sqlite::Options::new(1, RootSecret([7; 32]));
+        let options = sqlite::Options::new(Timestamp::from_micros(1), RootSecret([7; 32]));
         sqlite::open(&database, options)
             .expect("a new store")
             .close();

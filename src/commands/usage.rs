@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 use tollgate_store::UsageTotal;
 
@@ -42,7 +43,7 @@ pub(super) fn run(
         Some(day) => time::read_day(day)?.0,
         None => to - DAYS * MICROS_PER_DAY,
     };
-    let totals = read.usage_totals(id, from, to)?;
+    let totals = read.usage_totals(id, Timestamp::from_micros(from), Timestamp::from_micros(to))?;
     if json {
         let shown: Vec<Total<'_>> = totals.iter().map(Total::of).collect();
         print::json(out, &shown)?;
@@ -52,7 +53,7 @@ pub(super) fn run(
         .iter()
         .map(|total| {
             [
-                time::day(total.day_at),
+                time::day(total.day_at.as_micros()),
                 total.model.to_string(),
                 total.requests.to_string(),
                 total.prompt_tokens.to_string(),
@@ -111,7 +112,7 @@ struct Total<'a> {
 impl Total<'_> {
     fn of(total: &UsageTotal) -> Total<'_> {
         Total {
-            day: time::day(total.day_at),
+            day: time::day(total.day_at.as_micros()),
             model: &total.model,
             requests: total.requests,
             prompt_tokens: total.prompt_tokens,

@@ -107,8 +107,8 @@ async fn an_exhausted_balance_is_shown_first() {
     let operation = OperationId::generate(Clock::system().now(), &Entropy::system());
     let row = rig.books.store.requests(&RequestsQuery {
         account,
-        from: 0,
-        to: i64::MAX,
+        from: Timestamp::UNIX_EPOCH,
+        to: Timestamp::MAX,
         model: None,
         credential: None,
         cursor: PageCursor::Newest,
@@ -121,7 +121,7 @@ async fn an_exhausted_balance_is_shown_first() {
         amount: Micros::new(rest),
         price_version: None,
         usage: used.usage,
-        at: Timestamp::from_micros(used.at),
+        at: used.at,
     };
     rig.books
         .ledger

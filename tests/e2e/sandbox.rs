@@ -1,6 +1,7 @@
 //! The sandbox without JavaScript: the page calls the API in process, with the same limits, charges and cache.
 
 use serde_json::Value;
+use tollgate_clock::Timestamp;
 use tollgate_store::{PageCursor, RequestsQuery};
 use tollgate_testing::Client;
 
@@ -63,8 +64,8 @@ async fn a_sandbox_form_sent_repeatedly_is_charged_once() {
     // It is listed among the requests like any other.
     let row = rig.books.store.requests(&RequestsQuery {
         account: rig.account,
-        from: 0,
-        to: i64::MAX,
+        from: Timestamp::UNIX_EPOCH,
+        to: Timestamp::MAX,
         model: None,
         credential: None,
         cursor: PageCursor::Newest,

@@ -33,7 +33,7 @@ pub(crate) struct Options {
 /// Makes the accounts and prints the key of one of them.
 pub(crate) async fn run(options: &Options) -> Result<()> {
     let (clock, entropy) = (Clock::system(), Entropy::system());
-    let mut settings = sqlite::Options::new(clock.now().as_micros(), RootSecret(entropy.bytes()));
+    let mut settings = sqlite::Options::new(clock.now(), RootSecret(entropy.bytes()));
     settings.durability = sqlite::Durability::Process;
     let store = sqlite::open(&options.database, settings)?;
     let (ledger, _) = Ledger::start(store.clone(), clock.now())?;

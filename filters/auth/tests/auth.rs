@@ -44,7 +44,7 @@ struct Bench {
 impl Bench {
     async fn new() -> Bench {
         let folder = TempDir::new().expect("a folder");
-        let options = Options::new(NOW, RootSecret([7; 32]));
+        let options = Options::new(Timestamp::from_micros(NOW), RootSecret([7; 32]));
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
         let credentials = Credentials::open(&*store, NOW).expect("it can be read");
         let account = NewAccount {

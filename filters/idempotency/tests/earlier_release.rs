@@ -31,7 +31,7 @@ async fn holds_and_claims_of_an_earlier_release_end_and_nothing_is_charged() {
     let connection = Connection::open(&path).expect("a file");
     connection.execute_batch(DATABASE).expect("the statements");
     connection.close().expect("it closes");
-    let options = || Options::new(NOW.as_micros(), RootSecret([1; 32]));
+    let options = || Options::new(NOW, RootSecret([1; 32]));
     let store = sqlite::open(&path, options()).expect("it opens");
     let account: AccountId = ACCOUNT.parse().expect("an id");
 

@@ -62,7 +62,11 @@ impl Spending {
             };
             let cell = Cell {
                 month,
-                spent: store.credential_spent(account, credential, since)?,
+                spent: store.credential_spent(
+                    account,
+                    credential,
+                    Timestamp::from_micros(since),
+                )?,
                 reserved: Micros::ZERO,
             };
             spending.cells.insert(credential, cell);

@@ -38,7 +38,7 @@ async fn test_ledger() -> TestLedger {
     let folder = tempfile::tempdir().expect("a folder");
     let options = Options {
         durability: Durability::Process,
-        ..Options::new(0, RootSecret([1; 32]))
+        ..Options::new(Timestamp::from_micros(0), RootSecret([1; 32]))
     };
     let store = sqlite::open(&folder.path().join("tollgate.db"), options).expect("a store");
     let (ledger, _) = Ledger::start(Arc::clone(&store), Timestamp::UNIX_EPOCH).expect("books");

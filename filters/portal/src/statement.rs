@@ -43,7 +43,7 @@ pub(crate) enum LineKind {
 /// no line shows a negative balance that never existed.
 pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
     let credits = statement.credits.iter().map(|entry| Line {
-        at: entry.at,
+        at: entry.at.as_micros(),
         kind: LineKind::Credit {
             kind: entry.kind,
             reference: entry.reference.as_deref().unwrap_or_default().to_owned(),
@@ -52,7 +52,7 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
         after: Micros::ZERO,
     });
     let spent = statement.spending.iter().map(|day| Line {
-        at: day.day_at,
+        at: day.day_at.as_micros(),
         kind: LineKind::Spent {
             credential: day.credential,
             requests: day.requests,
@@ -93,6 +93,7 @@ pub(crate) fn truncate_at_day(lines: &mut Vec<Line>, most: usize) -> Option<i64>
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use tollgate_clock::Timestamp;
 
     use tollgate_money::{AccountId, OperationId};
     use tollgate_store::entries::Entry;
@@ -110,13 +111,13 @@ mod tests {
             contra: Contra::Outside,
             reference: Some(Arc::from("r")),
             price_version: None,
-            at,
+            at: Timestamp::from_micros(at),
         }
     }
 
     fn spent(day: i64, cost: i64) -> DaySpending {
         DaySpending {
-            day_at: day * DAY,
+            day_at: Timestamp::from_micros(day * DAY),
             credential: None,
             requests: 2,
             cost: Micros::new(cost),

@@ -47,7 +47,7 @@ fn open_unlocked(path: &Path, fenced: bool) -> Arc<dyn Store> {
     let options = Options {
         lock: Some(Lock::disabled()),
         fenced,
-        ..Options::new(NOW.as_micros(), RootSecret([7; 32]))
+        ..Options::new(NOW, RootSecret([7; 32]))
     };
     sqlite::open(path, options).expect("nothing keeps it off")
 }

@@ -18,6 +18,9 @@ impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const UNIX_EPOCH: Timestamp = Timestamp(0);
 
+    /// The earliest time.
+    pub const MIN: Timestamp = Timestamp(i64::MIN);
+
     /// The latest time.
     pub const MAX: Timestamp = Timestamp(i64::MAX);
 

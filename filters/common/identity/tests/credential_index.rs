@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use secrecy::ExposeSecret;
 use tempfile::TempDir;
+use tollgate_clock::Timestamp;
 use tollgate_identity::{
     CreatedKey, Credentials, Form, NewAccount, NewKey, create_account, create_key, revoke_key,
     set_class, set_status,
@@ -138,7 +139,7 @@ proptest! {
         let folder = TempDir::new().expect("a folder");
         let path = folder.path().join("books.db");
         let open = || {
-            let mut options = Options::new(NOW, RootSecret([7; 32]));
+            let mut options = Options::new(Timestamp::from_micros(NOW), RootSecret([7; 32]));
             // Power loss is not tested here.
             options.durability = Durability::Process;
             let store = sqlite::open(&path, options).expect("a store");

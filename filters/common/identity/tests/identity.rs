@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 use tempfile::TempDir;
+use tollgate_clock::Timestamp;
 use tollgate_identity::{
     AccountError, CreateAccountError, CreateKeyError, CreatedKey, Credential, Credentials, Form,
     IssueTokenError, KeyId, Login, NewAccount, NewKey, NewToken, RevokeKeyError, create_account,
@@ -34,7 +35,7 @@ impl Bench {
     }
 
     fn open(folder: TempDir, drawn: u8) -> Bench {
-        let options = Options::new(NOW, RootSecret([7; 32]));
+        let options = Options::new(Timestamp::from_micros(NOW), RootSecret([7; 32]));
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
         Bench {
             credentials: Credentials::open(&*store, NOW).expect("it can be read"),

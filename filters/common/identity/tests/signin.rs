@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tempfile::TempDir;
+use tollgate_clock::Timestamp;
 use tollgate_identity::session::{self, IDLE, LIFE, RECENT};
 use tollgate_identity::signin::{
     CODE_LIFE, CodeOutcome, CodeRequest, SendCodeError, SignedIn, Signin, SigninRules,
@@ -39,7 +40,7 @@ impl TestBed {
 
     async fn with(rules: SigninRules) -> TestBed {
         let folder = TempDir::new().expect("a folder");
-        let options = Options::new(START, RootSecret([7; 32]));
+        let options = Options::new(Timestamp::from_micros(START), RootSecret([7; 32]));
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
         let mut drawn = 0;
         let account = NewAccount {

@@ -233,7 +233,7 @@ fn child(round: u64, path: &Path) -> ExitCode {
             let _ = writeln!(std::io::stderr(), "{failure}");
             std::process::exit(3);
         }),
-        ..Options::new(NOW.as_micros(), RootSecret([7; 32]))
+        ..Options::new(NOW, RootSecret([7; 32]))
     };
     let store = sqlite::open(path, options).expect("the store opens");
     let (ledger, _) = Ledger::start(Arc::clone(&store), NOW).expect("the ledger starts");

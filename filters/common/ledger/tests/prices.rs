@@ -5,6 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use support::*;
+use tollgate_clock::Timestamp;
 use tollgate_ledger::audit::audit;
 use tollgate_ledger::{Charge, PricesError, record_prices};
 use tollgate_money::{Micros, Price};
@@ -19,7 +20,7 @@ fn row(version: i64, input: &str, valid_from: i64) -> PriceRow {
             input: input.parse().expect("a price"),
             ..Price::default()
         },
-        valid_from,
+        valid_from: Timestamp::from_micros(valid_from),
     }
 }
 

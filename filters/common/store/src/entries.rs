@@ -33,8 +33,8 @@ pub struct Entry {
     pub reference: Option<Arc<str>>,
     /// The price version that the operation is billed at.
     pub price_version: Option<i64>,
-    /// Unix microseconds.
-    pub at: i64,
+    /// Its time.
+    pub at: Timestamp,
 }
 
 impl Entry {
@@ -57,7 +57,7 @@ impl Entry {
             contra: kind.contra(),
             reference: None,
             price_version,
-            at: at.as_micros(),
+            at,
         };
         Some(match *part {
             LedgerPart::Hold {
@@ -166,8 +166,8 @@ pub struct Seal {
     pub previous: [u8; 32],
     /// BLAKE3 over `previous`, the numbers above and below, and the commit's body in the journal.
     pub hash: [u8; 32],
-    /// Unix microseconds.
-    pub at: i64,
+    /// Its time.
+    pub at: Timestamp,
 }
 
 /// A part of a unit of work that writes ledger entries.
@@ -323,7 +323,7 @@ impl LedgerPart {
                 usage: usage.clone(),
                 cost: charged,
                 written_off,
-                at: at.as_micros(),
+                at,
             }),
             _ => None,
         }

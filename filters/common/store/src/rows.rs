@@ -228,15 +228,15 @@ pub struct UsageRow {
     pub cost: Micros,
     /// The cost beyond that, lost to the operator.
     pub written_off: Micros,
-    /// Unix microseconds.
-    pub at: i64,
+    /// Its time.
+    pub at: Timestamp,
 }
 
 /// Usage of one account and model on one day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageTotal {
-    /// Unix microseconds of the start of the day, UTC.
-    pub day_at: i64,
+    /// The start of the day, UTC.
+    pub day_at: Timestamp,
     /// The service's id of the model.
     pub model: Arc<str>,
     /// Number of operations.
@@ -269,8 +269,8 @@ pub struct PriceRow {
     pub model: Arc<str>,
     /// The amounts.
     pub price: Price,
-    /// Unix microseconds at which it was first in force.
-    pub valid_from: i64,
+    /// When it was first in force.
+    pub valid_from: Timestamp,
 }
 
 /// 32 random bytes made at first start, from which other secrets are derived. Not printable.

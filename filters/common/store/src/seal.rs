@@ -1,5 +1,6 @@
 //! The hash chain over commits (BLAKE3): each seal covers a commit's body and the previous seal.
 
+use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 
 use crate::entries::{Entry, LedgerPart, Seal};
@@ -11,13 +12,13 @@ pub(crate) struct Sums {
     pub(crate) entries: i64,
     pub(crate) available: i64,
     pub(crate) held: i64,
-    pub(crate) at: i64,
+    pub(crate) at: Timestamp,
 }
 
 impl Sums {
     /// Any part, whether it writes an entry or not.
     pub(crate) fn see(&mut self, part: &LedgerPart) {
-        self.at = self.at.max(part.at().as_micros());
+        self.at = self.at.max(part.at());
     }
 
     pub(crate) fn add(&mut self, entry: &Entry) {
@@ -45,7 +46,7 @@ impl Seal {
             sums.entries,
             sums.available,
             sums.held,
-            sums.at,
+            sums.at.as_micros(),
         ];
         for (place, number) in head[32..].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
@@ -98,7 +99,7 @@ mod tests {
             entries: 1,
             available: 2,
             held: 3,
-            at: 4,
+            at: Timestamp::from_micros(4),
         };
         let made =
             |key, previous, sums: &Sums, body: &[u8]| Seal::over(key, previous, sums, body).hash;
@@ -119,7 +120,15 @@ mod tests {
                 b"body",
             ),
             made((1, 2, 3), [0; 32], &Sums { held: 4, ..sums }, b"body"),
-            made((1, 2, 3), [0; 32], &Sums { at: 5, ..sums }, b"body"),
+            made(
+                (1, 2, 3),
+                [0; 32],
+                &Sums {
+                    at: Timestamp::from_micros(5),
+                    ..sums
+                },
+                b"body",
+            ),
             made((1, 2, 3), [0; 32], &sums, b"bodY"),
         ] {
             assert_ne!(first, other);

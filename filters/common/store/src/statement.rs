@@ -1,5 +1,6 @@
 //! Account statements, day by day.
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros};
 
 use crate::entries::Entry;
@@ -8,8 +9,8 @@ use crate::error::ReadError;
 /// Charges for one credential on one day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaySpending {
-    /// Unix microseconds of the start of the day, UTC.
-    pub day_at: i64,
+    /// The start of the day, UTC.
+    pub day_at: Timestamp,
     /// The credential; `None` for use without one.
     pub credential: Option<CredentialId>,
     /// Number of operations with a cost.
@@ -31,17 +32,17 @@ pub struct Statement {
     pub credits: Vec<Entry>,
     /// The charges of these days, newest day first.
     pub spending: Vec<DaySpending>,
-    /// Unix microseconds of the last entry before these days, if there is one.
-    pub older: Option<i64>,
+    /// The time of the last entry before these days, if there is one.
+    pub older: Option<Timestamp>,
 }
 
 /// Reads of statements. Blocks like [`crate::Read`].
 pub trait ReadStatement {
-    /// The statement for `from <= at < to` (Unix microseconds); `None` when there is no such account.
+    /// The statement for `from <= at < to`; `None` when there is no such account.
     fn statement(
         &self,
         account: AccountId,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Option<Statement>, ReadError>;
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, oneshot};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use crate::checkout::ReadCheckouts;
@@ -73,12 +74,12 @@ pub trait Read:
     /// The credentials of one account, also revoked and expired ones, oldest first.
     fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError>;
 
-    /// Charges to a credential of an account since `since` (Unix microseconds), from the usage records.
+    /// Charges to a credential of an account since `since`, from the usage records.
     fn credential_spent(
         &self,
         account: AccountId,
         credential: CredentialId,
-        since: i64,
+        since: Timestamp,
     ) -> Result<Micros, ReadError>;
 
     /// The credential whose secret has this digest, also revoked and expired ones.
@@ -91,16 +92,16 @@ pub trait Read:
     fn usage_totals(
         &self,
         account: AccountId,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Vec<UsageTotal>, ReadError>;
 
     /// Usage of one account in `from <= at < to`, by day (UTC), model and credential.
     fn usage_days(
         &self,
         account: AccountId,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Vec<UsageDay>, ReadError>;
 
     /// Requests of one account with a usage record, newest first.
@@ -111,7 +112,7 @@ pub trait Read:
     fn lines(
         &self,
         account: AccountId,
-        before: i64,
+        before: Timestamp,
         limit: usize,
     ) -> Result<Vec<LedgerLine>, ReadError>;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 /// Usage of one account, model and credential on one day.
@@ -9,8 +10,8 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 /// Every displayed period is a sum of these: by day, by model, by credential, or all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageDay {
-    /// Unix microseconds of the start of the day, UTC.
-    pub day_at: i64,
+    /// The start of the day, UTC.
+    pub day_at: Timestamp,
     /// The service's id of the model.
     pub model: Arc<str>,
     /// The credential used.
@@ -36,10 +37,10 @@ pub struct UsageDay {
 pub struct RequestsQuery {
     /// The account.
     pub account: AccountId,
-    /// Unix microseconds, inclusive.
-    pub from: i64,
-    /// Unix microseconds, exclusive.
-    pub to: i64,
+    /// Inclusive.
+    pub from: Timestamp,
+    /// Exclusive.
+    pub to: Timestamp,
     /// Only those for this model.
     pub model: Option<Arc<str>>,
     /// Only those with this credential.
@@ -64,8 +65,8 @@ pub enum PageCursor {
 /// The position of one request in the order of time. Two may share an instant, hence the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestPosition {
-    /// Unix microseconds.
-    pub at: i64,
+    /// Its time.
+    pub at: Timestamp,
     /// The request at that instant.
     pub operation: OperationId,
 }

@@ -163,8 +163,8 @@ impl Seen {
         for id in accounts.iter().map(|row| row.id) {
             let wanted = RequestsQuery {
                 account: id,
-                from: 0,
-                to: i64::MAX,
+                from: Timestamp::from_micros(0),
+                to: Timestamp::from_micros(i64::MAX),
                 model: None,
                 credential: None,
                 cursor: PageCursor::Newest,
@@ -172,11 +172,23 @@ impl Seen {
             };
             seen.requests
                 .extend(reader.requests(&wanted).expect("a read"));
-            seen.lines
-                .extend(reader.lines(id, i64::MAX, 100).expect("a read"));
-            seen.totals
-                .extend(reader.usage_totals(id, 0, i64::MAX).expect("a read"));
-            let statement = reader.statement(id, 100, 10_000).expect("a read");
+            seen.lines.extend(
+                reader
+                    .lines(id, Timestamp::from_micros(i64::MAX), 100)
+                    .expect("a read"),
+            );
+            seen.totals.extend(
+                reader
+                    .usage_totals(id, Timestamp::UNIX_EPOCH, Timestamp::MAX)
+                    .expect("a read"),
+            );
+            let statement = reader
+                .statement(
+                    id,
+                    Timestamp::from_micros(100),
+                    Timestamp::from_micros(10_000),
+                )
+                .expect("a read");
             seen.statements.push(statement.expect("an account"));
         }
         seen.accounts = accounts;
@@ -348,7 +360,13 @@ fn a_start_replays_the_unposted_tail() {
     assert_eq!(before.open(), [11, 12]);
     let requests = before.requests.iter();
     let requests: Vec<_> = requests
-        .map(|row| (row.operation.as_bytes()[0], row.at, row.cost.get()))
+        .map(|row| {
+            (
+                row.operation.as_bytes()[0],
+                row.at.as_micros(),
+                row.cost.get(),
+            )
+        })
         .collect();
     assert_eq!(
         requests,
@@ -368,7 +386,7 @@ fn a_start_replays_the_unposted_tail() {
         })
         .collect();
     assert_eq!(spent, [(41, 0), (100, 1)]);
-    assert_eq!(before.statements[0].older, Some(10));
+    assert_eq!(before.statements[0].older, Some(Timestamp::from_micros(10)));
     let requests = before.totals.iter().map(|total| total.requests);
     assert_eq!(requests.collect::<Vec<_>>(), [3, 1]);
     assert_adds_up(&*store);

@@ -271,25 +271,40 @@ fn a_statement_groups_by_day_and_key_and_adds_up() {
         let statement = store.statement(ACCOUNT, from, to).expect("readable");
         statement.expect("an account")
     };
-    let first = read(DAY, 2 * DAY);
+    let first = read(Timestamp::from_micros(DAY), Timestamp::from_micros(2 * DAY));
     assert_eq!(first.available, Micros::new(1_400));
     assert_eq!(first.changed_since, Micros::new(500 - 40), "the second day");
     let folded: Vec<_> = first
         .spending
         .iter()
-        .map(|day| (day.day_at, day.credential, day.requests, day.cost.get()))
+        .map(|day| {
+            (
+                day.day_at.as_micros(),
+                day.credential,
+                day.requests,
+                day.cost.get(),
+            )
+        })
         .collect();
     let key = |number| Some(CredentialId::from_bytes([number; 16]));
     assert_eq!(folded, [(DAY, key(7), 2, 30), (DAY, key(8), 1, 30)]);
     assert_eq!(first.credits.len(), 1);
     assert_eq!(first.older, None, "nothing happened before");
-    let second = read(2 * DAY, 3 * DAY);
+    let second = read(
+        Timestamp::from_micros(2 * DAY),
+        Timestamp::from_micros(3 * DAY),
+    );
     assert_eq!(second.changed_since, Micros::ZERO);
     assert_eq!(
         second.older,
-        Some(DAY + 3),
+        Some(Timestamp::from_micros(DAY + 3)),
         "the last charge that cost anything"
     );
     let unknown = AccountId::from_bytes([9; 16]);
-    assert_eq!(store.statement(unknown, 0, DAY).expect("readable"), None);
+    assert_eq!(
+        store
+            .statement(unknown, Timestamp::UNIX_EPOCH, Timestamp::from_micros(DAY))
+            .expect("readable"),
+        None
+    );
 }

@@ -433,13 +433,17 @@ fn usage_adds_up_by_day_and_model_and_lines_list_balance_changes() {
     }
     write(&store, [hold(20, 1, 10)]).expect("an open hold");
     let totals = store
-        .usage_totals(account(1), DAY, 3 * DAY)
+        .usage_totals(
+            account(1),
+            Timestamp::from_micros(DAY),
+            Timestamp::from_micros(3 * DAY),
+        )
         .expect("a read");
     let seen: Vec<_> = totals
         .iter()
         .map(|total| {
             (
-                total.day_at,
+                total.day_at.as_micros(),
                 total.requests,
                 total.prompt_tokens,
                 total.cost.get(),
@@ -450,7 +454,11 @@ fn usage_adds_up_by_day_and_model_and_lines_list_balance_changes() {
     assert_eq!(seen, [(DAY, 2, 6, 8, 2), (2 * DAY, 1, 3, 4, 1)]);
     assert_eq!(
         store
-            .usage_totals(account(1), DAY, 2 * DAY)
+            .usage_totals(
+                account(1),
+                Timestamp::from_micros(DAY),
+                Timestamp::from_micros(2 * DAY)
+            )
             .expect("a read")
             .len(),
         1
@@ -473,14 +481,20 @@ fn usage_adds_up_by_day_and_model_and_lines_list_balance_changes() {
         write(&store, [Part::Ledger(absurd)]).expect("it is written");
     }
     let totals = store
-        .usage_totals(account(2), 9 * DAY, 10 * DAY)
+        .usage_totals(
+            account(2),
+            Timestamp::from_micros(9 * DAY),
+            Timestamp::from_micros(10 * DAY),
+        )
         .expect("a read");
     assert_eq!(
         (totals[0].requests, totals[0].written_off),
         (2, Micros::MAX)
     );
 
-    let lines = store.lines(account(1), i64::MAX, 10).expect("a read");
+    let lines = store
+        .lines(account(1), Timestamp::from_micros(i64::MAX), 10)
+        .expect("a read");
     let seen: Vec<_> = lines
         .iter()
         .map(|line| {
@@ -502,7 +516,9 @@ fn usage_adds_up_by_day_and_model_and_lines_list_balance_changes() {
         ]
     );
     assert_eq!(
-        store.lines(account(1), 2 * DAY, 1).expect("a read")[0]
+        store
+            .lines(account(1), Timestamp::from_micros(2 * DAY), 1)
+            .expect("a read")[0]
             .entry
             .operation,
         operation(11)
@@ -551,7 +567,11 @@ fn a_backup_during_writes_is_the_state_of_one_commit() {
         matches!(again, Err(BackupError::Exists { .. })),
         "{again:?}"
     );
-    let restored = sqlite::open(&copy, Options::new(1, RootSecret([0; 32]))).expect("a store");
+    let restored = sqlite::open(
+        &copy,
+        Options::new(Timestamp::from_micros(1), RootSecret([0; 32])),
+    )
+    .expect("a store");
     assert_eq!(restored.root_secret(), store.root_secret());
 }
 

@@ -90,8 +90,8 @@ impl Fixture {
     fn requests(&self, change: impl FnOnce(&mut RequestsQuery)) -> Vec<UsageRow> {
         let mut wanted = RequestsQuery {
             account: MINE,
-            from: 0,
-            to: i64::MAX,
+            from: Timestamp::UNIX_EPOCH,
+            to: Timestamp::MAX,
             model: None,
             credential: None,
             cursor: PageCursor::Newest,
@@ -132,7 +132,7 @@ fn price(version: i64, valid_from: i64, per_token: i64) -> Part {
             output: tokens,
             request: Micros::ZERO,
         },
-        valid_from,
+        valid_from: Timestamp::from_micros(valid_from),
     }))
 }
 
@@ -166,13 +166,17 @@ fn usage_days_are_by_model_and_key_and_hits_save_their_full_cost() {
     fixture.used(THEIRS, &[at(DAY, "small", 1)]);
     let days = fixture
         .store
-        .usage_days(MINE, DAY, 3 * DAY)
+        .usage_days(
+            MINE,
+            Timestamp::from_micros(DAY),
+            Timestamp::from_micros(3 * DAY),
+        )
         .expect("a read");
     let seen: Vec<_> = days
         .iter()
         .map(|day: &UsageDay| {
             (
-                day.day_at / DAY,
+                day.day_at.as_micros() / DAY,
                 &*day.model,
                 day.credential,
                 (day.requests, day.cache_hits, day.incomplete),
@@ -193,7 +197,11 @@ fn usage_days_are_by_model_and_key_and_hits_save_their_full_cost() {
     );
     let first = fixture
         .store
-        .usage_days(MINE, DAY, DAY + 1)
+        .usage_days(
+            MINE,
+            Timestamp::from_micros(DAY),
+            Timestamp::from_micros(DAY + 1),
+        )
         .expect("a read");
     assert_eq!(first.len(), 1, "an end is not in the period");
     assert_eq!(first[0].prompt_tokens, 1_000_000);
@@ -250,12 +258,20 @@ fn requests_are_selected_by_period_model_and_key() {
     fixture.used(THEIRS, &[at(25, "small", 1)]);
     let times = |change: fn(&mut RequestsQuery)| {
         let rows = fixture.requests(change);
-        rows.iter().map(|row| row.at).collect::<Vec<_>>()
+        rows.iter()
+            .map(|row| row.at.as_micros())
+            .collect::<Vec<_>>()
     };
     assert_eq!(times(|_| {}), [40, 30, 20, 10]);
     assert_eq!(times(|wanted| wanted.limit = 2), [40, 30]);
-    assert_eq!(times(|wanted| wanted.to = 40), [30, 20, 10]);
-    assert_eq!(times(|wanted| wanted.from = 20), [40, 30, 20]);
+    assert_eq!(
+        times(|wanted| wanted.to = Timestamp::from_micros(40)),
+        [30, 20, 10]
+    );
+    assert_eq!(
+        times(|wanted| wanted.from = Timestamp::from_micros(20)),
+        [40, 30, 20]
+    );
     let small = |wanted: &mut RequestsQuery| wanted.model = Some(Arc::from("small"));
     assert_eq!(times(small), [40, 30, 10]);
     assert_eq!(times(|wanted| wanted.credential = Some(key(2))), [30]);
@@ -279,8 +295,8 @@ fn choice() -> impl Strategy<Value = RequestsQuery> {
     (0i64..4, 4i64..12, model, credential, 1usize..7).prop_map(
         |(from, to, model, credential, limit)| RequestsQuery {
             account: MINE,
-            from,
-            to,
+            from: Timestamp::from_micros(from),
+            to: Timestamp::from_micros(to),
             model,
             credential,
             cursor: PageCursor::Newest,
@@ -290,7 +306,7 @@ fn choice() -> impl Strategy<Value = RequestsQuery> {
 }
 
 fn place_of(row: &UsageRow) -> (i64, OperationId) {
-    (row.at, row.operation)
+    (row.at.as_micros(), row.operation)
 }
 
 proptest! {
@@ -311,7 +327,7 @@ proptest! {
             fixture.used(THEIRS, &mine[..1]);
         }
         all.retain(|(_, request)| {
-            (wanted.from..wanted.to).contains(&request.at)
+            (wanted.from..wanted.to).contains(&Timestamp::from_micros(request.at))
                 && wanted.model.as_deref().is_none_or(|model| model == request.model)
                 && wanted.credential.is_none_or(|id| id == key(request.key))
         });
@@ -331,7 +347,7 @@ proptest! {
         }
         prop_assert_eq!(&older, &all);
         // Before the first one: the link of an empty page.
-        let mut place = PageCursor::NewerThan(RequestPosition { at: -1, operation: operation(0) });
+        let mut place = PageCursor::NewerThan(RequestPosition { at: Timestamp::from_micros(-1), operation: operation(0) });
         let mut newer = Vec::new();
         loop {
             let rows = page(place);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tollgate_clock::Timestamp;
 use tollgate_filter::Ending;
 use tollgate_meter::MeterSettings;
 
@@ -162,8 +163,14 @@ async fn ledger_entries_are_dated_by_the_end_of_a_slow_clients_answer() {
     let ended = gateway.fixture.clock.now().as_micros();
     assert!(ended > began, "the client has been waited for");
     let rows = gateway.fixture.rows(outcome.operation).await;
-    assert_eq!(rows.usage.expect("a usage record").at, ended);
-    assert_eq!(rows.entries.last().expect("an entry").at, ended);
+    assert_eq!(
+        rows.usage.expect("a usage record").at,
+        Timestamp::from_micros(ended)
+    );
+    assert_eq!(
+        rows.entries.last().expect("an entry").at,
+        Timestamp::from_micros(ended)
+    );
 }
 
 /// Sends one request to a provider that waits `wait` before its first output, and as long again after that.
@@ -182,9 +189,9 @@ async fn dated(body: &str, pieces: &[Step], wait: Duration) {
     assert_eq!(took, 2 * wait, "the provider has waited");
     let rows = gateway.fixture.rows(outcome.operation).await;
     let usage = rows.usage.expect("a usage record");
-    assert_eq!(usage.at, ended.now.as_micros(), "{wait:?} of {body}");
+    assert_eq!(usage.at, ended.now, "{wait:?} of {body}");
     let entry = rows.entries.last().expect("an entry");
-    assert_eq!(entry.at, ended.now.as_micros(), "{wait:?} of {body}");
+    assert_eq!(entry.at, ended.now, "{wait:?} of {body}");
     let total = usage.usage.total_us.map(Duration::from_micros);
     // The test gateway records no start: its requests started with the clock.
     assert_eq!(total, Some(ended.elapsed), "{wait:?} of {body}");

@@ -1,6 +1,7 @@
 //! `/`: overview of balance, plan, spending and latest requests.
 
 use maud::{Markup, html};
+use tollgate_clock::Timestamp;
 use tollgate_filter::Reply;
 use tollgate_ledger::Balance;
 use tollgate_money::Micros;
@@ -57,11 +58,15 @@ pub(crate) async fn show(
         let ranked = Period::last(RANKING_DAYS, now);
         let class = read.account(account)?.map(|row| row.class_at(now).clone());
         Ok((
-            read.usage_days(account, ranked.from(), ranked.to())?,
+            read.usage_days(
+                account,
+                Timestamp::from_micros(ranked.from()),
+                Timestamp::from_micros(ranked.to()),
+            )?,
             read.requests(&RequestsQuery {
                 account,
-                from: 0,
-                to: i64::MAX,
+                from: Timestamp::UNIX_EPOCH,
+                to: Timestamp::MAX,
                 model: None,
                 credential: None,
                 cursor: At::Newest,
@@ -185,8 +190,13 @@ fn notice(available: Micros, forecast: Option<Forecast>) -> Option<Markup> {
 }
 
 fn key_figures(data: &OverviewData, forecast: Option<Forecast>) -> Markup {
-    let of =
-        |period: Period| Totals::of(data.days.iter().filter(move |day| period.has(day.day_at)));
+    let of = |period: Period| {
+        Totals::of(
+            data.days
+                .iter()
+                .filter(move |day| period.has(day.day_at.as_micros())),
+        )
+    };
     let totals = of(data.period);
     let before = data.period.before();
     // Usage older than the period read is unknown.
@@ -258,7 +268,7 @@ fn spending(data: &OverviewData) -> Markup {
     let of_period: Vec<_> = data
         .days
         .iter()
-        .filter(|day| data.period.has(day.day_at))
+        .filter(|day| data.period.has(day.day_at.as_micros()))
         .cloned()
         .collect();
     let series = ranking.series(&of_period);

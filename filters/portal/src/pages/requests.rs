@@ -47,9 +47,9 @@ pub(crate) fn requests(
                     @if details { (details_list(row)) }
                 }),
                 Cell::new(html! {
-                    time datetime=(format::rfc3339(row.at)) title=(format::date_time(row.at)) {
-                        @if details { (format::date(row.at, now)) " " }
-                        (format::time_of_day(row.at))
+                    time datetime=(format::rfc3339(row.at.as_micros())) title=(format::date_time(row.at.as_micros())) {
+                        @if details { (format::date(row.at.as_micros(), now)) " " }
+                        (format::time_of_day(row.at.as_micros()))
                     }
                 }),
                 Cell::new(html! {

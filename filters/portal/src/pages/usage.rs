@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use maud::{Markup, html};
+use tollgate_clock::Timestamp;
 use tollgate_filter::Reply;
 use tollgate_identity::{Key, KeyId, list_keys};
 use tollgate_money::{AccountId, OperationId};
@@ -51,7 +52,7 @@ impl UsageFilter {
     }
 
     fn matches(&self, day: &UsageDay) -> bool {
-        self.period.has(day.day_at)
+        self.period.has(day.day_at.as_micros())
             && self.model.as_ref().is_none_or(|model| *model == day.model)
             && self.key.is_none_or(|key| day.credential == Some(key.0))
     }
@@ -59,8 +60,8 @@ impl UsageFilter {
     fn requests(&self, account: AccountId, cursor: PageCursor, limit: usize) -> RequestsQuery {
         RequestsQuery {
             account,
-            from: self.period.from(),
-            to: self.period.to(),
+            from: Timestamp::from_micros(self.period.from()),
+            to: Timestamp::from_micros(self.period.to()),
             model: self.model.clone(),
             credential: self.key.map(|key| key.0),
             cursor,
@@ -91,7 +92,10 @@ fn cursor(query: &Form) -> PageCursor {
     let cursor_text = |text: &str| {
         let (at, operation) = text.split_once('.')?;
         let (at, operation): (i64, OperationId) = (at.parse().ok()?, operation.parse().ok()?);
-        Some(RequestPosition { at, operation })
+        Some(RequestPosition {
+            at: Timestamp::from_micros(at),
+            operation,
+        })
     };
     match (
         cursor_text(query.text("before")),
@@ -104,7 +108,7 @@ fn cursor(query: &Form) -> PageCursor {
 }
 
 fn cursor_text(row: &UsageRow) -> String {
-    format!("{}.{}", row.at, row.operation)
+    format!("{}.{}", row.at.as_micros(), row.operation)
 }
 
 /// Data of the page.
@@ -153,7 +157,11 @@ fn load(
     now: i64,
 ) -> Result<UsageData, ReadError> {
     let ranked = Period::last(RANKING_DAYS, now);
-    let recent = read.usage_days(account, ranked.from(), ranked.to())?;
+    let recent = read.usage_days(
+        account,
+        Timestamp::from_micros(ranked.from()),
+        Timestamp::from_micros(ranked.to()),
+    )?;
     let mut data = UsageData {
         days: Vec::new(),
         ranking: Ranking::of(&recent),
@@ -169,7 +177,11 @@ fn load(
     data.days = if ranked.has(period.from()) && ranked.to() >= period.to() {
         recent
     } else {
-        read.usage_days(account, period.from(), period.to())?
+        read.usage_days(
+            account,
+            Timestamp::from_micros(period.from()),
+            Timestamp::from_micros(period.to()),
+        )?
     };
     data.days.retain(|day| filter.matches(day));
     // One row more than shown, to detect a further page.

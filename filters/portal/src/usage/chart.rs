@@ -66,8 +66,8 @@ impl Ranking {
                 link: link(at),
             })
             .collect();
-        for day in days.iter().filter(|day| period.has(day.day_at)) {
-            let place = (day.day_at - period.from()) / super::period::DAY;
+        for day in days.iter().filter(|day| period.has(day.day_at.as_micros())) {
+            let place = (day.day_at.as_micros() - period.from()) / super::period::DAY;
             let bar = usize::try_from(place)
                 .ok()
                 .and_then(|place| bars.get_mut(place));
@@ -86,6 +86,7 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use tollgate_clock::Timestamp;
 
     use proptest::prelude::*;
 
@@ -94,7 +95,7 @@ mod tests {
 
     fn day(day: i64, model: &str, cost: i64) -> UsageDay {
         UsageDay {
-            day_at: day * DAY,
+            day_at: Timestamp::from_micros(day * DAY),
             model: Arc::from(model),
             credential: None,
             requests: 1,

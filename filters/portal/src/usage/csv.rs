@@ -36,7 +36,7 @@ pub(crate) fn csv<'a>(rows: &[UsageRow], key: impl Fn(&UsageRow) -> &'a str) -> 
         let _ = write!(
             text,
             "{},{},{endpoint},",
-            format::rfc3339(row.at),
+            format::rfc3339(row.at.as_micros()),
             row.operation
         );
         field(&mut text, &usage.model);
@@ -70,6 +70,7 @@ fn field(out: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use tollgate_clock::Timestamp;
 
     use proptest::prelude::*;
     use tollgate_money::{AccountId, Micros, OperationId};
@@ -95,7 +96,7 @@ mod tests {
             },
             cost: Micros::new(5_600),
             written_off: Micros::ZERO,
-            at: 1_795_269_731_000_000,
+            at: Timestamp::from_micros(1_795_269_731_000_000),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Forecast: days until the balance is used up.
 
+use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 use tollgate_store::UsageDay;
 
@@ -21,11 +22,17 @@ pub(crate) struct Forecast {
 /// of the week, or if nothing was spent.
 pub(crate) fn forecast(days: &[UsageDay], available: Micros, now: i64) -> Option<Forecast> {
     let week = Period::last(WEEK, now);
-    let of_week = || days.iter().filter(|day| week.has(day.day_at));
+    let of_week = || days.iter().filter(|day| week.has(day.day_at.as_micros()));
     // An account with usage before this week has a full week of data, days without requests included.
-    let is_older = days.iter().any(|day| day.day_at < week.from());
+    let is_older = days
+        .iter()
+        .any(|day| day.day_at < Timestamp::from_micros(week.from()));
     let first = of_week().map(|day| day.day_at).min()?;
-    let from = if is_older { week.from() } else { first };
+    let from = if is_older {
+        week.from()
+    } else {
+        first.as_micros()
+    };
     let known = now - from;
     let spent: i128 = of_week().map(|day| i128::from(day.cost.get())).sum();
     if known < KNOWN_MIN || spent <= 0 {
@@ -52,7 +59,7 @@ mod tests {
         spent
             .iter()
             .map(|&(ago, cost)| UsageDay {
-                day_at: (20_000 - ago) * DAY,
+                day_at: Timestamp::from_micros((20_000 - ago) * DAY),
                 model: Arc::from("small"),
                 credential: None,
                 requests: 1,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tollgate_clock::Timestamp;
 use tollgate_identity::oauth::{
     AuthorizationRequest, AuthorizationServer, AuthorizationServerDeps, Challenge, ClientMetadata,
     CodeRequest, DecideError, Decider, OAuthSettings, PendingId, RefreshRequest, RefreshSettings,
@@ -77,7 +78,7 @@ impl Bench {
         account: AccountId,
     ) -> Bench {
         let now = clock.load(Ordering::Relaxed);
-        let mut options = Options::new(now, RootSecret([7; 32]));
+        let mut options = Options::new(Timestamp::from_micros(now), RootSecret([7; 32]));
         // Reads see every write either way, and a sync for each step would take most of the time.
         options.durability = Durability::Process;
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");

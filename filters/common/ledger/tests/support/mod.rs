@@ -45,7 +45,7 @@ pub(crate) fn options() -> Options {
         durability: Durability::Process,
         // So few that every test has posted and unposted data.
         post_records: 7,
-        ..Options::new(NOW.as_micros(), RootSecret([7; 32]))
+        ..Options::new(NOW, RootSecret([7; 32]))
     }
 }
 

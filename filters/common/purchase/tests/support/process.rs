@@ -78,7 +78,7 @@ impl Disk {
     pub(crate) fn open_store(&self, now: i64) -> Arc<dyn Store> {
         let options = Options {
             durability: Durability::Process,
-            ..Options::new(now, RootSecret([7; 32]))
+            ..Options::new(Timestamp::from_micros(now), RootSecret([7; 32]))
         };
         sqlite::open(&self.path().join("t.db"), options).expect("the store opens")
     }

@@ -57,7 +57,7 @@ pub(crate) fn all_accounts(
                 account.available =
                     Micros::new(account.available.get().wrapping_add(since.available));
                 account.held = Micros::new(account.held.get().wrapping_add(since.held));
-                account.updated_at = account.updated_at.max(since.at);
+                account.updated_at = account.updated_at.max(since.at.as_micros());
             }
             Ok(account)
         },
@@ -102,7 +102,7 @@ fn price(row: &Row<'_>) -> Result<PriceRow, RowError> {
             output: tokens(3)?,
             request: Micros::new(row.get(4)?),
         },
-        valid_from: row.get(5)?,
+        valid_from: row.get(5).map(Timestamp::from_micros)?,
     })
 }
 
@@ -224,6 +224,12 @@ pub(super) fn word<T>(
         what,
         value: code.to_string(),
     })
+}
+
+/// The start of the day of a time, UTC.
+pub(crate) fn start_of_day(at: Timestamp) -> Timestamp {
+    const DAY_US: i64 = 86_400_000_000;
+    Timestamp::from_micros(at.as_micros().div_euclid(DAY_US) * DAY_US)
 }
 
 /// A row limit as SQLite takes it.

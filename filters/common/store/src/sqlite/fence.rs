@@ -176,6 +176,7 @@ impl Fence {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt;
+    use tollgate_clock::Timestamp;
 
     use super::super::checkpoint::checkpoint;
     use super::super::{Options, file};
@@ -186,7 +187,7 @@ mod tests {
     fn an_epoch_left_in_the_log_by_a_killed_run_may_reach_the_header_before_that_of_this_run() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("t.db");
-        let options = Options::new(1, RootSecret([7; 32]));
+        let options = Options::new(Timestamp::from_micros(1), RootSecret([7; 32]));
         file::create_if_missing(&path, &options).expect("a store");
         let connection = file::connect(&path, &options).expect("it opens");
         let raise = || file::raise_epoch(&connection, &path, &options).expect("a run");

@@ -150,7 +150,7 @@ pub(crate) fn raise_epoch_within(
             "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, ?4 + 1, ?2, 0, ?3)
              ON CONFLICT (id) DO UPDATE SET epoch = max(epoch, ?4) + 1, name = excluded.name, started_at = excluded.started_at
              RETURNING epoch",
-            params![options.node, options.node_name, options.now, header.max(journal)],
+            params![options.node, options.node_name, options.now.as_micros(), header.max(journal)],
             |row| row.get(0),
         )?;
         connection.pragma_update(None, "user_version", epoch)?;

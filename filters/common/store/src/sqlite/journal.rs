@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use rusqlite::{Connection, Row, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::columns::{each_row, hold};
@@ -61,7 +62,7 @@ pub(crate) fn seal(row: &Row<'_>) -> Result<Seal, RowError> {
         sum_held: Micros::new(row.get(4)?),
         previous: row.get(5)?,
         hash: row.get(6)?,
-        at: row.get(7)?,
+        at: row.get(7).map(Timestamp::from_micros)?,
     })
 }
 
@@ -149,7 +150,7 @@ pub(crate) struct BalanceDelta {
     pub(crate) available: i64,
     pub(crate) held: i64,
     /// The time of the last of them.
-    pub(crate) at: i64,
+    pub(crate) at: Timestamp,
 }
 
 impl BalanceDelta {
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn posted_and_unposted_rows_are_read_without_a_sort() {
         let folder = tempfile::tempdir().expect("a folder");
-        let options = Options::new(1, RootSecret([7; 32]));
+        let options = Options::new(Timestamp::from_micros(1), RootSecret([7; 32]));
         let path = folder.path().join("t.db");
         file::create_if_missing(&path, &options).expect("a store");
         let connection = file::connect(&path, &options).expect("it opens");

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 
 use rusqlite::{Connection, OptionalExtension, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
 use super::batch::WriteError;
@@ -89,7 +90,7 @@ struct AccountState {
     available: i64,
     held: i64,
     credit_limit: i64,
-    at: i64,
+    at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -335,7 +336,7 @@ impl JournalTail {
                     available: row.get(0)?,
                     held: row.get(1)?,
                     credit_limit: row.get(2)?,
-                    at: row.get(3)?,
+                    at: row.get(3).map(Timestamp::from_micros)?,
                 })
             })
             .optional()?;
@@ -429,7 +430,7 @@ impl JournalTail {
                 account.as_bytes(),
                 state.available,
                 state.held,
-                state.at
+                state.at.as_micros()
             ])?;
         }
         Ok(())

@@ -49,6 +49,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use self::batch::Batch;
@@ -104,8 +105,8 @@ pub struct Options {
     pub busy_timeout: Duration,
     /// The maximum size of the file in pages of 4096 bytes; beyond it the store stops as on a full disk. `None` for no limit.
     pub pages_max: Option<u32>,
-    /// The time of opening, in Unix microseconds.
-    pub now: i64,
+    /// The time of opening.
+    pub now: Timestamp,
     /// 32 random bytes, stored as the root secret if the store is new.
     pub random: RootSecret,
     /// A monotonic clock in microseconds, for the gauges.
@@ -122,7 +123,7 @@ pub struct Options {
 
 impl Options {
     /// The defaults: durable against power loss, node 1, commits of up to 1024 units, a queue of 16,384.
-    pub fn new(now: i64, random: RootSecret) -> Options {
+    pub fn new(now: Timestamp, random: RootSecret) -> Options {
         Options {
             durability: Durability::Power,
             node: 1,
@@ -336,7 +337,7 @@ impl Read for SqliteStore {
         &self,
         account: AccountId,
         credential: CredentialId,
-        since: i64,
+        since: Timestamp,
     ) -> Result<Micros, ReadError> {
         self.reader.credential_spent(account, credential, since)
     }
@@ -352,8 +353,8 @@ impl Read for SqliteStore {
     fn usage_totals(
         &self,
         account: AccountId,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Vec<UsageTotal>, ReadError> {
         self.reader.usage_totals(account, from, to)
     }
@@ -361,8 +362,8 @@ impl Read for SqliteStore {
     fn usage_days(
         &self,
         account: AccountId,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Vec<UsageDay>, ReadError> {
         self.reader.usage_days(account, from, to)
     }
@@ -374,7 +375,7 @@ impl Read for SqliteStore {
     fn lines(
         &self,
         account: AccountId,
-        before: i64,
+        before: Timestamp,
         limit: usize,
     ) -> Result<Vec<LedgerLine>, ReadError> {
         self.reader.lines(account, before, limit)

@@ -155,7 +155,7 @@ pub(crate) fn record_price(connection: &Connection, row: &PriceRow) -> Result<()
         input.per_million().get(),
         output.per_million().get(),
         request.get(),
-        row.valid_from,
+        row.valid_from.as_micros(),
     ];
     let written = connection
         .prepare_cached(

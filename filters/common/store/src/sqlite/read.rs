@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
-use super::columns::{add, all_accounts, all_credentials, all_prices, each_row, login, rows_max};
+use super::columns::{
+    add, all_accounts, all_credentials, all_prices, each_row, login, rows_max, start_of_day,
+};
 use super::descriptor::Descriptor;
 use super::failure::RowError;
 use super::records::RecordQuery;
@@ -26,9 +29,6 @@ use crate::usage::{RequestsQuery, UsageDay};
 
 /// Connections kept for the next reader.
 const IDLE_MAX: usize = 4;
-
-/// A day, in microseconds.
-pub(super) const DAY_US: i64 = 86_400_000_000;
 
 /// A connection pool: opens connections on demand, and keeps a few.
 pub(crate) struct Reader {
@@ -213,12 +213,12 @@ impl Read for Reader {
         &self,
         account: AccountId,
         credential: CredentialId,
-        since: i64,
+        since: Timestamp,
     ) -> Result<Micros, ReadError> {
         let wanted = RecordQuery {
             account,
             from: since,
-            to: i64::MAX,
+            to: Timestamp::MAX,
         };
         self.with_view("what a credential has spent", |view| {
             let mut spent = Micros::ZERO;
@@ -251,14 +251,14 @@ impl Read for Reader {
     fn usage_totals(
         &self,
         account: AccountId,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Vec<UsageTotal>, ReadError> {
         self.with_view("usage", |view| {
-            let mut days: BTreeMap<(i64, Arc<str>), UsageTotal> = BTreeMap::new();
+            let mut days: BTreeMap<(Timestamp, Arc<str>), UsageTotal> = BTreeMap::new();
             RecordQuery { account, from, to }.each(view, &mut |part| {
                 let Some(usage) = part.usage() else { return };
-                let day_at = usage.at.div_euclid(DAY_US) * DAY_US;
+                let day_at = start_of_day(usage.at);
                 let model = &usage.usage.model;
                 let total = days
                     .entry((day_at, Arc::clone(model)))
@@ -280,8 +280,8 @@ impl Read for Reader {
     fn usage_days(
         &self,
         account: AccountId,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Vec<UsageDay>, ReadError> {
         self.with_view("usage", |view| {
             super::usage::days(view, RecordQuery { account, from, to })
@@ -295,12 +295,12 @@ impl Read for Reader {
     fn lines(
         &self,
         account: AccountId,
-        before: i64,
+        before: Timestamp,
         limit: usize,
     ) -> Result<Vec<LedgerLine>, ReadError> {
         let wanted = RecordQuery {
             account,
-            from: i64::MIN,
+            from: Timestamp::MIN,
             to: before,
         };
         self.with_view("entries", |view| {

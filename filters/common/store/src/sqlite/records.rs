@@ -4,6 +4,7 @@
 //! posting may be older than some of the previous posting: times are passed in by callers.
 
 use rusqlite::{Connection, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, OperationId};
 
 use super::failure::RowError;
@@ -11,22 +12,22 @@ use super::journal;
 use crate::entries::{Body, DecodeError, LedgerPart, Record};
 
 /// An instant and an operation: the position of a record in the order of time.
-pub(crate) type Position = (i64, OperationId);
+pub(crate) type Position = (Timestamp, OperationId);
 
 /// Account and filter of a query.
 #[derive(Clone, Copy)]
 pub(crate) struct RecordQuery {
     pub(crate) account: AccountId,
-    /// Unix microseconds, inclusive.
-    pub(crate) from: i64,
-    /// Unix microseconds, exclusive.
-    pub(crate) to: i64,
+    /// Inclusive.
+    pub(crate) from: Timestamp,
+    /// Exclusive.
+    pub(crate) to: Timestamp,
 }
 
 impl RecordQuery {
     fn takes(&self, record: &Record<'_>) -> bool {
         record.account() == self.account
-            && (self.from..self.to).contains(&record.at().as_micros())
+            && (self.from..self.to).contains(&record.at())
             && record.is_owner_visible()
     }
 
@@ -40,7 +41,11 @@ impl RecordQuery {
         let mut statement = connection.prepare_cached(
             "SELECT body FROM postings WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3",
         )?;
-        let mut rows = statement.query(params![self.account.as_bytes(), self.from, self.to])?;
+        let mut rows = statement.query(params![
+            self.account.as_bytes(),
+            self.from.as_micros(),
+            self.to.as_micros()
+        ])?;
         while let Some(row) = rows.next()? {
             self.posting(row.get_ref(0)?.as_blob()?, &mut |_, part| each(part))?;
         }
@@ -64,10 +69,14 @@ impl RecordQuery {
         let mut statement = connection.prepare_cached(
             "SELECT body, at_max FROM postings WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 ORDER BY at_max DESC, id DESC",
         )?;
-        let mut rows = statement.query(params![self.account.as_bytes(), self.from, self.to])?;
+        let mut rows = statement.query(params![
+            self.account.as_bytes(),
+            self.from.as_micros(),
+            self.to.as_micros()
+        ])?;
         while let Some(row) = rows.next()? {
             // All the following ones end no later than this one.
-            let at_max: i64 = row.get(1)?;
+            let at_max = row.get(1).map(Timestamp::from_micros)?;
             if found.last().is_some_and(|(at, _)| at_max < at) {
                 break;
             }
@@ -89,10 +98,14 @@ impl RecordQuery {
         let mut statement = connection.prepare_cached(
             "SELECT body, at_min FROM postings WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 ORDER BY at_max, id",
         )?;
-        let mut rows = statement.query(params![self.account.as_bytes(), self.from, self.to])?;
+        let mut rows = statement.query(params![
+            self.account.as_bytes(),
+            self.from.as_micros(),
+            self.to.as_micros()
+        ])?;
         while let Some(row) = rows.next()? {
             // One of the following may start before what has been found, although it ends later.
-            let at_min: i64 = row.get(1)?;
+            let at_min = row.get(1).map(Timestamp::from_micros)?;
             if found.last().is_some_and(|(at, _)| at_min > at) {
                 continue;
             }
@@ -114,10 +127,7 @@ impl RecordQuery {
     ) -> Result<(), RowError> {
         journal::each_unposted(connection, &mut |_, record| {
             if self.takes(&record) {
-                each(
-                    (record.at().as_micros(), record.operation()),
-                    record.part()?,
-                );
+                each((record.at(), record.operation()), record.part()?);
             }
             Ok(())
         })
@@ -138,7 +148,7 @@ impl RecordQuery {
             let record = record.map_err(decode_error)?;
             if self.takes(&record) {
                 let part = record.part().map_err(decode_error)?;
-                each((record.at().as_micros(), record.operation()), part);
+                each((record.at(), record.operation()), part);
             }
         }
         Ok(())

@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::batch::WriteError;
@@ -353,7 +352,7 @@ impl<'c> JournalScan<'c> {
                     sealed.sum_held.get(),
                     sealed.previous,
                     sealed.hash,
-                    sealed.at,
+                    sealed.at.as_micros(),
                     new_body
                 ])?;
         }
@@ -605,7 +604,7 @@ fn record(
     let filled: i64 = repair.findings.iter().map(filled).sum();
     let note = format!(
         "repair {epoch} at {}: {} findings, {} commits resealed, {filled} filled in, {} quarantined with BLAKE3 {}, {} holds released, {} corrections",
-        options.now,
+        options.now.as_micros(),
         repair.findings.len(),
         repair.resealed,
         repair.quarantined(),
@@ -639,7 +638,7 @@ fn record(
             operation: *operation,
             account: hold.account,
             held: hold.amount,
-            at: Timestamp::from_micros(options.now),
+            at: options.now,
         };
         let what = "is an open hold of a process that does not run any more";
         write(part, what, Action::Release(hold.amount));
@@ -651,7 +650,7 @@ fn record(
             kind: EntryKind::Correction,
             amount: *amount,
             reference: format!("repair/{epoch}").into(),
-            at: Timestamp::from_micros(options.now),
+            at: options.now,
         };
         let what = "is below its credit limit";
         write(part, what, Action::Correct(*amount));
@@ -669,7 +668,7 @@ fn correction(options: &Options, epoch: i64, account: AccountId) -> OperationId 
     hasher.update(account.as_bytes());
     let mut random = [0; 10];
     random.copy_from_slice(&hasher.finalize().as_bytes()[..10]);
-    OperationId::from_parts(options.now.unsigned_abs() / 1000, random)
+    OperationId::from_parts(options.now.as_micros().unsigned_abs() / 1000, random)
 }
 
 /// Writes a commit of a repair, sealed after `previous`.
@@ -691,7 +690,7 @@ fn insert(
             seal.sum_held.get(),
             seal.previous,
             seal.hash,
-            seal.at,
+            seal.at.as_micros(),
             body
         ])?;
     Ok(seal)

@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rusqlite::Transaction;
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros};
 
 use super::SqliteStore;
-use super::columns::all_accounts;
+use super::columns::{all_accounts, start_of_day};
 use super::failure::RowError;
-use super::read::{DAY_US, Reader};
+use super::read::Reader;
 use super::records::RecordQuery;
 use crate::entries::{Entry, LedgerPart};
 use crate::error::ReadError;
@@ -19,8 +20,8 @@ impl ReadStatement for Reader {
     fn statement(
         &self,
         account: AccountId,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Option<Statement>, ReadError> {
         self.with_view("a statement", |view| read(view, account, from, to))
     }
@@ -30,8 +31,8 @@ impl ReadStatement for SqliteStore {
     fn statement(
         &self,
         account: AccountId,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Option<Statement>, ReadError> {
         self.reader.statement(account, from, to)
     }
@@ -40,8 +41,8 @@ impl ReadStatement for SqliteStore {
 fn read(
     view: &Transaction<'_>,
     account: AccountId,
-    from: i64,
-    to: i64,
+    from: Timestamp,
+    to: Timestamp,
 ) -> Result<Option<Statement>, RowError> {
     let mut found = None;
     let which = "WHERE id = ?1";
@@ -59,11 +60,12 @@ fn read(
     };
     let mut changed_since = 0i64;
     let mut credits = Vec::new();
-    let mut days: BTreeMap<(Reverse<i64>, Option<CredentialId>), (u64, Micros)> = BTreeMap::new();
+    let mut days: BTreeMap<(Reverse<Timestamp>, Option<CredentialId>), (u64, Micros)> =
+        BTreeMap::new();
     let since = RecordQuery {
         account,
         from,
-        to: i64::MAX,
+        to: Timestamp::MAX,
     };
     since.each(view, &mut |part| {
         let Some(entry) = Entry::of(&part) else {
@@ -79,7 +81,7 @@ fn read(
         } else if entry.reference.is_some() {
             credits.push(entry);
         } else if let Some(usage) = part.usage().filter(|usage| usage.cost > Micros::ZERO) {
-            let day = Reverse(usage.at.div_euclid(DAY_US));
+            let day = Reverse(start_of_day(usage.at));
             let (requests, cost) = days.entry((day, usage.usage.credential)).or_default();
             *requests += 1;
             *cost = cost.saturating_add(usage.cost);
@@ -88,7 +90,7 @@ fn read(
     credits.sort_by_key(|entry| Reverse((entry.at, entry.operation)));
     let before = RecordQuery {
         account,
-        from: i64::MIN,
+        from: Timestamp::MIN,
         to: from,
     };
     // Operations without a cost have no line.
@@ -100,7 +102,7 @@ fn read(
     let spending = days
         .into_iter()
         .map(|((day, credential), (requests, cost))| DaySpending {
-            day_at: day.0 * DAY_US,
+            day_at: day.0,
             credential,
             requests,
             cost,
@@ -111,6 +113,6 @@ fn read(
         changed_since: Micros::new(changed_since),
         credits,
         spending: spending.collect(),
-        older: older.first().map(|part| part.at().as_micros()),
+        older: older.first().map(|part| part.at()),
     }))
 }

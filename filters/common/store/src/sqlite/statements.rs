@@ -43,7 +43,7 @@ impl<'c> Statements<'c> {
                 seal.sum_held.get(),
                 &seal.previous[..],
                 &seal.hash[..],
-                seal.at,
+                seal.at.as_micros(),
                 body,
             ])
             .map(|_| ())

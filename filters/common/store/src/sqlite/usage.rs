@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::Connection;
+use tollgate_clock::Timestamp;
 use tollgate_money::{CredentialId, Micros, OperationId, Price};
 
-use super::columns::all_prices;
+use super::columns::{all_prices, start_of_day};
 use super::failure::RowError;
 use super::records::RecordQuery;
 use crate::entries::LedgerPart;
 use crate::rows::{UsageFlags, UsageRow};
 use crate::usage::{PageCursor, RequestPosition, RequestsQuery, UsageDay};
-
-const DAY_US: i64 = 86_400_000_000;
 
 /// The smallest id: with an instant it precedes every request of that instant.
 const FIRST: OperationId = OperationId::from_bytes([0; 16]);
@@ -24,7 +24,7 @@ pub(crate) fn days(
     wanted: RecordQuery,
 ) -> Result<Vec<UsageDay>, RowError> {
     let prices = Prices::read(connection)?;
-    let mut days: BTreeMap<(i64, Arc<str>, Option<CredentialId>), UsageDay> = BTreeMap::new();
+    let mut days: BTreeMap<(Timestamp, Arc<str>, Option<CredentialId>), UsageDay> = BTreeMap::new();
     wanted.each(connection, &mut |part| {
         let Some(used) = part.usage() else { return };
         let usage = &used.usage;
@@ -34,7 +34,7 @@ pub(crate) fn days(
             let whole = price.charge(usage.prompt_tokens, usage.completion_tokens);
             Micros::new(whole.get().saturating_sub(used.cost.get()).max(0))
         });
-        let day_at = used.at.div_euclid(DAY_US) * DAY_US;
+        let day_at = start_of_day(used.at);
         let day = days
             .entry((day_at, Arc::clone(&usage.model), usage.credential))
             .or_insert_with(|| UsageDay {
@@ -103,7 +103,7 @@ pub(crate) fn requests(
                 _ => newest,
             };
             // The cursor's own instant may have older ones in it.
-            bounds.to = bounds.to.min(mark.at.saturating_add(1));
+            bounds.to = bounds.to.min(mark.at + Duration::from_micros(1));
             let mark = (mark.at, mark.operation);
             let is_older = |place, part: &LedgerPart| place < mark && is_asked_for(part);
             bounds.newest(connection, wanted.limit, &is_older)?
@@ -113,7 +113,7 @@ pub(crate) fn requests(
 }
 
 /// The price of each model, and its start.
-struct Prices(HashMap<Arc<str>, Vec<(i64, Price)>>);
+struct Prices(HashMap<Arc<str>, Vec<(Timestamp, Price)>>);
 
 impl Prices {
     fn read(connection: &Connection) -> Result<Prices, RowError> {
@@ -126,7 +126,7 @@ impl Prices {
         Ok(prices)
     }
 
-    fn at(&self, model: &str, at: i64) -> Option<&Price> {
+    fn at(&self, model: &str, at: Timestamp) -> Option<&Price> {
         let versions = self.0.get(model)?;
         let later = versions.partition_point(|(valid_from, _)| *valid_from <= at);
         versions[..later].last().map(|(_, price)| price)

@@ -340,6 +340,7 @@ fn inconsistent(shared: &Shared, problem: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;
+    use tollgate_clock::Timestamp;
 
     use tollgate_money::{AccountId, Micros, OperationId};
 
@@ -389,7 +390,7 @@ mod tests {
         ] {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("t.db");
-            let options = Options::new(1, RootSecret([7; 32]));
+            let options = Options::new(Timestamp::from_micros(1), RootSecret([7; 32]));
             file::create_if_missing(&path, &options).expect("a new file");
             let fence = Fence::new(&path, options.node).expect("it is there");
             let connection = file::connect(&path, &options).expect("it opens");

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId, Micros, OperationId};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
@@ -16,7 +17,7 @@ pub(crate) fn options() -> Options {
     Options {
         // The results under test do not depend on the syncs, only the duration does.
         durability: Durability::Process,
-        ..Options::new(1, RootSecret([7; 32]))
+        ..Options::new(Timestamp::from_micros(1), RootSecret([7; 32]))
     }
 }
 

@@ -39,7 +39,7 @@ impl LedgerFixture {
         let options = Options {
             durability: sqlite::Durability::Process,
             queue_max,
-            ..Options::new(NOW.as_micros(), RootSecret([1; 32]))
+            ..Options::new(NOW, RootSecret([1; 32]))
         };
         let store = sqlite::open(&folder.path().join(FILE), options).expect("a store");
         let (ledger, started) = Ledger::start(Arc::clone(&store), NOW).expect("the ledger starts");

@@ -4,6 +4,7 @@ pub(crate) mod add;
 pub(crate) mod order;
 
 use maud::{Markup, html};
+use tollgate_clock::Timestamp;
 use tollgate_filter::Reply;
 use tollgate_identity::KeyId;
 use tollgate_ledger::Balance;
@@ -86,7 +87,12 @@ fn ledger(
     let newest = end.min(now.div_euclid(DAY) * DAY + DAY);
     let mut from = newest - WINDOW;
     for window in 1..=WINDOWS {
-        let Some(statement) = read.statement(account, from, end)? else {
+        let Some(statement) = read.statement(
+            account,
+            Timestamp::from_micros(from),
+            Timestamp::from_micros(end),
+        )?
+        else {
             break;
         };
         let mut found = lines(&statement);
@@ -99,7 +105,7 @@ fn ledger(
         if window == WINDOWS || found.len() >= LINES {
             return Ok((found, Some(from)));
         }
-        from = older.div_euclid(DAY) * DAY - WINDOW;
+        from = older.as_micros().div_euclid(DAY) * DAY - WINDOW;
     }
     Ok((Vec::new(), None))
 }

@@ -6,6 +6,7 @@ pub(crate) mod revoke;
 use std::collections::HashMap;
 
 use maud::{Markup, html};
+use tollgate_clock::Timestamp;
 use tollgate_filter::{Reply, Scope, Scopes};
 use tollgate_identity::{Key, KeyId, list_keys};
 use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros};
@@ -38,7 +39,11 @@ impl Keys {
     ) -> Result<Keys, PageError> {
         let read = move |read: &dyn Read| -> Result<_, ReadError> {
             let period = Period::last(30, now);
-            let days = read.usage_days(account, period.from(), period.to())?;
+            let days = read.usage_days(
+                account,
+                Timestamp::from_micros(period.from()),
+                Timestamp::from_micros(period.to()),
+            )?;
             Ok((list_keys(read, account)?, days))
         };
         let (mut keys, days) = reading(&context.store, read).await?;
