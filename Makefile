@@ -1,6 +1,6 @@
 .PHONY: demo test chaos bench release
 
-demo: ; @tests/run --tools build && cargo run --release -- demo
+demo: ; @tests/run --tools build && cargo run --profile demo -- demo
 test: ; @tests/run
 chaos: ; @TOLLGATE_CHAOS=$${TOLLGATE_CHAOS:-100000} cargo test --quiet --test e2e chaos -- --nocapture
 bench: ; @benches/run
