@@ -33,7 +33,6 @@ use tollgate_chain::{
     BodyError, Chain, Downstream, Gone, Head, Limits, Observer, Route, Upstream, UpstreamCall,
     UpstreamError, drive,
 };
-use tollgate_clock::Timestamp;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_completions::Completions;
 use tollgate_filter::{
@@ -180,11 +179,11 @@ struct Bench {
 impl Bench {
     async fn open(folder: &Path) -> Bench {
         let (clock, entropy) = (Clock::system(), Entropy::system());
-        let now = clock.now().as_micros();
+        let now = clock.now();
         let measured = clock.clone();
         let options = Options {
             monotonic_us: Box::new(move || measured.elapsed().as_micros() as u64),
-            ..Options::new(Timestamp::from_micros(now), RootSecret(entropy.bytes()))
+            ..Options::new(now, RootSecret(entropy.bytes()))
         };
         let store = sqlite::open(&folder.join("books.db"), options).expect("the store opens");
         let (ledger, _) = Ledger::start(Arc::clone(&store), clock.now()).expect("the books open");
@@ -413,7 +412,7 @@ async fn open_account(
     clock: &Clock,
     entropy: &Entropy,
 ) -> String {
-    let now = clock.now().as_micros();
+    let now = clock.now();
     let account = NewAccount {
         logins: vec![Login::email("bench@example.net").expect("an address")],
         class: "free".into(),

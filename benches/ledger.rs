@@ -270,7 +270,7 @@ fn loading(folder: &Path) {
     let time = Instant::now();
     let mut credentials = 0;
     store
-        .credentials(NOW.as_micros(), &mut |_| credentials += 1)
+        .credentials(NOW, &mut |_| credentials += 1)
         .expect("the credentials load");
     println!(
         "start: opened in {opened:.1?}, {} accounts in {accounts:.1?}, {credentials} credentials in {:.1?}; {} ms CPU",
@@ -307,7 +307,7 @@ fn new_account(number: u64) -> NewAccount {
         class: Arc::from("free"),
         cache_scope: CacheScope::Shared,
         credit_limit: Micros::ZERO,
-        created_at: NOW.as_micros(),
+        created_at: NOW,
     }
 }
 
@@ -330,7 +330,7 @@ fn new_credential(number: u64) -> tollgate_store::NewCredential {
         hint: Some(Arc::from("abcd...wxyz")),
         models: None,
         spending_cap: None,
-        created_at: NOW.as_micros(),
+        created_at: NOW,
         expires_at: None,
     }
 }

@@ -69,7 +69,7 @@ async fn one(
     clock: Clock,
     entropy: Entropy,
 ) -> Result<String> {
-    let now = clock.now().as_micros();
+    let now = clock.now();
     let account = NewAccount {
         logins: Vec::new(),
         class: Arc::from("free"),

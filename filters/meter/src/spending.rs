@@ -49,7 +49,7 @@ impl Spending {
     pub fn open(store: &dyn Read, now: Timestamp) -> Result<Spending, ReadError> {
         let month = Month::of(now);
         let mut capped = Vec::new();
-        store.credentials(now.as_micros(), &mut |row| {
+        store.credentials(now, &mut |row| {
             if let Some(cap) = row.made.spending_cap {
                 capped.push((row.made.id, row.made.account, cap.period));
             }
@@ -57,16 +57,12 @@ impl Spending {
         let spending = Spending::default();
         for (credential, account, period) in capped {
             let since = match period {
-                CapPeriod::Month => month.start().as_micros(),
-                CapPeriod::Total => i64::MIN,
+                CapPeriod::Month => month.start(),
+                CapPeriod::Total => Timestamp::MIN,
             };
             let cell = Cell {
                 month,
-                spent: store.credential_spent(
-                    account,
-                    credential,
-                    Timestamp::from_micros(since),
-                )?,
+                spent: store.credential_spent(account, credential, since)?,
                 reserved: Micros::ZERO,
             };
             spending.cells.insert(credential, cell);

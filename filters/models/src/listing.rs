@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use tollgate_clock::Timestamp;
 use tollgate_filter::{Catalog, Model, ModelAccess};
 use tollgate_money::{AccountId, Micros};
 
@@ -69,7 +70,7 @@ impl Listing {
 /// One model as an item of the list.
 fn entry(model: &Model, rate: Option<UsdPerCredit>) -> String {
     let mut text = format!(r#"{{"id":{},"object":"model""#, quoted(&model.id));
-    if let Some(created) = model.created {
+    if let Some(created) = model.created.map(Timestamp::as_secs) {
         text += &format!(r#","created":{created}"#);
     }
     text += &format!(r#","owned_by":{}"#, quoted(&model.owned_by));

@@ -47,7 +47,7 @@ async fn test_ledger() -> TestLedger {
         class: "free".into(),
         cache_scope: CacheScope::Shared,
         credit_limit: Micros::ZERO,
-        created_at: 0,
+        created_at: Timestamp::UNIX_EPOCH,
     }));
     commit(&*store, UnitOfWork::of(part, Admission::Always))
         .await
@@ -145,7 +145,7 @@ async fn the_list_matches_the_readme() {
     let test_ledger = test_ledger().await;
     let full = Model {
         name: Some("Small".into()),
-        created: Some(1_798_761_600),
+        created: Some(Timestamp::from_secs(1_798_761_600)),
         limits: ModelLimits {
             context_length: NonZeroU64::new(8_192),
             output_tokens_default: NonZeroU64::MIN,

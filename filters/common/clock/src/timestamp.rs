@@ -6,6 +6,7 @@ use std::time::Duration;
 
 const MICROS_PER_SEC: i64 = 1_000_000;
 const MICROS_PER_MILLI: i64 = 1_000;
+const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SEC;
 
 /// A point of wall-clock time: microseconds since 1970-01-01T00:00:00Z.
 ///
@@ -58,6 +59,12 @@ impl Timestamp {
     /// The time between two, in either order.
     pub const fn abs_diff(self, other: Timestamp) -> Duration {
         Duration::from_micros(self.0.abs_diff(other.0))
+    }
+
+    /// Midnight of its day, UTC.
+    pub const fn start_of_day(self) -> Timestamp {
+        let day = self.0.div_euclid(MICROS_PER_DAY);
+        Timestamp(day.saturating_mul(MICROS_PER_DAY))
     }
 
     /// The later time by a duration; `None` beyond the range.
@@ -158,6 +165,24 @@ mod tests {
         assert_eq!(time.rfc3339(), text);
         let read = Timestamp::from_rfc3339(text);
         assert_eq!(read, Some(Timestamp::from_secs(secs)));
+    }
+
+    #[test]
+    fn a_day_starts_at_midnight() {
+        let day = 86_400_000_000;
+        //   micros, midnight
+        for (micros, midnight) in [
+            (-day - 1, -2 * day),
+            (-day, -day),
+            (-1, -day),
+            (0, 0),
+            (day - 1, 0),
+            (day, day),
+            (i64::MIN, i64::MIN),
+        ] {
+            let start = Timestamp::from_micros(micros).start_of_day();
+            assert_eq!(start, Timestamp::from_micros(midnight), "{micros}");
+        }
     }
 
     #[test]

@@ -34,8 +34,8 @@ fn row(version: i64) -> TopUpRow {
         next_attempt_at: None,
         notifications: 0,
         acknowledged: 0,
-        created_at: NOW.as_micros(),
-        updated_at: NOW.as_micros(),
+        created_at: NOW,
+        updated_at: NOW,
     }
 }
 
@@ -60,7 +60,7 @@ fn ledger_with_purchase(store: &Arc<dyn Store>) -> Ledger {
         class: Arc::from("free"),
         cache_scope: CacheScope::Shared,
         credit_limit: Micros::ZERO,
-        created_at: NOW.as_micros(),
+        created_at: NOW,
     };
     let begun = TopUpPart::Begin(row(0));
     let parts = [

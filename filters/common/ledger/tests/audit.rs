@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use support::*;
@@ -16,20 +17,20 @@ use tollgate_store::{
 
 /// A plan that was paid for once, with a credit of 5.
 fn buys_the_plan(store: &dyn Store) {
-    let end = NOW.as_micros() + 1_000_000;
+    let end = NOW + Duration::from_secs(1);
     let subscription = SubscriptionRow {
         id: SubscriptionId::from_bytes([1; 16]),
         account: account(1),
         route: Route::X402,
         reference: Arc::from("0xab"),
         status: SubscriptionStatus::Active,
-        period_start: NOW.as_micros(),
+        period_start: NOW,
         period_end: end,
-        extra: 0,
+        extra: Duration::ZERO,
         renews: false,
         version: 0,
-        created_at: NOW.as_micros(),
-        updated_at: NOW.as_micros(),
+        created_at: NOW,
+        updated_at: NOW,
     };
     let payment = PaymentRow {
         id: PaymentId::from_bytes([1; 16]),
@@ -39,11 +40,11 @@ fn buys_the_plan(store: &dyn Store) {
         provider_ref: Arc::from("t1"),
         amount: Usd::from_cents(19_900),
         credits: Micros::new(5),
-        period_start: NOW.as_micros(),
+        period_start: NOW,
         period_end: end,
         status: PaymentStatus::Paid,
         receipt: None,
-        at: NOW.as_micros(),
+        at: NOW,
         returned_at: None,
     };
     let credit = Credit {

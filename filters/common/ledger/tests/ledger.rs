@@ -528,7 +528,7 @@ fn an_account_and_its_first_credit_are_created_in_one_unit() {
         class: Arc::from("pro"),
         cache_scope: CacheScope::Account,
         credit_limit: Micros::ZERO,
-        created_at: NOW.as_micros(),
+        created_at: NOW,
     };
     let credit = credit_of(id, 40, "welcome", 1);
     let unit = UnitOfWork::of_all(

@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use support::*;
 use tollgate_clock::Timestamp;
@@ -12,7 +13,7 @@ use tollgate_money::{Micros, Price};
 use tollgate_store::{PriceRow, Store};
 
 /// A price for a million input tokens, and nothing else.
-fn row(version: i64, input: &str, valid_from: i64) -> PriceRow {
+fn row(version: i64, input: &str, valid_from: Timestamp) -> PriceRow {
     PriceRow {
         version,
         model: Arc::from("small"),
@@ -20,7 +21,7 @@ fn row(version: i64, input: &str, valid_from: i64) -> PriceRow {
             input: input.parse().expect("a price"),
             ..Price::default()
         },
-        valid_from: Timestamp::from_micros(valid_from),
+        valid_from,
     }
 }
 
@@ -35,12 +36,12 @@ fn a_price_version_is_stored_once_and_a_change_is_a_new_row() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     let (first, second) = (
-        row(1, "0.15", NOW.as_micros()),
-        row(2, "0.2", NOW.as_micros() + 1),
+        row(1, "0.15", NOW),
+        row(2, "0.2", NOW + Duration::from_micros(1)),
     );
     assert_eq!(record_prices(&*store, [first.clone()]).expect("new"), 1);
     // The next start, and the one after a change.
-    let again = row(1, "0.15", NOW.as_micros() + 7);
+    let again = row(1, "0.15", NOW + Duration::from_micros(7));
     assert_eq!(record_prices(&*store, [again.clone()]).expect("known"), 0);
     assert_eq!(record_prices(&*store, [second.clone()]).expect("new"), 1);
     // The old price returns, and with it the old version.
@@ -53,13 +54,7 @@ fn a_price_version_never_changes_its_amounts() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
     // Both are new to the reader, and the second conflicts with the first.
-    let error = record_prices(
-        &*store,
-        [
-            row(1, "0.15", NOW.as_micros()),
-            row(1, "0.16", NOW.as_micros()),
-        ],
-    );
+    let error = record_prices(&*store, [row(1, "0.15", NOW), row(1, "0.16", NOW)]);
     assert!(matches!(error, Err(PricesError::Commit(_))), "{error:?}");
     assert_eq!(stored(&store), [], "nothing of it was written");
 }
@@ -81,8 +76,8 @@ fn check(version: i64, charged: i64, clean: bool) {
     let ledger = start(&store);
     let payer = account_with(&store, &ledger, 1, 100_000_000, 0);
     let prices = [
-        row(1, "1000000", NOW.as_micros()),
-        row(2, "2000000", NOW.as_micros() + 1),
+        row(1, "1000000", NOW),
+        row(2, "2000000", NOW + Duration::from_micros(1)),
     ];
     record_prices(&*store, prices).expect("new prices");
     let charge = Charge {

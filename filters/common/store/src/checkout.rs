@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
 
 use crate::codes::CheckoutState;
@@ -30,12 +31,12 @@ pub struct CheckoutRow {
     pub asked: Option<[u8; 32]>,
     /// The subscription of the account after completion.
     pub subscription: Option<SubscriptionId>,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds of the last change.
-    pub updated_at: i64,
-    /// Unix microseconds at which it expires, unless its owner has agreed by then.
-    pub expires_at: i64,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// When it expires, unless its owner has agreed by then.
+    pub expires_at: Timestamp,
 }
 
 /// A change of a checkout.
@@ -58,13 +59,13 @@ pub enum CheckoutPart {
         account: AccountId,
         /// The account's subscription.
         subscription: SubscriptionId,
-        /// Unix microseconds.
-        at: i64,
+        /// When the account got the plan.
+        at: Timestamp,
     },
     /// Deletes checkouts last changed before `before`, at most `limit`.
     Forget {
-        /// Unix microseconds.
-        before: i64,
+        /// The end of their times, exclusive.
+        before: Timestamp,
         /// Maximum number of rows deleted at once.
         limit: u32,
     },

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{
     AccountId, CheckoutId, CredentialId, MandateId, Micros, OperationId, TopUpId,
 };
@@ -264,10 +265,10 @@ pub enum Refusal {
     #[error(transparent)]
     OAuth(OAuthRefusal),
     /// The send limit is reached; the next has to wait.
-    #[error("the send limit is reached until {until}")]
+    #[error("the send limit is reached until {}", until.as_micros())]
     TooMany {
-        /// Unix microseconds.
-        until: i64,
+        /// When the next is allowed.
+        until: Timestamp,
     },
     /// The one-time code has expired, was used, or has no attempts left.
     #[error("the one-time code has expired, was used, or has no attempts left")]

@@ -369,7 +369,7 @@ impl Record<'_> {
         AccountId::from_bytes(self.id(ACCOUNT))
     }
 
-    /// When, in Unix microseconds.
+    /// Its time.
     pub fn at(&self) -> Timestamp {
         let mut at = [0; 8];
         at.copy_from_slice(&self.bytes[AT..HEAD]);

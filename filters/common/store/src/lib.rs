@@ -6,8 +6,7 @@
 //!
 //! The traits name no engine. [`sqlite`] is the embedded one: one file, no set-up.
 //!
-//! Times are Unix microseconds, passed in by the caller; nothing here reads a clock, and the one random value (the root secret) is passed
-//! in as well.
+//! Times are passed in by the caller; nothing here reads a clock, and the one random value (the root secret) is passed in as well.
 
 mod checkout;
 mod codes;

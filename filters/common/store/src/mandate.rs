@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, MandateId, Usd};
 
 use crate::codes::MandateState;
@@ -32,34 +33,34 @@ pub struct MandateRow {
     pub return_url: Arc<str>,
     /// The URL the buyer returns to after declining.
     pub cancel_url: Arc<str>,
-    /// Unix microseconds at which the buyer's approval was first seen.
-    pub agreed_at: Option<i64>,
-    /// Unix microseconds at which the first payment was verified. Never changes.
-    pub activated_at: Option<i64>,
+    /// When the buyer's approval was first seen.
+    pub agreed_at: Option<Timestamp>,
+    /// When the first payment was verified. Never changes.
+    pub activated_at: Option<Timestamp>,
     /// The last charge that bought a period.
     pub payment: Option<Arc<str>>,
-    /// Unix microseconds at which the provider charged it.
-    pub paid_at: Option<i64>,
-    /// Unix microseconds of the end of the paid period.
-    pub paid_until: Option<i64>,
+    /// When the provider charged it.
+    pub paid_at: Option<Timestamp>,
+    /// The end of the paid period.
+    pub paid_until: Option<Timestamp>,
     /// The time of a payment that the provider reported and did not list yet, for which a day was granted.
-    pub advanced_for: Option<i64>,
-    /// Unix microseconds of the cancellation request: later charges are refunded (column `left_at`).
-    pub cancel_requested_at: Option<i64>,
+    pub advanced_for: Option<Timestamp>,
+    /// The time of the cancellation request: later charges are refunded (column `left_at`).
+    pub cancel_requested_at: Option<Timestamp>,
     /// What went wrong or why it ended, in the provider's words or ours.
     pub note: Option<Arc<str>>,
     /// Reconciliation attempts since the last change.
     pub attempts: u32,
-    /// Unix microseconds of the next attempt; `None` when no change is expected any more.
-    pub next_attempt_at: Option<i64>,
+    /// When the next attempt is due; `None` when no change is expected any more.
+    pub next_attempt_at: Option<Timestamp>,
     /// Notifications received (column `rings`).
     pub notifications: i64,
     /// Notifications that a reconciliation has covered (column `heard`).
     pub acknowledged: i64,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds of the last change.
-    pub updated_at: i64,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
 }
 
 /// A change of a mandate.
@@ -90,9 +91,9 @@ pub trait ReadMandates {
     /// One mandate.
     fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError>;
 
-    /// At most `limit` mandates with new notifications or whose next attempt is due at `now` (Unix microseconds): those no longer offered
-    /// last, and the longest waiting first.
-    fn mandates_due(&self, now: i64, limit: usize) -> Result<Vec<MandateRow>, ReadError>;
+    /// At most `limit` mandates with new notifications or whose next attempt is due at `now`: those no longer offered last, and the longest
+    /// waiting first.
+    fn mandates_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MandateRow>, ReadError>;
 
     /// At most `limit` mandates of an account, newest first.
     fn mandates_of(&self, account: AccountId, limit: usize) -> Result<Vec<MandateRow>, ReadError>;

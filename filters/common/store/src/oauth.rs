@@ -1,7 +1,9 @@
 //! OAuth clients, authorization requests, grants, codes and refresh tokens, as stored (RFC 6749).
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, GrantId};
 
 use crate::error::ReadError;
@@ -19,10 +21,10 @@ pub struct ClientRow {
     pub refresh: bool,
     /// Whether its id is the URL of its metadata document.
     pub document: bool,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds when it was last granted access or issued a token; `None` before the first time.
-    pub used_at: Option<i64>,
+    /// When it was registered.
+    pub created_at: Timestamp,
+    /// When it was last granted access or issued a token; `None` before the first time.
+    pub used_at: Option<Timestamp>,
 }
 
 /// A validated authorization request that waits for a person's decision.
@@ -52,10 +54,10 @@ pub struct PendingRow {
     pub scopes: u32,
     /// Digest of the session that may decide; `None` until a session has opened it.
     pub session: Option<[u8; 32]>,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds.
-    pub expires_at: i64,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
 }
 
 /// The access a person has granted a client. The head of a token family: code, access tokens and refresh tokens belong to it and end with
@@ -80,14 +82,14 @@ pub struct GrantRow {
     pub asked: Option<Arc<str>>,
     /// Bit set of the granted scopes.
     pub scopes: u32,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds of its last use, with a precision of minutes.
-    pub used_at: i64,
-    /// Unix microseconds at which everything in it has expired.
-    pub ends_at: i64,
-    /// Unix microseconds; `None` while it is valid.
-    pub revoked_at: Option<i64>,
+    /// When it was granted.
+    pub created_at: Timestamp,
+    /// When it was last used, with a precision of minutes.
+    pub used_at: Timestamp,
+    /// When everything in it has expired.
+    pub ends_at: Timestamp,
+    /// When it was revoked; `None` while it is valid.
+    pub revoked_at: Option<Timestamp>,
 }
 
 /// An authorization code.
@@ -99,10 +101,10 @@ pub struct CodeRow {
     pub challenge: Arc<str>,
     /// Number of refused requests that named it.
     pub refusals: u32,
-    /// Unix microseconds.
-    pub expires_at: i64,
-    /// Unix microseconds; `None` while it is unused.
-    pub used_at: Option<i64>,
+    /// When it expires.
+    pub expires_at: Timestamp,
+    /// When it was used; `None` while it is unused.
+    pub used_at: Option<Timestamp>,
 }
 
 /// A refresh token.
@@ -110,10 +112,10 @@ pub struct CodeRow {
 pub struct RefreshRow {
     /// The grant it belongs to.
     pub grant: GrantRow,
-    /// Unix microseconds.
-    pub expires_at: i64,
-    /// Unix microseconds; `None` while it is unspent.
-    pub spent_at: Option<i64>,
+    /// When it expires.
+    pub expires_at: Timestamp,
+    /// When it was spent; `None` while it is unspent.
+    pub spent_at: Option<Timestamp>,
     /// Whether its successor is spent as well.
     pub successor_spent: bool,
 }
@@ -132,8 +134,8 @@ pub enum OAuthPart {
     UseClient {
         /// Which.
         id: Arc<str>,
-        /// Unix microseconds.
-        at: i64,
+        /// When it is granted.
+        at: Timestamp,
     },
     /// Stores a request.
     InsertPending {
@@ -148,8 +150,8 @@ pub enum OAuthPart {
         id: [u8; 16],
         /// Digest of the session.
         session: [u8; 32],
-        /// Unix microseconds.
-        now: i64,
+        /// The time of the request.
+        now: Timestamp,
     },
     /// Removes a decided request. Refused when it does not exist, or belongs to another session.
     TakePending {
@@ -157,8 +159,8 @@ pub enum OAuthPart {
         id: [u8; 16],
         /// Digest of the session.
         session: [u8; 32],
-        /// Unix microseconds.
-        now: i64,
+        /// The time of the decision.
+        now: Timestamp,
     },
     /// Stores a grant.
     InsertGrant(GrantRow),
@@ -170,8 +172,8 @@ pub enum OAuthPart {
         grant: GrantId,
         /// The PKCE code challenge.
         challenge: Arc<str>,
-        /// Unix microseconds.
-        expires_at: i64,
+        /// When it expires.
+        expires_at: Timestamp,
     },
     /// Counts a refused request that named a code.
     RefuseCode {
@@ -184,8 +186,8 @@ pub enum OAuthPart {
         hash: [u8; 32],
         /// Number of refusals after which it is invalid.
         refusals_max: u32,
-        /// Unix microseconds.
-        at: i64,
+        /// The time of the request.
+        at: Timestamp,
     },
     /// Stores a refresh token of a grant. An existing one stays unchanged.
     InsertRefresh {
@@ -193,8 +195,8 @@ pub enum OAuthPart {
         hash: [u8; 32],
         /// The grant.
         grant: GrantId,
-        /// Unix microseconds.
-        expires_at: i64,
+        /// When it expires.
+        expires_at: Timestamp,
     },
     /// Spends a refresh token. Refused when it is expired, its grant revoked, or it was spent before and the grace period is over.
     SpendRefresh {
@@ -202,19 +204,19 @@ pub enum OAuthPart {
         hash: [u8; 32],
         /// SHA-256 of its successor.
         successor: [u8; 32],
-        /// Grace period in microseconds within which a spent token may be spent again, while its successor is unspent.
-        grace_us: i64,
-        /// Unix microseconds.
-        at: i64,
+        /// Grace period within which a spent token may be spent again, while its successor is unspent.
+        grace: Duration,
+        /// The time of the request.
+        at: Timestamp,
     },
     /// Extends the expiry of a grant, and records its use.
     ProlongGrant {
         /// Which.
         id: GrantId,
-        /// Unix microseconds until which something of it is valid.
-        ends_at: i64,
-        /// Unix microseconds.
-        at: i64,
+        /// The time until which something of it is valid.
+        ends_at: Timestamp,
+        /// The time of its use.
+        at: Timestamp,
     },
     /// Revokes a grant with everything issued from it. Revoking it again changes nothing; nor does revoking an unknown one.
     RevokeGrant {
@@ -222,8 +224,8 @@ pub enum OAuthPart {
         id: GrantId,
         /// The account.
         account: AccountId,
-        /// Unix microseconds.
-        at: i64,
+        /// When it is revoked.
+        at: Timestamp,
     },
     /// Revokes the grants of an account, with everything issued from them.
     RevokeGrants {
@@ -231,21 +233,21 @@ pub enum OAuthPart {
         account: AccountId,
         /// Those of this client; `None` for all.
         client: Option<Arc<str>>,
-        /// Unix microseconds.
-        at: i64,
+        /// When they are revoked.
+        at: Timestamp,
     },
     /// Records when credentials were last accepted.
-    NoteUses(Vec<(CredentialId, i64)>),
+    NoteUses(Vec<(CredentialId, Timestamp)>),
     /// Deletes rows that are no longer needed, at most `limit` of each kind.
     Forget {
-        /// Unix microseconds.
-        now: i64,
-        /// Clients without a grant that are older than this, in Unix microseconds.
-        unused_before: i64,
-        /// Clients that were last used before this, in Unix microseconds.
-        used_before: i64,
-        /// Grants and tokens that ended before this, in Unix microseconds.
-        ended_before: i64,
+        /// The time by which requests have expired.
+        now: Timestamp,
+        /// Clients without a grant that are older than this.
+        unused_before: Timestamp,
+        /// Clients that were last used before this.
+        used_before: Timestamp,
+        /// Grants and tokens that ended before this.
+        ended_before: Timestamp,
         /// Maximum number of rows of one kind.
         limit: u32,
     },
@@ -298,6 +300,6 @@ pub trait OAuthRead {
     /// One grant, also a revoked or expired one.
     fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError>;
 
-    /// The grants of an account that are valid at `now` (Unix microseconds), oldest first.
-    fn oauth_grants(&self, account: AccountId, now: i64) -> Result<Vec<GrantRow>, ReadError>;
+    /// The grants of an account that are valid at `now`, oldest first.
+    fn oauth_grants(&self, account: AccountId, now: Timestamp) -> Result<Vec<GrantRow>, ReadError>;
 }

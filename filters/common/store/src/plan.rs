@@ -1,7 +1,9 @@
 //! An account's subscription to the plan, and the payments for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, PaymentId, SubscriptionId, Usd};
 
 use crate::codes::{PaymentStatus, Route, SubscriptionStatus};
@@ -20,30 +22,30 @@ pub struct SubscriptionRow {
     pub reference: Arc<str>,
     /// Last known status. Whether it has ended depends on the time alone: [`SubscriptionRow::status_at`].
     pub status: SubscriptionStatus,
-    /// Unix microseconds.
-    pub period_start: i64,
-    /// Unix microseconds, exclusive: access ends here.
-    pub period_end: i64,
-    /// The part of the time before the end that was paid by another route than the renewing one, in microseconds.
-    pub extra: i64,
+    /// When the period started.
+    pub period_start: Timestamp,
+    /// Exclusive: access ends here.
+    pub period_end: Timestamp,
+    /// The part of the time before the end that was paid by another route than the renewing one.
+    pub extra: Duration,
     /// Whether the next period may be charged automatically.
     pub renews: bool,
     /// Row version from 0, for optimistic locking: a change names the version it is based on.
     pub version: i64,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds of the last change.
-    pub updated_at: i64,
+    /// When it was bought.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
 }
 
 impl SubscriptionRow {
-    /// Whether it gives access at `now` (Unix microseconds).
-    pub fn is_active(&self, now: i64) -> bool {
+    /// Whether it gives access at `now`.
+    pub fn is_active(&self, now: Timestamp) -> bool {
         now < self.period_end
     }
 
-    /// The status at `now` (Unix microseconds): expired past its end, whatever the last known status.
-    pub fn status_at(&self, now: i64) -> SubscriptionStatus {
+    /// The status at `now`: expired past its end, whatever the last known status.
+    pub fn status_at(&self, now: Timestamp) -> SubscriptionStatus {
         match self.status {
             status if self.is_active(now) => status,
             SubscriptionStatus::Canceled => SubscriptionStatus::Canceled,
@@ -78,18 +80,18 @@ pub struct PaymentRow {
     pub amount: Usd,
     /// The credits it granted.
     pub credits: Micros,
-    /// Unix microseconds: start of the period it paid for.
-    pub period_start: i64,
-    /// Unix microseconds, exclusive.
-    pub period_end: i64,
+    /// Start of the period it paid for.
+    pub period_start: Timestamp,
+    /// Its end, exclusive.
+    pub period_end: Timestamp,
     /// Whether it was kept or returned.
     pub status: PaymentStatus,
     /// The receipt given to the buyer, in the format of the route.
     pub receipt: Option<Arc<str>>,
-    /// Unix microseconds.
-    pub at: i64,
-    /// Unix microseconds at which it was returned.
-    pub returned_at: Option<i64>,
+    /// When it was paid.
+    pub at: Timestamp,
+    /// When it was returned.
+    pub returned_at: Option<Timestamp>,
 }
 
 /// A change of subscriptions or payments.
@@ -111,8 +113,8 @@ pub enum PlanPart {
         route: Route,
         /// The route's reference.
         provider_ref: Arc<str>,
-        /// Unix microseconds.
-        at: i64,
+        /// When it was returned.
+        at: Timestamp,
     },
 }
 
@@ -127,6 +129,6 @@ pub trait ReadPlans {
     /// At most `limit` payments of an account, newest first.
     fn payments_of(&self, account: AccountId, limit: usize) -> Result<Vec<PaymentRow>, ReadError>;
 
-    /// Number of subscriptions that give access at `now` (Unix microseconds).
-    fn subscriptions_active(&self, now: i64) -> Result<u64, ReadError>;
+    /// Number of subscriptions that give access at `now`.
+    fn subscriptions_active(&self, now: Timestamp) -> Result<u64, ReadError>;
 }

@@ -20,8 +20,8 @@ pub struct NewAccount {
     pub cache_scope: CacheScope,
     /// How far below zero `available` may go; never negative.
     pub credit_limit: Micros,
-    /// Unix microseconds.
-    pub created_at: i64,
+    /// When it is created.
+    pub created_at: Timestamp,
 }
 
 /// A stored account.
@@ -41,17 +41,17 @@ pub struct AccountRow {
     pub held: Micros,
     /// How far below zero `available` may go.
     pub credit_limit: Micros,
-    /// The class that the plan gives in place of [`AccountRow::class`], and the Unix microseconds at which that ends.
-    pub plan: Option<(Arc<str>, i64)>,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds.
-    pub updated_at: i64,
+    /// The class that the plan gives in place of [`AccountRow::class`], and when that ends.
+    pub plan: Option<(Arc<str>, Timestamp)>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
 }
 
 impl AccountRow {
-    /// The class whose limits apply at `now` (Unix microseconds): that of the plan until it ends, then its own.
-    pub fn class_at(&self, now: i64) -> &Arc<str> {
+    /// The class whose limits apply at `now`: that of the plan until it ends, then its own.
+    pub fn class_at(&self, now: Timestamp) -> &Arc<str> {
         match &self.plan {
             Some((class, until)) if now < *until => class,
             _ => &self.class,
@@ -86,10 +86,10 @@ pub struct NewCredential {
     pub models: Option<Arc<[Arc<str>]>>,
     /// Its spending cap; `None` for no cap.
     pub spending_cap: Option<SpendingCap>,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds; `None` when it does not expire.
-    pub expires_at: Option<i64>,
+    /// When it was issued.
+    pub created_at: Timestamp,
+    /// When it expires; `None` when it does not.
+    pub expires_at: Option<Timestamp>,
 }
 
 /// A stored credential.
@@ -97,10 +97,10 @@ pub struct NewCredential {
 pub struct CredentialRow {
     /// The row as created.
     pub made: NewCredential,
-    /// Unix microseconds; `None` while it is valid.
-    pub revoked_at: Option<i64>,
-    /// Unix microseconds, with a precision of a minute or two; `None` before its first use.
-    pub used_at: Option<i64>,
+    /// When it was revoked; `None` while it is valid.
+    pub revoked_at: Option<Timestamp>,
+    /// When it was last used, with a precision of a minute or two; `None` before its first use.
+    pub used_at: Option<Timestamp>,
 }
 
 /// A new login.
@@ -114,10 +114,10 @@ pub struct NewLogin {
     pub kind: LoginKind,
     /// The address in its canonical form; one login per kind and address.
     pub address: Arc<str>,
-    /// Unix microseconds; `None` until it was verified by a one-time code.
-    pub verified_at: Option<i64>,
-    /// Unix microseconds.
-    pub created_at: i64,
+    /// When it was verified by a one-time code; `None` until then.
+    pub verified_at: Option<Timestamp>,
+    /// When it was added.
+    pub created_at: Timestamp,
 }
 
 /// A stored login.

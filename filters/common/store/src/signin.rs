@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId, Micros};
 
 use crate::codes::{AccountStatus, CodePurpose, LoginKind};
@@ -24,15 +26,15 @@ pub enum SigninPart {
     RequireSession {
         /// Its digest.
         hash: [u8; 32],
-        /// Unix microseconds.
-        at: i64,
+        /// The time at which it has to be valid.
+        at: Timestamp,
     },
     /// Records the use of a session, so that its idle timeout restarts.
     SeeSession {
         /// Its digest.
         hash: [u8; 32],
-        /// Unix microseconds.
-        at: i64,
+        /// The time of the use.
+        at: Timestamp,
     },
     /// Stores a form with a session, or deletes the stored one.
     KeepDraft {
@@ -55,8 +57,8 @@ pub enum SigninPart {
     CountSend {
         /// The limits.
         limits: Vec<SendLimit>,
-        /// Unix microseconds.
-        at: i64,
+        /// The time of the message.
+        at: Timestamp,
     },
     /// Stores a code, replacing the browser's earlier one.
     PutCode(NewLoginCode),
@@ -66,8 +68,8 @@ pub enum SigninPart {
         id: LoginCodeId,
         /// Maximum number of attempts for a code.
         tries_max: i64,
-        /// Unix microseconds.
-        at: i64,
+        /// The time of the attempt.
+        at: Timestamp,
     },
     /// Consumes a correct code: [`crate::Refusal::CodeUnusable`] for every request but the first.
     SpendCode {
@@ -80,8 +82,8 @@ pub enum SigninPart {
         key: [u8; 32],
         /// When it is forgotten, and its effect until then.
         rule: FailureRule,
-        /// Unix microseconds.
-        at: i64,
+        /// The time of the failure.
+        at: Timestamp,
     },
     /// Forgets the failures of a key.
     ForgetFailures {
@@ -99,8 +101,8 @@ pub enum SigninPart {
     DelayMessage {
         /// Which.
         id: MessageId,
-        /// Unix microseconds.
-        next_at: i64,
+        /// When it is tried again.
+        next_at: Timestamp,
     },
     /// Promises signup credits to a new account.
     OweGrant {
@@ -108,8 +110,8 @@ pub enum SigninPart {
         account: AccountId,
         /// The amount.
         amount: Micros,
-        /// Unix microseconds.
-        at: i64,
+        /// The time of the promise.
+        at: Timestamp,
     },
     /// The promised credits were booked.
     GrantBooked {
@@ -118,12 +120,12 @@ pub enum SigninPart {
     },
     /// Deletes expired sessions, codes, counters and messages.
     Sweep {
-        /// Unix microseconds.
-        now: i64,
+        /// The time by which they have expired.
+        now: Timestamp,
         /// Sessions not used since then have ended too.
-        idle_before: i64,
+        idle_before: Timestamp,
         /// Messages sent before then count against no limit.
-        sent_before: i64,
+        sent_before: Timestamp,
         /// Maximum number of rows of each kind.
         limit: i64,
     },
@@ -144,7 +146,7 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// A new session. All times are Unix microseconds.
+/// A new session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSession {
     /// SHA-256 of its value.
@@ -154,13 +156,13 @@ pub struct NewSession {
     /// The address used for sign-in.
     pub login: LoginId,
     /// Time of sign-in.
-    pub started_at: i64,
+    pub started_at: Timestamp,
     /// Time of the last verified code.
-    pub confirmed_at: i64,
+    pub confirmed_at: Timestamp,
     /// Now.
-    pub seen_at: i64,
+    pub seen_at: Timestamp,
     /// Absolute expiry.
-    pub expires_at: i64,
+    pub expires_at: Timestamp,
     /// The stored form.
     pub draft: Option<Draft>,
 }
@@ -174,7 +176,7 @@ pub struct Draft {
     pub form: String,
 }
 
-/// A stored session, with data of its owner. All times are Unix microseconds.
+/// A stored session, with data of its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
     /// The account that is signed in.
@@ -188,18 +190,18 @@ pub struct SessionRow {
     /// Its address.
     pub address: Arc<str>,
     /// Time of sign-in.
-    pub started_at: i64,
+    pub started_at: Timestamp,
     /// Time of the last verified code.
-    pub confirmed_at: i64,
+    pub confirmed_at: Timestamp,
     /// When its use was last recorded.
-    pub seen_at: i64,
+    pub seen_at: Timestamp,
     /// Absolute expiry.
-    pub expires_at: i64,
+    pub expires_at: Timestamp,
     /// The stored form.
     pub draft: Option<Draft>,
 }
 
-/// A new one-time code. All times are Unix microseconds.
+/// A new one-time code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewLoginCode {
     /// Its id.
@@ -217,9 +219,9 @@ pub struct NewLoginCode {
     /// The code's keyed digest.
     pub code_hash: [u8; 32],
     /// Now.
-    pub created_at: i64,
+    pub created_at: Timestamp,
     /// Its expiry.
-    pub expires_at: i64,
+    pub expires_at: Timestamp,
 }
 
 /// A stored one-time code.
@@ -236,21 +238,21 @@ pub struct LoginCodeRow {
 pub struct SendLimit {
     /// The counted key.
     pub key: [u8; 32],
-    /// Count and window (microseconds); all of them apply.
-    pub rules: Vec<(i64, i64)>,
+    /// Count and window; all of them apply.
+    pub rules: Vec<(i64, Duration)>,
 }
 
-/// Exponential backoff after failures. All times are microseconds.
+/// Exponential backoff after failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailureRule {
     /// The failure count restarts after this time.
-    pub window: i64,
+    pub window: Duration,
     /// Number of failures without a consequence.
     pub free: i64,
     /// Lockout after the first failure above them; each further one doubles it.
-    pub delay: i64,
+    pub delay: Duration,
     /// Maximum lockout.
-    pub delay_max: i64,
+    pub delay_max: Duration,
 }
 
 /// A message to be queued.
@@ -266,10 +268,10 @@ pub struct NewMessage {
     pub purpose: CodePurpose,
     /// Its content, sealed.
     pub sealed: Vec<u8>,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds after which it is not delivered any more.
-    pub expires_at: i64,
+    /// When it was queued.
+    pub created_at: Timestamp,
+    /// The time after which it is not delivered any more.
+    pub expires_at: Timestamp,
 }
 
 /// A stored message.
@@ -296,14 +298,14 @@ pub trait SigninRead: Send + Sync {
         address: &str,
     ) -> Result<Option<(LoginId, AccountId)>, ReadError>;
 
-    /// Until when a key is locked out by its failures (Unix microseconds); 0 when it is not.
-    fn barred_until(&self, key: &[u8; 32]) -> Result<i64, ReadError>;
+    /// Until when a key is locked out by its failures; `None` when it is not.
+    fn barred_until(&self, key: &[u8; 32]) -> Result<Option<Timestamp>, ReadError>;
 
     /// At most `limit` messages due at `now`, the oldest first.
-    fn messages_due(&self, now: i64, limit: usize) -> Result<Vec<MessageRow>, ReadError>;
+    fn messages_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MessageRow>, ReadError>;
 
-    /// When the next message is due (Unix microseconds).
-    fn next_message_at(&self) -> Result<Option<i64>, ReadError>;
+    /// When the next message is due.
+    fn next_message_at(&self) -> Result<Option<Timestamp>, ReadError>;
 
     /// Credits promised at sign-up and not yet booked.
     fn grants_owed(&self) -> Result<Vec<(AccountId, Micros)>, ReadError>;

@@ -42,8 +42,12 @@ pub trait Read:
     /// Visits every account, for a node that keeps them in memory.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
 
-    /// Visits every credential that is neither revoked nor expired at `now` (Unix microseconds).
-    fn credentials(&self, now: i64, each: &mut dyn FnMut(CredentialRow)) -> Result<(), ReadError>;
+    /// Visits every credential that is neither revoked nor expired at `now`.
+    fn credentials(
+        &self,
+        now: Timestamp,
+        each: &mut dyn FnMut(CredentialRow),
+    ) -> Result<(), ReadError>;
 
     /// Visits every version of every price.
     fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError>;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, TopUpId, Usd};
 
 use crate::codes::TopUpState;
@@ -44,16 +45,16 @@ pub struct TopUpRow {
     pub note: Option<Arc<str>>,
     /// Reconciliation attempts since the last change.
     pub attempts: u32,
-    /// Unix microseconds of the next attempt; `None` when no change is expected any more.
-    pub next_attempt_at: Option<i64>,
+    /// When the next attempt is due; `None` when no change is expected any more.
+    pub next_attempt_at: Option<Timestamp>,
     /// Notifications received (column `rings`).
     pub notifications: i64,
     /// Notifications that a reconciliation has covered (column `heard`).
     pub acknowledged: i64,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds of the last change.
-    pub updated_at: i64,
+    /// When it was started.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
 }
 
 /// A change of a purchase.
@@ -72,13 +73,13 @@ pub enum TopUpPart {
         id: Arc<str>,
         /// The event type.
         kind: Arc<str>,
-        /// Unix microseconds.
-        at: i64,
+        /// When it was received.
+        at: Timestamp,
     },
     /// Deletes notification ids received before `before`, at most `limit`.
     ForgetNotices {
-        /// Unix microseconds.
-        before: i64,
+        /// The end of their times, exclusive.
+        before: Timestamp,
         /// Maximum number of rows deleted at once.
         limit: u32,
     },
@@ -100,15 +101,14 @@ pub trait ReadTopUps {
     /// One purchase.
     fn top_up(&self, id: TopUpId) -> Result<Option<TopUpRow>, ReadError>;
 
-    /// At most `limit` purchases with new notifications or whose next attempt is due at `now` (Unix microseconds), the longest waiting
-    /// first.
-    fn top_ups_due(&self, now: i64, limit: usize) -> Result<Vec<TopUpRow>, ReadError>;
+    /// At most `limit` purchases with new notifications or whose next attempt is due at `now`, the longest waiting first.
+    fn top_ups_due(&self, now: Timestamp, limit: usize) -> Result<Vec<TopUpRow>, ReadError>;
 
     /// At most `limit` purchases of an account that were started before `before`, newest first.
     fn top_ups_of(
         &self,
         account: AccountId,
-        before: i64,
+        before: Timestamp,
         limit: usize,
     ) -> Result<Vec<TopUpRow>, ReadError>;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, OperationId};
 
 use crate::checkout::CheckoutPart;
@@ -32,8 +33,8 @@ pub enum Part {
     RevokeCredential {
         /// Which.
         id: CredentialId,
-        /// Unix microseconds.
-        at: i64,
+        /// When it is revoked.
+        at: Timestamp,
     },
     /// Stores a login address of an account.
     InsertLogin(Box<NewLogin>),
@@ -70,8 +71,8 @@ pub struct AccountChange {
     pub class: Option<Arc<str>>,
     /// The completion cache scope.
     pub cache_scope: Option<CacheScope>,
-    /// Unix microseconds.
-    pub at: i64,
+    /// When it is changed.
+    pub at: Timestamp,
 }
 
 /// Admission of a unit when the writer falls behind (load shedding).

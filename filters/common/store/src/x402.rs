@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 
 use crate::codes::AuthorizationState;
@@ -35,8 +36,8 @@ pub struct AuthorizationRow {
     pub digest: [u8; 32],
     /// The sealed payload for submission to the chain; `None` once it is not needed any more.
     pub sealed: Option<Arc<[u8]>>,
-    /// Unix microseconds: the chain accepts it before this.
-    pub valid_before: i64,
+    /// The chain accepts it before this.
+    pub valid_before: Timestamp,
     /// The transaction, once known. Its result is given by the state.
     pub transaction: Option<[u8; 32]>,
     /// The receipt given to the buyer, once the money has moved.
@@ -45,12 +46,12 @@ pub struct AuthorizationRow {
     pub note: Option<Arc<str>>,
     /// Reconciliation attempts since the last change.
     pub attempts: u32,
-    /// Unix microseconds of the next reconciliation; `None` when no change is expected any more.
-    pub next_attempt_at: Option<i64>,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds of the last change.
-    pub updated_at: i64,
+    /// When the next reconciliation is due; `None` when no change is expected any more.
+    pub next_attempt_at: Option<Timestamp>,
+    /// When it was stored.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
 }
 
 /// A change of a signed transfer.
@@ -80,10 +81,10 @@ pub enum AuthorizationPart {
     /// Forgets those that the chain takes no more, at most `limit` of each kind: those that were never sent, and those that were sent and
     /// refused and that are kept for the operator for longer.
     Forget {
-        /// Unix microseconds: of those that were never sent, the ones that the chain took before this only.
-        before: i64,
-        /// Unix microseconds: the same for those that were sent and refused.
-        refused_before: i64,
+        /// Of those that were never sent, the ones that the chain took before this only.
+        before: Timestamp,
+        /// The same for those that were sent and refused.
+        refused_before: Timestamp,
         /// The most that go at once.
         limit: u32,
     },
@@ -98,10 +99,10 @@ pub trait ReadAuthorizations {
     fn authorization_open(&self, account: AccountId)
     -> Result<Option<AuthorizationRow>, ReadError>;
 
-    /// At most `limit` whose next reconciliation is due at `now` (Unix microseconds), the longest waiting first.
+    /// At most `limit` whose next reconciliation is due at `now`, the longest waiting first.
     fn authorizations_due(
         &self,
-        now: i64,
+        now: Timestamp,
         limit: usize,
     ) -> Result<Vec<AuthorizationRow>, ReadError>;
 
@@ -116,12 +117,12 @@ pub trait ReadAuthorizations {
     /// How many may still move money.
     fn authorizations_moving(&self) -> Result<u64, ReadError>;
 
-    /// When those of an account were stored (Unix microseconds) that were sent and refused on the facilitator's word, after `since`: at most
-    /// `limit`, the newest first.
+    /// When those of an account were stored that were sent and refused on the facilitator's word, after `since`: at most `limit`, the
+    /// newest first.
     fn authorizations_refused(
         &self,
         account: AccountId,
-        since: i64,
+        since: Timestamp,
         limit: usize,
-    ) -> Result<Vec<i64>, ReadError>;
+    ) -> Result<Vec<Timestamp>, ReadError>;
 }

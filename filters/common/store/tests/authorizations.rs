@@ -3,8 +3,10 @@
 mod support;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use support::{open_with, write};
+use support::{open_with, time, write};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, SubscriptionId};
 use tollgate_store::{
     AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState, Part, PlanPart,
@@ -27,14 +29,14 @@ fn row(account: AccountId, nonce: u8) -> AuthorizationRow {
         version: 0,
         digest: [nonce; 32],
         sealed: None,
-        valid_before: 1_000,
+        valid_before: time(1_000),
         transaction: None,
         receipt: None,
         note: None,
         attempts: 0,
         next_attempt_at: None,
-        created_at: 1,
-        updated_at: 1,
+        created_at: time(1),
+        updated_at: time(1),
     }
 }
 
@@ -43,8 +45,8 @@ fn next(row: &AuthorizationRow, state: AuthorizationState) -> AuthorizationRow {
         state,
         version: row.version + 1,
         sealed: Some(Arc::from(&b"sealed"[..])),
-        next_attempt_at: Some(50),
-        updated_at: 2,
+        next_attempt_at: Some(time(50)),
+        updated_at: time(2),
         ..row.clone()
     }
 }
@@ -144,13 +146,13 @@ fn a_transfer_is_not_submitted_after_the_subscription_has_changed() {
                 route: Route::PayPal,
                 reference: Arc::from("I-1"),
                 status: SubscriptionStatus::Active,
-                period_start: 1,
-                period_end: 100,
-                extra: 0,
+                period_start: time(1),
+                period_end: time(100),
+                extra: Duration::ZERO,
                 renews: true,
                 version,
-                created_at: 1,
-                updated_at: 1,
+                created_at: time(1),
+                updated_at: time(1),
             },
             class: Arc::from("pro"),
         }))
@@ -186,8 +188,8 @@ fn transfers_never_submitted_are_deleted_and_the_rest_is_kept() {
     }
     let forget = |before, refused_before| {
         part(AuthorizationPart::Forget {
-            before,
-            refused_before,
+            before: time(before),
+            refused_before: time(refused_before),
             limit: 10,
         })
     };
@@ -198,17 +200,17 @@ fn transfers_never_submitted_are_deleted_and_the_rest_is_kept() {
     for (key, goes) in &kept {
         assert_eq!(is_there(key), !goes, "{key:?}");
     }
-    let due = store.authorizations_due(50, 10).expect("readable");
+    let due = store.authorizations_due(time(50), 10).expect("readable");
     assert_eq!(due.len(), 4, "of those whose look is due");
     // One that was sent and refused goes at last; the others have an outcome, or will have one.
     write(&store, [forget(1_000, 1_001)]).expect("done");
     let left: Vec<_> = kept.iter().map(|(key, _)| is_there(key)).collect();
     assert_eq!(left, [false, false, true, true, true, false]);
-    let due = store.authorizations_due(50, 10).expect("readable");
+    let due = store.authorizations_due(time(50), 10).expect("readable");
     assert_eq!(due.len(), 3, "of those whose look is due");
     assert!(
         store
-            .authorizations_due(49, 10)
+            .authorizations_due(time(49), 10)
             .expect("readable")
             .is_empty()
     );
@@ -289,7 +291,7 @@ fn unproved_transfers_are_read_in_pages_and_those_that_may_move_are_counted() {
     // Four of one moment, which only their keys tell apart, and a newer and an older one.
     for (nonce, created_at) in [(1, 9), (2, 9), (3, 9), (4, 9), (5, 20), (6, 3)] {
         let seen = AuthorizationRow {
-            created_at,
+            created_at: time(created_at),
             ..row(ME, nonce)
         };
         write(&store, begin(&seen)).expect("new");
@@ -313,8 +315,9 @@ fn unproved_transfers_are_read_in_pages_and_those_that_may_move_are_counted() {
     assert_eq!(pages, [vec![7, 6], vec![1, 2], vec![3, 4], vec![5]]);
     assert_eq!(store.authorizations_moving().expect("readable"), 1);
     let refused = |account, since, limit| {
-        let found = store.authorizations_refused(account, since, limit);
-        found.expect("readable")
+        let found = store.authorizations_refused(account, time(since), limit);
+        let found = found.expect("readable").into_iter();
+        found.map(Timestamp::as_micros).collect::<Vec<_>>()
     };
     assert_eq!(refused(ME, 3, 9), [20, 9, 9, 9, 9]);
     assert_eq!(refused(ME, 0, 2), [20, 9]);

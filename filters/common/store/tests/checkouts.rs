@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use support::open_with;
+use support::{open_with, time};
 use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
 use tollgate_store::{CheckoutPart, CheckoutRow, CheckoutState, Part, Receipt, Refusal, Store};
 
@@ -27,9 +27,9 @@ fn row(number: u8, account: AccountId, state: CheckoutState) -> CheckoutRow {
         mandate: None,
         asked: Some([8; 32]),
         subscription: None,
-        created_at: 100 + i64::from(number),
-        updated_at: 100 + i64::from(number),
-        expires_at: 1_000,
+        created_at: time(100 + i64::from(number)),
+        updated_at: time(100 + i64::from(number)),
+        expires_at: time(1_000),
     }
 }
 
@@ -95,7 +95,7 @@ fn a_plan_completes_every_checkout_that_waits_for_its_owner_and_no_other() {
         let complete = CheckoutPart::Complete {
             account: OWNER,
             subscription,
-            at,
+            at: time(at),
         };
         write(&store, complete).expect("done");
         let after = store.checkout(before.id).expect("read").expect("there");
@@ -134,7 +134,7 @@ fn the_newest_waiting_checkouts_are_kept_and_old_ones_are_deleted() {
     );
     assert_eq!(states(OTHER), [(2, Waiting)]);
     let forget = CheckoutPart::Forget {
-        before: 103,
+        before: time(103),
         limit: 10,
     };
     write(&store, forget).expect("done");

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use support::{open_with, write};
+use support::{open_with, time, write};
 use tollgate_money::{AccountId, MandateId, Usd};
 use tollgate_store::{MandatePart, MandateRow, MandateState, MandateSubject, Part, Refusal};
 
@@ -36,11 +36,11 @@ fn mandate(number: u8, state: MandateState) -> MandateRow {
         cancel_requested_at: None,
         note: None,
         attempts: 0,
-        next_attempt_at: Some(10),
+        next_attempt_at: Some(time(10)),
         notifications: 0,
         acknowledged: 0,
-        created_at: i64::from(number),
-        updated_at: i64::from(number),
+        created_at: time(i64::from(number)),
+        updated_at: time(i64::from(number)),
     }
 }
 
@@ -122,7 +122,7 @@ fn a_notified_mandate_is_due_until_acknowledged() {
     let store = open_with(folder.path(), [ACCOUNT]);
     let row = mandate(1, MandateState::Open);
     write(&store, [part(MandatePart::Begin(row.clone()))]).expect("stored");
-    let due = |now| store.mandates_due(now, 10).expect("readable").len();
+    let due = |now| store.mandates_due(time(now), 10).expect("readable").len();
     assert_eq!((due(9), due(10)), (0, 1), "by its time");
     let rings = [
         MandateSubject::Mandate(row.id),

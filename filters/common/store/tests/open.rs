@@ -252,7 +252,11 @@ fn a_store_of_the_previous_release_is_migrated_with_all_its_data() {
         let store = open(&path).expect("it is brought up to date");
         let all = store.accounts_after(None, 1000).expect("a read");
         assert_eq!(all.len(), 200, "no account is lost");
-        assert!(store.credentials(0, &mut |_| {}).is_ok());
+        assert!(
+            store
+                .credentials(Timestamp::UNIX_EPOCH, &mut |_| {})
+                .is_ok()
+        );
         store.close();
         assert!(sqlite::open_read(&path).is_ok());
     }
@@ -389,7 +393,7 @@ fn a_log_left_by_a_killed_process_is_replayed() {
         class: Arc::from("pro"),
         cache_scope: CacheScope::Off,
         credit_limit: Micros::ZERO,
-        created_at: 1,
+        created_at: Timestamp::from_micros(1),
     }));
     wait(commit(&*store, UnitOfWork::of(part, Admission::Normal))).expect("it is made");
     for suffix in ["", "-wal"] {

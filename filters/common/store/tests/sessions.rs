@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{login, open_with, write};
+use support::{login, open_with, time, write};
 use tollgate_money::{AccountId, LoginId};
 use tollgate_store::{LoginKind, NewSession, Part, Refusal, SigninPart};
 
@@ -19,10 +19,10 @@ fn session(number: u8) -> Part {
             hash: [number; 32],
             account: ACCOUNT,
             login: LOGIN,
-            started_at: 1,
-            confirmed_at: 1,
-            seen_at: 1,
-            expires_at: 100,
+            started_at: time(1),
+            confirmed_at: time(1),
+            seen_at: time(1),
+            expires_at: time(100),
             draft: None,
         },
         replaces: None,
@@ -30,8 +30,10 @@ fn session(number: u8) -> Part {
 }
 
 fn required(number: u8, at: i64) -> Part {
-    let hash = [number; 32];
-    signin(SigninPart::RequireSession { hash, at })
+    signin(SigninPart::RequireSession {
+        hash: [number; 32],
+        at: time(at),
+    })
 }
 
 #[test]

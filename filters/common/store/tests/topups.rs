@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use support::{open_with, write};
+use support::{open_with, time, write};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, TopUpId, Usd};
 use tollgate_store::entries::LedgerPart;
@@ -36,11 +36,11 @@ fn top_up(number: u8) -> TopUpRow {
         owed: Micros::ZERO,
         note: None,
         attempts: 0,
-        next_attempt_at: Some(10),
+        next_attempt_at: Some(time(10)),
         notifications: 0,
         acknowledged: 0,
-        created_at: i64::from(number),
-        updated_at: i64::from(number),
+        created_at: time(i64::from(number)),
+        updated_at: time(i64::from(number)),
     }
 }
 
@@ -102,11 +102,11 @@ fn a_notified_purchase_is_due_until_acknowledged_and_no_notification_is_lost() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open_with(folder.path(), [ACCOUNT]);
     let row = TopUpRow {
-        next_attempt_at: Some(100),
+        next_attempt_at: Some(time(100)),
         ..top_up(1)
     };
     write(&store, [part(TopUpPart::Begin(row.clone()))]).expect("begins");
-    let due = |now| store.top_ups_due(now, 10).expect("readable");
+    let due = |now| store.top_ups_due(time(now), 10).expect("readable");
     assert_eq!(due(99).len(), 0, "its time has not come");
     assert_eq!(due(100).len(), 1);
     let ring = part(TopUpPart::Notify(TopUpSubject::TopUp(row.id)));
@@ -175,7 +175,7 @@ fn a_duplicate_notification_refuses_its_whole_unit() {
             part(TopUpPart::Notice {
                 id: Arc::from("WH-1"),
                 kind: Arc::from("CHECKOUT.ORDER.APPROVED"),
-                at,
+                at: time(at),
             }),
             part(TopUpPart::Notify(TopUpSubject::TopUp(TopUpId::from_bytes(
                 [1; 16],
@@ -192,7 +192,10 @@ fn a_duplicate_notification_refuses_its_whole_unit() {
         row.expect("readable").expect("stored").notifications
     };
     assert_eq!(rings(), 1, "the second notice rings nothing");
-    let forget = |before| part(TopUpPart::ForgetNotices { before, limit: 10 });
+    let forget = |before| {
+        let before = time(before);
+        part(TopUpPart::ForgetNotices { before, limit: 10 })
+    };
     write(&store, [forget(5)]).expect("forgets");
     assert_eq!(
         write(&store, notice(6)),
@@ -212,8 +215,9 @@ fn purchases_of_an_account_are_listed_newest_first() {
         write(&store, [part(TopUpPart::Begin(top_up(number)))]).expect("begins");
     }
     let numbers = |before, limit| -> Vec<i64> {
-        let rows = store.top_ups_of(ACCOUNT, before, limit).expect("readable");
-        rows.iter().map(|row| row.created_at).collect()
+        let rows = store.top_ups_of(ACCOUNT, time(before), limit);
+        let rows = rows.expect("readable").into_iter();
+        rows.map(|row| row.created_at.as_micros()).collect()
     };
     assert_eq!(numbers(i64::MAX, 3), [5, 4, 3]);
     assert_eq!(numbers(3, 3), [2, 1]);
@@ -231,7 +235,7 @@ fn a_statement_groups_by_day_and_key_and_adds_up() {
             kind: EntryKind::TopUp,
             amount: Micros::new(amount),
             reference: Arc::from(format!("r{number}")),
-            at: Timestamp::from_micros(at),
+            at: time(at),
         })
     };
     let charge = |number: u8, key: Option<u8>, amount, at| {
@@ -253,7 +257,7 @@ fn a_statement_groups_by_day_and_key_and_adds_up() {
                 ttfb_us: None,
                 total_us: None,
             },
-            at: Timestamp::from_micros(at),
+            at: time(at),
         })
     };
     for one in [
@@ -271,7 +275,7 @@ fn a_statement_groups_by_day_and_key_and_adds_up() {
         let statement = store.statement(ACCOUNT, from, to).expect("readable");
         statement.expect("an account")
     };
-    let first = read(Timestamp::from_micros(DAY), Timestamp::from_micros(2 * DAY));
+    let first = read(time(DAY), time(2 * DAY));
     assert_eq!(first.available, Micros::new(1_400));
     assert_eq!(first.changed_since, Micros::new(500 - 40), "the second day");
     let folded: Vec<_> = first
@@ -290,20 +294,17 @@ fn a_statement_groups_by_day_and_key_and_adds_up() {
     assert_eq!(folded, [(DAY, key(7), 2, 30), (DAY, key(8), 1, 30)]);
     assert_eq!(first.credits.len(), 1);
     assert_eq!(first.older, None, "nothing happened before");
-    let second = read(
-        Timestamp::from_micros(2 * DAY),
-        Timestamp::from_micros(3 * DAY),
-    );
+    let second = read(time(2 * DAY), time(3 * DAY));
     assert_eq!(second.changed_since, Micros::ZERO);
     assert_eq!(
         second.older,
-        Some(Timestamp::from_micros(DAY + 3)),
+        Some(time(DAY + 3)),
         "the last charge that cost anything"
     );
     let unknown = AccountId::from_bytes([9; 16]);
     assert_eq!(
         store
-            .statement(unknown, Timestamp::UNIX_EPOCH, Timestamp::from_micros(DAY))
+            .statement(unknown, Timestamp::UNIX_EPOCH, time(DAY))
             .expect("readable"),
         None
     );

@@ -5,7 +5,6 @@ mod support;
 use std::sync::{Arc, Mutex, mpsc};
 
 use support::*;
-use tollgate_clock::Timestamp;
 use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::sqlite::{self, BackupError, Options};
@@ -34,8 +33,8 @@ fn credential(number: u8, account_number: u8) -> NewCredential {
             max: Micros::new(9),
             period: CapPeriod::Month,
         }),
-        created_at: i64::from(number),
-        expires_at: Some(100),
+        created_at: time(i64::from(number)),
+        expires_at: Some(time(100)),
     }
 }
 
@@ -46,7 +45,7 @@ fn grant(number: u8, account_number: u8, amount: i64) -> Part {
         kind: EntryKind::Grant,
         amount: Micros::new(amount),
         reference: Arc::from(format!("grant {number}")),
-        at: Timestamp::from_micros(10),
+        at: time(10),
     })
 }
 
@@ -56,8 +55,8 @@ fn hold(number: u8, account_number: u8, amount: i64) -> Part {
         account: account(account_number),
         amount: Micros::new(amount),
         price_version: Some(3),
-        at: Timestamp::from_micros(20),
-        expires_at: Timestamp::from_micros(30),
+        at: time(20),
+        expires_at: time(30),
     })
 }
 
@@ -70,7 +69,7 @@ fn settle(number: u8, account_number: u8, held: i64, charged: i64, at: i64) -> P
         written_off: Micros::new(1),
         price_version: Some(3),
         usage: usage(),
-        at: Timestamp::from_micros(at),
+        at: time(at),
     })
 }
 
@@ -137,7 +136,7 @@ fn a_refused_unit_writes_nothing_and_does_not_affect_its_batch() {
                 new_account(2),
                 Part::RevokeCredential {
                     id: CredentialId::from_bytes([9; 16]),
-                    at: 1,
+                    at: time(1),
                 },
             ],
             Refusal::NoCredential(CredentialId::from_bytes([9; 16])),
@@ -177,7 +176,7 @@ fn a_refused_unit_writes_nothing_and_does_not_affect_its_batch() {
                 operation: operation(number),
                 account: account(1),
                 held: Micros::new(1),
-                at: Timestamp::from_micros(21),
+                at: time(21),
             };
             write(&store, [Part::Ledger(release)]).expect("the neighbour is there");
         }
@@ -192,7 +191,7 @@ fn an_operation_has_one_hold_and_one_end() {
             operation: operation(number),
             account: account(1),
             held: Micros::new(10),
-            at: Timestamp::from_micros(21),
+            at: time(21),
         })
     };
     let end = |number| settle(number, 1, 10, 4, 20);
@@ -298,7 +297,7 @@ fn observers_see_a_part_before_its_caller_is_notified_and_no_refused_part() {
         kind: EntryKind::Grant,
         amount: Micros::new(5),
         reference: Arc::from("grant 1"),
-        at: Timestamp::from_micros(11),
+        at: time(11),
     });
     let receipt = write(&store, [again.clone()]).expect("the same reference");
     assert_eq!(receipt.repeated, Some(operation(1)));
@@ -349,7 +348,7 @@ fn credentials_and_accounts_come_back_as_they_were_stored() {
     let good_at = |now| {
         let mut ids = Vec::new();
         store
-            .credentials(now, &mut |row| ids.push(row.made.id.as_bytes()[0]))
+            .credentials(time(now), &mut |row| ids.push(row.made.id.as_bytes()[0]))
             .expect("a read");
         ids
     };
@@ -357,7 +356,7 @@ fn credentials_and_accounts_come_back_as_they_were_stored() {
     assert_eq!(good_at(100), [2], "two have expired");
     let revoke = |at| Part::RevokeCredential {
         id: CredentialId::from_bytes([2; 16]),
-        at,
+        at: time(at),
     };
     write(&store, [revoke(50)]).expect("it is revoked");
     write(&store, [revoke(60)]).expect("again is no error");
@@ -366,14 +365,14 @@ fn credentials_and_accounts_come_back_as_they_were_stored() {
         .credential_by_hash(&[2; 32])
         .expect("a read")
         .expect("a row");
-    assert_eq!(row.revoked_at, Some(50), "the first time counts");
+    assert_eq!(row.revoked_at, Some(time(50)), "the first time counts");
 
     let change = AccountChange {
         id: account(1),
         status: Some(AccountStatus::Suspended),
         class: Some(Arc::from("pro")),
         cache_scope: None,
-        at: 70,
+        at: time(70),
     };
     write(&store, [Part::ChangeAccount(Box::new(change))]).expect("it is changed");
     let row = store
@@ -383,7 +382,7 @@ fn credentials_and_accounts_come_back_as_they_were_stored() {
     assert_eq!(row.status, AccountStatus::Suspended);
     assert_eq!(
         (&*row.class, row.cache_scope, row.updated_at),
-        ("pro", CacheScope::Shared, 70)
+        ("pro", CacheScope::Shared, time(70))
     );
     let none = store
         .account_by_login(LoginKind::Phone, "a@b")
@@ -433,11 +432,7 @@ fn usage_adds_up_by_day_and_model_and_lines_list_balance_changes() {
     }
     write(&store, [hold(20, 1, 10)]).expect("an open hold");
     let totals = store
-        .usage_totals(
-            account(1),
-            Timestamp::from_micros(DAY),
-            Timestamp::from_micros(3 * DAY),
-        )
+        .usage_totals(account(1), time(DAY), time(3 * DAY))
         .expect("a read");
     let seen: Vec<_> = totals
         .iter()
@@ -454,11 +449,7 @@ fn usage_adds_up_by_day_and_model_and_lines_list_balance_changes() {
     assert_eq!(seen, [(DAY, 2, 6, 8, 2), (2 * DAY, 1, 3, 4, 1)]);
     assert_eq!(
         store
-            .usage_totals(
-                account(1),
-                Timestamp::from_micros(DAY),
-                Timestamp::from_micros(2 * DAY)
-            )
+            .usage_totals(account(1), time(DAY), time(2 * DAY))
             .expect("a read")
             .len(),
         1
@@ -476,25 +467,19 @@ fn usage_adds_up_by_day_and_model_and_lines_list_balance_changes() {
                 prompt_tokens: u64::MAX,
                 ..usage()
             },
-            at: Timestamp::from_micros(9 * DAY),
+            at: time(9 * DAY),
         };
         write(&store, [Part::Ledger(absurd)]).expect("it is written");
     }
     let totals = store
-        .usage_totals(
-            account(2),
-            Timestamp::from_micros(9 * DAY),
-            Timestamp::from_micros(10 * DAY),
-        )
+        .usage_totals(account(2), time(9 * DAY), time(10 * DAY))
         .expect("a read");
     assert_eq!(
         (totals[0].requests, totals[0].written_off),
         (2, Micros::MAX)
     );
 
-    let lines = store
-        .lines(account(1), Timestamp::from_micros(i64::MAX), 10)
-        .expect("a read");
+    let lines = store.lines(account(1), time(i64::MAX), 10).expect("a read");
     let seen: Vec<_> = lines
         .iter()
         .map(|line| {
@@ -516,9 +501,7 @@ fn usage_adds_up_by_day_and_model_and_lines_list_balance_changes() {
         ]
     );
     assert_eq!(
-        store
-            .lines(account(1), Timestamp::from_micros(2 * DAY), 1)
-            .expect("a read")[0]
+        store.lines(account(1), time(2 * DAY), 1).expect("a read")[0]
             .entry
             .operation,
         operation(11)
@@ -567,11 +550,8 @@ fn a_backup_during_writes_is_the_state_of_one_commit() {
         matches!(again, Err(BackupError::Exists { .. })),
         "{again:?}"
     );
-    let restored = sqlite::open(
-        &copy,
-        Options::new(Timestamp::from_micros(1), RootSecret([0; 32])),
-    )
-    .expect("a store");
+    let restored =
+        sqlite::open(&copy, Options::new(time(1), RootSecret([0; 32]))).expect("a store");
     assert_eq!(restored.root_secret(), store.root_secret());
 }
 
@@ -584,7 +564,7 @@ fn second_grant(number: u8) -> Part {
         kind: EntryKind::Grant,
         amount: Micros::new(1),
         reference: Arc::from(format!("grant {number}")),
-        at: Timestamp::from_micros(10),
+        at: time(10),
     })
 }
 

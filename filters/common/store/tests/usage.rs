@@ -223,7 +223,7 @@ fn a_used_credential_has_its_time_of_use_and_a_missing_one_is_skipped() {
         hint: None,
         models: None,
         spending_cap: None,
-        created_at: 1,
+        created_at: Timestamp::from_micros(1),
         expires_at: None,
     }))]);
     let seen = |fixture: &Fixture| {
@@ -231,7 +231,7 @@ fn a_used_credential_has_its_time_of_use_and_a_missing_one_is_skipped() {
         rows[0].used_at
     };
     assert_eq!(seen(&fixture), None);
-    let used = |number, used_at| (key(number), used_at);
+    let used = |number, used_at| (key(number), Timestamp::from_micros(used_at));
     //   written, and the stored value then
     for (uses, stands) in [
         (vec![used(9, 50), used(1, 70)], 70),
@@ -239,7 +239,7 @@ fn a_used_credential_has_its_time_of_use_and_a_missing_one_is_skipped() {
         (vec![used(1, 80)], 80),
     ] {
         fixture.write([Part::OAuth(Box::new(OAuthPart::NoteUses(uses)))]);
-        assert_eq!(seen(&fixture), Some(stands));
+        assert_eq!(seen(&fixture), Some(Timestamp::from_micros(stands)));
     }
 }
 

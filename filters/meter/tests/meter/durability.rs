@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tollgate_clock::Timestamp;
 use tollgate_filter::Ending;
 use tollgate_meter::MeterSettings;
 
@@ -158,19 +157,13 @@ async fn ledger_entries_are_dated_by_the_end_of_a_slow_clients_answer() {
     client.reads_slowly = Some((manual, Duration::from_secs(50)));
     let last = [TEXT, STOP, USAGE, DONE].map(|data| format!("data: {data}\n\n"));
     let provider = Provider::playing([event(TEXT), Step::Send(last.concat())]);
-    let began = gateway.fixture.clock.now().as_micros();
+    let began = gateway.fixture.clock.now();
     let outcome = gateway.send(STREAM, client, provider).await;
-    let ended = gateway.fixture.clock.now().as_micros();
+    let ended = gateway.fixture.clock.now();
     assert!(ended > began, "the client has been waited for");
     let rows = gateway.fixture.rows(outcome.operation).await;
-    assert_eq!(
-        rows.usage.expect("a usage record").at,
-        Timestamp::from_micros(ended)
-    );
-    assert_eq!(
-        rows.entries.last().expect("an entry").at,
-        Timestamp::from_micros(ended)
-    );
+    assert_eq!(rows.usage.expect("a usage record").at, ended);
+    assert_eq!(rows.entries.last().expect("an entry").at, ended);
 }
 
 /// Sends one request to a provider that waits `wait` before its first output, and as long again after that.

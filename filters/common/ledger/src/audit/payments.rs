@@ -1,15 +1,16 @@
 //! Reconciliation of payments for the plan with what was granted for them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, Usd};
 use tollgate_store::entries::Entry;
 use tollgate_store::{
     AccountRow, EntryKind, PaymentRow, PaymentStatus, Route, SubscriptionRow, plan_reference,
 };
 
-/// A day in microseconds.
-const DAY: i128 = 86_400 * 1_000_000;
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Payments for the plan, by route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,10 +33,10 @@ pub(super) struct Payments {
     pub(super) paid: Paid,
     /// Credits granted by plans, by account and reference, according to the entries.
     booked: HashMap<(AccountId, String), Micros>,
-    /// The paid time of each account, in microseconds.
-    spans: HashMap<AccountId, i128>,
+    /// The paid time of each account.
+    spans: HashMap<AccountId, Duration>,
     /// The end of each account's plan.
-    until: HashMap<AccountId, i64>,
+    until: HashMap<AccountId, Timestamp>,
 }
 
 impl Payments {
@@ -69,8 +70,8 @@ impl Payments {
             Some(at) => row.period_end.min(at),
             None => row.period_end,
         };
-        let span = i128::from(end) - i128::from(row.period_start);
-        *self.spans.entry(row.account).or_default() += span.max(0);
+        let span = self.spans.entry(row.account).or_default();
+        *span = span.saturating_add(end.duration_since(row.period_start));
         let booked = self.booked.remove(&(row.account, name.to_string()));
         let booked = booked.unwrap_or_default();
         (booked != row.credits).then(|| {
@@ -84,19 +85,18 @@ impl Payments {
     /// A subscription, after all payments. Returns its violations.
     pub(super) fn subscription(&mut self, row: &SubscriptionRow) -> Option<String> {
         self.until.insert(row.account, row.period_end);
-        let given = i128::from(row.period_end) - i128::from(row.period_start);
-        let paid = self.spans.get(&row.account).copied().unwrap_or(0);
+        let given = row.period_end.duration_since(row.period_start);
+        let paid = self.spans.get(&row.account).copied().unwrap_or_default();
         // A charge that is reported and not listed yet is valid for a day, once at a time.
         let advance = match row.route {
-            Route::X402 => 0,
+            Route::X402 => Duration::ZERO,
             _ => DAY,
         };
-        (given > paid + advance).then(|| {
-            let seconds = |micros: i128| micros / 1_000_000;
+        (given > paid.saturating_add(advance)).then(|| {
             format!(
                 "its plan runs for {} seconds, and {} are paid for",
-                seconds(given),
-                seconds(paid)
+                given.as_secs(),
+                paid.as_secs()
             )
         })
     }

@@ -80,7 +80,7 @@ pub(crate) fn account_with(
         class: Arc::from("free"),
         cache_scope: CacheScope::Shared,
         credit_limit: Micros::new(credit_limit),
-        created_at: NOW.as_micros(),
+        created_at: NOW,
     };
     let unit = UnitOfWork::of(Part::CreateAccount(Box::new(made)), Admission::Normal);
     wait(commit(&**store, unit)).expect("the account is made");

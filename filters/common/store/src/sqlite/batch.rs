@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 
 use super::coalesce::{Step, plan as coalesced};
@@ -422,18 +423,18 @@ impl Batch {
         connection: &Connection,
         kind: ChangeKind,
         subject: &[u8; 16],
-        at: i64,
+        at: Timestamp,
     ) -> Result<(), WriteError> {
         self.changes += 1;
         // Sorted by time, and unique: node, epoch and a counter of this run.
         let mut id = [0u8; 16];
-        id[..6].copy_from_slice(&(at / 1000).to_be_bytes()[2..]);
+        id[..6].copy_from_slice(&(at.as_micros() / 1000).to_be_bytes()[2..]);
         id[6..8].copy_from_slice(&self.node.to_be_bytes()[6..]);
         id[8..12].copy_from_slice(&self.epoch.to_be_bytes()[4..]);
         id[12..].copy_from_slice(&self.changes.to_be_bytes());
         connection
             .prepare_cached("INSERT INTO changes (id, at, kind, subject) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![id, at, kind.code(), subject])?;
+            .execute(params![id, at.as_micros(), kind.code(), subject])?;
         Ok(())
     }
 }

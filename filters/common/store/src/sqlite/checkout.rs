@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use rusqlite::{Connection, Row, ToSql, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
 
 use super::SqliteStore;
@@ -43,7 +44,7 @@ pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), 
                 .execute(params![
                     row.account.as_bytes(),
                     CheckoutState::Canceled.code(),
-                    row.created_at,
+                    row.created_at.as_micros(),
                     CheckoutState::Incomplete.code(),
                     CheckoutState::Waiting.code(),
                     waiting_max,
@@ -70,7 +71,7 @@ pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), 
                     account.as_bytes(),
                     subscription.as_bytes(),
                     CheckoutState::Completed.code(),
-                    at,
+                    at.as_micros(),
                     CheckoutState::Waiting.code(),
                     CheckoutState::Ready.code(),
                     CheckoutState::Placing.code(),
@@ -81,7 +82,7 @@ pub(crate) fn write(connection: &Connection, part: &CheckoutPart) -> Result<(), 
                 .prepare_cached(
                     "DELETE FROM checkouts WHERE id IN (SELECT id FROM checkouts WHERE updated_at < ?1 LIMIT ?2)",
                 )?
-                .execute(params![before, limit])?;
+                .execute(params![before.as_micros(), limit])?;
         }
     }
     Ok(())
@@ -98,9 +99,9 @@ fn with_values<T>(row: &CheckoutRow, write: impl FnOnce(&[&dyn ToSql]) -> T) -> 
         row.buyer,
         row.mandate.as_ref().map(MandateId::as_bytes),
         row.subscription.as_ref().map(SubscriptionId::as_bytes),
-        row.created_at,
-        row.updated_at,
-        row.expires_at,
+        row.created_at.as_micros(),
+        row.updated_at.as_micros(),
+        row.expires_at.as_micros(),
         row.asked,
     ])
 }
@@ -119,9 +120,9 @@ fn checkout(row: &Row<'_>) -> Result<CheckoutRow, RowError> {
         buyer: row.get(6)?,
         mandate: mandate.map(MandateId::from_bytes),
         subscription: subscription.map(SubscriptionId::from_bytes),
-        created_at: row.get(9)?,
-        updated_at: row.get(10)?,
-        expires_at: row.get(11)?,
+        created_at: row.get(9).map(Timestamp::from_micros)?,
+        updated_at: row.get(10).map(Timestamp::from_micros)?,
+        expires_at: row.get(11).map(Timestamp::from_micros)?,
         asked: row.get(12)?,
     })
 }

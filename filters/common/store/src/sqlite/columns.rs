@@ -1,6 +1,7 @@
 //! The columns of each table, and the conversion of their values.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Params, Row};
@@ -57,7 +58,7 @@ pub(crate) fn all_accounts(
                 account.available =
                     Micros::new(account.available.get().wrapping_add(since.available));
                 account.held = Micros::new(account.held.get().wrapping_add(since.held));
-                account.updated_at = account.updated_at.max(since.at.as_micros());
+                account.updated_at = account.updated_at.max(since.at);
             }
             Ok(account)
         },
@@ -132,9 +133,9 @@ fn account(row: &Row<'_>, classes: &mut Words) -> Result<AccountRow, RowError> {
         available: Micros::new(row.get(4)?),
         held: Micros::new(row.get(5)?),
         credit_limit: Micros::new(row.get(6)?),
-        created_at: row.get(7)?,
-        updated_at: row.get(8)?,
-        plan: match (row.get_ref(9)?.as_str_or_null()?, row.get(10)?) {
+        created_at: row.get(7).map(Timestamp::from_micros)?,
+        updated_at: row.get(8).map(Timestamp::from_micros)?,
+        plan: match (row.get_ref(9)?.as_str_or_null()?, optional_time(row, 10)?) {
             (Some(class), Some(until)) => Some((classes.get(class), until)),
             _ => None,
         },
@@ -143,7 +144,7 @@ fn account(row: &Row<'_>, classes: &mut Words) -> Result<AccountRow, RowError> {
 
 fn credential(row: &Row<'_>) -> Result<CredentialRow, RowError> {
     let models = row.get_ref(10)?.as_str_or_null()?;
-    let expires_at: i64 = row.get(13)?;
+    let expires_at = row.get(13).map(Timestamp::from_micros)?;
     Ok(CredentialRow {
         made: NewCredential {
             hash: row.get(0)?,
@@ -169,11 +170,11 @@ fn credential(row: &Row<'_>) -> Result<CredentialRow, RowError> {
                     },
                 }),
             },
-            created_at: row.get(12)?,
+            created_at: row.get(12).map(Timestamp::from_micros)?,
             expires_at: (expires_at != super::parts::NEVER).then_some(expires_at),
         },
-        revoked_at: row.get(14)?,
-        used_at: row.get(16)?,
+        revoked_at: optional_time(row, 14)?,
+        used_at: optional_time(row, 16)?,
     })
 }
 
@@ -183,8 +184,8 @@ pub(crate) fn login(row: &Row<'_>) -> Result<LoginRow, RowError> {
         account: AccountId::from_bytes(row.get(1)?),
         kind: word(row, 2, "a login's kind", LoginKind::from_code)?,
         address: row.get(3)?,
-        verified_at: row.get(4)?,
-        created_at: row.get(5)?,
+        verified_at: optional_time(row, 4)?,
+        created_at: row.get(5).map(Timestamp::from_micros)?,
     })
 }
 
@@ -226,10 +227,20 @@ pub(super) fn word<T>(
     })
 }
 
-/// The start of the day of a time, UTC.
-pub(crate) fn start_of_day(at: Timestamp) -> Timestamp {
-    const DAY_US: i64 = 86_400_000_000;
-    Timestamp::from_micros(at.as_micros().div_euclid(DAY_US) * DAY_US)
+/// A time that may be null.
+pub(crate) fn optional_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    let micros: Option<i64> = row.get(column)?;
+    Ok(micros.map(Timestamp::from_micros))
+}
+
+/// A duration from its column, in microseconds.
+pub(crate) fn duration(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+/// A duration as its column takes it.
+pub(crate) fn duration_micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// A row limit as SQLite takes it.

@@ -3,11 +3,12 @@
 use std::sync::LazyLock;
 
 use rusqlite::{Connection, Row, ToSql, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, MandateId, Usd};
 
 use super::SqliteStore;
 use super::batch::{WriteError, key_conflict};
-use super::columns::{each_row, rows_max, word};
+use super::columns::{each_row, optional_time, rows_max, word};
 use super::failure::RowError;
 use super::parts::account_exists;
 use super::read::Reader;
@@ -79,19 +80,19 @@ fn with_values<T>(row: &MandateRow, write: impl FnOnce(&[&dyn ToSql]) -> T) -> T
         row.approve_url,
         row.return_url,
         row.cancel_url,
-        row.agreed_at,
-        row.activated_at,
+        row.agreed_at.map(Timestamp::as_micros),
+        row.activated_at.map(Timestamp::as_micros),
         row.payment,
-        row.paid_at,
-        row.paid_until,
-        row.advanced_for,
+        row.paid_at.map(Timestamp::as_micros),
+        row.paid_until.map(Timestamp::as_micros),
+        row.advanced_for.map(Timestamp::as_micros),
         row.note,
         row.attempts,
-        row.next_attempt_at,
+        row.next_attempt_at.map(Timestamp::as_micros),
         row.acknowledged,
-        row.created_at,
-        row.updated_at,
-        row.cancel_requested_at,
+        row.created_at.as_micros(),
+        row.updated_at.as_micros(),
+        row.cancel_requested_at.map(Timestamp::as_micros),
     ])
 }
 
@@ -108,19 +109,19 @@ fn mandate(row: &Row<'_>) -> Result<MandateRow, RowError> {
         approve_url: row.get(8)?,
         return_url: row.get(9)?,
         cancel_url: row.get(10)?,
-        agreed_at: row.get(11)?,
-        activated_at: row.get(12)?,
+        agreed_at: optional_time(row, 11)?,
+        activated_at: optional_time(row, 12)?,
         payment: row.get(13)?,
-        paid_at: row.get(14)?,
-        paid_until: row.get(15)?,
-        advanced_for: row.get(16)?,
+        paid_at: optional_time(row, 14)?,
+        paid_until: optional_time(row, 15)?,
+        advanced_for: optional_time(row, 16)?,
         note: row.get(17)?,
         attempts: row.get(18)?,
-        next_attempt_at: row.get(19)?,
+        next_attempt_at: optional_time(row, 19)?,
         acknowledged: row.get(20)?,
-        created_at: row.get(21)?,
-        updated_at: row.get(22)?,
-        cancel_requested_at: row.get(23)?,
+        created_at: row.get(21).map(Timestamp::from_micros)?,
+        updated_at: row.get(22).map(Timestamp::from_micros)?,
+        cancel_requested_at: optional_time(row, 23)?,
         notifications: row.get(24)?,
     })
 }
@@ -148,7 +149,7 @@ impl ReadMandates for Reader {
         Ok(found.into_iter().next())
     }
 
-    fn mandates_due(&self, now: i64, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
+    fn mandates_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
         // Two halves, each by its own index, as with credit purchases.
         let limit = rows_max(limit);
         let mut found = self.some_mandates(
@@ -158,7 +159,7 @@ impl ReadMandates for Reader {
         let due = self.some_mandates(
             "WHERE look_at <= ?1 AND rings <= heard ORDER BY state IN (?3, ?4), look_at LIMIT ?2",
             params![
-                now,
+                now.as_micros(),
                 limit,
                 MandateState::Dropped.code(),
                 MandateState::Over.code()
@@ -191,7 +192,7 @@ impl ReadMandates for SqliteStore {
         self.reader.mandate(id)
     }
 
-    fn mandates_due(&self, now: i64, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
+    fn mandates_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
         self.reader.mandates_due(now, limit)
     }
 

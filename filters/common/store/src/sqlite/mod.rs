@@ -293,7 +293,11 @@ impl Read for SqliteStore {
         self.reader.accounts(each)
     }
 
-    fn credentials(&self, now: i64, each: &mut dyn FnMut(CredentialRow)) -> Result<(), ReadError> {
+    fn credentials(
+        &self,
+        now: Timestamp,
+        each: &mut dyn FnMut(CredentialRow),
+    ) -> Result<(), ReadError> {
         self.reader.credentials(now, each)
     }
 

@@ -1,13 +1,15 @@
 //! OAuth: clients, requests, grants, codes and refresh tokens. Rare, so their statements are prepared on use.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, GrantId};
 
 use super::SqliteStore;
 use super::batch::{WriteError, key_conflict};
-use super::columns::each_row;
+use super::columns::{each_row, optional_time};
 use super::failure::RowError;
 use super::read::Reader;
 use crate::error::{ReadError, Refusal};
@@ -30,7 +32,7 @@ pub(crate) fn write(connection: &Connection, part: &OAuthPart) -> Result<(), Wri
         OAuthPart::UseClient { id, at } => {
             let changed = connection
                 .prepare_cached("UPDATE oauth_clients SET used_at = max(coalesce(used_at, 0), ?2) WHERE id = ?1")?
-                .execute(params![&**id, at])?;
+                .execute(params![&**id, at.as_micros()])?;
             match changed {
                 0 => refuse(OAuthRefusal::NoClient),
                 _ => Ok(()),
@@ -63,7 +65,7 @@ pub(crate) fn write(connection: &Connection, part: &OAuthPart) -> Result<(), Wri
         } => {
             connection
                 .prepare_cached("INSERT INTO oauth_codes (hash, grant_id, challenge, expires_at) VALUES (?1, ?2, ?3, ?4)")?
-                .execute(params![hash, grant.as_bytes(), &**challenge, expires_at])
+                .execute(params![hash, grant.as_bytes(), &**challenge, expires_at.as_micros()])
                 .map_err(|error| key_conflict(error, || Refusal::OAuth(OAuthRefusal::CodeUsed)))?;
             Ok(())
         }
@@ -87,26 +89,28 @@ pub(crate) fn write(connection: &Connection, part: &OAuthPart) -> Result<(), Wri
                 .prepare_cached(
                     "INSERT INTO oauth_refresh (hash, grant_id, expires_at) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
                 )?
-                .execute(params![hash, grant.as_bytes(), expires_at])?;
+                .execute(params![hash, grant.as_bytes(), expires_at.as_micros()])?;
             Ok(())
         }
         OAuthPart::SpendRefresh {
             hash,
             successor,
-            grace_us,
+            grace,
             at,
-        } => spend_refresh(connection, hash, successor, *grace_us, *at),
+        } => spend_refresh(connection, hash, successor, *grace, *at),
         OAuthPart::ProlongGrant { id, ends_at, at } => {
             connection
                 .prepare_cached(
                     "UPDATE oauth_grants SET ends_at = max(ends_at, ?2), used_at = max(used_at, ?3) WHERE id = ?1",
                 )?
-                .execute(params![id.as_bytes(), ends_at, at])?;
+                .execute(params![id.as_bytes(), ends_at.as_micros(), at.as_micros()])?;
             Ok(())
         }
-        OAuthPart::RevokeGrant { id, at, .. } => {
-            revoke(connection, "id = ?1", params![id.as_bytes(), at])
-        }
+        OAuthPart::RevokeGrant { id, at, .. } => revoke(
+            connection,
+            "id = ?1",
+            params![id.as_bytes(), at.as_micros()],
+        ),
         OAuthPart::RevokeGrants {
             account,
             client,
@@ -115,12 +119,12 @@ pub(crate) fn write(connection: &Connection, part: &OAuthPart) -> Result<(), Wri
             None => revoke(
                 connection,
                 "account_id = ?1",
-                params![account.as_bytes(), at],
+                params![account.as_bytes(), at.as_micros()],
             ),
             Some(client) => revoke(
                 connection,
                 "account_id = ?1 AND client_id = ?3",
-                params![account.as_bytes(), at, &**client],
+                params![account.as_bytes(), at.as_micros(), &**client],
             ),
         },
         OAuthPart::NoteUses(uses) => note_uses(connection, uses),
@@ -164,8 +168,8 @@ fn insert_client(
             client.redirect_uris.join("\n"),
             client.refresh,
             client.document,
-            client.created_at,
-            client.used_at,
+            client.created_at.as_micros(),
+            client.used_at.map(Timestamp::as_micros),
         ])?;
     if client.used_at.is_none() {
         connection
@@ -202,8 +206,8 @@ fn insert_pending(
             pending.asked.as_deref(),
             pending.scopes,
             pending.session,
-            pending.created_at,
-            pending.expires_at,
+            pending.created_at.as_micros(),
+            pending.expires_at.as_micros(),
         ])
         .map_err(|error| key_conflict(error, || Refusal::OAuth(OAuthRefusal::PendingElsewhere)))?;
     let found: u32 = connection
@@ -231,12 +235,15 @@ fn pending_of(
     connection: &Connection,
     id: &[u8; 16],
     session: &[u8; 32],
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), WriteError> {
     let found = connection
         .prepare_cached("SELECT session, expires_at FROM oauth_pending WHERE id = ?1")?
         .query_row([id], |row| {
-            Ok((row.get::<_, Option<[u8; 32]>>(0)?, row.get::<_, i64>(1)?))
+            Ok((
+                row.get::<_, Option<[u8; 32]>>(0)?,
+                row.get(1).map(Timestamp::from_micros)?,
+            ))
         })
         .optional()?;
     match found {
@@ -267,10 +274,10 @@ fn insert_grant(connection: &Connection, grant: &GrantRow) -> Result<(), WriteEr
             grant.resource,
             grant.asked.as_deref(),
             grant.scopes,
-            grant.created_at,
-            grant.used_at,
-            grant.ends_at,
-            grant.revoked_at,
+            grant.created_at.as_micros(),
+            grant.used_at.as_micros(),
+            grant.ends_at.as_micros(),
+            grant.revoked_at.map(Timestamp::as_micros),
         ])
         .map_err(|error| key_conflict(error, || Refusal::OAuth(OAuthRefusal::PendingGone)))?;
     Ok(())
@@ -280,7 +287,7 @@ fn take_code(
     connection: &Connection,
     hash: &[u8; 32],
     refusals_max: u32,
-    at: i64,
+    at: Timestamp,
 ) -> Result<(), WriteError> {
     let found = connection
         .prepare_cached(
@@ -289,10 +296,10 @@ fn take_code(
         )?
         .query_row([hash], |row| {
             Ok((
-                row.get::<_, Option<i64>>(0)?,
-                row.get::<_, i64>(1)?,
+                optional_time(row, 0)?,
+                row.get(1).map(Timestamp::from_micros)?,
                 row.get::<_, u32>(2)?,
-                row.get::<_, Option<i64>>(3)?,
+                optional_time(row, 3)?,
             ))
         })
         .optional()?;
@@ -302,7 +309,7 @@ fn take_code(
         Some((_, expires_at, refusals, _)) if at < expires_at && refusals < refusals_max => {
             connection
                 .prepare_cached("UPDATE oauth_codes SET used_at = ?2 WHERE hash = ?1")?
-                .execute(params![hash, at])?;
+                .execute(params![hash, at.as_micros()])?;
             Ok(())
         }
         _ => refuse(OAuthRefusal::CodeDead),
@@ -313,8 +320,8 @@ fn spend_refresh(
     connection: &Connection,
     hash: &[u8; 32],
     successor: &[u8; 32],
-    grace_us: i64,
-    at: i64,
+    grace: Duration,
+    at: Timestamp,
 ) -> Result<(), WriteError> {
     let found = connection
         .prepare_cached(
@@ -323,9 +330,9 @@ fn spend_refresh(
         )?
         .query_row([hash], |row| {
             Ok((
-                row.get::<_, Option<i64>>(0)?,
-                row.get::<_, i64>(1)?,
-                row.get::<_, Option<i64>>(2)?,
+                optional_time(row, 0)?,
+                row.get(1).map(Timestamp::from_micros)?,
+                optional_time(row, 2)?,
                 row.get::<_, bool>(3)?,
             ))
         })
@@ -333,7 +340,7 @@ fn spend_refresh(
     match found {
         Some((_, _, Some(_), _)) => refuse(OAuthRefusal::GrantRevoked),
         Some((Some(spent_at), _, _, successor_spent)) => {
-            if successor_spent || at.saturating_sub(spent_at) >= grace_us {
+            if successor_spent || at >= spent_at + grace {
                 return refuse(OAuthRefusal::RefreshSpent);
             }
             Ok(())
@@ -343,7 +350,7 @@ fn spend_refresh(
                 .prepare_cached(
                     "UPDATE oauth_refresh SET spent_at = ?2, successor = ?3 WHERE hash = ?1",
                 )?
-                .execute(params![hash, at, successor])?;
+                .execute(params![hash, at.as_micros(), successor])?;
             Ok(())
         }
         _ => refuse(OAuthRefusal::RefreshDead),
@@ -371,7 +378,10 @@ fn revoke(
     Ok(())
 }
 
-fn note_uses(connection: &Connection, uses: &[(CredentialId, i64)]) -> Result<(), WriteError> {
+fn note_uses(
+    connection: &Connection,
+    uses: &[(CredentialId, Timestamp)],
+) -> Result<(), WriteError> {
     let mut credential = connection.prepare_cached(
         "UPDATE credentials SET used_at = max(coalesce(used_at, 0), ?2) WHERE id = ?1",
     )?;
@@ -379,15 +389,15 @@ fn note_uses(connection: &Connection, uses: &[(CredentialId, i64)]) -> Result<()
         "UPDATE oauth_grants SET used_at = max(used_at, ?2) WHERE id = (SELECT grant_id FROM credentials WHERE id = ?1)",
     )?;
     for (id, at) in uses {
-        credential.execute(params![id.as_bytes(), at])?;
-        grant.execute(params![id.as_bytes(), at])?;
+        credential.execute(params![id.as_bytes(), at.as_micros()])?;
+        grant.execute(params![id.as_bytes(), at.as_micros()])?;
     }
     Ok(())
 }
 
 fn forget(
     connection: &Connection,
-    [now, unused_before, used_before, ended_before]: [i64; 4],
+    [now, unused_before, used_before, ended_before]: [Timestamp; 4],
     limit: u32,
 ) -> Result<(), WriteError> {
     let by_age = [
@@ -427,13 +437,13 @@ fn forget(
     for (sql, before) in by_age {
         connection
             .prepare_cached(sql)?
-            .execute(params![before, limit])?;
+            .execute(params![before.as_micros(), limit])?;
     }
     connection
         .prepare_cached(
             "DELETE FROM credentials WHERE hash IN (SELECT hash FROM credentials WHERE expires_at < ?1 AND kind = ?3 LIMIT ?2)",
         )?
-        .execute(params![ended_before, limit, ACCESS_TOKEN])?;
+        .execute(params![ended_before.as_micros(), limit, ACCESS_TOKEN])?;
     Ok(())
 }
 
@@ -448,10 +458,10 @@ fn grant(row: &Row<'_>, first: usize) -> rusqlite::Result<GrantRow> {
         resource: row.get(first + 6)?,
         asked: row.get(first + 7)?,
         scopes: row.get(first + 8)?,
-        created_at: row.get(first + 9)?,
-        used_at: row.get(first + 10)?,
-        ends_at: row.get(first + 11)?,
-        revoked_at: row.get(first + 12)?,
+        created_at: row.get(first + 9).map(Timestamp::from_micros)?,
+        used_at: row.get(first + 10).map(Timestamp::from_micros)?,
+        ends_at: row.get(first + 11).map(Timestamp::from_micros)?,
+        revoked_at: optional_time(row, first + 12)?,
     })
 }
 
@@ -469,8 +479,8 @@ impl OAuthRead for Reader {
                         redirect_uris: row.get_ref(2)?.as_str()?.lines().map(Arc::from).collect(),
                         refresh: row.get(3)?,
                         document: row.get(4)?,
-                        created_at: row.get(5)?,
-                        used_at: row.get(6)?,
+                        created_at: row.get(5).map(Timestamp::from_micros)?,
+                        used_at: optional_time(row, 6)?,
                     })
                 })
                 .optional()?)
@@ -498,8 +508,8 @@ impl OAuthRead for Reader {
                         asked: row.get(9)?,
                         scopes: row.get(10)?,
                         session: row.get(11)?,
-                        created_at: row.get(12)?,
-                        expires_at: row.get(13)?,
+                        created_at: row.get(12).map(Timestamp::from_micros)?,
+                        expires_at: row.get(13).map(Timestamp::from_micros)?,
                     })
                 })
                 .optional()?)
@@ -517,8 +527,8 @@ impl OAuthRead for Reader {
                     Ok(CodeRow {
                         challenge: row.get(0)?,
                         refusals: row.get(1)?,
-                        expires_at: row.get(2)?,
-                        used_at: row.get(3)?,
+                        expires_at: row.get(2).map(Timestamp::from_micros)?,
+                        used_at: optional_time(row, 3)?,
                         grant: grant(row, 4)?,
                     })
                 })
@@ -536,8 +546,8 @@ impl OAuthRead for Reader {
                 ))?
                 .query_row([hash], |row| {
                     Ok(RefreshRow {
-                        expires_at: row.get(0)?,
-                        spent_at: row.get(1)?,
+                        expires_at: row.get(0).map(Timestamp::from_micros)?,
+                        spent_at: optional_time(row, 1)?,
                         successor_spent: row.get(2)?,
                         grant: grant(row, 3)?,
                     })
@@ -557,7 +567,7 @@ impl OAuthRead for Reader {
         })
     }
 
-    fn oauth_grants(&self, account: AccountId, now: i64) -> Result<Vec<GrantRow>, ReadError> {
+    fn oauth_grants(&self, account: AccountId, now: Timestamp) -> Result<Vec<GrantRow>, ReadError> {
         self.with("grants", |connection| {
             let mut found = Vec::new();
             each_row(
@@ -566,7 +576,7 @@ impl OAuthRead for Reader {
                     "SELECT {GRANT_COLUMNS} FROM oauth_grants g
                      WHERE g.account_id = ?1 AND g.revoked_at IS NULL AND g.ends_at > ?2 ORDER BY g.created_at, g.id"
                 ),
-                params![account.as_bytes(), now],
+                params![account.as_bytes(), now.as_micros()],
                 |row| grant(row, 0).map_err(RowError::from),
                 &mut |row| found.push(row),
             )?;
@@ -596,7 +606,7 @@ impl OAuthRead for SqliteStore {
         self.reader.oauth_refresh(hash)
     }
 
-    fn oauth_grants(&self, account: AccountId, now: i64) -> Result<Vec<GrantRow>, ReadError> {
+    fn oauth_grants(&self, account: AccountId, now: Timestamp) -> Result<Vec<GrantRow>, ReadError> {
         self.reader.oauth_grants(account, now)
     }
 }

@@ -1,6 +1,7 @@
 //! The parts for accounts, credentials, logins, prices and credit references: rare, so their statements are prepared on use.
 
 use rusqlite::{Connection, OptionalExtension, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price};
 
 use super::batch::{WriteError, key_conflict};
@@ -10,7 +11,7 @@ use crate::rows::{NewAccount, NewCredential, NewLogin, PriceRow};
 use crate::unit::AccountChange;
 
 /// Stored for an expiry that never comes; the column is not nullable.
-pub(crate) const NEVER: i64 = i64::MAX;
+pub(crate) const NEVER: Timestamp = Timestamp::MAX;
 
 pub(crate) fn create_account(
     connection: &Connection,
@@ -32,7 +33,7 @@ pub(crate) fn create_account(
             account.credit_limit.get(),
             &*account.class,
             account.cache_scope.code(),
-            account.created_at,
+            account.created_at.as_micros(),
         ])
         .map_err(|error| key_conflict(error, || Refusal::AccountExists(account.id)))?;
     Ok(())
@@ -52,7 +53,7 @@ pub(crate) fn change_account(
             change.status.map(|status| status.code()),
             change.class.as_deref(),
             change.cache_scope.map(|scope| scope.code()),
-            change.at,
+            change.at.as_micros(),
         ])?;
     match changed {
         0 => Err(WriteError::Refused(Refusal::NoAccount(change.id))),
@@ -95,8 +96,8 @@ pub(crate) fn insert_credential(
             credential.hint.as_deref(),
             models,
             credential.spending_cap.map(|cap| cap.max.get()),
-            credential.created_at,
-            credential.expires_at.unwrap_or(NEVER),
+            credential.created_at.as_micros(),
+            credential.expires_at.unwrap_or(NEVER).as_micros(),
             credential.spending_cap.map(|cap| cap_period_code(cap.period)),
         ])
         .map_err(|error| key_conflict(error, || Refusal::CredentialExists(credential.id)))?;
@@ -106,13 +107,13 @@ pub(crate) fn insert_credential(
 pub(crate) fn revoke_credential(
     connection: &Connection,
     id: CredentialId,
-    at: i64,
+    at: Timestamp,
 ) -> Result<(), WriteError> {
     let changed = connection
         .prepare_cached(
             "UPDATE credentials SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1",
         )?
-        .execute(params![id.as_bytes(), at])?;
+        .execute(params![id.as_bytes(), at.as_micros()])?;
     match changed {
         0 => Err(WriteError::Refused(Refusal::NoCredential(id))),
         _ => Ok(()),
@@ -132,8 +133,8 @@ pub(crate) fn insert_login(connection: &Connection, login: &NewLogin) -> Result<
             login.account.as_bytes(),
             login.kind.code(),
             &*login.address,
-            login.verified_at,
-            login.created_at,
+            login.verified_at.map(Timestamp::as_micros),
+            login.created_at.as_micros(),
         ])
         .map_err(|error| {
             key_conflict(error, || Refusal::LoginTaken {

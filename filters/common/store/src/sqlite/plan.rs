@@ -3,11 +3,12 @@
 use std::sync::LazyLock;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, PaymentId, SubscriptionId, Usd};
 
 use super::SqliteStore;
 use super::batch::{WriteError, key_conflict};
-use super::columns::{each_row, rows_max, word};
+use super::columns::{duration, duration_micros, each_row, optional_time, rows_max, word};
 use super::failure::RowError;
 use super::read::Reader;
 use super::versioned::VersionedTable;
@@ -37,13 +38,13 @@ pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Writ
                 row.route.code(),
                 row.reference,
                 row.status.code(),
-                row.period_start,
-                row.period_end,
-                row.extra,
+                row.period_start.as_micros(),
+                row.period_end.as_micros(),
+                duration_micros(row.extra),
                 row.renews,
                 row.version,
-                row.created_at,
-                row.updated_at,
+                row.created_at.as_micros(),
+                row.updated_at.as_micros(),
             ];
             let written = match row.version {
                 0 => SUBSCRIPTIONS.insert(connection, values).map(|()| true),
@@ -55,7 +56,7 @@ pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Writ
             }
             let accounts = connection
                 .prepare_cached("UPDATE accounts SET plan_class = ?2, plan_until = ?3, updated_at = ?4 WHERE id = ?1")?
-                .execute(params![row.account.as_bytes(), class, row.period_end, row.updated_at])?;
+                .execute(params![row.account.as_bytes(), class, row.period_end.as_micros(), row.updated_at.as_micros()])?;
             if accounts == 0 {
                 return Err(WriteError::Refused(Refusal::NoAccount(row.account)));
             }
@@ -73,12 +74,12 @@ pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Writ
                     row.provider_ref,
                     row.amount.cents(),
                     row.credits.get(),
-                    row.period_start,
-                    row.period_end,
+                    row.period_start.as_micros(),
+                    row.period_end.as_micros(),
                     row.status.code(),
                     row.receipt,
-                    row.at,
-                    row.returned_at,
+                    row.at.as_micros(),
+                    row.returned_at.map(Timestamp::as_micros),
                 ])
                 .map_err(|error| key_conflict(error, || Refusal::PaymentKnown))?;
         }
@@ -91,7 +92,7 @@ pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Writ
                 .prepare_cached(
                     "UPDATE payments SET status = ?3, returned_at = ?4 WHERE route = ?1 AND provider_ref = ?2 AND status <> ?3",
                 )?
-                .execute(params![route.code(), provider_ref, PaymentStatus::Returned.code(), at])?;
+                .execute(params![route.code(), provider_ref, PaymentStatus::Returned.code(), at.as_micros()])?;
             if changed == 0 {
                 return Err(WriteError::Refused(Refusal::PaymentKnown));
             }
@@ -112,13 +113,13 @@ fn subscription(row: &Row<'_>) -> Result<SubscriptionRow, RowError> {
             "a subscription's status",
             SubscriptionStatus::from_code,
         )?,
-        period_start: row.get(5)?,
-        period_end: row.get(6)?,
-        extra: row.get(7)?,
+        period_start: row.get(5).map(Timestamp::from_micros)?,
+        period_end: row.get(6).map(Timestamp::from_micros)?,
+        extra: row.get(7).map(duration)?,
         renews: row.get(8)?,
         version: row.get(9)?,
-        created_at: row.get(10)?,
-        updated_at: row.get(11)?,
+        created_at: row.get(10).map(Timestamp::from_micros)?,
+        updated_at: row.get(11).map(Timestamp::from_micros)?,
     })
 }
 
@@ -131,12 +132,12 @@ fn payment(row: &Row<'_>) -> Result<PaymentRow, RowError> {
         provider_ref: row.get(4)?,
         amount: Usd::from_cents(row.get(5)?),
         credits: Micros::new(row.get(6)?),
-        period_start: row.get(7)?,
-        period_end: row.get(8)?,
+        period_start: row.get(7).map(Timestamp::from_micros)?,
+        period_end: row.get(8).map(Timestamp::from_micros)?,
         status: word(row, 9, "a payment's status", PaymentStatus::from_code)?,
         receipt: row.get(10)?,
-        at: row.get(11)?,
-        returned_at: row.get(12)?,
+        at: row.get(11).map(Timestamp::from_micros)?,
+        returned_at: optional_time(row, 12)?,
     })
 }
 
@@ -207,11 +208,11 @@ impl ReadPlans for Reader {
         )
     }
 
-    fn subscriptions_active(&self, now: i64) -> Result<u64, ReadError> {
+    fn subscriptions_active(&self, now: Timestamp) -> Result<u64, ReadError> {
         self.with("subscriptions", |connection| {
             let count: Option<i64> = connection
                 .prepare_cached("SELECT count(*) FROM subscriptions WHERE period_end > ?1")?
-                .query_row([now], |row| row.get(0))
+                .query_row([now.as_micros()], |row| row.get(0))
                 .optional()?;
             Ok(count.unwrap_or_default().unsigned_abs())
         })
@@ -231,7 +232,7 @@ impl ReadPlans for SqliteStore {
         self.reader.payments_of(account, limit)
     }
 
-    fn subscriptions_active(&self, now: i64) -> Result<u64, ReadError> {
+    fn subscriptions_active(&self, now: Timestamp) -> Result<u64, ReadError> {
         self.reader.subscriptions_active(now)
     }
 }

@@ -9,9 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
-use super::columns::{
-    add, all_accounts, all_credentials, all_prices, each_row, login, rows_max, start_of_day,
-};
+use super::columns::{add, all_accounts, all_credentials, all_prices, each_row, login, rows_max};
 use super::descriptor::Descriptor;
 use super::failure::RowError;
 use super::records::RecordQuery;
@@ -117,13 +115,17 @@ impl Read for Reader {
         self.with_view("accounts", |view| all_accounts(view, None, "", [], each))
     }
 
-    fn credentials(&self, now: i64, each: &mut dyn FnMut(CredentialRow)) -> Result<(), ReadError> {
+    fn credentials(
+        &self,
+        now: Timestamp,
+        each: &mut dyn FnMut(CredentialRow),
+    ) -> Result<(), ReadError> {
         self.with("credentials", |connection| {
             // The plus keeps the engine from using the index by expiry, which would fetch each row separately.
             all_credentials(
                 connection,
                 "WHERE revoked_at IS NULL AND +expires_at > ?1",
-                [now],
+                [now.as_micros()],
                 each,
             )
         })
@@ -258,7 +260,7 @@ impl Read for Reader {
             let mut days: BTreeMap<(Timestamp, Arc<str>), UsageTotal> = BTreeMap::new();
             RecordQuery { account, from, to }.each(view, &mut |part| {
                 let Some(usage) = part.usage() else { return };
-                let day_at = start_of_day(usage.at);
+                let day_at = usage.at.start_of_day();
                 let model = &usage.usage.model;
                 let total = days
                     .entry((day_at, Arc::clone(model)))

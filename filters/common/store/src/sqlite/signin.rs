@@ -1,11 +1,12 @@
 //! Sign-in: sessions, one-time codes, send limits, messages. Rare, so its statements are prepared on use.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId, Micros};
 
 use super::SqliteStore;
 use super::batch::WriteError;
-use super::columns::word;
+use super::columns::{optional_time, word};
 use super::failure::RowError;
 use super::parts::account_exists;
 use super::read::Reader;
@@ -16,6 +17,9 @@ use crate::signin::{
     NewSession, SendLimit, SessionRow, SigninPart, SigninRead,
 };
 
+/// Stored with the failures of a key that is not locked out; the column is not nullable.
+const NOT_BARRED: Timestamp = Timestamp::UNIX_EPOCH;
+
 pub(crate) fn write(connection: &Connection, part: &SigninPart) -> Result<(), WriteError> {
     match part {
         SigninPart::StartSession { session, replaces } => {
@@ -25,7 +29,7 @@ pub(crate) fn write(connection: &Connection, part: &SigninPart) -> Result<(), Wr
         SigninPart::SeeSession { hash, at } => run(
             connection,
             "UPDATE sessions SET seen_at = ?2 WHERE hash = ?1",
-            params![hash, at],
+            params![hash, at.as_micros()],
         ),
         SigninPart::KeepDraft { hash, draft } => run(
             connection,
@@ -51,7 +55,7 @@ pub(crate) fn write(connection: &Connection, part: &SigninPart) -> Result<(), Wr
         SigninPart::TryCode { id, tries_max, at } => live(
             connection,
             "UPDATE login_codes SET attempts = attempts + 1 WHERE id = ?1 AND attempts < ?2 AND expires_at > ?3",
-            params![id.0, tries_max, at],
+            params![id.0, tries_max, at.as_micros()],
         ),
         SigninPart::SpendCode { id } => live(
             connection,
@@ -73,7 +77,7 @@ pub(crate) fn write(connection: &Connection, part: &SigninPart) -> Result<(), Wr
         SigninPart::DelayMessage { id, next_at } => run(
             connection,
             "UPDATE outbox SET tries = tries + 1, next_at = ?2 WHERE id = ?1",
-            params![id.0, next_at],
+            params![id.0, next_at.as_micros()],
         ),
         SigninPart::OweGrant {
             account,
@@ -82,7 +86,7 @@ pub(crate) fn write(connection: &Connection, part: &SigninPart) -> Result<(), Wr
         } => run(
             connection,
             "INSERT INTO signup_grants (account_id, amount, at) VALUES (?1, ?2, ?3)",
-            params![account.as_bytes(), amount.get(), at],
+            params![account.as_bytes(), amount.get(), at.as_micros()],
         ),
         SigninPart::GrantBooked { account } => run(
             connection,
@@ -119,10 +123,14 @@ fn live(
     }
 }
 
-fn require_session(connection: &Connection, hash: &[u8; 32], at: i64) -> Result<(), WriteError> {
+fn require_session(
+    connection: &Connection,
+    hash: &[u8; 32],
+    at: Timestamp,
+) -> Result<(), WriteError> {
     let lasts = connection
         .prepare_cached("SELECT 1 FROM sessions WHERE hash = ?1 AND expires_at > ?2")?
-        .exists(params![hash, at])?;
+        .exists(params![hash, at.as_micros()])?;
     match lasts {
         true => Ok(()),
         false => Err(WriteError::Refused(Refusal::SessionEnded)),
@@ -152,28 +160,34 @@ fn start_session(
             session.hash,
             session.account.as_bytes(),
             session.login.as_bytes(),
-            session.started_at,
-            session.confirmed_at,
-            session.seen_at,
-            session.expires_at,
+            session.started_at.as_micros(),
+            session.confirmed_at.as_micros(),
+            session.seen_at.as_micros(),
+            session.expires_at.as_micros(),
             session.draft.as_ref().map(|draft| &draft.path),
             session.draft.as_ref().map(|draft| &draft.form),
         ],
     )
 }
 
-fn count_send(connection: &Connection, limits: &[SendLimit], at: i64) -> Result<(), WriteError> {
+fn count_send(
+    connection: &Connection,
+    limits: &[SendLimit],
+    at: Timestamp,
+) -> Result<(), WriteError> {
     let mut wait_until = None;
     for limit in limits {
         for (most, window) in &limit.rules {
             // The one whose expiry from the window frees the next slot.
-            let in_the_way: Option<i64> = connection
+            let in_the_way = connection
                 .prepare_cached(
                     "SELECT at FROM login_sends WHERE key = ?1 AND at > ?2 ORDER BY at DESC LIMIT 1 OFFSET ?3",
                 )?
-                .query_row(params![limit.key, at - window, most - 1], |row| row.get(0))
+                .query_row(params![limit.key, (at - *window).as_micros(), most - 1], |row| {
+                    row.get(0).map(Timestamp::from_micros)
+                })
                 .optional()?;
-            let until = in_the_way.map(|first| first + window);
+            let until = in_the_way.map(|first| first + *window);
             wait_until = wait_until.max(until);
         }
     }
@@ -184,7 +198,7 @@ fn count_send(connection: &Connection, limits: &[SendLimit], at: i64) -> Result<
         run(
             connection,
             "INSERT INTO login_sends (key, at) VALUES (?1, ?2)",
-            params![limit.key, at],
+            params![limit.key, at.as_micros()],
         )?;
     }
     Ok(())
@@ -203,8 +217,8 @@ fn put_code(connection: &Connection, code: &NewLoginCode) -> Result<(), WriteErr
             &*code.address,
             code.login.as_ref().map(LoginId::as_bytes),
             code.code_hash,
-            code.created_at,
-            code.expires_at,
+            code.created_at.as_micros(),
+            code.expires_at.as_micros(),
         ],
     )
 }
@@ -213,33 +227,37 @@ fn count_failure(
     connection: &Connection,
     key: &[u8; 32],
     rule: FailureRule,
-    at: i64,
+    at: Timestamp,
 ) -> Result<(), WriteError> {
-    let earlier: Option<(i64, i64, i64)> = connection
+    let earlier: Option<(i64, Timestamp, Timestamp)> = connection
         .prepare_cached("SELECT failures, since, until FROM login_failures WHERE key = ?1")?
-        .query_row([key], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .query_row([key], |row| {
+            Ok((
+                row.get(0)?,
+                row.get(1).map(Timestamp::from_micros)?,
+                row.get(2).map(Timestamp::from_micros)?,
+            ))
+        })
         .optional()?;
     // A key that is or was recently locked out is not reset by the end of the window.
     let (failures, since) = match earlier {
-        Some((failures, since, until)) if at - since.max(until) < rule.window => {
+        Some((failures, since, until)) if at < since.max(until) + rule.window => {
             (failures + 1, since)
         }
         _ => (1, at),
     };
     let over = failures - rule.free;
     let until = if over > 0 {
-        let doublings = u32::try_from(over - 1).unwrap_or(u32::MAX).min(40);
-        at + rule
-            .delay
-            .saturating_mul(1i64 << doublings)
-            .min(rule.delay_max)
+        let doublings = (over - 1).min(40);
+        let delay = (0..doublings).fold(rule.delay, |delay, _| delay.saturating_mul(2));
+        at + delay.min(rule.delay_max)
     } else {
-        0
+        NOT_BARRED
     };
     run(
         connection,
         "INSERT OR REPLACE INTO login_failures (key, failures, since, until) VALUES (?1, ?2, ?3, ?4)",
-        params![key, failures, since, until],
+        params![key, failures, since.as_micros(), until.as_micros()],
     )
 }
 
@@ -254,37 +272,41 @@ fn queue_message(connection: &Connection, message: &NewMessage) -> Result<(), Wr
             &*message.recipient,
             message.purpose.code(),
             message.sealed,
-            message.created_at,
-            message.expires_at,
+            message.created_at.as_micros(),
+            message.expires_at.as_micros(),
         ],
     )
 }
 
 fn sweep(
     connection: &Connection,
-    now: i64,
-    idle_before: i64,
-    sent_before: i64,
+    now: Timestamp,
+    idle_before: Timestamp,
+    sent_before: Timestamp,
     limit: i64,
 ) -> Result<(), WriteError> {
     run(
         connection,
         "DELETE FROM sessions WHERE hash IN
            (SELECT hash FROM sessions WHERE expires_at <= ?1 OR seen_at <= ?2 LIMIT ?3)",
-        params![now, idle_before, limit],
+        params![now.as_micros(), idle_before.as_micros(), limit],
     )?;
     for statement in [
         "DELETE FROM login_codes WHERE id IN (SELECT id FROM login_codes WHERE expires_at <= ?1 LIMIT ?2)",
         "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE expires_at <= ?1 LIMIT ?2)",
     ] {
-        run(connection, statement, params![now, limit])?;
+        run(connection, statement, params![now.as_micros(), limit])?;
     }
     for statement in [
         "DELETE FROM login_sends WHERE rowid IN (SELECT rowid FROM login_sends WHERE at <= ?1 LIMIT ?2)",
         "DELETE FROM login_failures WHERE key IN
            (SELECT key FROM login_failures WHERE max(since, until) <= ?1 LIMIT ?2)",
     ] {
-        run(connection, statement, params![sent_before, limit])?;
+        run(
+            connection,
+            statement,
+            params![sent_before.as_micros(), limit],
+        )?;
     }
     Ok(())
 }
@@ -339,33 +361,33 @@ impl SigninRead for Reader {
         })
     }
 
-    fn barred_until(&self, key: &[u8; 32]) -> Result<i64, ReadError> {
+    fn barred_until(&self, key: &[u8; 32]) -> Result<Option<Timestamp>, ReadError> {
         self.with("failures", |connection| {
             let until = connection
                 .prepare_cached("SELECT until FROM login_failures WHERE key = ?1")?
-                .query_row([key], |row| row.get(0))
+                .query_row([key], |row| row.get(0).map(Timestamp::from_micros))
                 .optional()?;
-            Ok(until.unwrap_or(0))
+            Ok(until.filter(|until| *until != NOT_BARRED))
         })
     }
 
-    fn messages_due(&self, now: i64, limit: usize) -> Result<Vec<MessageRow>, ReadError> {
+    fn messages_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MessageRow>, ReadError> {
         self.with("messages", |connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT id, kind, recipient, purpose, sealed, tries, created_at, expires_at FROM outbox
                  WHERE next_at <= ?1 ORDER BY next_at LIMIT ?2",
             )?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let rows = statement.query_map(params![now, limit], |row| Ok(message(row)))?;
+            let rows = statement.query_map(params![now.as_micros(), limit], |row| Ok(message(row)))?;
             rows.map(|row| row?).collect()
         })
     }
 
-    fn next_message_at(&self) -> Result<Option<i64>, ReadError> {
+    fn next_message_at(&self) -> Result<Option<Timestamp>, ReadError> {
         self.with("messages", |connection| {
             let next = connection
                 .prepare_cached("SELECT min(next_at) FROM outbox")?
-                .query_row([], |row| row.get(0))?;
+                .query_row([], |row| optional_time(row, 0))?;
             Ok(next)
         })
     }
@@ -391,10 +413,10 @@ fn session(row: &Row<'_>) -> Result<SessionRow, RowError> {
         login: LoginId::from_bytes(row.get(2)?),
         kind: word(row, 3, "a login's kind", LoginKind::from_code)?,
         address: row.get(4)?,
-        started_at: row.get(5)?,
-        confirmed_at: row.get(6)?,
-        seen_at: row.get(7)?,
-        expires_at: row.get(8)?,
+        started_at: row.get(5).map(Timestamp::from_micros)?,
+        confirmed_at: row.get(6).map(Timestamp::from_micros)?,
+        seen_at: row.get(7).map(Timestamp::from_micros)?,
+        expires_at: row.get(8).map(Timestamp::from_micros)?,
         draft: path.zip(form).map(|(path, form)| Draft { path, form }),
     })
 }
@@ -409,8 +431,8 @@ fn code(row: &Row<'_>, session_hash: [u8; 32]) -> Result<LoginCodeRow, RowError>
             address: row.get(3)?,
             login: row.get::<_, Option<[u8; 16]>>(4)?.map(LoginId::from_bytes),
             code_hash: row.get(5)?,
-            created_at: row.get(7)?,
-            expires_at: row.get(8)?,
+            created_at: row.get(7).map(Timestamp::from_micros)?,
+            expires_at: row.get(8).map(Timestamp::from_micros)?,
         },
         attempts: row.get(6)?,
     })
@@ -424,8 +446,8 @@ fn message(row: &Row<'_>) -> Result<MessageRow, RowError> {
             recipient: row.get(2)?,
             purpose: word(row, 3, "a code's purpose", CodePurpose::from_code)?,
             sealed: row.get(4)?,
-            created_at: row.get(6)?,
-            expires_at: row.get(7)?,
+            created_at: row.get(6).map(Timestamp::from_micros)?,
+            expires_at: row.get(7).map(Timestamp::from_micros)?,
         },
         tries: row.get(5)?,
     })
@@ -448,15 +470,15 @@ impl SigninRead for SqliteStore {
         self.reader.login(kind, address)
     }
 
-    fn barred_until(&self, key: &[u8; 32]) -> Result<i64, ReadError> {
+    fn barred_until(&self, key: &[u8; 32]) -> Result<Option<Timestamp>, ReadError> {
         self.reader.barred_until(key)
     }
 
-    fn messages_due(&self, now: i64, limit: usize) -> Result<Vec<MessageRow>, ReadError> {
+    fn messages_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MessageRow>, ReadError> {
         self.reader.messages_due(now, limit)
     }
 
-    fn next_message_at(&self) -> Result<Option<i64>, ReadError> {
+    fn next_message_at(&self) -> Result<Option<Timestamp>, ReadError> {
         self.reader.next_message_at()
     }
 

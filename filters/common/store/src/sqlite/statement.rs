@@ -8,7 +8,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros};
 
 use super::SqliteStore;
-use super::columns::{all_accounts, start_of_day};
+use super::columns::all_accounts;
 use super::failure::RowError;
 use super::read::Reader;
 use super::records::RecordQuery;
@@ -81,7 +81,7 @@ fn read(
         } else if entry.reference.is_some() {
             credits.push(entry);
         } else if let Some(usage) = part.usage().filter(|usage| usage.cost > Micros::ZERO) {
-            let day = Reverse(start_of_day(usage.at));
+            let day = Reverse(usage.at.start_of_day());
             let (requests, cost) = days.entry((day, usage.usage.credential)).or_default();
             *requests += 1;
             *cost = cost.saturating_add(usage.cost);

@@ -3,11 +3,12 @@
 use std::sync::LazyLock;
 
 use rusqlite::{Connection, Row, ToSql, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, TopUpId, Usd};
 
 use super::SqliteStore;
 use super::batch::{WriteError, key_conflict};
-use super::columns::{each_row, rows_max, word};
+use super::columns::{each_row, optional_time, rows_max, word};
 use super::failure::RowError;
 use super::parts::account_exists;
 use super::read::Reader;
@@ -60,7 +61,7 @@ pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), Wri
         TopUpPart::Notice { id, kind, at } => {
             connection
                 .prepare_cached("INSERT INTO payment_notices (id, kind, at) VALUES (?1, ?2, ?3)")?
-                .execute(params![id, kind, at])
+                .execute(params![id, kind, at.as_micros()])
                 .map_err(|error| key_conflict(error, || Refusal::DuplicateNotification))?;
         }
         TopUpPart::ForgetNotices { before, limit } => {
@@ -68,7 +69,7 @@ pub(crate) fn write(connection: &Connection, part: &TopUpPart) -> Result<(), Wri
                 .prepare_cached(
                     "DELETE FROM payment_notices WHERE id IN (SELECT id FROM payment_notices WHERE at < ?1 LIMIT ?2)",
                 )?
-                .execute(params![before, limit])?;
+                .execute(params![before.as_micros(), limit])?;
         }
     }
     Ok(())
@@ -94,10 +95,10 @@ fn with_values<T>(row: &TopUpRow, write: impl FnOnce(&[&dyn ToSql]) -> T) -> T {
         row.owed.get(),
         row.note,
         row.attempts,
-        row.next_attempt_at,
+        row.next_attempt_at.map(Timestamp::as_micros),
         row.acknowledged,
-        row.created_at,
-        row.updated_at,
+        row.created_at.as_micros(),
+        row.updated_at.as_micros(),
     ])
 }
 
@@ -120,10 +121,10 @@ fn top_up(row: &Row<'_>) -> Result<TopUpRow, RowError> {
         owed: Micros::new(row.get(14)?),
         note: row.get(15)?,
         attempts: row.get(16)?,
-        next_attempt_at: row.get(17)?,
+        next_attempt_at: optional_time(row, 17)?,
         acknowledged: row.get(18)?,
-        created_at: row.get(19)?,
-        updated_at: row.get(20)?,
+        created_at: row.get(19).map(Timestamp::from_micros)?,
+        updated_at: row.get(20).map(Timestamp::from_micros)?,
         notifications: row.get(21)?,
     })
 }
@@ -149,7 +150,7 @@ impl ReadTopUps for Reader {
         Ok(found.into_iter().next())
     }
 
-    fn top_ups_due(&self, now: i64, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
+    fn top_ups_due(&self, now: Timestamp, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
         // Two halves, each by its own index: either contains few rows at any time.
         let limit = rows_max(limit);
         let mut found = self.some_top_ups(
@@ -158,7 +159,7 @@ impl ReadTopUps for Reader {
         )?;
         let due = self.some_top_ups(
             "WHERE look_at <= ?1 AND rings <= heard ORDER BY look_at LIMIT ?2",
-            params![now, limit],
+            params![now.as_micros(), limit],
         )?;
         found.extend(due);
         found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -168,12 +169,12 @@ impl ReadTopUps for Reader {
     fn top_ups_of(
         &self,
         account: AccountId,
-        before: i64,
+        before: Timestamp,
         limit: usize,
     ) -> Result<Vec<TopUpRow>, ReadError> {
         self.some_top_ups(
             "WHERE account_id = ?1 AND created_at < ?2 ORDER BY created_at DESC, id DESC LIMIT ?3",
-            params![account.as_bytes(), before, rows_max(limit)],
+            params![account.as_bytes(), before.as_micros(), rows_max(limit)],
         )
     }
 
@@ -198,14 +199,14 @@ impl ReadTopUps for SqliteStore {
         self.reader.top_up(id)
     }
 
-    fn top_ups_due(&self, now: i64, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
+    fn top_ups_due(&self, now: Timestamp, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
         self.reader.top_ups_due(now, limit)
     }
 
     fn top_ups_of(
         &self,
         account: AccountId,
-        before: i64,
+        before: Timestamp,
         limit: usize,
     ) -> Result<Vec<TopUpRow>, ReadError> {
         self.reader.top_ups_of(account, before, limit)

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use tollgate_clock::Timestamp;
 use tollgate_money::{CredentialId, Micros, OperationId, Price};
 
-use super::columns::{all_prices, start_of_day};
+use super::columns::all_prices;
 use super::failure::RowError;
 use super::records::RecordQuery;
 use crate::entries::LedgerPart;
@@ -34,7 +34,7 @@ pub(crate) fn days(
             let whole = price.charge(usage.prompt_tokens, usage.completion_tokens);
             Micros::new(whole.get().saturating_sub(used.cost.get()).max(0))
         });
-        let day_at = start_of_day(used.at);
+        let day_at = used.at.start_of_day();
         let day = days
             .entry((day_at, Arc::clone(&usage.model), usage.credential))
             .or_insert_with(|| UsageDay {

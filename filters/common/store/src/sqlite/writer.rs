@@ -340,8 +340,8 @@ fn inconsistent(shared: &Shared, problem: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;
-    use tollgate_clock::Timestamp;
 
+    use tollgate_clock::Timestamp;
     use tollgate_money::{AccountId, Micros, OperationId};
 
     use super::*;
@@ -359,7 +359,7 @@ mod tests {
             class: Arc::from("free"),
             cache_scope: CacheScope::Shared,
             credit_limit: Micros::ZERO,
-            created_at: 1,
+            created_at: Timestamp::from_micros(1),
         }))
     }
 
@@ -370,7 +370,7 @@ mod tests {
             kind: EntryKind::Grant,
             amount: Micros::new(1),
             reference: Arc::from(number.to_string()),
-            at: tollgate_clock::Timestamp::from_micros(1),
+            at: Timestamp::from_micros(1),
         })
     }
 

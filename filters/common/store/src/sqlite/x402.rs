@@ -3,11 +3,12 @@
 use std::sync::LazyLock;
 
 use rusqlite::{Connection, Row, ToSql, params};
+use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 
 use super::SqliteStore;
 use super::batch::{WriteError, key_conflict};
-use super::columns::{each_row, rows_max, word};
+use super::columns::{each_row, optional_time, rows_max, word};
 use super::failure::RowError;
 use super::parts::account_exists;
 use super::read::Reader;
@@ -61,7 +62,7 @@ pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result
                     "DELETE FROM authorizations WHERE (network, asset, payer, nonce) IN
                         (SELECT network, asset, payer, nonce FROM authorizations WHERE state IN (0, 5) AND valid_before < ?1 LIMIT ?2)",
                 )?
-                .execute(params![before, limit])?;
+                .execute(params![before.as_micros(), limit])?;
             // None is stored after its end: the time at which it was lets the index of unresolved ones find the old ones.
             connection
                 .prepare_cached(
@@ -69,7 +70,7 @@ pub(crate) fn write(connection: &Connection, part: &AuthorizationPart) -> Result
                         (SELECT network, asset, payer, nonce FROM authorizations
                          WHERE state IN (1, 2, 6) AND state = 6 AND created_at < ?1 AND valid_before < ?1 LIMIT ?2)",
                 )?
-                .execute(params![refused_before, limit])?;
+                .execute(params![refused_before.as_micros(), limit])?;
         }
     }
     Ok(())
@@ -114,14 +115,14 @@ fn with_values<T>(row: &AuthorizationRow, write: impl FnOnce(&[&dyn ToSql]) -> T
         row.version,
         row.digest,
         row.sealed,
-        row.valid_before,
+        row.valid_before.as_micros(),
         row.transaction,
         row.receipt,
         row.note,
         row.attempts,
-        row.next_attempt_at,
-        row.created_at,
-        row.updated_at,
+        row.next_attempt_at.map(Timestamp::as_micros),
+        row.created_at.as_micros(),
+        row.updated_at.as_micros(),
     ])
 }
 
@@ -143,14 +144,14 @@ fn authorization(row: &Row<'_>) -> Result<AuthorizationRow, RowError> {
         version: row.get(6)?,
         digest: row.get(7)?,
         sealed: row.get(8)?,
-        valid_before: row.get(9)?,
+        valid_before: row.get(9).map(Timestamp::from_micros)?,
         transaction: row.get(10)?,
         receipt: row.get(11)?,
         note: row.get(12)?,
         attempts: row.get(13)?,
-        next_attempt_at: row.get(14)?,
-        created_at: row.get(15)?,
-        updated_at: row.get(16)?,
+        next_attempt_at: optional_time(row, 14)?,
+        created_at: row.get(15).map(Timestamp::from_micros)?,
+        updated_at: row.get(16).map(Timestamp::from_micros)?,
     })
 }
 
@@ -196,12 +197,12 @@ impl ReadAuthorizations for Reader {
 
     fn authorizations_due(
         &self,
-        now: i64,
+        now: Timestamp,
         limit: usize,
     ) -> Result<Vec<AuthorizationRow>, ReadError> {
         self.some_authorizations(
             "WHERE look_at <= ?1 ORDER BY look_at LIMIT ?2",
-            params![now, rows_max(limit)],
+            params![now.as_micros(), rows_max(limit)],
         )
     }
 
@@ -222,7 +223,7 @@ impl ReadAuthorizations for Reader {
             ),
             params![
                 limit,
-                last.created_at,
+                last.created_at.as_micros(),
                 key.network,
                 key.asset,
                 key.payer,
@@ -243,15 +244,15 @@ impl ReadAuthorizations for Reader {
     fn authorizations_refused(
         &self,
         account: AccountId,
-        since: i64,
+        since: Timestamp,
         limit: usize,
-    ) -> Result<Vec<i64>, ReadError> {
+    ) -> Result<Vec<Timestamp>, ReadError> {
         self.with("signed transfers", |connection| {
             let sql = "SELECT created_at FROM authorizations
                  WHERE state IN (1, 2, 6) AND state = 6 AND created_at > ?2 AND account_id = ?1 ORDER BY created_at DESC LIMIT ?3";
             let mut statement = connection.prepare_cached(sql)?;
-            let values = params![account.as_bytes(), since, rows_max(limit)];
-            let found = statement.query_map(values, |row| row.get(0))?;
+            let values = params![account.as_bytes(), since.as_micros(), rows_max(limit)];
+            let found = statement.query_map(values, |row| row.get(0).map(Timestamp::from_micros))?;
             Ok(found.collect::<Result<_, _>>()?)
         })
     }
@@ -271,7 +272,7 @@ impl ReadAuthorizations for SqliteStore {
 
     fn authorizations_due(
         &self,
-        now: i64,
+        now: Timestamp,
         limit: usize,
     ) -> Result<Vec<AuthorizationRow>, ReadError> {
         self.reader.authorizations_due(now, limit)
@@ -292,9 +293,9 @@ impl ReadAuthorizations for SqliteStore {
     fn authorizations_refused(
         &self,
         account: AccountId,
-        since: i64,
+        since: Timestamp,
         limit: usize,
-    ) -> Result<Vec<i64>, ReadError> {
+    ) -> Result<Vec<Timestamp>, ReadError> {
         self.reader.authorizations_refused(account, since, limit)
     }
 }

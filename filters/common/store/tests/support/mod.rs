@@ -17,7 +17,7 @@ pub(crate) fn options() -> Options {
     Options {
         // The results under test do not depend on the syncs, only the duration does.
         durability: Durability::Process,
-        ..Options::new(Timestamp::from_micros(1), RootSecret([7; 32]))
+        ..Options::new(time(1), RootSecret([7; 32]))
     }
 }
 
@@ -76,6 +76,11 @@ pub(crate) fn stop_writer(store: &Arc<dyn Store>) -> mpsc::Sender<()> {
     resume
 }
 
+/// Microseconds after 1970 began.
+pub(crate) const fn time(micros: i64) -> Timestamp {
+    Timestamp::from_micros(micros)
+}
+
 pub(crate) fn account(number: u8) -> AccountId {
     AccountId::from_bytes([number; 16])
 }
@@ -96,7 +101,7 @@ pub(crate) fn account_of(id: AccountId) -> Part {
         class: Arc::from("free"),
         cache_scope: CacheScope::Shared,
         credit_limit: Micros::ZERO,
-        created_at: 1,
+        created_at: time(1),
     }))
 }
 
@@ -108,6 +113,6 @@ pub(crate) fn login(number: u8, account_number: u8, address: &str) -> Part {
         kind: LoginKind::Email,
         address: Arc::from(address),
         verified_at: None,
-        created_at: 1,
+        created_at: time(1),
     }))
 }

@@ -12,7 +12,7 @@ use tollgate_store::{
     UnitOfWork, commit, flush,
 };
 
-/// The wall-clock time of the tests, in Unix microseconds.
+/// The wall-clock time of the tests.
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
 const FILE: &str = "tollgate.db";
@@ -86,7 +86,7 @@ impl LedgerFixture {
             class: "free".into(),
             cache_scope: CacheScope::Shared,
             credit_limit: Micros::new(limit),
-            created_at: NOW.as_micros(),
+            created_at: NOW,
         }));
         commit(&*self.store, UnitOfWork::of(account, Admission::Always))
             .await
@@ -164,7 +164,7 @@ fn stall(store: &dyn Store) -> Gate {
         class: "free".into(),
         cache_scope: CacheScope::Shared,
         credit_limit: Micros::ZERO,
-        created_at: NOW.as_micros(),
+        created_at: NOW,
     }));
     store
         .submit(UnitOfWork::of(account, Admission::Always), Box::new(|_| {}))
