@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_clock::Clock;
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_filter::{
     Body, CacheSharing, Contract, CredentialCheck, CredentialKind, Exchange, FailureMode, Filter,
     ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes, ServiceIdentity,
@@ -42,9 +42,9 @@ impl Auth {
         })
     }
 
-    /// The current time in Unix microseconds.
-    pub(crate) fn now(&self, exchange: &mut Exchange) -> i64 {
-        exchange.now(&self.clock).as_micros()
+    /// The current time.
+    pub(crate) fn now(&self, exchange: &mut Exchange) -> Timestamp {
+        exchange.now(&self.clock)
     }
 
     /// The principal of a request with this credential at `now`.
@@ -52,7 +52,7 @@ impl Auth {
         &self,
         request: &Request,
         presented: Presented<'_>,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Principal, Refusal> {
         if let Some(query) = request.query.as_deref()
             && self.forms.iter().any(|form| query.contains(form.prefix()))
@@ -84,7 +84,7 @@ impl Auth {
     }
 
     /// The live credential of this text, if there is one.
-    fn find(&self, text: &[u8], now: i64) -> Option<Arc<Credential>> {
+    fn find(&self, text: &[u8], now: Timestamp) -> Option<Arc<Credential>> {
         let digest = self.digest(text)?;
         let found = self.credentials.find(&digest)?;
         found.is_live(now).then(|| {
@@ -106,8 +106,7 @@ impl Auth {
         let (credentials, clock) = (self.credentials.clone(), self.clock.clone());
         Some(CredentialCheck::new(move || {
             credentials.find(&digest).is_some_and(|found| {
-                found.is_live(clock.now().as_micros())
-                    && found.account.status() == AccountStatus::Active
+                found.is_live(clock.now()) && found.account.status() == AccountStatus::Active
             })
         }))
     }
@@ -134,7 +133,7 @@ impl Auth {
     }
 }
 
-fn principal(credential: &Credential, now: i64) -> Result<Principal, Refusal> {
+fn principal(credential: &Credential, now: Timestamp) -> Result<Principal, Refusal> {
     Ok(Principal {
         account: credential.account.id(),
         credential: credential.id,

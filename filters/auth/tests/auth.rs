@@ -24,7 +24,7 @@ use tollgate_store::{
     AccountStatus, Admission, NewCredential, Part, RootSecret, Store, UnitOfWork, commit,
 };
 
-const NOW: i64 = 1_800_000_000_000_000;
+const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
 /// A well-formed key that was never issued.
 const UNKNOWN: &str = "sk-svc-7Hq2mZ0cVx9LkR4sTn8YwBd1GfJp6EaUoXiCvK3M06o8FL";
@@ -44,7 +44,7 @@ struct Bench {
 impl Bench {
     async fn new() -> Bench {
         let folder = TempDir::new().expect("a folder");
-        let options = Options::new(Timestamp::from_micros(NOW), RootSecret([7; 32]));
+        let options = Options::new(NOW, RootSecret([7; 32]));
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
         let credentials = Credentials::open(&*store, NOW).expect("it can be read");
         let account = NewAccount {
@@ -62,7 +62,7 @@ impl Bench {
             base_url: String::from("https://api.svc.example"),
             root_url: String::from("https://svc.example"),
         };
-        let (clock, manual) = Clock::manual(Timestamp::from_micros(NOW));
+        let (clock, manual) = Clock::manual(NOW);
         Bench {
             auths: Auths::new(service, credentials, clock),
             store,
@@ -110,7 +110,7 @@ impl Bench {
             models: None,
             spending_cap: None,
             created_at: NOW,
-            expires_at: Some(NOW + 3_600_000_000),
+            expires_at: Some(NOW + Duration::from_secs(3600)),
         };
         let part = Part::InsertCredential(Box::new(token));
         commit(&*self.store, UnitOfWork::of(part, Admission::Normal))
@@ -242,7 +242,7 @@ async fn malformed_unknown_expired_and_revoked_have_one_response() {
     let mut bench = Bench::new().await;
     let revoked = bench.key(|_| {}).await;
     let expired = bench
-        .key(|key| key.expires_at = Some(NOW + 1_000_000))
+        .key(|key| key.expires_at = Some(NOW + Duration::from_secs(1)))
         .await;
     let left = bench.key(|_| {}).await;
     for key in [&revoked, &expired, &left] {

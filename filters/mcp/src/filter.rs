@@ -118,7 +118,7 @@ impl Mcp {
             let signed = Signed {
                 method: &request.method,
                 target: &target,
-                created: self.clock.now().as_secs(),
+                created: self.clock.now(),
                 key_id: &server.name,
             };
             sign(secret, &self.service, &self.names, &signed, &mut headers);

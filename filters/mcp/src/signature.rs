@@ -8,6 +8,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use http::Method;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use sha2::Sha256;
+use tollgate_clock::Timestamp;
 use zeroize::Zeroizing;
 
 use crate::fields::{Names, REQUEST_ID};
@@ -30,8 +31,8 @@ pub(crate) struct Signed<'a> {
     pub(crate) method: &'a Method,
     /// Path and query as the server sees them.
     pub(crate) target: &'a str,
-    /// Seconds since 1970.
-    pub(crate) created: i64,
+    /// When it is signed; written in seconds.
+    pub(crate) created: Timestamp,
     /// `keyid`: the name of the section in the settings.
     pub(crate) key_id: &'a str,
 }
@@ -62,7 +63,8 @@ pub(crate) fn sign(
     }
     let parameters = format!(
         "{covered});created={};keyid=\"{}\";alg=\"hmac-sha256\"",
-        signed.created, signed.key_id
+        signed.created.as_secs(),
+        signed.key_id
     );
     base.push_str(&format!("\"@signature-params\": {parameters}"));
     let mut mac =
@@ -96,7 +98,7 @@ mod tests {
         let signed = Signed {
             method: &Method::POST,
             target,
-            created: 1_800_000_000,
+            created: Timestamp::from_secs(1_800_000_000),
             key_id: "mcp.general",
         };
         sign(&secret, "svc", &Names::new("svc"), &signed, fields);

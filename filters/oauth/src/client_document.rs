@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tollgate_clock::Clock;
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_fetch::{
     Cached, DocumentCache, DocumentUrl, FetchError, Fetched, Fetcher, SetupError,
 };
@@ -140,7 +140,7 @@ fn row(id: &str, client: &CheckedClient) -> ClientRow {
             .collect(),
         refresh: client.refresh,
         document: true,
-        created_at: 0,
+        created_at: Timestamp::UNIX_EPOCH,
         used_at: None,
     }
 }

@@ -59,7 +59,7 @@ impl Endpoints {
         };
         let registered = Registered {
             client_id: &row.id,
-            client_id_issued_at: row.created_at / 1_000_000,
+            client_id_issued_at: row.created_at.as_secs(),
             client_name: row.name.as_deref(),
             redirect_uris: row.redirect_uris.iter().map(|uri| &**uri).collect(),
             grant_types: client.grant_types(),

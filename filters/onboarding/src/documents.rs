@@ -1,7 +1,7 @@
 //! The onboarding documents, generated once at start.
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
+use tollgate_clock::Timestamp;
 use tollgate_filter::{Document, ServiceIdentity};
 use tollgate_purchase::plan::Plan;
 
@@ -247,7 +247,7 @@ mod tests {
             &mut problems,
         );
         assert_eq!(problems.into_vec(), []);
-        let now = "2027-01-01T00:00:00Z".parse().expect("a time");
+        let now = Timestamp::from_rfc3339("2027-01-01T00:00:00Z").expect("a time");
         let plan = Plan {
             product: "svc-pro-monthly".into(),
             slug: "svc-pro".into(),

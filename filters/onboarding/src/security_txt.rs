@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
+use tollgate_clock::Timestamp;
 
 use crate::config::Security;
 
@@ -18,7 +19,7 @@ const VALIDITY_MAX: SignedDuration = SignedDuration::from_hours(366 * 24);
     "`onboarding.security.expires` is {expires}; use a time at least 30 days and at most a year from now"
 )]
 pub struct ExpiresError {
-    expires: Timestamp,
+    expires: jiff::Timestamp,
 }
 
 /// The document at `now`; `canonical` is its own URL.
@@ -27,7 +28,7 @@ pub(crate) fn text(
     canonical: &str,
     now: Timestamp,
 ) -> Result<String, ExpiresError> {
-    let lasts = security.expires.duration_since(now);
+    let lasts = security.expires.duration_since(now.into());
     if !(VALIDITY_MIN..=VALIDITY_MAX).contains(&lasts) {
         return Err(ExpiresError {
             expires: security.expires,
@@ -64,11 +65,8 @@ mod tests {
             languages: Some("en, de".to_owned()),
         };
         let at = |now: &str| {
-            text(
-                &security,
-                "https://e.example/x",
-                now.parse().expect("a time"),
-            )
+            let now = Timestamp::from_rfc3339(now).expect("a time");
+            text(&security, "https://e.example/x", now)
         };
         assert_eq!(
             at("2027-01-01T00:00:00Z").as_deref(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_clock::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_filter::ServiceIdentity;
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Form, Signin};
@@ -107,9 +107,9 @@ impl PortalContext {
         move |out| entropy.fill(out)
     }
 
-    /// Unix microseconds.
-    pub(crate) fn now(&self) -> i64 {
-        self.deps.clock.now().as_micros()
+    /// The current time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.deps.clock.now()
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn read(headers: &HeaderMap, name: &str) -> Option<SessionValue> {
 /// Sets the session cookie. `SameSite=Lax`, not `Strict`, so that a person who follows a link from a program on their computer is still
 /// signed in.
 pub(crate) fn set(headers: &mut HeaderMap, name: &str, value: &SessionValue) {
-    let life = LIFE / 1_000_000;
+    let life = LIFE.as_secs();
     let text = format!(
         "{name}={}; Path=/; Max-Age={life}; Secure; HttpOnly; SameSite=Lax",
         value.expose()

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId};
 use tollgate_pages::format;
 use tollgate_store::{CredentialKind, CredentialRow, Read, ReadError};
@@ -17,7 +18,7 @@ impl CredentialNames {
     pub(crate) fn read(
         read: &dyn Read,
         account: AccountId,
-        now: i64,
+        now: Timestamp,
     ) -> Result<CredentialNames, ReadError> {
         let clients: HashMap<_, _> = read
             .oauth_grants(account, now)?

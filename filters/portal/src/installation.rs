@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_filter::Catalog;
 use tollgate_pages::format::count;
 
@@ -27,10 +28,10 @@ pub struct Installation {
 pub struct DeprecationInfo {
     /// Methods and path: `POST /v1/completions`.
     pub route: String,
-    /// Time of deprecation, Unix microseconds; may be in the future.
-    pub deprecated_at: Option<i64>,
-    /// Time from which the route may be removed, Unix microseconds.
-    pub sunset_at: Option<i64>,
+    /// Time of deprecation; may be in the future.
+    pub deprecated_at: Option<Timestamp>,
+    /// Time from which the route may be removed.
+    pub sunset_at: Option<Timestamp>,
     /// URL of the successor.
     pub successor: Option<String>,
 }

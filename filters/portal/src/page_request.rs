@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{HeaderMap, Method, StatusCode};
+use tollgate_clock::Timestamp;
 use tollgate_filter::{ClientAddress, Reply, Request};
 use tollgate_identity::{Session, SessionValue, session};
 use tollgate_money::Micros;
@@ -31,8 +32,8 @@ pub(crate) struct PageRequest {
     pub(crate) client: ClientAddress,
     /// The request id, as error pages show it.
     pub(crate) request_id: String,
-    /// Unix microseconds.
-    pub(crate) now: i64,
+    /// When it arrived.
+    pub(crate) now: Timestamp,
     /// The session, if signed in.
     pub(crate) session: Option<Session>,
     /// The cookie value that the browser has, or will have after this reply.

@@ -1,15 +1,14 @@
 //! Account statement: ledger entries and daily spending per key, with the running balance.
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{CredentialId, Micros};
 use tollgate_store::{EntryKind, Statement};
-
-use crate::usage::DAY;
 
 /// One line of the statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Time, Unix microseconds; for spending, the start of the day.
-    pub(crate) at: i64,
+    /// Time; for spending, the start of the day.
+    pub(crate) at: Timestamp,
     /// Kind of a line.
     pub(crate) kind: LineKind,
     /// Change of the balance.
@@ -43,7 +42,7 @@ pub(crate) enum LineKind {
 /// no line shows a negative balance that never existed.
 pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
     let credits = statement.credits.iter().map(|entry| Line {
-        at: entry.at.as_micros(),
+        at: entry.at,
         kind: LineKind::Credit {
             kind: entry.kind,
             reference: entry.reference.as_deref().unwrap_or_default().to_owned(),
@@ -52,7 +51,7 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
         after: Micros::ZERO,
     });
     let spent = statement.spending.iter().map(|day| Line {
-        at: day.day_at.as_micros(),
+        at: day.day_at,
         kind: LineKind::Spent {
             credential: day.credential,
             requests: day.requests,
@@ -68,7 +67,7 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
             (LineKind::Spent { .. }, _) => 1,
             _ => 2,
         };
-        (line.at.div_euclid(DAY), place, line.at)
+        (line.at.start_of_day(), place, line.at)
     });
     lines.reverse();
     let mut after = statement.available + statement.held - statement.changed_since;
@@ -80,28 +79,27 @@ pub(crate) fn lines(statement: &Statement) -> Vec<Line> {
 }
 
 /// Truncates the list after the day on which it reaches `most` lines; returns the day that the next page ends before.
-pub(crate) fn truncate_at_day(lines: &mut Vec<Line>, most: usize) -> Option<i64> {
+pub(crate) fn truncate_at_day(lines: &mut Vec<Line>, most: usize) -> Option<Timestamp> {
     let last = lines.get(most.checked_sub(1)?)?;
-    let day = last.at.div_euclid(DAY);
-    let end = lines
-        .iter()
-        .position(|line| line.at.div_euclid(DAY) < day)?;
+    let day = last.at.start_of_day();
+    let end = lines.iter().position(|line| line.at.start_of_day() < day)?;
     lines.truncate(end);
-    Some(day * DAY)
+    Some(day)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use tollgate_clock::Timestamp;
+    use std::time::Duration;
 
     use tollgate_money::{AccountId, OperationId};
     use tollgate_store::entries::Entry;
     use tollgate_store::{Contra, DaySpending};
 
     use super::*;
+    use crate::usage::DAY;
 
-    fn entry(kind: EntryKind, amount: i64, at: i64) -> Entry {
+    fn entry(kind: EntryKind, amount: i64, since: Duration) -> Entry {
         Entry {
             operation: OperationId::from_bytes([1; 16]),
             kind,
@@ -111,13 +109,13 @@ mod tests {
             contra: Contra::Outside,
             reference: Some(Arc::from("r")),
             price_version: None,
-            at: Timestamp::from_micros(at),
+            at: Timestamp::UNIX_EPOCH + since,
         }
     }
 
-    fn spent(day: i64, cost: i64) -> DaySpending {
+    fn spent(day: u32, cost: i64) -> DaySpending {
         DaySpending {
-            day_at: Timestamp::from_micros(day * DAY),
+            day_at: Timestamp::UNIX_EPOCH + day * DAY,
             credential: None,
             requests: 2,
             cost: Micros::new(cost),
@@ -125,14 +123,15 @@ mod tests {
     }
 
     fn statement() -> Statement {
+        let micros = Duration::from_micros;
         Statement {
             available: Micros::new(60),
             held: Micros::new(10),
             changed_since: Micros::new(-5),
             credits: vec![
-                entry(EntryKind::Correction, -20, 2 * DAY + 1),
-                entry(EntryKind::TopUp, 100, 2 * DAY + 9),
-                entry(EntryKind::Grant, 40, DAY + 5),
+                entry(EntryKind::Correction, -20, 2 * DAY + micros(1)),
+                entry(EntryKind::TopUp, 100, 2 * DAY + micros(9)),
+                entry(EntryKind::Grant, 40, DAY + micros(5)),
             ],
             spending: vec![spent(2, 30), spent(1, 15)],
             older: None,
@@ -155,7 +154,10 @@ mod tests {
     #[test]
     fn a_page_ends_with_a_day() {
         let mut all = lines(&statement());
-        assert_eq!(truncate_at_day(&mut all, 2), Some(2 * DAY));
+        assert_eq!(
+            truncate_at_day(&mut all, 2),
+            Some(Timestamp::UNIX_EPOCH + 2 * DAY)
+        );
         assert_eq!(all.len(), 3, "the day that has the second line is whole");
         let mut all = lines(&statement());
         assert_eq!(truncate_at_day(&mut all, 5), None, "nothing is left over");

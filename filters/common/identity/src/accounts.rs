@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId, Micros};
 use tollgate_store::{
     AccountChange, AccountStatus, Admission, CacheScope, CommitError, NewLogin, Part, Refusal,
@@ -22,8 +23,8 @@ pub struct NewAccount {
     pub credit_limit: Micros,
     /// Its cache scope: whose cached answers it may receive.
     pub cache_scope: CacheScope,
-    /// Unix microseconds.
-    pub created_at: i64,
+    /// When it is created.
+    pub created_at: Timestamp,
 }
 
 /// Why an account was not created.
@@ -99,12 +100,12 @@ pub async fn create_account(
     }
 }
 
-/// Suspends or reactivates an account. `at` is Unix microseconds.
+/// Suspends or reactivates an account.
 pub async fn set_status(
     store: &dyn Store,
     account: AccountId,
     status: AccountStatus,
-    at: i64,
+    at: Timestamp,
 ) -> Result<(), AccountError> {
     let change = AccountChange {
         id: account,
@@ -116,12 +117,12 @@ pub async fn set_status(
     change_account(store, change).await
 }
 
-/// Sets an account's rate class. `at` is Unix microseconds.
+/// Sets an account's rate class.
 pub async fn set_class(
     store: &dyn Store,
     account: AccountId,
     class: Arc<str>,
-    at: i64,
+    at: Timestamp,
 ) -> Result<(), AccountError> {
     let change = AccountChange {
         id: account,
@@ -133,12 +134,12 @@ pub async fn set_class(
     change_account(store, change).await
 }
 
-/// Sets an account's cache scope. `at` is Unix microseconds.
+/// Sets an account's cache scope.
 pub async fn set_cache_scope(
     store: &dyn Store,
     account: AccountId,
     scope: CacheScope,
-    at: i64,
+    at: Timestamp,
 ) -> Result<(), AccountError> {
     let change = AccountChange {
         id: account,

@@ -4,9 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use dashmap::DashMap;
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, GrantId, SpendingCap};
 use tollgate_store::{
     AccountChange, AccountStatus, CacheScope, CredentialKind, Effect, NewCredential, OAuthPart,
@@ -30,7 +32,7 @@ struct Roster {
     accounts: HashMap<AccountId, Arc<Account>, BuildRandomAlready>,
     by_id: HashMap<CredentialId, Arc<Credential>, BuildRandomAlready>,
     /// Credentials with an expiry, by expiry.
-    ends: BTreeSet<(i64, CredentialId)>,
+    ends: BTreeSet<(Timestamp, CredentialId)>,
     /// Tokens by account and grant, for revocation.
     families: BTreeSet<(AccountId, GrantId, CredentialId)>,
     /// Interned combinations of status, class and cache scope, so that a hundred thousand accounts share a handful of values.
@@ -54,33 +56,33 @@ pub struct Credential {
     pub models: Option<Arc<[Arc<str>]>>,
     /// Its spending cap; `None` for none.
     pub spending_cap: Option<SpendingCap>,
-    /// Expiry, Unix microseconds; `None` for none.
-    pub expires_at: Option<i64>,
+    /// Expiry; `None` for none.
+    pub expires_at: Option<Timestamp>,
     digest: Digest,
     grant: Option<GrantId>,
     client: Option<Arc<str>>,
     revoked: AtomicBool,
-    /// Last use, Unix microseconds; zero if not used since the start.
+    /// Last use, in microseconds since 1970; zero if not used since the start.
     used_at: AtomicI64,
-    /// The last use that was already stored.
+    /// The last use that was already stored, in the same form.
     noted_at: AtomicI64,
 }
 
-/// Accuracy of the last use: a credential in constant use is written to once in this many microseconds, which limits cache-line contention
-/// between threads.
-const USE_STEP: i64 = 15_000_000;
+/// Accuracy of the last use: a credential in constant use is written to once in this time, which limits cache-line contention between
+/// threads.
+const USE_STEP: Duration = Duration::from_secs(15);
 
 impl Credential {
-    /// Records a use at `now` (Unix microseconds).
-    pub fn used(&self, now: i64) {
-        if now.saturating_sub(self.used_at.load(Ordering::Relaxed)) >= USE_STEP {
-            self.used_at.store(now, Ordering::Relaxed);
+    /// Records a use at `now`.
+    pub fn used(&self, now: Timestamp) {
+        let used_at = Timestamp::from_micros(self.used_at.load(Ordering::Relaxed));
+        if now >= used_at + USE_STEP {
+            self.used_at.store(now.as_micros(), Ordering::Relaxed);
         }
     }
 
-    /// Whether it is live at `now` (Unix microseconds): neither expired nor revoked. For holders of a reference: a lookup returns no
-    /// revoked one.
-    pub fn is_live(&self, now: i64) -> bool {
+    /// Whether it is live at `now`: neither expired nor revoked. For holders of a reference: a lookup returns no revoked one.
+    pub fn is_live(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|end| now < end) && !self.revoked.load(Ordering::Acquire)
     }
 }
@@ -89,7 +91,7 @@ impl Credential {
 pub struct Account {
     id: AccountId,
     facts: ArcSwap<Facts>,
-    /// End of the plan, Unix microseconds; [`i64::MIN`] for an account that never had it.
+    /// End of the plan, in microseconds since 1970; that of [`Timestamp::MIN`] for an account that never had it.
     plan_until: AtomicI64,
     /// The rate class of the plan. Not among the interned facts, which accounts share.
     plan_class: ArcSwapOption<Arc<str>>,
@@ -113,9 +115,9 @@ impl Account {
         self.facts.load().status
     }
 
-    /// The rate class at `now` (Unix microseconds): that of the plan until it ends, then the account's own.
-    pub fn class(&self, now: i64) -> Arc<str> {
-        if now < self.plan_until.load(Ordering::Acquire)
+    /// The rate class at `now`: that of the plan until it ends, then the account's own.
+    pub fn class(&self, now: Timestamp) -> Arc<str> {
+        if now < Timestamp::from_micros(self.plan_until.load(Ordering::Acquire))
             && let Some(class) = &*self.plan_class.load()
         {
             return Arc::clone(class);
@@ -123,13 +125,13 @@ impl Account {
         self.facts.load().class.clone()
     }
 
-    fn set_plan(&self, class: &Arc<str>, until: i64) {
+    fn set_plan(&self, class: &Arc<str>, until: Timestamp) {
         // The class is written first: a reader that sees the new end sees the new class too.
         let known = self.plan_class.load();
         if known.as_ref().is_none_or(|known| **known != *class) {
             self.plan_class.store(Some(Arc::new(class.clone())));
         }
-        self.plan_until.store(until, Ordering::Release);
+        self.plan_until.store(until.as_micros(), Ordering::Release);
     }
 
     /// Its cache scope.
@@ -145,17 +147,17 @@ impl fmt::Debug for Account {
 }
 
 impl Credentials {
-    /// An index of all credentials live at `now` (Unix microseconds), kept up to date from then on.
+    /// An index of all credentials live at `now`, kept up to date from then on.
     ///
     /// Must be created before any other write to the store: a change between the load and the subscription would be missed.
-    pub fn open(store: &dyn Store, now: i64) -> Result<Arc<Credentials>, ReadError> {
+    pub fn open(store: &dyn Store, now: Timestamp) -> Result<Arc<Credentials>, ReadError> {
         let credentials = Arc::new(Credentials::read(store, now)?);
         store.observe(credentials.clone());
         Ok(credentials)
     }
 
     /// All credentials live at `now`, as stored.
-    fn read(store: &dyn Read, now: i64) -> Result<Credentials, ReadError> {
+    fn read(store: &dyn Read, now: Timestamp) -> Result<Credentials, ReadError> {
         let mut roster = Roster::default();
         let mut accounts = Vec::new();
         store.accounts(&mut |row| {
@@ -195,24 +197,24 @@ impl Credentials {
             .map(|found| found.value().clone())
     }
 
-    /// Last use of a credential since the start, Unix microseconds, accurate to some seconds.
-    pub fn used_at(&self, id: CredentialId) -> Option<i64> {
+    /// Last use of a credential since the start, accurate to some seconds.
+    pub fn used_at(&self, id: CredentialId) -> Option<Timestamp> {
         let used_at = self
             .roster()
             .by_id
             .get(&id)?
             .used_at
             .load(Ordering::Relaxed);
-        (used_at > 0).then_some(used_at)
+        (used_at > 0).then(|| Timestamp::from_micros(used_at))
     }
 
     /// Last uses since the previous call, to be stored. Visits every credential.
-    pub fn take_uses(&self) -> Vec<(CredentialId, i64)> {
+    pub fn take_uses(&self) -> Vec<(CredentialId, Timestamp)> {
         let mut uses = Vec::new();
         for credential in &self.by_digest {
             let used_at = credential.used_at.load(Ordering::Relaxed);
             if credential.noted_at.swap(used_at, Ordering::Relaxed) != used_at {
-                uses.push((credential.id, used_at));
+                uses.push((credential.id, Timestamp::from_micros(used_at)));
             }
         }
         uses
@@ -244,8 +246,8 @@ impl Credentials {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes credentials that have expired by `now` (Unix microseconds), which bounds the memory for short-lived tokens.
-    pub fn forget_expired(&self, now: i64) {
+    /// Removes credentials that have expired by `now`, which bounds the memory for short-lived tokens.
+    pub fn forget_expired(&self, now: Timestamp) {
         let mut roster = self.roster();
         while let Some(&(end, id)) = roster.ends.first()
             && end <= now
@@ -365,7 +367,7 @@ impl Roster {
         Arc::new(Account {
             id,
             facts,
-            plan_until: AtomicI64::new(i64::MIN),
+            plan_until: AtomicI64::new(Timestamp::MIN.as_micros()),
             plan_class: ArcSwapOption::empty(),
         })
     }

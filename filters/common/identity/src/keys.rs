@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, SpendingCap};
 use tollgate_store::{
     Admission, CommitError, CredentialKind, CredentialRow, NewCredential, Part, Read, ReadError,
@@ -34,10 +35,10 @@ pub struct NewKey {
     pub models: Option<Arc<[Arc<str>]>>,
     /// Its spending cap; `None` for none.
     pub spending_cap: Option<SpendingCap>,
-    /// Expiry, Unix microseconds; `None` for none.
-    pub expires_at: Option<i64>,
-    /// Unix microseconds.
-    pub created_at: i64,
+    /// Expiry; `None` for none.
+    pub expires_at: Option<Timestamp>,
+    /// When it is created.
+    pub created_at: Timestamp,
 }
 
 /// A new key.
@@ -202,8 +203,12 @@ pub fn list_keys(store: &dyn Read, account: AccountId) -> Result<Vec<Key>, ReadE
         .collect())
 }
 
-/// Revokes a key. It is no longer live on return; idempotent. `at` is Unix microseconds.
-pub async fn revoke_key(store: &dyn Store, key: KeyId, at: i64) -> Result<(), RevokeKeyError> {
+/// Revokes a key. It is no longer live on return; idempotent.
+pub async fn revoke_key(
+    store: &dyn Store,
+    key: KeyId,
+    at: Timestamp,
+) -> Result<(), RevokeKeyError> {
     let part = Part::RevokeCredential { id: key.0, at };
     match commit(store, UnitOfWork::of(part, Admission::Always)).await {
         Ok(_) => Ok(()),
@@ -227,14 +232,14 @@ pub struct Key {
     pub models: Option<Arc<[Arc<str>]>>,
     /// Its spending cap; `None` for none.
     pub spending_cap: Option<SpendingCap>,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds.
-    pub expires_at: Option<i64>,
-    /// Unix microseconds.
-    pub revoked_at: Option<i64>,
-    /// Last use, Unix microseconds, one or two minutes behind; `None` for never.
-    pub used_at: Option<i64>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Expiry; `None` for none.
+    pub expires_at: Option<Timestamp>,
+    /// When it was revoked; `None` while it is not.
+    pub revoked_at: Option<Timestamp>,
+    /// Last use, one or two minutes behind; `None` for never.
+    pub used_at: Option<Timestamp>,
 }
 
 impl From<CredentialRow> for Key {
@@ -281,19 +286,19 @@ fn check(key: &NewKey) -> Result<(), CreateKeyError> {
 }
 
 /// The 16 bytes of a version 7 id (RFC 9562 section 5.7).
-pub(crate) fn id_bytes(unix_micros: i64, draw: &mut (impl FnMut(&mut [u8]) + ?Sized)) -> [u8; 16] {
+pub(crate) fn id_bytes(at: Timestamp, draw: &mut (impl FnMut(&mut [u8]) + ?Sized)) -> [u8; 16] {
     let mut random = [0; 10];
     draw(&mut random);
-    let millis = u64::try_from(unix_micros / 1000).unwrap_or(0);
+    let millis = u64::try_from(at.as_millis()).unwrap_or(0);
     uuid::Builder::from_unix_timestamp_millis(millis, &random)
         .into_uuid()
         .into_bytes()
 }
 
 impl KeyId {
-    /// A new id. `draw` fills a slice with random bytes.
-    pub fn draw(unix_micros: i64, mut draw: impl FnMut(&mut [u8])) -> KeyId {
-        KeyId(CredentialId::from_bytes(id_bytes(unix_micros, &mut draw)))
+    /// A new id, made at `at`. `draw` fills a slice with random bytes.
+    pub fn draw(at: Timestamp, mut draw: impl FnMut(&mut [u8])) -> KeyId {
+        KeyId(CredentialId::from_bytes(id_bytes(at, &mut draw)))
     }
 }
 
@@ -327,8 +332,8 @@ mod tests {
             next += 1;
             out.fill(next);
         };
-        let early = KeyId(CredentialId::from_bytes(id_bytes(1_000_000, &mut draw)));
-        let late = KeyId(CredentialId::from_bytes(id_bytes(2_000_000, &mut draw)));
+        let early = KeyId::draw(Timestamp::from_secs(1), &mut draw);
+        let late = KeyId::draw(Timestamp::from_secs(2), &mut draw);
         assert!(early < late, "an id made later sorts later");
         assert_eq!(early.to_string().len(), 36);
         assert_eq!(early.to_string().parse(), Ok(early));

@@ -6,8 +6,8 @@
 //! store, so that a committed change holds for the next request. The functions ([`create_account`], [`create_key`], [`revoke_key`] and
 //! others) change the store; each returns when the change is durable and indexed.
 //!
-//! No HTTP, no clock and no randomness of its own: times are Unix microseconds, and random bytes come from an injected function. Scopes and
-//! resources are stored bit sets; callers define the bits.
+//! No HTTP, and no time and no randomness of its own: times are passed in or come from an injected clock, and random bytes from an injected
+//! function. Scopes and resources are stored bit sets; callers define the bits.
 
 mod accounts;
 mod credentials;

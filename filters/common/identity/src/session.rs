@@ -5,7 +5,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId};
 use tollgate_store::{
     AccountStatus, Admission, CommitError, Draft, LoginKind, NewSession, OAuthPart, Part,
@@ -15,17 +17,17 @@ use zeroize::Zeroizing;
 
 use crate::digest::Digest;
 
-/// Idle timeout of a session (microseconds).
-pub const IDLE: i64 = 30 * 60 * 1_000_000;
+/// Idle timeout of a session.
+pub const IDLE: Duration = Duration::from_secs(30 * 60);
 
-/// Absolute timeout of a session (microseconds).
-pub const LIFE: i64 = 12 * 60 * 60 * 1_000_000;
+/// Absolute timeout of a session.
+pub const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Time after a code within which a session may create keys and pay (microseconds).
-pub const RECENT: i64 = 10 * 60 * 1_000_000;
+/// Time after a code within which a session may create keys and pay.
+pub const RECENT: Duration = Duration::from_secs(10 * 60);
 
-/// Minimum interval between stored uses (microseconds): short enough for [`IDLE`], and no write for each page.
-const NOTED: i64 = 60 * 1_000_000;
+/// Minimum interval between stored uses: short enough for [`IDLE`], and no write for each page.
+const NOTED: Duration = Duration::from_secs(60);
 
 const BYTES: usize = 32;
 
@@ -67,7 +69,7 @@ impl fmt::Debug for SessionValue {
     }
 }
 
-/// A live session. All times are Unix microseconds.
+/// A live session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The digest of its value, by which other records refer to it.
@@ -81,11 +83,11 @@ pub struct Session {
     /// The address or number.
     pub address: Arc<str>,
     /// When it began.
-    pub started_at: i64,
+    pub started_at: Timestamp,
     /// When a code was last verified.
-    pub confirmed_at: i64,
+    pub confirmed_at: Timestamp,
     /// The absolute timeout.
-    pub expires_at: i64,
+    pub expires_at: Timestamp,
     /// A form that waits for a confirmation by code.
     pub draft: Option<Draft>,
 }
@@ -96,13 +98,13 @@ impl Session {
         let mut text = [0; 40];
         text[..16].copy_from_slice(self.account.as_bytes());
         text[16..32].copy_from_slice(self.login.as_bytes());
-        text[32..].copy_from_slice(&self.started_at.to_be_bytes());
+        text[32..].copy_from_slice(&self.started_at.as_micros().to_be_bytes());
         *Digest::of(&text).as_bytes()
     }
 
     /// Whether a code was verified recently.
-    pub fn is_recent(&self, now: i64) -> bool {
-        now - self.confirmed_at < RECENT
+    pub fn is_recent(&self, now: Timestamp) -> bool {
+        now.duration_since(self.confirmed_at) < RECENT
     }
 }
 
@@ -110,18 +112,17 @@ impl Session {
 pub async fn session(
     store: &Arc<dyn Store>,
     value: &SessionValue,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Option<Session>, ReadError> {
     let digest = value.digest();
     let row = reading(store, move |read| read.session(&digest)).await?;
     let Some(row) = row else { return Ok(None) };
-    let lasts = row.status == AccountStatus::Active
-        && row.expires_at > now
-        && row.seen_at.saturating_add(IDLE) > now;
+    let lasts =
+        row.status == AccountStatus::Active && row.expires_at > now && row.seen_at + IDLE > now;
     if !lasts {
         return Ok(None);
     }
-    if now - row.seen_at > NOTED {
+    if now.duration_since(row.seen_at) > NOTED {
         let part = SigninPart::SeeSession {
             hash: digest,
             at: now,
@@ -148,7 +149,7 @@ pub async fn start_session(
     store: &Arc<dyn Store>,
     account: AccountId,
     login: LoginId,
-    now: i64,
+    now: Timestamp,
     draw: impl FnOnce(&mut [u8]),
 ) -> Result<SessionValue, CommitError> {
     let value = SessionValue::draw(draw);
@@ -181,7 +182,7 @@ pub async fn end_sessions(store: &Arc<dyn Store>, account: AccountId) -> Result<
 pub async fn end_sessions_and_apps(
     store: &Arc<dyn Store>,
     account: AccountId,
-    at: i64,
+    at: Timestamp,
 ) -> Result<(), CommitError> {
     let parts = [
         Part::Signin(Box::new(SigninPart::EndSessions { account })),
@@ -210,7 +211,7 @@ pub async fn keep_draft(
 }
 
 /// A precondition part: the unit of work is refused unless the session is still live.
-pub(crate) fn required(hash: [u8; 32], at: i64) -> Part {
+pub(crate) fn required(hash: [u8; 32], at: Timestamp) -> Part {
     Part::Signin(Box::new(SigninPart::RequireSession { hash, at }))
 }
 
@@ -219,7 +220,7 @@ pub(crate) fn fresh(
     value: &SessionValue,
     account: AccountId,
     login: LoginId,
-    now: i64,
+    now: Timestamp,
 ) -> NewSession {
     NewSession {
         hash: value.digest(),
@@ -228,7 +229,7 @@ pub(crate) fn fresh(
         started_at: now,
         confirmed_at: now,
         seen_at: now,
-        expires_at: now.saturating_add(LIFE),
+        expires_at: now + LIFE,
         draft: None,
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId};
 use tollgate_store::{
     Admission, CommitError, NewCredential, Part, Refusal, Store, UnitOfWork, commit,
@@ -27,10 +28,10 @@ pub struct NewToken {
     pub resources: u32,
     /// Bit set of its scopes.
     pub scopes: u32,
-    /// Unix microseconds.
-    pub created_at: i64,
-    /// Unix microseconds; it is live before this instant.
-    pub expires_at: i64,
+    /// When it is created.
+    pub created_at: Timestamp,
+    /// Expiry: it is live before this instant.
+    pub expires_at: Timestamp,
 }
 
 /// A new token.
@@ -40,8 +41,8 @@ pub struct IssuedToken {
     pub id: CredentialId,
     /// The secret, which is stored nowhere.
     pub secret: SecretString,
-    /// Unix microseconds.
-    pub expires_at: i64,
+    /// Expiry.
+    pub expires_at: Timestamp,
 }
 
 /// Why a token was not created.
@@ -90,7 +91,7 @@ pub async fn issue_token_as(
 }
 
 /// A token id. `draw` fills a slice with random bytes.
-pub fn token_id(created_at: i64, mut draw: impl FnMut(&mut [u8])) -> CredentialId {
+pub fn token_id(created_at: Timestamp, mut draw: impl FnMut(&mut [u8])) -> CredentialId {
     CredentialId::from_bytes(id_bytes(created_at, &mut draw))
 }
 
@@ -121,11 +122,11 @@ async fn write_token(
     }
 }
 
-/// Revokes a token. It is no longer live on return; idempotent. `at` is Unix microseconds.
+/// Revokes a token. It is no longer live on return; idempotent.
 pub async fn revoke_token(
     store: &dyn Store,
     token: CredentialId,
-    at: i64,
+    at: Timestamp,
 ) -> Result<(), CommitError> {
     let part = Part::RevokeCredential { id: token, at };
     match commit(store, UnitOfWork::of(part, Admission::Always)).await {

@@ -1,6 +1,7 @@
 //! The in-memory index follows the store: after any changes it equals what a restart would load.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use secrecy::ExposeSecret;
@@ -14,23 +15,35 @@ use tollgate_money::{AccountId, Micros};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{AccountStatus, RootSecret, Store};
 
-const NOW: i64 = 1_800_000_000_000_000;
+const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
 /// A change; numbers choose among the existing objects.
 #[derive(Clone, Debug)]
 enum Change {
     Account,
-    Key { account: usize, life: Option<i64> },
-    Revoke { key: usize },
-    Status { account: usize, status: usize },
-    Class { account: usize, class: usize },
+    Key {
+        account: usize,
+        life: Option<Duration>,
+    },
+    Revoke {
+        key: usize,
+    },
+    Status {
+        account: usize,
+        status: usize,
+    },
+    Class {
+        account: usize,
+        class: usize,
+    },
 }
 
 fn change() -> impl Strategy<Value = Change> {
     let any = 0usize..100;
+    let life = (1u64..5).prop_map(Duration::from_micros);
     prop_oneof![
         1 => Just(Change::Account),
-        4 => (any.clone(), prop::option::of(1i64..5)).prop_map(|(account, life)| Change::Key { account, life }),
+        4 => (any.clone(), prop::option::of(life)).prop_map(|(account, life)| Change::Key { account, life }),
         2 => any.clone().prop_map(|key| Change::Revoke { key }),
         1 => (any.clone(), 0usize..3).prop_map(|(account, status)| Change::Status { account, status }),
         1 => (any, 0usize..3).prop_map(|(account, class)| Change::Class { account, class }),
@@ -108,7 +121,7 @@ impl World {
     }
 
     /// What a lookup of each key at `now` would find.
-    fn seen(&self, credentials: &Credentials, form: &Form, now: i64) -> Vec<Option<String>> {
+    fn seen(&self, credentials: &Credentials, form: &Form, now: Timestamp) -> Vec<Option<String>> {
         self.keys
             .iter()
             .map(|key| {
@@ -139,14 +152,15 @@ proptest! {
         let folder = TempDir::new().expect("a folder");
         let path = folder.path().join("books.db");
         let open = || {
-            let mut options = Options::new(Timestamp::from_micros(NOW), RootSecret([7; 32]));
+            let mut options = Options::new(NOW, RootSecret([7; 32]));
             // Power loss is not tested here.
             options.durability = Durability::Process;
             let store = sqlite::open(&path, options).expect("a store");
-            let credentials = Credentials::open(&*store, NOW + 2).expect("it can be read");
+            let credentials = Credentials::open(&*store, NOW + Duration::from_micros(2)).expect("it can be read");
             (store, credentials)
         };
         let form = Form::api_key("svc");
+        let later = NOW + Duration::from_micros(2);
         let mut world = World::default();
         let (store, credentials) = open();
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -156,10 +170,10 @@ proptest! {
                 world.apply(&*store, &form, change).await;
             }
         });
-        let followed = world.seen(&credentials, &form, NOW + 2);
+        let followed = world.seen(&credentials, &form, later);
         store.close();
         let (store, credentials) = open();
-        prop_assert_eq!(world.seen(&credentials, &form, NOW + 2), followed);
+        prop_assert_eq!(world.seen(&credentials, &form, later), followed);
         store.close();
     }
 }

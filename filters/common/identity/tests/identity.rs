@@ -1,6 +1,7 @@
 //! Accounts and keys through a real store, as the gateway and its commands use them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::ExposeSecret;
 use tempfile::TempDir;
@@ -17,9 +18,13 @@ use tollgate_store::{
     SubscriptionStatus, UnitOfWork, commit,
 };
 
-const NOW: i64 = 1_800_000_000_000_000;
+const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 const API: u32 = 1;
 const CHAT: u32 = 0b10;
+
+fn later(micros: u64) -> Timestamp {
+    NOW + Duration::from_micros(micros)
+}
 
 struct Bench {
     store: Arc<dyn Store>,
@@ -35,7 +40,7 @@ impl Bench {
     }
 
     fn open(folder: TempDir, drawn: u8) -> Bench {
-        let options = Options::new(Timestamp::from_micros(NOW), RootSecret([7; 32]));
+        let options = Options::new(NOW, RootSecret([7; 32]));
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
         Bench {
             credentials: Credentials::open(&*store, NOW).expect("it can be read"),
@@ -110,7 +115,7 @@ async fn a_key_is_live_once_created_and_after_a_restart() {
     let key = bench
         .key(account, |key| {
             key.models = Some(models.clone());
-            key.expires_at = Some(NOW + 5);
+            key.expires_at = Some(later(5));
         })
         .await
         .expect("a key");
@@ -126,9 +131,9 @@ async fn a_key_is_live_once_created_and_after_a_restart() {
         assert_eq!(&*found.account.class(NOW), "free");
         assert_eq!((found.resources, found.scopes), (API, CHAT));
         assert_eq!(found.models.as_deref(), Some(&*models));
-        assert!(found.is_live(NOW + 4));
+        assert!(found.is_live(later(4)));
         assert!(
-            !found.is_live(NOW + 5),
+            !found.is_live(later(5)),
             "its end is the first instant it no longer works"
         );
     }
@@ -143,14 +148,14 @@ async fn a_revoked_key_is_rejected_once_the_command_returns() {
     let other = bench.key(account, |_| {}).await.expect("another key");
     let kept = bench.find(&key).expect("it works");
 
-    revoke_key(&*bench.store, key.id, NOW + 1)
+    revoke_key(&*bench.store, key.id, later(1))
         .await
         .expect("revoked");
     assert!(bench.find(&key).is_none());
     assert!(!kept.is_live(NOW), "a holder of a reference sees it");
     assert!(bench.find(&other).is_some(), "and no other key is touched");
 
-    revoke_key(&*bench.store, key.id, NOW + 9)
+    revoke_key(&*bench.store, key.id, later(9))
         .await
         .expect("nothing to do");
     let bench = bench.restart();
@@ -159,7 +164,7 @@ async fn a_revoked_key_is_rejected_once_the_command_returns() {
     let revoked: Vec<_> = listed.iter().map(|key| (key.id, key.revoked_at)).collect();
     assert_eq!(revoked.len(), 2);
     assert!(
-        revoked.contains(&(key.id, Some(NOW + 1))),
+        revoked.contains(&(key.id, Some(later(1)))),
         "since the first time"
     );
     assert!(revoked.contains(&(other.id, None)));
@@ -199,7 +204,7 @@ async fn changes_of_an_account_apply_to_all_its_keys_at_once() {
             status: SubscriptionStatus::Active,
             period_start: NOW,
             period_end,
-            extra: 0,
+            extra: Duration::ZERO,
             renews: false,
             version,
             created_at: NOW,
@@ -209,10 +214,10 @@ async fn changes_of_an_account_apply_to_all_its_keys_at_once() {
         let part = Part::Plan(Box::new(PlanPart::Put { row, class }));
         UnitOfWork::of(part, Admission::Normal)
     };
-    for (class, version, end) in [("gold", 0, NOW + 9), ("silver", 1, NOW + 5)] {
+    for (class, version, end) in [("gold", 0, later(9)), ("silver", 1, later(5))] {
         let done = commit(&*bench.store, plan(class, version, end)).await;
         done.expect("a plan is given");
-        assert_eq!(&*found.account.class(end - 1), class);
+        assert_eq!(&*found.account.class(end - Duration::from_micros(1)), class);
         assert_eq!(&*found.account.class(end), "pro", "its own class again");
     }
 
@@ -220,8 +225,8 @@ async fn changes_of_an_account_apply_to_all_its_keys_at_once() {
     let found = bench
         .find(&key)
         .expect("a suspended account keeps its keys");
-    assert_eq!(&*found.account.class(NOW + 4), "silver");
-    assert_eq!(&*found.account.class(NOW + 5), "pro");
+    assert_eq!(&*found.account.class(later(4)), "silver");
+    assert_eq!(&*found.account.class(later(5)), "pro");
     assert_eq!(found.account.status(), AccountStatus::Suspended);
 }
 
@@ -255,14 +260,14 @@ async fn the_last_use_of_a_key_is_recorded_and_stored_once() {
     //   used at, and the last use known then
     for (at, known) in [
         (NOW, NOW),
-        (NOW + 1, NOW),
-        (NOW + 60_000_000, NOW + 60_000_000),
+        (later(1), NOW),
+        (later(60_000_000), later(60_000_000)),
     ] {
         credential.used(at);
         assert_eq!(bench.credentials.used_at(made.id.0), Some(known));
     }
     let uses = bench.credentials.take_uses();
-    assert_eq!(uses, [(made.id.0, NOW + 60_000_000)]);
+    assert_eq!(uses, [(made.id.0, later(60_000_000))]);
     assert_eq!(bench.credentials.take_uses(), [], "it is taken once");
 }
 
@@ -372,7 +377,7 @@ fn token(account: AccountId) -> NewToken {
         resources: API,
         scopes: CHAT,
         created_at: NOW,
-        expires_at: NOW + 5,
+        expires_at: later(5),
     }
 }
 
@@ -392,7 +397,7 @@ async fn a_token_works_until_its_end_or_its_revocation_and_is_no_key() {
     let found = find(&bench.credentials, &one).expect("it works");
     assert_eq!((found.id, found.account.id()), (one.id, account));
     assert_eq!((found.resources, found.scopes), (API, CHAT));
-    assert!(found.is_live(NOW + 4) && !found.is_live(NOW + 5));
+    assert!(found.is_live(later(4)) && !found.is_live(later(5)));
     assert!(
         list_keys(&*bench.store, account)
             .expect("it can be read")
@@ -400,7 +405,7 @@ async fn a_token_works_until_its_end_or_its_revocation_and_is_no_key() {
         "a token is not listed among the keys"
     );
 
-    revoke_token(&*bench.store, one.id, NOW + 1)
+    revoke_token(&*bench.store, one.id, later(1))
         .await
         .expect("revoked");
     assert!(find(&bench.credentials, &one).is_none());
@@ -408,9 +413,9 @@ async fn a_token_works_until_its_end_or_its_revocation_and_is_no_key() {
         .await
         .expect("revoking an unknown token is no error");
 
-    bench.credentials.forget_expired(NOW + 4);
+    bench.credentials.forget_expired(later(4));
     assert!(find(&bench.credentials, &other).is_some(), "not yet");
-    bench.credentials.forget_expired(NOW + 5);
+    bench.credentials.forget_expired(later(5));
     assert!(find(&bench.credentials, &other).is_none());
     assert!(bench.credentials.is_empty());
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tollgate_clock::Timestamp;
@@ -18,17 +19,17 @@ use tollgate_money::{AccountId, Micros};
 use tollgate_store::sqlite::{self, Options};
 use tollgate_store::{CodePurpose, Draft, RootSecret, Store};
 
-const SECOND: i64 = 1_000_000;
-const MINUTE: i64 = 60 * SECOND;
-const HOUR: i64 = 60 * MINUTE;
-const START: i64 = 1_800_000_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const START: Timestamp = Timestamp::from_secs(1_800_000_000);
 const ADA: &str = "ada@example.com";
 
 struct TestBed {
     store: Arc<dyn Store>,
     signin: Signin,
     account: AccountId,
-    now: i64,
+    now: Timestamp,
     drawn: u64,
     folder: TempDir,
 }
@@ -40,7 +41,7 @@ impl TestBed {
 
     async fn with(rules: SigninRules) -> TestBed {
         let folder = TempDir::new().expect("a folder");
-        let options = Options::new(Timestamp::from_micros(START), RootSecret([7; 32]));
+        let options = Options::new(START, RootSecret([7; 32]));
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
         let mut drawn = 0;
         let account = NewAccount {
@@ -150,7 +151,11 @@ async fn a_session_has_an_idle_and_an_absolute_timeout() {
     let began = bed.now;
     while bed.now < began + LIFE - IDLE {
         bed.now += IDLE - MINUTE;
-        assert!(bed.session(&used).await.is_some(), "{}", bed.now - began);
+        assert!(
+            bed.session(&used).await.is_some(),
+            "{:?}",
+            bed.now.duration_since(began)
+        );
         // The use is recorded in the background.
         tollgate_store::flush(&*bed.store).await.expect("written");
     }
@@ -208,7 +213,7 @@ async fn sending_is_limited_to_one_in_half_a_minute_and_five_an_hour() {
         while bed.now < START + 2 * HOUR {
             let browser = bed.browser();
             match bed.send(&browser, address, CodePurpose::SignIn).await {
-                Ok(()) => sent.push((bed.now - START) / SECOND),
+                Ok(()) => sent.push(bed.now.duration_since(START).as_secs()),
                 Err(SendCodeError::TooMany { until }) => {
                     assert!(until > bed.now, "a wait");
                     // Waiting exactly until the stated time is enough.
@@ -251,7 +256,7 @@ async fn guessing_is_locked_out_progressively_with_or_without_an_account() {
                 match bed.verify_code(&browser, &bad).await {
                     CodeOutcome::Wrong { .. } | CodeOutcome::Expired => failures += 1,
                     CodeOutcome::LockedOut { until } => {
-                        waits.push((failures, (until - bed.now) / SECOND));
+                        waits.push((failures, until.duration_since(bed.now).as_secs()));
                         bed.now = until;
                         break;
                     }

@@ -60,10 +60,9 @@ pub fn error_page(renderer: Arc<PageRenderer>) -> ErrorPage {
 }
 
 fn text(error: &ApiError) -> (&'static str, String) {
-    let wait = error.retry_after.map(|wait| {
-        let micros = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
-        format!("Try again in {}.", format::duration(micros))
-    });
+    let wait = error
+        .retry_after
+        .map(|wait| format!("Try again in {}.", format::duration(wait)));
     match (error.code.kind(), error.status()) {
         (ErrorType::RateLimit, _) => (
             "Too many requests from your network",

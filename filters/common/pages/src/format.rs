@@ -1,14 +1,17 @@
 //! Formatting of amounts and times for display.
 
-use jiff::Timestamp;
+use std::time::Duration;
+
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
+use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 
 const MICROS: u64 = 1_000_000;
-const MINUTE: i64 = 60_000_000;
-const HOUR: i64 = 60 * MINUTE;
-const DAY: i64 = 24 * HOUR;
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// An amount in totals: two decimals, rounded down, so that no more is shown than is there.
 pub fn credits_2(amount: Micros) -> String {
@@ -95,25 +98,25 @@ pub fn single_line(text: &str) -> String {
     .collect()
 }
 
-/// A time (Unix microseconds): relative if less than a day away, else the date; the `time` element contains the full value.
-pub fn relative_time(at: i64, now: i64) -> Markup {
-    let past = now.saturating_sub(at);
-    let words = if (0..MINUTE).contains(&past) {
-        "just now".to_owned()
-    } else if (0..HOUR).contains(&past) {
-        plural(past / MINUTE, "minute") + " ago"
-    } else if (0..DAY).contains(&past) {
-        plural(past / HOUR, "hour") + " ago"
-    } else if (-DAY..0).contains(&past) {
-        "in ".to_owned() + &duration(-past)
-    } else {
+/// A time: relative if less than a day away, else the date; the `time` element contains the full value.
+pub fn relative_time(at: Timestamp, now: Timestamp) -> Markup {
+    let apart = now.abs_diff(at);
+    let words = if at > now && apart <= DAY {
+        "in ".to_owned() + &duration(apart)
+    } else if apart >= DAY {
         date(at, now)
+    } else if apart >= HOUR {
+        plural(whole(apart, HOUR), "hour") + " ago"
+    } else if apart >= MINUTE {
+        plural(whole(apart, MINUTE), "minute") + " ago"
+    } else {
+        "just now".to_owned()
     };
-    html! { time datetime=(rfc3339(at)) title=(date_time(at)) { (words) } }
+    html! { time datetime=(at.rfc3339()) title=(date_time(at)) { (words) } }
 }
 
 /// A date, with the year unless it is the current one: `3 August`, `3 August 2025`.
-pub fn date(at: i64, now: i64) -> String {
+pub fn date(at: Timestamp, now: Timestamp) -> String {
     let form = if year(at) == year(now) {
         "%-d %B"
     } else {
@@ -123,39 +126,42 @@ pub fn date(at: i64, now: i64) -> String {
 }
 
 /// A date as in forms: `2026-11-21`.
-pub fn day(at: i64) -> String {
+pub fn day(at: Timestamp) -> String {
     formatted(at, "%Y-%m-%d")
 }
 
 /// A date for an axis: `23 Oct`.
-pub fn day_short(at: i64) -> String {
+pub fn day_short(at: Timestamp) -> String {
     formatted(at, "%-d %b")
 }
 
 /// A time of day with its zone: `14:02:11 UTC`.
-pub fn time_of_day(at: i64) -> String {
+pub fn time_of_day(at: Timestamp) -> String {
     formatted(at, "%H:%M:%S UTC")
 }
 
 /// Date and time with time zone: `21 November 2026, 14:02:11 UTC`.
-pub fn date_time(at: i64) -> String {
+pub fn date_time(at: Timestamp) -> String {
     formatted(at, "%-d %B %Y, %H:%M:%S UTC")
 }
 
-/// A time in RFC 3339 format.
-pub fn rfc3339(at: i64) -> String {
-    tollgate_clock::Timestamp::from_micros(at).rfc3339()
-}
-
-/// A duration (microseconds) as text, rounded up: `38 seconds`, `4 minutes`.
-pub fn duration(micros: i64) -> String {
-    let micros = micros.max(1);
-    let up = |unit: i64| micros.div_euclid(unit) + i64::from(micros.rem_euclid(unit) > 0);
+/// A duration as text, rounded up from whole microseconds: `38 seconds`, `4 minutes`. At least a second.
+pub fn duration(duration: Duration) -> String {
+    let micros = duration.as_micros().max(1);
+    let up = |unit: Duration| {
+        let units = micros.div_ceil(unit.as_micros());
+        i64::try_from(units).unwrap_or(i64::MAX)
+    };
     match micros {
-        _ if up(1_000_000) < 60 => plural(up(1_000_000), "second"),
+        _ if up(SECOND) < 60 => plural(up(SECOND), "second"),
         _ if up(MINUTE) < 60 => plural(up(MINUTE), "minute"),
         _ => plural(up(HOUR), "hour"),
     }
+}
+
+/// How many whole units a duration of at most a day has.
+fn whole(duration: Duration, unit: Duration) -> i64 {
+    (duration.as_secs() / unit.as_secs()) as i64
 }
 
 /// `1 minute`, `2 minutes`.
@@ -166,14 +172,14 @@ pub fn plural(number: i64, word: &str) -> String {
     }
 }
 
-fn year(at: i64) -> String {
+fn year(at: Timestamp) -> String {
     formatted(at, "%Y")
 }
 
-fn formatted(at: i64, form: &str) -> String {
+fn formatted(at: Timestamp, form: &str) -> String {
     // A time outside of the calendar range is not a meaningful value.
-    let relative_time = Timestamp::from_microsecond(at).unwrap_or(Timestamp::UNIX_EPOCH);
-    relative_time
+    let time = jiff::Timestamp::from_microsecond(at.as_micros());
+    time.unwrap_or(jiff::Timestamp::UNIX_EPOCH)
         .to_zoned(TimeZone::UTC)
         .strftime(form)
         .to_string()
@@ -236,22 +242,24 @@ mod tests {
 
     #[test]
     fn times_are_relative_below_a_day_and_dates_beyond() {
-        const NOW: i64 = 1_795_269_731_000_000; // 2026-11-21T14:02:11Z
-        let shown = |past: i64| {
-            let text = relative_time(NOW - past, NOW).into_string();
+        const NOW: Timestamp = Timestamp::from_secs(1_795_269_731); // 2026-11-21T14:02:11Z
+        let shown = |at: Timestamp| {
+            let text = relative_time(at, NOW).into_string();
             let text = text.split_once('>').expect("an element").1.to_owned();
             text.trim_end_matches("</time>").to_owned()
         };
         assert_eq!(date_time(NOW), "21 November 2026, 14:02:11 UTC");
-        assert_eq!(shown(0), "just now");
-        assert_eq!(shown(MINUTE), "1 minute ago");
-        assert_eq!(shown(59 * MINUTE), "59 minutes ago");
-        assert_eq!(shown(23 * HOUR), "23 hours ago");
-        assert_eq!(shown(DAY), "20 November");
-        assert_eq!(shown(400 * DAY), "17 October 2025");
-        assert_eq!(shown(-2 * HOUR), "in 2 hours");
-        assert_eq!(duration(1), "1 second");
-        assert_eq!(duration(38_000_000), "38 seconds");
-        assert_eq!(duration(3 * MINUTE + 1), "4 minutes");
+        assert_eq!(shown(NOW), "just now");
+        assert_eq!(shown(NOW - MINUTE), "1 minute ago");
+        assert_eq!(shown(NOW - 59 * MINUTE), "59 minutes ago");
+        assert_eq!(shown(NOW - 23 * HOUR), "23 hours ago");
+        assert_eq!(shown(NOW - DAY), "20 November");
+        assert_eq!(shown(NOW - 400 * DAY), "17 October 2025");
+        assert_eq!(shown(NOW + 2 * HOUR), "in 2 hours");
+        assert_eq!(shown(NOW + DAY), "in 24 hours");
+        assert_eq!(shown(NOW + DAY + SECOND), "22 November");
+        assert_eq!(duration(Duration::from_micros(1)), "1 second");
+        assert_eq!(duration(38 * SECOND), "38 seconds");
+        assert_eq!(duration(3 * MINUTE + Duration::from_micros(1)), "4 minutes");
     }
 }

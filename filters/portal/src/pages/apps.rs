@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use maud::html;
+use tollgate_clock::Timestamp;
 use tollgate_filter::{Reply, Scopes};
 use tollgate_identity::oauth::{App, Destination};
 use tollgate_money::GrantId;
@@ -51,7 +52,7 @@ pub(crate) async fn show(
     Ok(request.page(context, &page))
 }
 
-fn row(app: &App, now: i64) -> Vec<parts::Cell> {
+fn row(app: &App, now: Timestamp) -> Vec<parts::Cell> {
     let name = name(app);
     let scopes = Scopes::from_bits(app.scopes);
     let may: Vec<&str> = scopes
@@ -162,11 +163,12 @@ mod tests {
             destination: Destination::of("https://app.example/cb"),
             resources: 1,
             scopes: Scopes::API.bits(),
-            first_allowed_at: 0,
-            used_at: 0,
+            first_allowed_at: Timestamp::UNIX_EPOCH,
+            used_at: Timestamp::UNIX_EPOCH,
         };
         let columns = [parts::Column::text("App"); 6];
-        let shown = parts::table("Connected apps", &columns, &[row(&app, 0)], None).into_string();
+        let rows = [row(&app, Timestamp::UNIX_EPOCH)];
+        let shown = parts::table("Connected apps", &columns, &rows, None).into_string();
         assert!(!shown.contains("<b>"), "{shown}");
         assert!(shown.contains("Can buy") && shown.contains("app.example"));
     }

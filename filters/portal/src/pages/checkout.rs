@@ -202,8 +202,8 @@ async fn approval_url(context: &PortalContext, view: &View) -> Result<Option<Str
     };
     let mandate = reading(&context.store, move |store| store.mandate(id)).await?;
     let is_offered = |row: &MandateRow| {
-        let age = view.now - row.created_at;
-        row.state == MandateState::Open && age < RECURRING_OFFERED.as_micros() as i64
+        let age = view.now.duration_since(row.created_at);
+        row.state == MandateState::Open && age < RECURRING_OFFERED
     };
     let url = mandate.filter(is_offered).and_then(|row| row.approve_url);
     Ok(url.map(|url| url.to_string()))

@@ -40,7 +40,7 @@ struct OverviewData {
     subscription: Option<SubscriptionRow>,
     period: Period,
     chosen: i64,
-    now: i64,
+    now: Timestamp,
 }
 
 pub(crate) async fn show(
@@ -58,11 +58,7 @@ pub(crate) async fn show(
         let ranked = Period::last(RANKING_DAYS, now);
         let class = read.account(account)?.map(|row| row.class_at(now).clone());
         Ok((
-            read.usage_days(
-                account,
-                Timestamp::from_micros(ranked.from()),
-                Timestamp::from_micros(ranked.to()),
-            )?,
+            read.usage_days(account, ranked.from(), ranked.to())?,
             read.requests(&RequestsQuery {
                 account,
                 from: Timestamp::UNIX_EPOCH,
@@ -190,13 +186,8 @@ fn notice(available: Micros, forecast: Option<Forecast>) -> Option<Markup> {
 }
 
 fn key_figures(data: &OverviewData, forecast: Option<Forecast>) -> Markup {
-    let of = |period: Period| {
-        Totals::of(
-            data.days
-                .iter()
-                .filter(move |day| period.has(day.day_at.as_micros())),
-        )
-    };
+    let of =
+        |period: Period| Totals::of(data.days.iter().filter(move |day| period.has(day.day_at)));
     let totals = of(data.period);
     let before = data.period.before();
     // Usage older than the period read is unknown.
@@ -268,7 +259,7 @@ fn spending(data: &OverviewData) -> Markup {
     let of_period: Vec<_> = data
         .days
         .iter()
-        .filter(|day| data.period.has(day.day_at.as_micros()))
+        .filter(|day| data.period.has(day.day_at))
         .cloned()
         .collect();
     let series = ranking.series(&of_period);

@@ -1,6 +1,7 @@
 //! Table of requests, for the overview and usage pages.
 
 use maud::{Markup, html};
+use tollgate_clock::Timestamp;
 use tollgate_pages::format::{self, count, credits_4};
 use tollgate_pages::parts::{Cell, Column, Tone, pill, table};
 use tollgate_store::{Endpoint, UsageFlags, UsageRow};
@@ -26,7 +27,7 @@ pub(crate) fn requests(
     caption: &str,
     rows: &[UsageRow],
     names: &CredentialNames,
-    now: i64,
+    now: Timestamp,
     details: bool,
 ) -> Markup {
     let columns = [
@@ -47,9 +48,9 @@ pub(crate) fn requests(
                     @if details { (details_list(row)) }
                 }),
                 Cell::new(html! {
-                    time datetime=(format::rfc3339(row.at.as_micros())) title=(format::date_time(row.at.as_micros())) {
-                        @if details { (format::date(row.at.as_micros(), now)) " " }
-                        (format::time_of_day(row.at.as_micros()))
+                    time datetime=(row.at.rfc3339()) title=(format::date_time(row.at)) {
+                        @if details { (format::date(row.at, now)) " " }
+                        (format::time_of_day(row.at))
                     }
                 }),
                 Cell::new(html! {

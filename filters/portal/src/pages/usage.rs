@@ -40,7 +40,7 @@ struct UsageFilter {
 }
 
 impl UsageFilter {
-    fn read(query: &Form, now: i64) -> Result<UsageFilter, Vec<Problem>> {
+    fn read(query: &Form, now: Timestamp) -> Result<UsageFilter, Vec<Problem>> {
         let period = Period::read(query.text("from"), query.text("to"), now)?;
         let model = Some(query.text("model")).filter(|model| !model.is_empty());
         Ok(UsageFilter {
@@ -52,7 +52,7 @@ impl UsageFilter {
     }
 
     fn matches(&self, day: &UsageDay) -> bool {
-        self.period.has(day.day_at.as_micros())
+        self.period.has(day.day_at)
             && self.model.as_ref().is_none_or(|model| *model == day.model)
             && self.key.is_none_or(|key| day.credential == Some(key.0))
     }
@@ -60,8 +60,8 @@ impl UsageFilter {
     fn requests(&self, account: AccountId, cursor: PageCursor, limit: usize) -> RequestsQuery {
         RequestsQuery {
             account,
-            from: Timestamp::from_micros(self.period.from()),
-            to: Timestamp::from_micros(self.period.to()),
+            from: self.period.from(),
+            to: self.period.to(),
             model: self.model.clone(),
             credential: self.key.map(|key| key.0),
             cursor,
@@ -154,14 +154,10 @@ fn load(
     account: AccountId,
     filter: Option<&UsageFilter>,
     cursor: PageCursor,
-    now: i64,
+    now: Timestamp,
 ) -> Result<UsageData, ReadError> {
     let ranked = Period::last(RANKING_DAYS, now);
-    let recent = read.usage_days(
-        account,
-        Timestamp::from_micros(ranked.from()),
-        Timestamp::from_micros(ranked.to()),
-    )?;
+    let recent = read.usage_days(account, ranked.from(), ranked.to())?;
     let mut data = UsageData {
         days: Vec::new(),
         ranking: Ranking::of(&recent),
@@ -177,11 +173,7 @@ fn load(
     data.days = if ranked.has(period.from()) && ranked.to() >= period.to() {
         recent
     } else {
-        read.usage_days(
-            account,
-            Timestamp::from_micros(period.from()),
-            Timestamp::from_micros(period.to()),
-        )?
+        read.usage_days(account, period.from(), period.to())?
     };
     data.days.retain(|day| filter.matches(day));
     // One row more than shown, to detect a further page.
@@ -253,7 +245,7 @@ fn filter_form(
     }
 }
 
-fn results(data: &UsageData, filter: &UsageFilter, now: i64) -> Markup {
+fn results(data: &UsageData, filter: &UsageFilter, now: Timestamp) -> Markup {
     if data.days.is_empty() && data.rows.is_empty() {
         let words = filter.period.words(now);
         let of_some = filter.model.is_some() || filter.key.is_some();

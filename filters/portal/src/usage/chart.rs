@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 use tollgate_pages::parts::BarDay;
 use tollgate_store::UsageDay;
 
-use super::period::Period;
+use super::period::{DAY, Period};
 
 /// Models with their own colour; all others share one.
 const OWN: usize = 4;
@@ -56,7 +57,7 @@ impl Ranking {
         days: &[UsageDay],
         period: Period,
         series: usize,
-        link: impl Fn(i64) -> String,
+        link: impl Fn(Timestamp) -> String,
     ) -> Vec<BarDay> {
         let mut bars: Vec<BarDay> = period
             .starts()
@@ -66,8 +67,8 @@ impl Ranking {
                 link: link(at),
             })
             .collect();
-        for day in days.iter().filter(|day| period.has(day.day_at.as_micros())) {
-            let place = (day.day_at.as_micros() - period.from()) / super::period::DAY;
+        for day in days.iter().filter(|day| period.has(day.day_at)) {
+            let place = day.day_at.duration_since(period.from()).as_secs() / DAY.as_secs();
             let bar = usize::try_from(place)
                 .ok()
                 .and_then(|place| bars.get_mut(place));
@@ -86,16 +87,14 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use tollgate_clock::Timestamp;
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::usage::DAY;
 
-    fn day(day: i64, model: &str, cost: i64) -> UsageDay {
+    fn day(day: u32, model: &str, cost: i64) -> UsageDay {
         UsageDay {
-            day_at: Timestamp::from_micros(day * DAY),
+            day_at: Timestamp::UNIX_EPOCH + day * DAY,
             model: Arc::from(model),
             credential: None,
             requests: 1,
@@ -113,13 +112,14 @@ mod tests {
         let days: Vec<_> = [("e", 1), ("d", 2), ("c", 3), ("b", 4), ("a", 5), ("a", 1)]
             .into_iter()
             .enumerate()
-            .map(|(at, (model, cost))| day(at as i64, model, cost))
+            .map(|(at, (model, cost))| day(at as u32, model, cost))
             .collect();
         let ranking = Ranking::of(&days);
         assert_eq!(ranking.series(&days), ["a", "b", "c", "d", "Other"]);
         assert_eq!(ranking.series(&days[1..]), ["a", "b", "c", "d"]);
-        let last = Period::last(2, 5 * DAY);
-        let bars = ranking.bars(&days[1..], last, 4, |at| (at / DAY).to_string());
+        let last = Period::last(2, Timestamp::UNIX_EPOCH + 5 * DAY);
+        let number = |at: Timestamp| (at.as_secs() / 86_400).to_string();
+        let bars = ranking.bars(&days[1..], last, 4, number);
         let seen: Vec<_> = bars
             .iter()
             .map(|bar| {
@@ -145,12 +145,13 @@ mod tests {
     proptest! {
         #[test]
         fn a_chart_shows_all_spending(
-            spent in prop::collection::vec((0i64..40, 0usize..7, 0i64..1_000_000), 0..60),
+            spent in prop::collection::vec((0u32..40, 0usize..7, 0i64..1_000_000), 0..60),
         ) {
             let days: Vec<_> = spent.iter().map(|&(at, model, cost)| day(at, &format!("m{model}"), cost)).collect();
             let ranking = Ranking::of(&days);
             let series = ranking.series(&days).len();
-            let bars = ranking.bars(&days, Period::last(40, 39 * DAY), series, |_| String::new());
+            let period = Period::last(40, Timestamp::UNIX_EPOCH + 39 * DAY);
+            let bars = ranking.bars(&days, period, series, |_| String::new());
             let shown: i64 = bars.iter().flat_map(|bar| &bar.amounts).map(|amount| amount.get()).sum();
             let cost: i64 = spent.iter().map(|(_, _, cost)| cost).sum();
             prop_assert_eq!(shown, cost);

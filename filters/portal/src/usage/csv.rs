@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use tollgate_pages::format;
 use tollgate_store::{Endpoint, UsageFlags, UsageRow};
 
 /// Requests as comma-separated values (RFC 4180), with a header row. `key` names the credential of a request.
@@ -33,12 +32,7 @@ pub(crate) fn csv<'a>(rows: &[UsageRow], key: impl Fn(&UsageRow) -> &'a str) -> 
             "done"
         };
         // Writing to a `String` cannot fail.
-        let _ = write!(
-            text,
-            "{},{},{endpoint},",
-            format::rfc3339(row.at.as_micros()),
-            row.operation
-        );
+        let _ = write!(text, "{},{},{endpoint},", row.at.rfc3339(), row.operation);
         field(&mut text, &usage.model);
         text.push(',');
         field(&mut text, key(row));
@@ -96,7 +90,7 @@ mod tests {
             },
             cost: Micros::new(5_600),
             written_off: Micros::ZERO,
-            at: Timestamp::from_micros(1_795_269_731_000_000),
+            at: Timestamp::from_secs(1_795_269_731),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Forecast: days until the balance is used up.
 
+use std::time::Duration;
+
 use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 use tollgate_store::UsageDay;
@@ -9,7 +11,7 @@ use super::period::{DAY, Period};
 /// Days of the average, including today.
 const WEEK: i64 = 7;
 /// Minimum observed time for a forecast.
-const KNOWN_MIN: i64 = 3 * DAY;
+const KNOWN_MIN: Duration = DAY.saturating_mul(3);
 
 /// Days that the balance lasts at the recent rate of spending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,25 +22,20 @@ pub(crate) struct Forecast {
 
 /// Forecast for `available` at the rate of the last seven days. `None` if fewer than three days are known, counted from the first request
 /// of the week, or if nothing was spent.
-pub(crate) fn forecast(days: &[UsageDay], available: Micros, now: i64) -> Option<Forecast> {
+pub(crate) fn forecast(days: &[UsageDay], available: Micros, now: Timestamp) -> Option<Forecast> {
     let week = Period::last(WEEK, now);
-    let of_week = || days.iter().filter(|day| week.has(day.day_at.as_micros()));
+    let of_week = || days.iter().filter(|day| week.has(day.day_at));
     // An account with usage before this week has a full week of data, days without requests included.
-    let is_older = days
-        .iter()
-        .any(|day| day.day_at < Timestamp::from_micros(week.from()));
+    let is_older = days.iter().any(|day| day.day_at < week.from());
     let first = of_week().map(|day| day.day_at).min()?;
-    let from = if is_older {
-        week.from()
-    } else {
-        first.as_micros()
-    };
-    let known = now - from;
+    let from = if is_older { week.from() } else { first };
+    let known = now.duration_since(from);
     let spent: i128 = of_week().map(|day| i128::from(day.cost.get())).sum();
     if known < KNOWN_MIN || spent <= 0 {
         return None;
     }
-    let left = i128::from(available.get().max(0)) * i128::from(known) / spent / i128::from(DAY);
+    let [known, day] = [known, DAY].map(|time| time.as_micros() as i128);
+    let left = i128::from(available.get().max(0)) * known / spent / day;
     Some(Forecast {
         days_left: i64::try_from(left).unwrap_or(i64::MAX),
     })
@@ -53,13 +50,13 @@ mod tests {
     use super::*;
 
     /// Noon of a day.
-    const NOW: i64 = 20_000 * DAY + DAY / 2;
+    const NOW: Timestamp = Timestamp::from_secs(20_000 * 86_400 + 86_400 / 2);
 
-    fn days(spent: &[(i64, i64)]) -> Vec<UsageDay> {
+    fn days(spent: &[(u32, i64)]) -> Vec<UsageDay> {
         spent
             .iter()
             .map(|&(ago, cost)| UsageDay {
-                day_at: Timestamp::from_micros((20_000 - ago) * DAY),
+                day_at: Timestamp::UNIX_EPOCH + (20_000 - ago) * DAY,
                 model: Arc::from("small"),
                 credential: None,
                 requests: 1,
@@ -73,7 +70,7 @@ mod tests {
             .collect()
     }
 
-    fn left(spent: &[(i64, i64)], available: i64) -> Option<i64> {
+    fn left(spent: &[(u32, i64)], available: i64) -> Option<i64> {
         forecast(&days(spent), Micros::new(available), NOW).map(|forecast| forecast.days_left)
     }
 
@@ -105,7 +102,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_smaller_balance_never_lasts_longer(
-            spent in prop::collection::vec((0i64..10, 0i64..1_000_000), 0..20),
+            spent in prop::collection::vec((0u32..10, 0i64..1_000_000), 0..20),
             available in 0i64..i64::MAX / 2,
             less in 0i64..i64::MAX / 2,
         ) {

@@ -1,12 +1,17 @@
 //! Periods of whole days (UTC).
 
+use std::time::Duration;
+
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
+use tollgate_clock::Timestamp;
 use tollgate_pages::format;
 use tollgate_pages::parts::Problem;
 
-/// Microseconds of a day.
-pub(crate) const DAY: i64 = 86_400_000_000;
+const DAY_SECS: i64 = 86_400;
+
+/// A day.
+pub(crate) const DAY: Duration = Duration::from_secs(DAY_SECS.unsigned_abs());
 
 /// Maximum days of a period: the chart has one bar per day.
 const DAYS_MAX: i64 = 92;
@@ -21,8 +26,8 @@ pub(crate) struct Period {
 
 impl Period {
     /// The last `days` including today.
-    pub(crate) fn last(days: i64, now: i64) -> Period {
-        let today = now.div_euclid(DAY);
+    pub(crate) fn last(days: i64, now: Timestamp) -> Period {
+        let today = day_of(now);
         Period {
             first: today - (days - 1),
             days,
@@ -30,7 +35,7 @@ impl Period {
     }
 
     /// Parses the form fields `from` and `to`. Empty fields default to the last 30 days.
-    pub(crate) fn read(from: &str, to: &str, now: i64) -> Result<Period, Vec<Problem>> {
+    pub(crate) fn read(from: &str, to: &str, now: Timestamp) -> Result<Period, Vec<Problem>> {
         let mut problems = Vec::new();
         let usual = Period::last(30, now);
         let mut day = |name: &str, text: &str, usual: i64| match text.trim() {
@@ -69,23 +74,23 @@ impl Period {
         }
     }
 
-    /// Start, Unix microseconds.
-    pub(crate) fn from(self) -> i64 {
-        self.first * DAY
+    /// Start.
+    pub(crate) fn from(self) -> Timestamp {
+        start_of(self.first)
     }
 
-    /// End (exclusive), Unix microseconds.
-    pub(crate) fn to(self) -> i64 {
-        (self.first + self.days) * DAY
+    /// End (exclusive).
+    pub(crate) fn to(self) -> Timestamp {
+        start_of(self.first + self.days)
     }
 
     /// Start of each day, oldest first.
-    pub(crate) fn starts(self) -> impl Iterator<Item = i64> {
-        (self.first..self.first + self.days).map(|day| day * DAY)
+    pub(crate) fn starts(self) -> impl Iterator<Item = Timestamp> {
+        (self.first..self.first + self.days).map(start_of)
     }
 
     /// Whether a time lies in the period.
-    pub(crate) fn has(self, at: i64) -> bool {
+    pub(crate) fn has(self, at: Timestamp) -> bool {
         (self.from()..self.to()).contains(&at)
     }
 
@@ -100,7 +105,7 @@ impl Period {
     }
 
     /// As text within a sentence: `from 1 to 7 November`, `on 7 November`.
-    pub(crate) fn words(self, now: i64) -> String {
+    pub(crate) fn words(self, now: Timestamp) -> String {
         let (first, last) = (self.from(), self.to() - DAY);
         let end = format::date(last, now);
         if self.days == 1 {
@@ -119,7 +124,17 @@ impl Period {
 fn read_day(text: &str) -> Option<i64> {
     let date: Date = text.parse().ok()?;
     let start = date.to_zoned(TimeZone::UTC).ok()?.timestamp();
-    Some(start.as_microsecond().div_euclid(DAY))
+    Some(day_of(start.into()))
+}
+
+/// The day of a time, in days since 1970-01-01.
+fn day_of(at: Timestamp) -> i64 {
+    at.as_secs().div_euclid(DAY_SECS)
+}
+
+/// The start of a day, given in days since 1970-01-01.
+fn start_of(day: i64) -> Timestamp {
+    Timestamp::from_secs(day * DAY_SECS)
 }
 
 #[cfg(test)]
@@ -129,7 +144,7 @@ mod tests {
     use super::*;
 
     /// 2026-11-21T14:02:11Z
-    const NOW: i64 = 1_795_269_731_000_000;
+    const NOW: Timestamp = Timestamp::from_secs(1_795_269_731);
 
     #[test]
     fn a_period_form_is_parsed_or_its_problem_reported() {
@@ -195,7 +210,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_period_round_trips_through_its_form(days in 1i64..=DAYS_MAX, at in 0i64..3_000_000_000_000_000) {
-            let period = Period::last(days, at);
+            let period = Period::last(days, Timestamp::from_micros(at));
             prop_assert_eq!(Period::read(&period.first_day(), &period.last_day(), NOW), Ok(period));
         }
 

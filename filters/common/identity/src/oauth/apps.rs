@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, GrantId};
 use tollgate_store::{CommitError, OAuthPart, ReadError, reading};
 
@@ -23,16 +24,16 @@ pub struct App {
     pub resources: u32,
     /// Bit set of its scopes.
     pub scopes: u32,
-    /// Unix microseconds.
-    pub first_allowed_at: i64,
-    /// Unix microseconds, accurate to minutes.
-    pub used_at: i64,
+    /// When it was authorized first.
+    pub first_allowed_at: Timestamp,
+    /// Its last use, accurate to minutes.
+    pub used_at: Timestamp,
 }
 
 impl AuthorizationServer {
     /// The authorized clients of an account, the oldest authorization first.
     pub async fn apps(&self, account: AccountId) -> Result<Vec<App>, ReadError> {
-        let now = (self.now)();
+        let now = self.clock.now();
         let grants = reading(&self.store, move |read| read.oauth_grants(account, now)).await?;
         let mut apps: Vec<App> = Vec::new();
         for grant in grants {
@@ -76,7 +77,7 @@ impl AuthorizationServer {
         account: AccountId,
         client: Arc<str>,
     ) -> Result<(), CommitError> {
-        let at = (self.now)();
+        let at = self.clock.now();
         self.end([OAuthPart::RevokeGrants {
             account,
             client: Some(client),

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
+use tollgate_clock::Timestamp;
 use tollgate_store::{CommitError, GrantRow, OAuthPart, OAuthRefusal, Part, ReadError, reading};
 
 use super::pkce::Challenge;
-use super::{AuthorizationServer, CODE_REFUSALS_MAX, IntoPart as _, Requested, micros, refusal};
+use super::{AuthorizationServer, CODE_REFUSALS_MAX, IntoPart as _, Requested, refusal};
 use crate::digest::Digest;
 use crate::tokens::{NewToken, token_part};
 
@@ -79,7 +80,7 @@ impl AuthorizationServer {
         if code.used_at.is_some() {
             return self.reused(&code.grant).await;
         }
-        let now = (self.now)();
+        let now = self.clock.now();
         let worn_out = code.refusals >= CODE_REFUSALS_MAX;
         if now >= code.expires_at || worn_out || code.grant.revoked_at.is_some() {
             return Err(TokenError::InvalidGrant);
@@ -133,10 +134,10 @@ impl AuthorizationServer {
         &self,
         grant: &GrantRow,
         scopes: u32,
-        now: i64,
+        now: Timestamp,
         refresh: Option<SecretString>,
     ) -> (TokenResponse, Vec<Part>) {
-        let mut ends_at = now + micros(self.settings.access_token);
+        let mut ends_at = now + self.settings.access_token;
         let token = NewToken {
             account: grant.account,
             client: Some(grant.client.clone()),
@@ -161,8 +162,8 @@ impl AuthorizationServer {
             .filter(|_| grant.refresh)
             .map(|settings| {
                 let secret = refresh.unwrap_or_else(|| self.new_refresh());
-                let last = grant.created_at.saturating_add(micros(settings.absolute));
-                let expires_at = last.min(now + micros(settings.idle));
+                let last = grant.created_at + settings.absolute;
+                let expires_at = last.min(now + settings.idle);
                 ends_at = ends_at.max(expires_at);
                 parts.push(
                     OAuthPart::InsertRefresh {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_store::{
     Admission, ClientRow, CommitError, GrantRow, OAuthPart, OAuthRefusal, Part, ReadError, Refusal,
     Store, UnitOfWork, commit, reading,
@@ -112,9 +113,6 @@ pub enum Requested {
     Bits(u32),
 }
 
-/// The wall clock in Unix microseconds.
-pub type Now = Box<dyn Fn() -> i64 + Send + Sync>;
-
 /// Fills a slice with random bytes.
 pub type Draw = Box<dyn Fn(&mut [u8]) + Send + Sync>;
 
@@ -128,8 +126,8 @@ pub struct AuthorizationServerDeps<'a> {
     pub issuer: Arc<str>,
     /// Lifetimes and limits.
     pub settings: OAuthSettings,
-    /// The wall clock.
-    pub now: Now,
+    /// The clock.
+    pub clock: Clock,
     /// Random source.
     pub draw: Draw,
 }
@@ -144,8 +142,9 @@ pub struct AuthorizationServer {
     code_form: Form,
     /// Derives the successor of a refresh token.
     successor_key: Zeroizing<[u8; 32]>,
-    now: Now,
+    clock: Clock,
     draw: Draw,
+    /// The last clean-up, in microseconds since 1970.
     forgotten_at: AtomicI64,
 }
 
@@ -157,7 +156,7 @@ impl AuthorizationServer {
             service,
             issuer,
             settings,
-            now,
+            clock,
             draw,
         } = deps;
         let root = store.root_secret();
@@ -172,9 +171,9 @@ impl AuthorizationServer {
             store,
             issuer,
             settings,
-            now,
+            clock,
             draw,
-            forgotten_at: AtomicI64::new(i64::MIN),
+            forgotten_at: AtomicI64::new(Timestamp::MIN.as_micros()),
         }
     }
 
@@ -207,7 +206,7 @@ impl AuthorizationServer {
                 .collect(),
             refresh: client.refresh,
             document: false,
-            created_at: (self.now)(),
+            created_at: self.clock.now(),
             used_at: None,
         };
         self.commit([OAuthPart::InsertClient {
@@ -227,17 +226,17 @@ impl AuthorizationServer {
 
     /// Deletes obsolete rows at most once per interval; may be called on any occasion. Does not wait for the write.
     pub fn forget(&self) {
-        let now = (self.now)();
-        if now.saturating_sub(self.forgotten_at.load(Ordering::Relaxed)) < micros(CLEANUP_INTERVAL)
-        {
+        let now = self.clock.now();
+        let forgotten_at = Timestamp::from_micros(self.forgotten_at.load(Ordering::Relaxed));
+        if now.duration_since(forgotten_at) < CLEANUP_INTERVAL {
             return;
         }
-        self.forgotten_at.store(now, Ordering::Relaxed);
+        self.forgotten_at.store(now.as_micros(), Ordering::Relaxed);
         let part = OAuthPart::Forget {
             now,
-            unused_before: now - micros(UNUSED_CLIENT_RETENTION),
-            used_before: now - micros(USED_CLIENT_RETENTION),
-            ended_before: now - micros(ENDED_RETENTION),
+            unused_before: now - UNUSED_CLIENT_RETENTION,
+            used_before: now - USED_CLIENT_RETENTION,
+            ended_before: now - ENDED_RETENTION,
             limit: CLEANUP_ROWS_MAX,
         };
         // A write that is not admitted is repeated at the next interval.
@@ -265,7 +264,7 @@ impl AuthorizationServer {
         self.end([OAuthPart::RevokeGrant {
             id: grant.id,
             account: grant.account,
-            at: (self.now)(),
+            at: self.clock.now(),
         }
         .into_part()])
             .await
@@ -290,10 +289,6 @@ impl IntoPart for OAuthPart {
     fn into_part(self) -> Part {
         Part::OAuth(Box::new(self))
     }
-}
-
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// The refusal of a unit of work, if it concerns OAuth.

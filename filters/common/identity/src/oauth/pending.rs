@@ -16,8 +16,7 @@ use super::authorization_response::{AuthorizationError, response_url};
 use super::pkce::Challenge;
 use super::redirect::{Destination, form_action_source};
 use super::{
-    AuthorizationServer, CODE_LIFETIME, IntoPart as _, PENDING_LIFETIME, PENDING_MAX, micros,
-    refusal,
+    AuthorizationServer, CODE_LIFETIME, IntoPart as _, PENDING_LIFETIME, PENDING_MAX, refusal,
 };
 use crate::digest::Digest;
 use crate::keys::id_bytes;
@@ -195,7 +194,7 @@ impl AuthorizationServer {
     ) -> Result<PendingId, CommitError> {
         let mut id = [0; 16];
         (self.draw)(&mut id);
-        let now = (self.now)();
+        let now = self.clock.now();
         let pending = PendingRow {
             id,
             client: request.client,
@@ -210,7 +209,7 @@ impl AuthorizationServer {
             scopes: request.scopes,
             session: None,
             created_at: now,
-            expires_at: now + micros(PENDING_LIFETIME),
+            expires_at: now + PENDING_LIFETIME,
         };
         self.commit([OAuthPart::InsertPending {
             pending,
@@ -232,7 +231,7 @@ impl AuthorizationServer {
             self.commit([OAuthPart::BindPending {
                 id: id.0,
                 session: *session,
-                now: (self.now)(),
+                now: self.clock.now(),
             }
             .into_part()])
                 .await?;
@@ -244,7 +243,7 @@ impl AuthorizationServer {
     /// name. Does not bind the request.
     pub async fn pending_client_name(&self, id: PendingId) -> Result<Option<Arc<str>>, ReadError> {
         let row = reading(&self.store, move |read| read.oauth_pending(&id.0)).await?;
-        let waits = row.filter(|row| (self.now)() < row.expires_at && row.session.is_none());
+        let waits = row.filter(|row| self.clock.now() < row.expires_at && row.session.is_none());
         Ok(waits.and_then(|row| row.client_name))
     }
 
@@ -259,8 +258,8 @@ impl AuthorizationServer {
         if scopes == 0 || scopes & !row.scopes != 0 {
             return Err(DecideError::Scopes);
         }
-        let now = (self.now)();
-        let code_end = now + micros(CODE_LIFETIME);
+        let now = self.clock.now();
+        let code_end = now + CODE_LIFETIME;
         let code = {
             let mut random = Zeroizing::new([0; 32]);
             (self.draw)(&mut *random);
@@ -326,7 +325,7 @@ impl AuthorizationServer {
         self.commit([OAuthPart::TakePending {
             id: id.0,
             session: *session,
-            now: (self.now)(),
+            now: self.clock.now(),
         }
         .into_part()])
             .await?;
@@ -352,7 +351,7 @@ impl AuthorizationServer {
         let row = reading(&self.store, move |read| read.oauth_pending(&id.0))
             .await
             .map_err(DecideError::Read)?
-            .filter(|row| (self.now)() < row.expires_at)
+            .filter(|row| self.clock.now() < row.expires_at)
             .ok_or(DecideError::Gone)?;
         match row.session {
             Some(owner) if owner != *session => Err(DecideError::OtherSession),

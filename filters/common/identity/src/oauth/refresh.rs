@@ -5,7 +5,7 @@ use tollgate_store::{OAuthPart, OAuthRefusal, reading};
 use zeroize::Zeroizing;
 
 use super::exchange::{TokenError, TokenResponse, fits};
-use super::{AuthorizationServer, IntoPart as _, Requested, micros, refusal};
+use super::{AuthorizationServer, IntoPart as _, Requested, refusal};
 use crate::digest::Digest;
 
 /// A token request with a refresh token (RFC 6749 section 6).
@@ -43,9 +43,9 @@ impl AuthorizationServer {
         if *grant.client != *request.client || grant.revoked_at.is_some() {
             return Err(TokenError::InvalidGrant);
         }
-        let now = (self.now)();
+        let now = self.clock.now();
         if let Some(spent_at) = row.spent_at {
-            let late = now.saturating_sub(spent_at) >= micros(settings.grace);
+            let late = now >= spent_at + settings.grace;
             if late || row.successor_spent {
                 return self.reused(grant).await;
             }
@@ -64,7 +64,7 @@ impl AuthorizationServer {
         let spend = OAuthPart::SpendRefresh {
             hash,
             successor: *Digest::of(successor.expose_secret().as_bytes()).as_bytes(),
-            grace_us: micros(settings.grace),
+            grace: settings.grace,
             at: now,
         };
         let (granted, parts) = self.tokens(grant, scopes, now, Some(successor));

@@ -31,7 +31,7 @@ impl AuthorizationServer {
                 && row.revoked_at.is_none()
                 && !foreign(row.made.client_id.as_deref())
             {
-                revoke_token(&*self.store, row.made.id, (self.now)()).await?;
+                revoke_token(&*self.store, row.made.id, self.clock.now()).await?;
             }
         } else if let Some(hash) = self.refresh_form.digest(token.as_bytes()) {
             let hash = *hash.as_bytes();

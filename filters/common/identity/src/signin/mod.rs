@@ -8,7 +8,9 @@ mod keys;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId, Micros};
 use tollgate_store::{
     AccountStatus, Admission, CodePurpose, CommitError, FailureRule, LoginCodeId, LoginCodeRow,
@@ -23,13 +25,15 @@ use crate::keys::id_bytes;
 use crate::login::Login;
 use crate::session::{Session, SessionValue, fresh};
 
-const SECOND: i64 = 1_000_000;
-const MINUTE: i64 = 60 * SECOND;
-const HOUR: i64 = 60 * MINUTE;
-const DAY: i64 = 24 * HOUR;
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Lifetime of a code (microseconds).
-pub const CODE_LIFE: i64 = 10 * MINUTE;
+/// Minimum time between two codes for an address.
+const SEND_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Lifetime of a code.
+pub const CODE_LIFE: Duration = Duration::from_secs(10 * 60);
 
 /// Attempts per code.
 pub const TRIES: i64 = 5;
@@ -88,8 +92,8 @@ pub struct CodeRequest<'a> {
     pub browser: &'a SessionValue,
     /// The address that the request came from, for the limit by network; `None` where there is none to count by.
     pub network: Option<IpAddr>,
-    /// Unix microseconds.
-    pub now: i64,
+    /// When it is requested.
+    pub now: Timestamp,
 }
 
 /// Why no code was sent.
@@ -97,10 +101,10 @@ pub struct CodeRequest<'a> {
 #[non_exhaustive]
 pub enum SendCodeError {
     /// A sending limit is reached; which one is not disclosed.
-    #[error("too many codes were requested; the next one is possible at {until}")]
+    #[error("too many codes were requested; the next one is possible at {}", .until.as_micros())]
     TooMany {
-        /// Unix microseconds.
-        until: i64,
+        /// When the next one is possible.
+        until: Timestamp,
     },
     /// Reading the store failed.
     #[error("could not read the login")]
@@ -123,10 +127,10 @@ pub enum CodeOutcome {
     },
     /// No code for this browser, or an expired one.
     Expired,
-    /// Locked out after too many failures, until this time.
+    /// Locked out after too many failures.
     LockedOut {
-        /// Unix microseconds.
-        until: i64,
+        /// When that ends.
+        until: Timestamp,
     },
     /// Correct, but the account is suspended.
     Suspended,
@@ -169,8 +173,8 @@ pub struct PendingCode {
     pub kind: LoginKind,
     /// Its purpose.
     pub purpose: CodePurpose,
-    /// When it was sent (Unix microseconds).
-    pub sent_at: i64,
+    /// When it was sent.
+    pub sent_at: Timestamp,
 }
 
 /// A queued message with its code.
@@ -187,10 +191,10 @@ pub struct CodeMessage {
     pub code: zeroize::Zeroizing<String>,
     /// Failed attempts so far.
     pub tries: i64,
-    /// When it was queued (Unix microseconds).
-    pub created_at: i64,
-    /// When it expires (Unix microseconds).
-    pub expires_at: i64,
+    /// When it was queued.
+    pub created_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
 }
 
 impl Signin {
@@ -276,7 +280,7 @@ impl Signin {
     pub async fn pending_code(
         &self,
         browser: &SessionValue,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Option<PendingCode>, ReadError> {
         let row = self.code_of(browser).await?;
         let live = row.filter(|row| row.code.expires_at > now);
@@ -295,7 +299,7 @@ impl Signin {
         browser: &SessionValue,
         current: Option<&Session>,
         typed: &str,
-        now: i64,
+        now: Timestamp,
         mut draw: impl FnMut(&mut [u8]) + Send,
     ) -> Result<CodeOutcome, VerifyCodeError> {
         let Some(row) = self.code_of(browser).await? else {
@@ -310,8 +314,8 @@ impl Signin {
             .keys
             .failures_of(known.map(|(_, account)| account), &login);
         let barred = reading(&self.store, move |read| read.barred_until(&failures)).await?;
-        if barred > now {
-            return Ok(CodeOutcome::LockedOut { until: barred });
+        if let Some(until) = barred.filter(|&until| until > now) {
+            return Ok(CodeOutcome::LockedOut { until });
         }
         // Counted before it is compared, so that concurrent attempts count too.
         let counted = SigninPart::TryCode {
@@ -379,7 +383,7 @@ impl Signin {
     /// The messages that are due.
     pub async fn messages_due(
         &self,
-        now: i64,
+        now: Timestamp,
         limit: usize,
     ) -> Result<Vec<CodeMessage>, ReadError> {
         let rows = reading(&self.store, move |read| read.messages_due(now, limit)).await?;
@@ -387,7 +391,7 @@ impl Signin {
     }
 
     /// When the next message is due.
-    pub async fn next_message_at(&self) -> Result<Option<i64>, ReadError> {
+    pub async fn next_message_at(&self) -> Result<Option<Timestamp>, ReadError> {
         reading(&self.store, |read| read.next_message_at()).await
     }
 
@@ -397,7 +401,11 @@ impl Signin {
     }
 
     /// A message is retried later.
-    pub async fn message_delayed(&self, id: MessageId, next_at: i64) -> Result<(), CommitError> {
+    pub async fn message_delayed(
+        &self,
+        id: MessageId,
+        next_at: Timestamp,
+    ) -> Result<(), CommitError> {
         self.finish([SigninPart::DelayMessage { id, next_at }])
             .await
     }
@@ -413,7 +421,7 @@ impl Signin {
     }
 
     /// Deletes expired rows.
-    pub fn sweep(&self, now: i64) {
+    pub fn sweep(&self, now: Timestamp) {
         let part = SigninPart::Sweep {
             now,
             idle_before: now - crate::session::IDLE,
@@ -444,7 +452,7 @@ impl Signin {
     fn limits(&self, login: &Login, network: Option<IpAddr>) -> Vec<SendLimit> {
         let mut limits = vec![SendLimit {
             key: self.keys.sends_to(login),
-            rules: vec![(1, 30 * SECOND), (5, HOUR)],
+            rules: vec![(1, SEND_INTERVAL), (5, HOUR)],
         }];
         limits.extend(network.map(|network| SendLimit {
             key: self.keys.sends_from(network),
@@ -472,7 +480,7 @@ impl Signin {
         mut parts: Vec<SigninPart>,
         current: &Session,
         value: &SessionValue,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Option<(AccountId, bool)>, CommitError> {
         // A session that was ended elsewhere is not revived by a code requested before.
         parts.push(SigninPart::RequireSession {
@@ -502,7 +510,7 @@ impl Signin {
         browser: &SessionValue,
         (login, account): (LoginId, AccountId),
         value: &SessionValue,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Result<Option<(AccountId, bool)>, CommitError>, ReadError> {
         let row = reading(&self.store, move |read| read.account(account)).await?;
         if row.is_none_or(|row| row.status != AccountStatus::Active) {
@@ -522,7 +530,7 @@ impl Signin {
         browser: &SessionValue,
         login: &Login,
         value: &SessionValue,
-        now: i64,
+        now: Timestamp,
         draw: &mut (impl FnMut(&mut [u8]) + Send),
     ) -> Result<Option<(AccountId, bool)>, CommitError> {
         let account = AccountId::from_bytes(id_bytes(now, &mut *draw));

@@ -8,7 +8,8 @@ use tollgate_identity::session::{end_sessions, end_sessions_and_apps};
 use tollgate_identity::{Form, NewToken, issue_token};
 
 use crate::support::{
-    API, Bench, ISSUER, MCP, REDIRECT, SECOND, SESSION, VERIFIER, parameter, request, with_refresh,
+    API, Bench, ISSUER, MCP, MICROSECOND, REDIRECT, SECOND, SESSION, VERIFIER, parameter, request,
+    with_refresh,
 };
 
 fn invalid_grant(result: Result<TokenResponse, TokenError>) -> bool {
@@ -200,7 +201,7 @@ async fn a_refused_request_leaves_the_code_usable_five_times() {
 async fn a_code_is_valid_for_a_minute() {
     let bench = Bench::new().await;
     let (client, code) = bench.allowed(API, 1).await;
-    bench.pass(60 * SECOND - 1);
+    bench.pass(60 * SECOND - MICROSECOND);
     let id = bench.ask(&client, API, 1).await;
     let late = bench.code(id, 1).await.expect("allowed");
     bench.exchange(&client, &code).await.expect("just in time");
@@ -312,7 +313,7 @@ async fn a_refresh_token_is_spent_by_its_use_with_ten_seconds_of_grace() {
     assert_ne!(successor.expose_secret(), first.expose_secret());
 
     // Two windows share a token, or the answer was lost: the same successor again.
-    bench.pass(10 * SECOND - 1);
+    bench.pass(10 * SECOND - MICROSECOND);
     let again = bench
         .refresh(&client, first.expose_secret())
         .await

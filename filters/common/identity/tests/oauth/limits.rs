@@ -1,14 +1,16 @@
 //! Retention and limits: obsolete rows are deleted, and the store stays bounded.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::ExposeSecret;
+use tollgate_clock::Timestamp;
 use tollgate_identity::oauth::{DecideError, OAuthSettings, PendingId};
 use tollgate_store::{Admission, OAuthPart, Part, PendingRow, UnitOfWork, commit, flush};
 
 use crate::support::{API, Bench, CHALLENGE, REDIRECT, SECOND, SESSION, with_refresh};
 
-const DAY: i64 = 24 * 3600 * SECOND;
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 async fn known(bench: &Bench, client: &Arc<str>) -> bool {
     bench.server.client(client).await.expect("read").is_some()
@@ -71,7 +73,9 @@ async fn ended_grants_and_tokens_are_deleted_after_a_week() {
         rows.expect("read").len()
     };
     let grants = |bench: &Bench| {
-        let rows = bench.store.oauth_grants(bench.account, 0);
+        let rows = bench
+            .store
+            .oauth_grants(bench.account, Timestamp::UNIX_EPOCH);
         rows.expect("read").len()
     };
     bench.pass(20 * DAY);
@@ -133,7 +137,7 @@ async fn ask_among_three(bench: &Bench, number: u8) {
             scopes: 1,
             session: None,
             created_at: bench.now(),
-            expires_at: i64::MAX,
+            expires_at: Timestamp::MAX,
         },
         pending_max: 3,
     };

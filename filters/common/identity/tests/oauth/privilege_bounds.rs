@@ -49,7 +49,7 @@ enum Step {
         client: usize,
     },
     Pass {
-        secs: i64,
+        secs: u32,
     },
 }
 
@@ -77,7 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(token, client, resource, scopes)| Step::Refresh { token, client, resource, scopes }),
         1 => any.prop_map(|token| Step::Revoke { token }),
         1 => client.prop_map(|client| Step::Remove { client }),
-        1 => prop_oneof![1i64..15, 30i64..70, 3000i64..4000].prop_map(|secs| Step::Pass { secs }),
+        1 => prop_oneof![1u32..15, 30u32..70, 3000u32..4000].prop_map(|secs| Step::Pass { secs }),
     ]
 }
 

@@ -1,11 +1,11 @@
 //! Test bed: a server over a store, with a manual clock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Clock, ManualClock, Timestamp};
 use tollgate_identity::oauth::{
     AuthorizationRequest, AuthorizationServer, AuthorizationServerDeps, Challenge, ClientMetadata,
     CodeRequest, DecideError, Decider, OAuthSettings, PendingId, RefreshRequest, RefreshSettings,
@@ -19,8 +19,10 @@ use tollgate_store::{
     UnitOfWork, commit,
 };
 
-pub(crate) const NOW: i64 = 1_800_000_000_000_000;
-pub(crate) const SECOND: i64 = 1_000_000;
+pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// The unit of stored times.
+pub(crate) const MICROSECOND: Duration = Duration::from_micros(1);
 pub(crate) const API: u32 = 1;
 pub(crate) const MCP: u32 = 2;
 pub(crate) const ISSUER: &str = "https://api.svc.example";
@@ -36,7 +38,7 @@ pub(crate) struct Bench {
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) server: Arc<AuthorizationServer>,
     pub(crate) account: AccountId,
-    clock: Arc<AtomicI64>,
+    time: (Clock, ManualClock),
     drawn: Arc<AtomicU64>,
     settings: OAuthSettings,
     folder: TempDir,
@@ -62,9 +64,9 @@ impl Bench {
 
     pub(crate) async fn with(settings: OAuthSettings) -> Bench {
         let folder = TempDir::new().expect("a folder");
-        let (clock, drawn) = (Arc::new(AtomicI64::new(NOW)), Arc::default());
+        let (time, drawn) = (Clock::manual(NOW), Arc::default());
         let none = AccountId::from_bytes([0; 16]);
-        let mut bench = Bench::open(folder, clock, drawn, settings, none);
+        let mut bench = Bench::open(folder, time, drawn, settings, none);
         bench.account = bench.new_account().await;
         bench.sign_in().await;
         bench
@@ -72,23 +74,24 @@ impl Bench {
 
     fn open(
         folder: TempDir,
-        clock: Arc<AtomicI64>,
+        time: (Clock, ManualClock),
         drawn: Arc<AtomicU64>,
         settings: OAuthSettings,
         account: AccountId,
     ) -> Bench {
-        let now = clock.load(Ordering::Relaxed);
-        let mut options = Options::new(Timestamp::from_micros(now), RootSecret([7; 32]));
+        let clock = time.0.clone();
+        let now = clock.now();
+        let mut options = Options::new(now, RootSecret([7; 32]));
         // Reads see every write either way, and a sync for each step would take most of the time.
         options.durability = Durability::Process;
         let store = sqlite::open(&folder.path().join("books.db"), options).expect("a store");
-        let (ticks, draws) = (clock.clone(), drawn.clone());
+        let draws = drawn.clone();
         let server = AuthorizationServer::new(AuthorizationServerDeps {
             store: store.clone(),
             service: "svc",
             issuer: Arc::from(ISSUER),
             settings,
-            now: Box::new(move || ticks.load(Ordering::Relaxed)),
+            clock,
             draw: Box::new(move |out| draw(&draws, out)),
         });
         Bench {
@@ -96,7 +99,7 @@ impl Bench {
             server: Arc::new(server),
             store,
             account,
-            clock,
+            time,
             drawn,
             settings,
             folder,
@@ -109,7 +112,7 @@ impl Bench {
         drop(self.server);
         Bench::open(
             self.folder,
-            self.clock,
+            self.time,
             self.drawn,
             self.settings,
             self.account,
@@ -136,7 +139,7 @@ impl Bench {
                     started_at: NOW,
                     confirmed_at: NOW,
                     seen_at: NOW,
-                    expires_at: i64::MAX,
+                    expires_at: Timestamp::MAX,
                     draft: None,
                 },
                 replaces: None,
@@ -168,12 +171,12 @@ impl Bench {
             .expect("an account")
     }
 
-    pub(crate) fn now(&self) -> i64 {
-        self.clock.load(Ordering::Relaxed)
+    pub(crate) fn now(&self) -> Timestamp {
+        self.time.0.now()
     }
 
-    pub(crate) fn pass(&self, micros: i64) {
-        self.clock.fetch_add(micros, Ordering::Relaxed);
+    pub(crate) fn pass(&self, time: Duration) {
+        self.time.1.advance(time);
     }
 
     pub(crate) async fn register(&self) -> Arc<str> {

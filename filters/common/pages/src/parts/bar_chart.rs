@@ -6,6 +6,7 @@
 mod scale;
 
 use maud::{Markup, html};
+use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 
 use self::scale::Scale;
@@ -23,8 +24,8 @@ const DATED: usize = 10;
 /// One day of a chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BarDay {
-    /// Start of the day (UTC), Unix microseconds.
-    pub at: i64,
+    /// Start of the day (UTC).
+    pub at: Timestamp,
     /// Amounts per series, in order.
     pub amounts: Vec<Micros>,
     /// Link of the day in the table.
@@ -50,7 +51,7 @@ pub struct BarChart<'a> {
 
 impl BarChart<'_> {
     /// Chart, dates, legend and table; empty without days.
-    pub fn show(&self, now: i64) -> Markup {
+    pub fn show(&self, now: Timestamp) -> Markup {
         let (Some(first), Some(last)) = (self.days.first(), self.days.last()) else {
             return html! {};
         };
@@ -114,7 +115,7 @@ impl BarChart<'_> {
     }
 
     /// The data table, newest first.
-    fn data_table(&self, now: i64) -> Markup {
+    fn data_table(&self, now: Timestamp) -> Markup {
         let mut columns = vec![Column::text("Day")];
         columns.extend(self.series.iter().map(|name| Column::number(name)));
         columns.push(Column::number("All"));
@@ -201,13 +202,15 @@ fn sum(amounts: impl Iterator<Item = Micros>) -> Micros {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
 
-    const DAY: i64 = 86_400_000_000;
+    const DAY: Duration = Duration::from_secs(86_400);
     /// 2026-10-23T00:00:00Z
-    const FIRST: i64 = 1_792_713_600_000_000;
+    const FIRST: Timestamp = Timestamp::from_secs(1_792_713_600);
 
     fn bars<'a>(series: &'a [String], days: &'a [BarDay]) -> BarChart<'a> {
         BarChart {
@@ -221,7 +224,7 @@ mod tests {
         (0..number).map(|name| format!("model-{name}")).collect()
     }
 
-    fn day(place: i64, amounts: &[i64]) -> BarDay {
+    fn day(place: u32, amounts: &[i64]) -> BarDay {
         BarDay {
             at: FIRST + place * DAY,
             amounts: amounts.iter().map(|&amount| Micros::new(amount)).collect(),
@@ -261,7 +264,7 @@ mod tests {
             amounts in prop::collection::vec(prop::collection::vec(0i64..5_000_000_000, 5), 1..40),
         ) {
             let names = names(5);
-            let days: Vec<_> = amounts.iter().enumerate().map(|(at, amounts)| day(at as i64, amounts)).collect();
+            let days: Vec<_> = amounts.iter().enumerate().map(|(at, amounts)| day(at as u32, amounts)).collect();
             let bars = bars(&names, &days);
             let highest = days.iter().map(BarDay::sum).max().expect("a day");
             let scale = Scale::to(highest);

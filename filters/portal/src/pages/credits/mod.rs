@@ -3,6 +3,8 @@
 pub(crate) mod add;
 pub(crate) mod order;
 
+use std::time::Duration;
+
 use maud::{Markup, html};
 use tollgate_clock::Timestamp;
 use tollgate_filter::Reply;
@@ -25,7 +27,7 @@ use crate::usage::{DAY, Period};
 const LINES: usize = 50;
 
 /// Days read at once.
-const WINDOW: i64 = 31 * DAY;
+const WINDOW: Duration = DAY.saturating_mul(31);
 
 /// Windows read for one page at most; an account with little activity has few lines in many days.
 const WINDOWS: usize = 12;
@@ -45,11 +47,11 @@ pub(crate) async fn show(
         .filter(|_| !before.is_empty())
         .map(Period::from);
     let read = move |read: &dyn Read| {
-        let end = until.unwrap_or(i64::MAX / 2 / DAY * DAY);
+        let end = until.unwrap_or(Timestamp::MAX);
         Ok((
             ledger(read, account, end, now)?,
             CredentialNames::read(read, account, now)?,
-            read.top_ups_of(account, i64::MAX, 4 * RECEIPTS)?,
+            read.top_ups_of(account, Timestamp::MAX, 4 * RECEIPTS)?,
         ))
     };
     let ((lines, next), names, bought) = reading(&context.store, read).await?;
@@ -81,18 +83,13 @@ pub(crate) async fn show(
 fn ledger(
     read: &dyn Read,
     account: AccountId,
-    end: i64,
-    now: i64,
-) -> Result<(Vec<Line>, Option<i64>), ReadError> {
-    let newest = end.min(now.div_euclid(DAY) * DAY + DAY);
+    end: Timestamp,
+    now: Timestamp,
+) -> Result<(Vec<Line>, Option<Timestamp>), ReadError> {
+    let newest = end.min(now.start_of_day() + DAY);
     let mut from = newest - WINDOW;
     for window in 1..=WINDOWS {
-        let Some(statement) = read.statement(
-            account,
-            Timestamp::from_micros(from),
-            Timestamp::from_micros(end),
-        )?
-        else {
+        let Some(statement) = read.statement(account, from, end)? else {
             break;
         };
         let mut found = lines(&statement);
@@ -105,7 +102,7 @@ fn ledger(
         if window == WINDOWS || found.len() >= LINES {
             return Ok((found, Some(from)));
         }
-        from = older.as_micros().div_euclid(DAY) * DAY - WINDOW;
+        from = older.start_of_day() - WINDOW;
     }
     Ok((Vec::new(), None))
 }
@@ -122,7 +119,7 @@ fn sum(balance: &Balance) -> Markup {
     }
 }
 
-fn ledger_table(lines: &[Line], names: &CredentialNames, now: i64) -> Markup {
+fn ledger_table(lines: &[Line], names: &CredentialNames, now: Timestamp) -> Markup {
     let columns = [
         Column::text("Time"),
         Column::text("What"),
@@ -188,7 +185,7 @@ fn words(line: &Line, names: &CredentialNames) -> Markup {
     }
 }
 
-fn receipts(bought: &[TopUpRow], now: i64) -> Markup {
+fn receipts(bought: &[TopUpRow], now: Timestamp) -> Markup {
     let paid: Vec<Vec<Cell>> = bought
         .iter()
         .filter(|row| row.state == TopUpState::Captured)

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
+use tollgate_clock::Timestamp;
 use tollgate_filter::Reply;
 use tollgate_money::TopUpId;
 use tollgate_pages::format;
@@ -27,8 +28,8 @@ const RELOAD_SECS: u32 = 3;
 /// Reload interval while a payment may take days.
 const RELOAD_SLOW_SECS: u32 = 60;
 
-/// A purchase reconciled more recently than this (microseconds) is not reconciled again for a page.
-const RECHECK_AFTER: i64 = 2_000_000;
+/// A purchase reconciled more recently than this is not reconciled again for a page.
+const RECHECK_AFTER: Duration = Duration::from_secs(2);
 
 pub(crate) async fn show(
     context: &PortalContext,
@@ -60,7 +61,7 @@ pub(crate) async fn show(
         TopUpState::Capturing | TopUpState::Pending => true,
         _ => false,
     };
-    if is_waiting && request.now - row.updated_at > RECHECK_AFTER {
+    if is_waiting && request.now.duration_since(row.updated_at) > RECHECK_AFTER {
         reconcile(context, id, false).await;
         let reread = reading(&context.store, move |store| store.top_up(id)).await?;
         row = reread.ok_or(PageError::NotFound)?;
@@ -94,7 +95,7 @@ struct View<'a> {
     has_returned: bool,
     /// The buyer returned without approving.
     has_declined: bool,
-    now: i64,
+    now: Timestamp,
     /// The return path.
     next: Option<String>,
 }
@@ -103,7 +104,7 @@ impl View<'_> {
     fn page(&self, context: &PortalContext, request: &PageRequest) -> Result<Page, PageError> {
         let viewer = request.viewer(context)?;
         let row = self.row;
-        let is_approvable = self.now - row.created_at < OFFERED.as_micros() as i64;
+        let is_approvable = self.now.duration_since(row.created_at) < OFFERED;
         let (title, content, reload_secs) = match row.state {
             TopUpState::Captured => ("Credits added", self.receipt(), None),
             TopUpState::Capturing => waiting(

@@ -1,6 +1,7 @@
 //! Versioning, deprecation and sunset.
 
 use maud::html;
+use tollgate_clock::Timestamp;
 use tollgate_pages::format;
 use tollgate_pages::parts::{Cell, Column, table};
 
@@ -61,9 +62,9 @@ fn columns() -> [Column<'static>; 4] {
 }
 
 fn deprecations(context: &PortalContext) -> Vec<Vec<Cell>> {
-    let date = |at: Option<i64>| {
+    let date = |at: Option<Timestamp>| {
         Cell::labelled(html! {
-            @if let Some(at) = at { time datetime=(format::rfc3339(at)) { (format::date_time(at)) } } @else { "Not set" }
+            @if let Some(at) = at { time datetime=(at.rfc3339()) { (format::date_time(at)) } } @else { "Not set" }
         })
     };
     let rows = context.installation.deprecations.iter().map(|path_suffix| {

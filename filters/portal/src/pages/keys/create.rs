@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use secrecy::ExposeSecret;
+use tollgate_clock::Timestamp;
 use tollgate_filter::{Reply, Resources, Scopes};
 use tollgate_identity::{CreateKeyError, CreatedKey, KeyId, NewKey, create_key_as};
 use tollgate_money::{CapPeriod, Micros, SpendingCap};
@@ -96,14 +97,14 @@ struct KeyForm<'a> {
     scopes: Scopes,
     models: Option<Arc<[Arc<str>]>>,
     cap: Option<SpendingCap>,
-    expires_at: Option<i64>,
+    expires_at: Option<Timestamp>,
 }
 
 impl<'a> KeyForm<'a> {
     fn read(
         context: &PortalContext,
         form: &'a Form,
-        now: i64,
+        now: Timestamp,
         problems: &mut Vec<Problem>,
     ) -> KeyForm<'a> {
         let mut fields = KeyForm::default();

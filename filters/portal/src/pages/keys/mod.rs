@@ -4,6 +4,7 @@ pub(crate) mod create;
 pub(crate) mod revoke;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use maud::{Markup, html};
 use tollgate_clock::Timestamp;
@@ -21,9 +22,9 @@ use crate::page_request::PageRequest;
 use crate::usage::{DAY, Period};
 
 /// Time for which a revoked key is listed.
-const REVOKED_SHOWN: i64 = 90 * DAY;
+const REVOKED_SHOWN: Duration = DAY.saturating_mul(90);
 /// Threshold of the expiry warning.
-const ENDS_SOON: i64 = 7 * DAY;
+const ENDS_SOON: Duration = DAY.saturating_mul(7);
 
 /// The keys of an account, with their spending in the last 30 days.
 pub(super) struct Keys {
@@ -35,15 +36,11 @@ impl Keys {
     pub(super) async fn read(
         context: &PortalContext,
         account: AccountId,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Keys, PageError> {
         let read = move |read: &dyn Read| -> Result<_, ReadError> {
             let period = Period::last(30, now);
-            let days = read.usage_days(
-                account,
-                Timestamp::from_micros(period.from()),
-                Timestamp::from_micros(period.to()),
-            )?;
+            let days = read.usage_days(account, period.from(), period.to())?;
             Ok((list_keys(read, account)?, days))
         };
         let (mut keys, days) = reading(&context.store, read).await?;
@@ -51,7 +48,8 @@ impl Keys {
             // The cache is up to one minute newer than the store.
             key.used_at = key.used_at.max(context.credentials.used_at(key.id.0));
         }
-        keys.retain(|key| key.revoked_at.is_none_or(|at| now - at < REVOKED_SHOWN));
+        let is_shown = |at: Timestamp| now.duration_since(at) < REVOKED_SHOWN;
+        keys.retain(|key| key.revoked_at.is_none_or(is_shown));
         // Active keys first, then expired, then revoked; newest first within each group.
         keys.sort_by_key(|key| {
             let rank = match (key.revoked_at, is_ended(key, now)) {
@@ -76,7 +74,7 @@ impl Keys {
     }
 
     /// Whether an active key has this name.
-    pub(super) fn is_taken(&self, name: &str, now: i64) -> bool {
+    pub(super) fn is_taken(&self, name: &str, now: Timestamp) -> bool {
         let works = |key: &&Key| key.revoked_at.is_none() && !is_ended(key, now);
         self.keys
             .iter()
@@ -111,7 +109,7 @@ pub(crate) async fn show(
 }
 
 /// The table of keys, with a newly created key highlighted.
-fn list(keys: &Keys, made: Option<KeyId>, now: i64) -> Markup {
+fn list(keys: &Keys, made: Option<KeyId>, now: Timestamp) -> Markup {
     if keys.keys.is_empty() {
         let text = "No keys yet. A key lets your program call the API in your name.";
         return parts::empty(text, Some(("/keys/create", "Create key")));
@@ -159,7 +157,7 @@ fn list(keys: &Keys, made: Option<KeyId>, now: i64) -> Markup {
     }
 }
 
-fn row(keys: &Keys, key: &Key, made: Option<KeyId>, now: i64) -> Vec<Cell> {
+fn row(keys: &Keys, key: &Key, made: Option<KeyId>, now: Timestamp) -> Vec<Cell> {
     let (tone, status) = status(key, made == Some(key.id), now);
     let spent = keys.spent.get(&key.id.0).copied().unwrap_or_default();
     let name = name(key);
@@ -189,23 +187,24 @@ fn name(key: &Key) -> String {
         .map_or_else(|| "a key without a name".to_owned(), format::single_line)
 }
 
-fn is_ended(key: &Key, now: i64) -> bool {
+fn is_ended(key: &Key, now: Timestamp) -> bool {
     key.expires_at.is_some_and(|end| end <= now)
 }
 
-fn status(key: &Key, is_new: bool, now: i64) -> (Tone, String) {
-    match key.expires_at {
+fn status(key: &Key, is_new: bool, now: Timestamp) -> (Tone, String) {
+    let left = key.expires_at.map(|end| end.duration_since(now));
+    match left {
         _ if key.revoked_at.is_some() => (Tone::Off, "Revoked".into()),
-        Some(end) if end <= now => (Tone::Off, "Expired".into()),
+        _ if is_ended(key, now) => (Tone::Off, "Expired".into()),
         _ if is_new => (Tone::Info, "New".into()),
-        Some(end) if end - now < DAY => (
-            Tone::Warn,
-            format!("Ends in {}", format::duration(end - now)),
-        ),
-        Some(end) if end - now < ENDS_SOON => (
-            Tone::Warn,
-            format!("Ends in {}", plural((end - now) / DAY, "day")),
-        ),
+        Some(left) if left < DAY => (Tone::Warn, format!("Ends in {}", format::duration(left))),
+        Some(left) if left < ENDS_SOON => {
+            let days = left.as_secs() / DAY.as_secs();
+            (
+                Tone::Warn,
+                format!("Ends in {}", plural(days as i64, "day")),
+            )
+        }
         _ => (Tone::Good, "Active".into()),
     }
 }
@@ -270,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    const NOW: i64 = 20_000 * DAY;
+    const NOW: Timestamp = Timestamp::from_secs(20_000 * 86_400);
 
     fn key() -> Key {
         Key {
@@ -289,19 +288,25 @@ mod tests {
 
     #[test]
     fn a_key_shows_its_status() {
-        //    ends in, revoked, new
+        let micros = Duration::from_micros;
+        //    ends, revoked, new
         check(None, false, false, "Active");
         check(None, false, true, "New");
-        check(Some(30 * DAY), false, false, "Active");
-        check(Some(6 * DAY + 5), false, false, "Ends in 6 days");
-        check(Some(DAY), false, false, "Ends in 1 day");
-        check(Some(DAY / 4), false, false, "Ends in 6 hours");
-        check(Some(0), false, true, "Expired");
-        check(Some(-5), true, false, "Revoked");
+        check(Some(NOW + 30 * DAY), false, false, "Active");
+        check(
+            Some(NOW + 6 * DAY + micros(5)),
+            false,
+            false,
+            "Ends in 6 days",
+        );
+        check(Some(NOW + DAY), false, false, "Ends in 1 day");
+        check(Some(NOW + DAY / 4), false, false, "Ends in 6 hours");
+        check(Some(NOW), false, true, "Expired");
+        check(Some(NOW - micros(5)), true, false, "Revoked");
 
-        fn check(ends: Option<i64>, revoked: bool, is_new: bool, expected: &str) {
+        fn check(expires_at: Option<Timestamp>, revoked: bool, is_new: bool, expected: &str) {
             let key = Key {
-                expires_at: ends.map(|ends| NOW + ends),
+                expires_at,
                 revoked_at: revoked.then_some(NOW),
                 ..key()
             };

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
+use tollgate_clock::Timestamp;
 use tollgate_filter::Reply;
 use tollgate_money::MandateId;
 use tollgate_pages::format;
@@ -28,11 +29,11 @@ const RELOAD_SECS: u32 = 3;
 /// Reload interval while a payment may take days.
 const RELOAD_SLOW_SECS: u32 = 60;
 
-/// Usual maximum time until the first payment is confirmed, in microseconds.
-const SOON: i64 = 5 * 60 * 1_000_000;
+/// Usual maximum time until the first payment is confirmed.
+const SOON: Duration = Duration::from_secs(5 * 60);
 
-/// A mandate reconciled more recently than this (microseconds) is not reconciled again for a page.
-const RECHECK_AFTER: i64 = 2_000_000;
+/// A mandate reconciled more recently than this is not reconciled again for a page.
+const RECHECK_AFTER: Duration = Duration::from_secs(2);
 
 pub(crate) async fn show(
     context: &PortalContext,
@@ -61,7 +62,7 @@ pub(crate) async fn show(
         MandateState::Agreed => true,
         _ => false,
     };
-    if is_waiting && request.now - row.updated_at > RECHECK_AFTER {
+    if is_waiting && request.now.duration_since(row.updated_at) > RECHECK_AFTER {
         reconcile(context, id).await;
         let reread = reading(&context.store, move |store| store.mandate(id)).await?;
         row = reread.ok_or(PageError::NotFound)?;
@@ -95,7 +96,7 @@ struct View<'a> {
     has_returned: bool,
     /// The buyer returned without approving.
     has_declined: bool,
-    now: i64,
+    now: Timestamp,
     plan: &'a str,
 }
 
@@ -103,7 +104,7 @@ impl View<'_> {
     fn page(&self, context: &PortalContext, request: &PageRequest) -> Result<Page, PageError> {
         use MandateState::{Active, Agreed, CancelPending, Created, Duplicate, Ended, Open};
         let viewer = request.viewer(context)?;
-        let is_approvable = self.now - self.row.created_at < RECURRING_OFFERED.as_micros() as i64;
+        let is_approvable = self.now.duration_since(self.row.created_at) < RECURRING_OFFERED;
         let (title, content, reload_secs) = match self.row.state {
             Active | CancelPending | Ended if self.standing.is_active() => {
                 (format!("You have {}", self.plan), self.paid(), None)
@@ -112,9 +113,9 @@ impl View<'_> {
             Agreed if is_past_due(self.row) => (String::from("Plan"), self.failed(), None),
             Agreed => self.waiting(
                 html! { "PayPal has your agreement and has not confirmed the first payment yet. You will not be charged twice." },
-                match self.now - self.row.agreed_at.unwrap_or(self.now) < SOON {
-                    true => RELOAD_SECS,
-                    false => RELOAD_SLOW_SECS,
+                match self.row.agreed_at {
+                    Some(at) if self.now.duration_since(at) >= SOON => RELOAD_SLOW_SECS,
+                    _ => RELOAD_SECS,
                 },
             ),
             Open if self.has_returned && is_approvable => self.waiting(

@@ -1,6 +1,7 @@
 //! Status of the subscription as text, and its payments.
 
 use maud::{Markup, html};
+use tollgate_clock::Timestamp;
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Cell, Column, Tone, table};
 use tollgate_purchase::plan::Plan;
@@ -9,7 +10,7 @@ use tollgate_store::{PaymentRow, PaymentStatus, Route, SubscriptionRow, Subscrip
 use crate::pages::credits::{amount, usd};
 
 /// Status of the plan as a pill; empty for an account that never had it.
-pub(crate) fn pill(row: Option<&SubscriptionRow>, now: i64) -> Markup {
+pub(crate) fn pill(row: Option<&SubscriptionRow>, now: Timestamp) -> Markup {
     let Some(row) = row else {
         return html! {};
     };
@@ -22,7 +23,7 @@ pub(crate) fn pill(row: Option<&SubscriptionRow>, now: i64) -> Markup {
 }
 
 /// End of the paid period and renewal, as one or two sentences.
-pub(crate) fn until(row: &SubscriptionRow, now: i64) -> String {
+pub(crate) fn until(row: &SubscriptionRow, now: Timestamp) -> String {
     let end = format::date(row.period_end, now);
     match row.status_at(now) {
         SubscriptionStatus::PastDue => format!(
@@ -38,7 +39,7 @@ pub(crate) fn until(row: &SubscriptionRow, now: i64) -> String {
 }
 
 /// A notice if action is needed.
-pub(crate) fn notice(plan: &Plan, row: Option<&SubscriptionRow>, now: i64) -> Markup {
+pub(crate) fn notice(plan: &Plan, row: Option<&SubscriptionRow>, now: Timestamp) -> Markup {
     let Some(row) = row.filter(|row| row.status_at(now) == SubscriptionStatus::PastDue) else {
         return html! {};
     };
@@ -52,7 +53,7 @@ pub(crate) fn notice(plan: &Plan, row: Option<&SubscriptionRow>, now: i64) -> Ma
 }
 
 /// Payments, newest first.
-pub(crate) fn payments(rows: &[PaymentRow], now: i64) -> Markup {
+pub(crate) fn payments(rows: &[PaymentRow], now: Timestamp) -> Markup {
     if rows.is_empty() {
         return html! {};
     }
@@ -113,16 +114,16 @@ fn by(route: Route) -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use tollgate_money::{AccountId, SubscriptionId};
 
     use super::*;
-
-    const DAY: i64 = 86_400_000_000;
+    use crate::usage::DAY;
 
     #[test]
     fn a_subscription_status_is_described() {
-        let now = 1_796_083_200_000_000;
+        let now = Timestamp::from_secs(1_796_083_200);
         let end = now + 12 * DAY;
         for (route, status, renews, at, words) in [
             (
@@ -162,7 +163,7 @@ mod tests {
                 status,
                 period_start: now - DAY,
                 period_end: end,
-                extra: 0,
+                extra: Duration::ZERO,
                 renews,
                 version: 0,
                 created_at: now,

@@ -83,7 +83,7 @@ pub(crate) async fn token(
     let issued = context.sandbox.issue(context, session, request.now).await?;
     let body = json!({
         "token": issued.secret.expose_secret(),
-        "expires_in": (issued.expires_at - request.now) / 1_000_000,
+        "expires_in": issued.expires_at.duration_since(request.now).as_secs(),
     });
     let mut reply = Reply::json(Bytes::from(body.to_string()));
     for (name, value) in [

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_filter::{Resources, Scope, Scopes};
 use tollgate_identity::{
     IssueTokenError, IssuedToken, NewToken, Session, issue_token_as, revoke_token, token_id,
@@ -12,8 +14,8 @@ use tollgate_money::{AccountId, CredentialId};
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 
-/// Lifetime of a token, in microseconds.
-const LIFETIME: i64 = 10 * 60_000_000;
+/// Lifetime of a token.
+const LIFETIME: Duration = Duration::from_secs(10 * 60);
 
 /// Maximum concurrent tokens of a session: a few browser windows.
 const TOKENS_PER_SESSION: usize = 4;
@@ -29,7 +31,7 @@ pub(crate) struct SandboxTokens {
 struct SandboxToken {
     id: CredentialId,
     account: AccountId,
-    expires_at: i64,
+    expires_at: Timestamp,
 }
 
 impl SandboxTokens {
@@ -38,7 +40,7 @@ impl SandboxTokens {
         &self,
         context: &PortalContext,
         session: &Session,
-        now: i64,
+        now: Timestamp,
     ) -> Result<IssuedToken, PageError> {
         let token = NewToken {
             account: session.account,
@@ -69,7 +71,7 @@ impl SandboxTokens {
         &self,
         context: &PortalContext,
         lineage: [u8; 32],
-        now: i64,
+        now: Timestamp,
     ) -> Result<(), PageError> {
         let tokens = self.lock().remove(&lineage).unwrap_or_default();
         for one in tokens.iter().filter(|one| one.expires_at > now) {
@@ -83,7 +85,7 @@ impl SandboxTokens {
         &self,
         context: &PortalContext,
         account: AccountId,
-        now: i64,
+        now: Timestamp,
     ) -> Result<(), PageError> {
         let tokens: Vec<SandboxToken> = {
             let by_session = self.lock();
@@ -103,8 +105,8 @@ impl SandboxTokens {
         &self,
         session: &Session,
         id: CredentialId,
-        expires_at: i64,
-        now: i64,
+        expires_at: Timestamp,
+        now: Timestamp,
     ) -> Vec<CredentialId> {
         let mut by_session = self.lock();
         by_session.retain(|_, tokens| {

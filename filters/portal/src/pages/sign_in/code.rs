@@ -1,5 +1,7 @@
 //! `/sign-in/code`: entry of the one-time code.
 
+use std::time::Duration;
+
 use maud::html;
 use tollgate_filter::Reply;
 use tollgate_identity::Login;
@@ -15,8 +17,8 @@ use crate::signup_grant::book_signup_grants;
 
 const CODE: &str = "code";
 
-/// Minimum time between two codes, in microseconds.
-const RESEND_AFTER: i64 = 30_000_000;
+/// Minimum time between two codes.
+const RESEND_AFTER: Duration = Duration::from_secs(30);
 
 /// `GET /sign-in/code`
 pub(crate) async fn show(
@@ -97,7 +99,7 @@ pub(crate) async fn verify(
             Ok(wrong_code(context, request, &awaited, text))
         }
         CodeOutcome::LockedOut { until } => {
-            let wait = until - request.now;
+            let wait = until.duration_since(request.now);
             let text = format!(
                 "Too many wrong codes were entered. Try again in {}.",
                 format::duration(wait)

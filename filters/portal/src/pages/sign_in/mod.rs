@@ -3,6 +3,8 @@
 pub(crate) mod code;
 pub(crate) mod confirm;
 
+use std::time::Duration;
+
 use http::{HeaderValue, StatusCode, header};
 use maud::{Markup, html};
 use tollgate_filter::Reply;
@@ -124,13 +126,13 @@ async fn request_code(
     }
 }
 
-/// Sends a code; returns the wait (microseconds) if the limit is exceeded.
+/// Sends a code; returns the wait if the limit is exceeded.
 async fn send(
     context: &PortalContext,
     request: &PageRequest,
     login: &Login,
     purpose: CodePurpose,
-) -> Result<Option<i64>, PageError> {
+) -> Result<Option<Duration>, PageError> {
     let code_request = CodeRequest {
         login,
         purpose,
@@ -144,12 +146,12 @@ async fn send(
         .await
     {
         Ok(()) => Ok(None),
-        Err(SendCodeError::TooMany { until }) => Ok(Some(until - request.now)),
+        Err(SendCodeError::TooMany { until }) => Ok(Some(until.duration_since(request.now))),
         Err(error) => Err(error.into()),
     }
 }
 
-fn too_many(wait: i64) -> String {
+fn too_many(wait: Duration) -> String {
     format!(
         "Too many codes were requested. Try again in {}.",
         format::duration(wait)
@@ -157,11 +159,12 @@ fn too_many(wait: i64) -> String {
 }
 
 /// Status 429 with `Retry-After`.
-fn throttled(context: &PortalContext, page: Page, wait: i64) -> Reply {
+fn throttled(context: &PortalContext, page: Page, wait: Duration) -> Reply {
     let mut reply = context
         .renderer
         .reply(StatusCode::TOO_MANY_REQUESTS, &page.with_error_title());
-    let secs = wait.max(1).unsigned_abs().div_ceil(1_000_000);
+    let secs = wait.as_micros().max(1).div_ceil(1_000_000);
+    let secs = u64::try_from(secs).unwrap_or(u64::MAX);
     reply
         .headers
         .insert(header::RETRY_AFTER, HeaderValue::from(secs));
