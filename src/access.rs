@@ -18,13 +18,13 @@ pub(crate) fn authorization(
     clock: &Clock,
     entropy: &Entropy,
 ) -> Arc<AuthorizationServer> {
-    let (clock, entropy) = (clock.clone(), entropy.clone());
+    let entropy = entropy.clone();
     Arc::new(AuthorizationServer::new(AuthorizationServerDeps {
         store: store.clone(),
         service: &settings.service.name,
         issuer: settings.service.base_url.as_str().into(),
         settings: settings.oauth.server,
-        now: Box::new(move || clock.now().as_micros()),
+        clock: clock.clone(),
         draw: Box::new(move |out| entropy.fill(out)),
     }))
 }

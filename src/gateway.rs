@@ -11,8 +11,7 @@ use tokio::sync::watch;
 use tollgate_auth::Auths;
 use tollgate_cache::Cache;
 use tollgate_chain::{Chain, Limits, Route};
-use tollgate_clock::Timestamp;
-use tollgate_clock::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_commerce::CommerceServices;
 use tollgate_filter::{ErrorPage, ErrorShape, Filter};
 use tollgate_idempotency::Idempotency;
@@ -112,9 +111,8 @@ impl GatewayBuilder {
 
         let (fail, failure) = watch::channel(None);
         let store = open_store(&settings, &clock, &entropy, fail)?;
-        let started_at = clock.now();
-        let now = started_at.as_micros();
-        let (ledger, recovered) = Ledger::start(store.clone(), started_at)
+        let now = clock.now();
+        let (ledger, recovered) = Ledger::start(store.clone(), now)
             .map_err(|error| StartError::Books(Box::new(error)))?;
         if recovered.orphans > 0 {
             tracing::warn!(
@@ -126,7 +124,7 @@ impl GatewayBuilder {
             version: model.price_version,
             model: model.id.clone(),
             price: model.price,
-            valid_from: Timestamp::from_micros(now),
+            valid_from: now,
         });
         let new_prices =
             record_prices(&*store, in_force).map_err(|error| StartError::Books(Box::new(error)))?;
@@ -136,8 +134,8 @@ impl GatewayBuilder {
         let credentials =
             Credentials::open(&*store, now).map_err(|error| StartError::Books(Box::new(error)))?;
 
-        let spending = Spending::open(&*store, started_at)
-            .map_err(|error| StartError::Books(Box::new(error)))?;
+        let spending =
+            Spending::open(&*store, now).map_err(|error| StartError::Books(Box::new(error)))?;
 
         for class in credentials.classes() {
             if settings.limits.class(&class).is_none() {
@@ -316,7 +314,7 @@ impl GatewayBuilder {
             Box::new(move || idempotency.forget()),
             Box::new(move || authorization.forget()),
             Box::new(move || checkouts.forget()),
-            Box::new(move || live.forget_expired(today.now().as_micros())),
+            Box::new(move || live.forget_expired(today.now())),
             signin_sweep(&signin, &clock),
             Box::new(telemetry::report_suppressed),
         ];
@@ -404,8 +402,7 @@ impl GatewayBuilder {
     }
 }
 
-fn documents(settings: &Settings, now: i64) -> Result<Documents, ExpiresError> {
-    let now = jiff::Timestamp::from_microsecond(now).unwrap_or(jiff::Timestamp::MAX);
+fn documents(settings: &Settings, now: Timestamp) -> Result<Documents, ExpiresError> {
     Documents::new(&settings.onboarding, &installation(settings), now)
 }
 

@@ -69,7 +69,7 @@ pub(crate) async fn record_credential_uses(credentials: Arc<Credentials>, store:
 /// Removes expired sessions, codes and counters.
 pub(crate) fn signin_sweep(signin: &Signin, clock: &Clock) -> PeriodicTask {
     let (signin, clock) = (signin.clone(), clock.clone());
-    Box::new(move || signin.sweep(clock.now().as_micros()))
+    Box::new(move || signin.sweep(clock.now()))
 }
 
 /// Books signup grants that an earlier run, or a busy store, has left pending.

@@ -46,10 +46,6 @@ impl PayPal {
                 "`payments.paypal.webhook_id` is missing: webhook events are refused, and payments are found by periodic reconciliation"
             );
         }
-        let now = || {
-            let clock = clock.clone();
-            Box::new(move || clock.now().as_micros())
-        };
         let draw = || {
             let entropy = entropy.clone();
             Box::new(move |out: &mut [u8]| entropy.fill(out))
@@ -62,7 +58,7 @@ impl PayPal {
                 environment: known.environment.to_string(),
                 offer: offer.clone(),
                 description: format!("Credits for {}", settings.service.name),
-                now: now(),
+                clock: clock.clone(),
                 draw: draw(),
                 runtime: runtime.clone(),
             })
@@ -74,7 +70,7 @@ impl PayPal {
             recurring: Arc::new(PayPalRecurring::new(client.clone(), plan_id)),
             plan_id: plan_id.map(str::to_owned),
             environment: known.environment.to_string(),
-            now: now(),
+            clock: clock.clone(),
             draw: draw(),
             runtime: runtime.clone(),
         });

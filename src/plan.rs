@@ -18,12 +18,12 @@ pub(crate) fn plans(
     (store, ledger): (&Arc<dyn Store>, &Ledger),
     (clock, entropy): (&Clock, &Entropy),
 ) -> Plans {
-    let (clock, entropy) = (clock.clone(), entropy.clone());
+    let entropy = entropy.clone();
     Plans::new(PlanDeps {
         store: store.clone(),
         ledger: ledger.clone(),
         plan: settings.plan.clone(),
-        now: Box::new(move || clock.now().as_micros()),
+        clock: clock.clone(),
         draw: Box::new(move |out| entropy.fill(out)),
     })
 }
@@ -35,19 +35,18 @@ pub(crate) fn checkouts(
     mandates: Option<Mandates>,
     (clock, entropy): (&Clock, &Entropy),
 ) -> Checkouts {
-    let (clock, entropy) = (clock.clone(), entropy.clone());
+    let entropy = entropy.clone();
     Checkouts::new(checkouts::CheckoutDeps {
         store: store.clone(),
         plans: plans.clone(),
         mandates,
-        lifetime: i64::try_from(settings.ucp.session.as_micros()).unwrap_or(i64::MAX),
-        now: Box::new(move || clock.now().as_micros()),
+        lifetime: settings.ucp.session,
+        clock: clock.clone(),
         draw: Box::new(move |out| entropy.fill(out)),
     })
 }
 
 /// Idempotency keys of purchases, for every route. Must be created before the first request is accepted.
 pub(crate) fn idempotency_keys(store: &Arc<dyn Store>, clock: &Clock) -> IdempotencyKeys {
-    let clock = clock.clone();
-    IdempotencyKeys::new(store.clone(), Box::new(move || clock.now().as_micros()))
+    IdempotencyKeys::new(store.clone(), clock.clone())
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use tollgate_clock::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_filter::Scope;
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Signin};
@@ -70,11 +70,10 @@ pub(crate) fn portal(deps: &Deps<'_>) -> Portal {
 fn deprecation(route: &Route) -> Option<DeprecationInfo> {
     let lifecycle = route.lifecycle.as_ref()?;
     let methods: Vec<&str> = route.methods.iter().map(http::Method::as_str).collect();
-    let micros = |at: Option<jiff::Timestamp>| at.map(jiff::Timestamp::as_microsecond);
     Some(DeprecationInfo {
         route: format!("{} {}", methods.join(", "), route.path),
-        deprecated_at: micros(lifecycle.deprecated_at),
-        sunset_at: micros(lifecycle.sunset_at),
+        deprecated_at: lifecycle.deprecated_at.map(Timestamp::from),
+        sunset_at: lifecycle.sunset_at.map(Timestamp::from),
         successor: lifecycle.successor.clone(),
     })
 }

@@ -68,7 +68,7 @@ impl Recurring for PayPalRecurring {
             .map_err(error)?;
         let (failed_at, failed_why) = seen
             .last_failed
-            .map_or((None, None), |(at, why)| (Some(at.as_micros()), why));
+            .map_or((None, None), |(at, why)| (Some(at), why));
         Ok(ProviderSubscription {
             status: match seen.status {
                 paypal::SubscriptionStatus::ApprovalPending => Status::Waiting,
@@ -81,10 +81,8 @@ impl Recurring for PayPalRecurring {
             plan_id: seen.plan_id,
             mandate: seen.custom_id,
             is_changed: seen.is_changed,
-            next_charge: seen.next_billing.map(Timestamp::as_micros),
-            last_payment: seen
-                .last_payment
-                .map(|(amount, at)| (amount, at.as_micros())),
+            next_charge: seen.next_billing,
+            last_payment: seen.last_payment,
             outstanding: seen.outstanding,
             failed_at,
             failed_why,
@@ -94,10 +92,9 @@ impl Recurring for PayPalRecurring {
     async fn charges(
         &self,
         subscription: &str,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Vec<Charge>, RecurringError> {
-        let (from, to) = (Timestamp::from_micros(from), Timestamp::from_micros(to));
         let charges = self.client.transactions(subscription, from, to);
         let charges = charges.await.map_err(error)?.into_iter();
         let charges = charges.map(|one| Charge {
@@ -109,7 +106,7 @@ impl Recurring for PayPalRecurring {
                 paypal::TransactionStatus::Refunded => ChargeStatus::Returned,
             },
             amount: one.amount,
-            at: one.time.as_micros(),
+            at: one.time,
         });
         Ok(charges.collect())
     }

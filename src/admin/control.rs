@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
+use tollgate_clock::Timestamp;
 
 /// Maximum length of one line in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
@@ -96,8 +97,9 @@ pub enum Change {
         spend_max: Option<String>,
         /// The period of the cap: `total` or `month`; `total` by default.
         spend_period: Option<String>,
-        /// Its expiry, in Unix microseconds.
-        expires_at: Option<i64>,
+        /// Its expiry, written in Unix microseconds.
+        #[serde(default, with = "unix_micros")]
+        expires_at: Option<Timestamp>,
     },
     /// Revokes a key; the next request with it is refused.
     KeyRevoke {
@@ -123,6 +125,26 @@ pub enum Change {
         /// The idempotency key.
         reference: String,
     },
+}
+
+/// An optional time as Unix microseconds.
+mod unix_micros {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use tollgate_clock::Timestamp;
+
+    pub(super) fn serialize<S: Serializer>(
+        time: &Option<Timestamp>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        time.map(Timestamp::as_micros).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Timestamp>, D::Error> {
+        let micros = Option::<i64>::deserialize(deserializer)?;
+        Ok(micros.map(Timestamp::from_micros))
+    }
 }
 
 /// The result of a change.

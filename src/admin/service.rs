@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 use tollgate_cache::{Cache, Lookup, Purge, Removal, Storing};
-use tollgate_clock::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_filter::{NoCacheEntryId, Resources, Scope, Scopes};
 use tollgate_identity::{
     Form, KeyId, Login, NewAccount, NewKey, create_account, create_key, revoke_key,
@@ -94,7 +94,7 @@ impl AdminService {
     }
 
     async fn apply_change(&self, change: Change) -> Result<Applied, String> {
-        let now = self.clock.now().as_micros();
+        let now = self.clock.now();
         match change {
             Change::AccountCreate {
                 emails,
@@ -236,7 +236,7 @@ impl AdminService {
     async fn account_create(
         &self,
         new: NewAccountRequest<'_>,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Applied, String> {
         let NewAccountRequest {
             class, cache_scope, ..

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tollgate_clock::Timestamp;
 use tollgate_identity::Login;
 use tollgate_purchase::mandates::{current_mandate, may_charge};
 use tollgate_store::{
@@ -13,7 +14,7 @@ use tollgate_store::{
 };
 
 use super::control_client::{self, ControlClient};
-use super::{SUCCESS, print, time};
+use super::{SUCCESS, print};
 use crate::admin::control::{Applied, Change};
 use crate::args::AccountCommand;
 
@@ -60,10 +61,10 @@ pub(super) fn run(
                 email.as_deref(),
                 phone.as_deref(),
             )?;
-            show(&*read, &row, client.clock.now().as_micros(), json, out)?;
+            show(&*read, &row, client.clock.now(), json, out)?;
         }
         AccountCommand::List { json } => {
-            list(&*client.read()?, client.clock.now().as_micros(), json, out)?;
+            list(&*client.read()?, client.clock.now(), json, out)?;
         }
         AccountCommand::Suspend {
             account,
@@ -200,8 +201,8 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// An account at `now` (Unix microseconds).
-    fn of(row: &'a AccountRow, now: i64) -> Shown<'a> {
+    /// An account at `now`.
+    fn of(row: &'a AccountRow, now: Timestamp) -> Shown<'a> {
         Shown {
             id: row.id.to_string(),
             status: status(row.status),
@@ -210,7 +211,7 @@ impl<'a> Shown<'a> {
             available: print::credits(row.available),
             held: print::credits(row.held),
             credit_limit: print::credits(row.credit_limit),
-            created_at: time::text(row.created_at),
+            created_at: row.created_at.rfc3339(),
             plan: None,
             emails: None,
             phones: None,
@@ -229,7 +230,7 @@ struct ShownPlan {
 }
 
 impl ShownPlan {
-    fn of(row: &SubscriptionRow, now: i64) -> ShownPlan {
+    fn of(row: &SubscriptionRow, now: Timestamp) -> ShownPlan {
         ShownPlan {
             id: row.id.to_string(),
             status: match row.status_at(now) {
@@ -241,7 +242,7 @@ impl ShownPlan {
             route: row.route.word(),
             reference: row.reference.to_string(),
             renews: row.renews,
-            until: time::text(row.period_end),
+            until: row.period_end.rfc3339(),
         }
     }
 }
@@ -267,7 +268,7 @@ fn cache_scope(scope: CacheScope) -> &'static str {
 fn show(
     read: &dyn Read,
     row: &AccountRow,
-    now: i64,
+    now: Timestamp,
     json: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
@@ -316,7 +317,7 @@ fn show(
     Ok(())
 }
 
-fn list(read: &dyn Read, now: i64, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+fn list(read: &dyn Read, now: Timestamp, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     read.accounts(&mut |row| rows.push(row))?;
     rows.sort_by_key(|row| row.id);
@@ -333,7 +334,7 @@ fn list(read: &dyn Read, now: i64, json: bool, out: &mut dyn Write) -> anyhow::R
                 row.class_at(now).to_string(),
                 row.available.to_string(),
                 row.held.to_string(),
-                time::text(row.created_at),
+                row.created_at.rfc3339(),
             ]
         })
         .collect();

@@ -10,7 +10,7 @@ use tollgate_money::Micros;
 use tollgate_store::{EntryKind, LedgerLine};
 
 use super::control_client::{self, ControlClient};
-use super::{SUCCESS, print, time};
+use super::{SUCCESS, print};
 use crate::admin::control::{Applied, Change};
 use crate::args::CreditsCommand;
 
@@ -104,7 +104,7 @@ fn show(
             let model = line.usage.as_ref().map(|row| row.usage.model.to_string());
             let reference = line.entry.reference.as_deref().map(str::to_owned);
             [
-                time::text(line.entry.at.as_micros()),
+                line.entry.at.rfc3339(),
                 kind(line.entry.kind).to_owned(),
                 amount(line).to_string(),
                 model.or(reference).unwrap_or_default(),
@@ -150,7 +150,7 @@ struct Line<'a> {
 impl Line<'_> {
     fn of(line: &LedgerLine) -> Line<'_> {
         Line {
-            at: time::text(line.entry.at.as_micros()),
+            at: line.entry.at.rfc3339(),
             kind: kind(line.entry.kind),
             amount: print::credits(amount(line)),
             operation: line.entry.operation.to_string(),

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Context as _, bail};
+use tollgate_clock::Timestamp;
 use tollgate_filter::Scopes;
 use tollgate_identity::{Key, list_keys};
 use tollgate_money::{CapPeriod, SpendingCap};
@@ -28,7 +29,7 @@ pub(super) fn run(
             expires,
             json,
         } => {
-            let now = client.clock.now().as_micros();
+            let now = client.clock.now();
             let change = Change::KeyCreate {
                 account: account.account.clone(),
                 name,
@@ -61,7 +62,7 @@ pub(super) fn run(
                 bail!("there is no account `{account}`; `tollgate account list` shows them");
             }
             let keys = list_keys(&*read, account)?;
-            list(&keys, client.clock.now().as_micros(), json, out)?;
+            list(&keys, client.clock.now(), json, out)?;
         }
         KeyCommand::Revoke { key, json } => {
             client.change(&Change::KeyRevoke { key: key.clone() })?;
@@ -76,7 +77,7 @@ pub(super) fn run(
     Ok(SUCCESS)
 }
 
-fn list(keys: &[Key], now: i64, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+fn list(keys: &[Key], now: Timestamp, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     if json {
         let shown: Vec<serde_json::Value> = keys.iter().map(|key| shown(key, now)).collect();
         return print::json(out, &shown);
@@ -93,7 +94,7 @@ fn list(keys: &[Key], now: i64, json: bool, out: &mut dyn Write) -> anyhow::Resu
                 models(key).map_or_else(|| "all".to_owned(), |models| models.join(",")),
                 spending(key),
                 key.expires_at
-                    .map_or_else(|| "never".to_owned(), time::text),
+                    .map_or_else(|| "never".to_owned(), Timestamp::rfc3339),
             ]
         })
         .collect();
@@ -113,7 +114,7 @@ fn list(keys: &[Key], now: i64, json: bool, out: &mut dyn Write) -> anyhow::Resu
     )
 }
 
-fn shown(key: &Key, now: i64) -> serde_json::Value {
+fn shown(key: &Key, now: Timestamp) -> serde_json::Value {
     serde_json::json!({
         "id": key.id.to_string(),
         "name": key.label.as_deref(),
@@ -123,13 +124,13 @@ fn shown(key: &Key, now: i64) -> serde_json::Value {
         "models": models(key),
         "spend_max": key.spending_cap.map(|cap| cap.max.to_string()),
         "spend_period": key.spending_cap.map(period),
-        "created_at": time::text(key.created_at),
-        "expires_at": key.expires_at.map(time::text),
-        "revoked_at": key.revoked_at.map(time::text),
+        "created_at": key.created_at.rfc3339(),
+        "expires_at": key.expires_at.map(Timestamp::rfc3339),
+        "revoked_at": key.revoked_at.map(Timestamp::rfc3339),
     })
 }
 
-fn status(key: &Key, now: i64) -> &'static str {
+fn status(key: &Key, now: Timestamp) -> &'static str {
     match (key.revoked_at, key.expires_at) {
         (Some(_), _) => "revoked",
         (None, Some(end)) if end <= now => "expired",

@@ -4,13 +4,14 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use serde::Serialize;
+use tollgate_clock::Timestamp;
 use tollgate_evm::{Address, Nonce, TxHash};
 use tollgate_pay::x402::{payment_action, payment_reference};
 use tollgate_purchase::plan::PRICE;
 use tollgate_store::{AuthorizationRow, AuthorizationState};
 
 use super::control_client::ControlClient;
-use super::{SUCCESS, print, time};
+use super::{SUCCESS, print};
 use crate::admin::control::Change;
 use crate::args::PaymentCommand;
 
@@ -51,7 +52,7 @@ fn list(json: bool, client: &ControlClient, out: &mut dyn Write) -> anyhow::Resu
         }
         open.extend(page);
     }
-    let now = client.clock.now().as_micros();
+    let now = client.clock.now();
     let shown: Vec<Open<'_>> = open.iter().map(|row| Open::of(row, now)).collect();
     if json {
         return print::json(out, &shown);
@@ -119,7 +120,7 @@ struct Open<'a> {
 }
 
 impl Open<'_> {
-    fn of(row: &AuthorizationRow, now: i64) -> Open<'_> {
+    fn of(row: &AuthorizationRow, now: Timestamp) -> Open<'_> {
         let transaction = row.transaction.map(TxHash);
         Open {
             payment: payment_reference(row),
@@ -133,8 +134,8 @@ impl Open<'_> {
             nonce: Nonce(row.key.nonce).to_string(),
             amount: PRICE.to_string(),
             transaction: transaction.map(|hash| hash.to_string()),
-            since: time::text(row.created_at),
-            ends: time::text(row.valid_before),
+            since: row.created_at.rfc3339(),
+            ends: row.valid_before.rfc3339(),
             note: row.note.as_deref(),
             action: payment_action(row, now),
         }

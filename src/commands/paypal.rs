@@ -76,7 +76,7 @@ async fn set_up(
     clock: &Clock,
 ) -> anyhow::Result<Found> {
     // The same for an hour: a retry after a lost answer receives what was created.
-    let hour = clock.now().as_micros() / 3_600_000_000;
+    let hour = clock.now().as_secs() / 3_600;
     let (environment, hour) = (client.environment().to_string(), hour.to_string());
     let key = |what: &str| key_of(&["tollgate", &environment, product, what, &hour]);
     client

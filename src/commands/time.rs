@@ -1,47 +1,44 @@
 //! Times in the operator's notation, in UTC.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use jiff::ToSpan;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use tollgate_clock::Timestamp;
 
-const MICROS_PER_DAY: i64 = 86_400_000_000;
+const DAY: Duration = Duration::from_hours(24);
 
-/// A time in Unix microseconds as RFC 3339, in whole seconds.
-pub(super) fn text(unix_micros: i64) -> String {
-    Timestamp::from_micros(unix_micros).rfc3339()
-}
-
-/// The day of a time in Unix microseconds: `2026-01-31`.
-pub(super) fn day(unix_micros: i64) -> String {
-    let mut text = text(unix_micros);
+/// The day of a time: `2026-01-31`.
+pub(super) fn day(time: Timestamp) -> String {
+    let mut text = time.rfc3339();
     text.truncate(10);
     text
 }
 
-/// The first and the last moment (exclusive) of a day, in Unix microseconds.
-pub(super) fn read_day(text: &str) -> anyhow::Result<(i64, i64)> {
+/// The first and the last moment (exclusive) of a day.
+pub(super) fn read_day(text: &str) -> anyhow::Result<(Timestamp, Timestamp)> {
     let wrong = || format!("`{text}` is not a day; write it like 2026-01-31");
     let date: Date = text.parse().with_context(wrong)?;
-    let start = |date: Date| -> anyhow::Result<i64> {
+    let start = |date: Date| -> anyhow::Result<Timestamp> {
         let midnight = date.to_zoned(TimeZone::UTC).with_context(wrong)?;
-        Ok(Timestamp::from(midnight.timestamp()).as_micros())
+        Ok(midnight.timestamp().into())
     };
     let next = date.checked_add(1.day()).with_context(wrong)?;
     Ok((start(date)?, start(next)?))
 }
 
-/// A future time, in Unix microseconds: a day (its first moment), an RFC 3339 time, or days from now (`90d`).
-pub(super) fn read_end(text: &str, now: i64) -> anyhow::Result<i64> {
+/// A future time: a day (its first moment), an RFC 3339 time, or days from now (`90d`).
+pub(super) fn read_end(text: &str, now: Timestamp) -> anyhow::Result<Timestamp> {
     if let Some(days) = text
         .strip_suffix('d')
         .and_then(|days| days.parse::<u32>().ok())
     {
-        return Ok(now + i64::from(days) * MICROS_PER_DAY);
+        return Ok(now + DAY * days);
     }
     if let Some(time) = Timestamp::from_rfc3339(text) {
-        return Ok(time.as_micros());
+        return Ok(time);
     }
     let (start, _) = read_day(text).with_context(|| {
         format!("`{text}` is not a time; write a day (2027-01-31), a time (2027-01-31T12:00:00Z) or days from now (90d)")
@@ -55,16 +52,16 @@ mod tests {
 
     #[test]
     fn ends_are_days_times_or_days_from_now() {
-        let now = 1_000_000;
-        check("1970-01-02", now, Some(MICROS_PER_DAY));
-        check("1970-01-01T00:00:05Z", now, Some(5_000_000));
-        check("2d", now, Some(now + 2 * MICROS_PER_DAY));
+        let now = Timestamp::from_secs(1);
+        check("1970-01-02", now, Some(Timestamp::UNIX_EPOCH + DAY));
+        check("1970-01-01T00:00:05Z", now, Some(Timestamp::from_secs(5)));
+        check("2d", now, Some(now + 2 * DAY));
         check("tomorrow", now, None);
         check("2026-02-30", now, None);
         check("-1d", now, None);
     }
 
-    fn check(text: &str, now: i64, end: Option<i64>) {
+    fn check(text: &str, now: Timestamp, end: Option<Timestamp>) {
         assert_eq!(read_end(text, now).ok(), end, "{text}");
     }
 
@@ -74,6 +71,6 @@ mod tests {
         let (start, _) = read_day("2026-03-01").expect("a day");
         assert_eq!(end, start);
         assert_eq!(day(start), "2026-03-01");
-        assert_eq!(text(start), "2026-03-01T00:00:00Z");
+        assert_eq!(start.rfc3339(), "2026-03-01T00:00:00Z");
     }
 }

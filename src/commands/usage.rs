@@ -1,20 +1,19 @@
 //! `tollgate usage`: usage of an account by day and model.
 
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 use tollgate_store::UsageTotal;
 
 use super::control_client::{self, ControlClient};
 use super::{SUCCESS, print, time};
 
-/// Number of days shown by default.
-const DAYS: i64 = 30;
-const MICROS_PER_DAY: i64 = 86_400_000_000;
+/// The time shown by default.
+const SHOWN: Duration = Duration::from_hours(30 * 24);
 
 /// The first and the last day, as written.
 pub(super) struct Days<'a> {
@@ -37,13 +36,13 @@ pub(super) fn run(
     );
     let to = match days.to {
         Some(day) => time::read_day(day)?.1,
-        None => time::read_day(&time::day(client.clock.now().as_micros()))?.1,
+        None => time::read_day(&time::day(client.clock.now()))?.1,
     };
     let from = match days.from {
         Some(day) => time::read_day(day)?.0,
-        None => to - DAYS * MICROS_PER_DAY,
+        None => to - SHOWN,
     };
-    let totals = read.usage_totals(id, Timestamp::from_micros(from), Timestamp::from_micros(to))?;
+    let totals = read.usage_totals(id, from, to)?;
     if json {
         let shown: Vec<Total<'_>> = totals.iter().map(Total::of).collect();
         print::json(out, &shown)?;
@@ -53,7 +52,7 @@ pub(super) fn run(
         .iter()
         .map(|total| {
             [
-                time::day(total.day_at.as_micros()),
+                time::day(total.day_at),
                 total.model.to_string(),
                 total.requests.to_string(),
                 total.prompt_tokens.to_string(),
@@ -67,7 +66,7 @@ pub(super) fn run(
             out,
             "no usage from {} to {}",
             time::day(from),
-            time::day(to - 1)
+            time::day(to - Duration::from_micros(1))
         )
         .context("cannot print")?;
         return Ok(SUCCESS);
@@ -112,7 +111,7 @@ struct Total<'a> {
 impl Total<'_> {
     fn of(total: &UsageTotal) -> Total<'_> {
         Total {
-            day: time::day(total.day_at.as_micros()),
+            day: time::day(total.day_at),
             model: &total.model,
             requests: total.requests,
             prompt_tokens: total.prompt_tokens,

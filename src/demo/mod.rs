@@ -182,7 +182,7 @@ async fn open_account(
     address: &str,
 ) -> anyhow::Result<(AccountId, String)> {
     let (clock, entropy) = (Clock::system(), Entropy::system());
-    let now = clock.now().as_micros();
+    let now = clock.now();
     let account = NewAccount {
         logins: vec![Login::email(address)?],
         // The credits of the plan are visible once it is bought.

@@ -26,8 +26,8 @@ pub(crate) struct PayPalRig {
     browser: Browser,
     account: AccountId,
     time: ManualClock,
-    /// Microseconds that have passed.
-    passed: Cell<i64>,
+    /// The time that has passed.
+    passed: Cell<Duration>,
 }
 
 impl PayPalRig {
@@ -45,8 +45,7 @@ impl PayPalRig {
         let ca = folder.path().join("paypal-ca.pem");
         std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
         let [id, secret] = variables();
-        let now = Clock::system().now().as_micros();
-        let (clock, time) = Clock::manual(Timestamp::from_micros(now));
+        let (clock, time) = Clock::manual(Clock::system().now());
         let rig = Setup {
             environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY), id, secret]),
             customise: Box::new(move |builder: GatewayBuilder| builder.clock(clock)),
@@ -63,7 +62,7 @@ impl PayPalRig {
             browser,
             account,
             time,
-            passed: Cell::new(0),
+            passed: Cell::new(Duration::ZERO),
         }
     }
 
@@ -129,7 +128,7 @@ impl PayPalRig {
     fn wait(&self, secs: u64) {
         let time = Duration::from_secs(secs);
         self.time.advance(time);
-        self.passed.set(self.passed.get() + time.as_micros() as i64);
+        self.passed.set(self.passed.get() + time);
     }
 
     /// Advances the clock of gateway and PayPal; the buyer signs in again.
@@ -142,8 +141,9 @@ impl PayPalRig {
     /// The buyer signs in again.
     async fn arrive(&mut self) {
         let passed = self.passed.get();
-        let address = format!("mara{passed}@example.com");
-        self.browser = Browser::signed_in_ahead(&self.rig, self.account, &address, passed).await;
+        let address = format!("mara{}@example.com", passed.as_secs());
+        let now = Clock::system().now() + passed;
+        self.browser = Browser::signed_in_at(&self.rig, self.account, &address, now).await;
     }
 
     pub(crate) async fn close(self) {
@@ -205,7 +205,7 @@ async fn a_subscription_bought_at_paypal_renews_each_month() {
 }
 
 impl PayPalRig {
-    fn rig_now(&self) -> i64 {
+    fn rig_now(&self) -> Timestamp {
         self.mandate().updated_at
     }
 }
@@ -390,8 +390,7 @@ async fn a_failed_charge_is_shown_until_a_retry_succeeds() {
         .subscription(&id)
         .next_charge
         .expect("it runs");
-    let now = Clock::system().now().as_secs();
-    let until = Duration::from_secs((due - now).unsigned_abs() + 3_600);
+    let until = due.duration_since(Clock::system().now()) + Duration::from_hours(1);
     fixture.pass(until).await;
     let past_due = || {
         fixture

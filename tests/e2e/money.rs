@@ -206,7 +206,7 @@ async fn a_revoked_key_is_refused_on_the_next_request_of_the_same_connection() {
         );
         if round == 1 {
             rig.add_expected_charge(2 * PRICE_OF_A_CHAT);
-            let now = Clock::system().now().as_micros();
+            let now = Clock::system().now();
             revoke_key(&*rig.books.store, id, now)
                 .await
                 .expect("revoked");
@@ -230,7 +230,7 @@ async fn a_suspended_account_is_refused_until_reactivated() {
         (AccountStatus::Suspended, 403),
         (AccountStatus::Active, 200),
     ] {
-        let now = Clock::system().now().as_micros();
+        let now = Clock::system().now();
         set_status(&*rig.books.store, rig.account, status, now)
             .await
             .expect("changed");
@@ -250,7 +250,9 @@ async fn a_suspended_account_is_refused_until_reactivated() {
 async fn invalid_and_insufficient_credentials_are_refused() {
     let rig = Rig::start().await;
     let (_, expired) = rig
-        .new_key(rig.account, |key| key.expires_at = Some(key.created_at + 1))
+        .new_key(rig.account, |key| {
+            key.expires_at = Some(key.created_at + Duration::from_micros(1));
+        })
         .await;
     let (_, models_only) = rig
         .new_key(rig.account, |key| {

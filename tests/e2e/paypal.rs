@@ -1,5 +1,7 @@
 //! Conformance of the stand-in for PayPal: its responses and the gateway's requests match PayPal's published schemas.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
@@ -118,12 +120,9 @@ async fn products_and_plans_have_the_published_shape() {
 #[tokio::test]
 async fn subscriptions_and_charges_have_the_published_shape_in_every_state() {
     let mut api = Api::open().await;
-    let now = tollgate_clock::Clock::system().now().as_secs();
-    let times = [now - 86_400, now + 400 * 86_400].map(|secs| {
-        jiff::Timestamp::from_second(secs)
-            .expect("a time")
-            .to_string()
-    });
+    let day = Duration::from_hours(24);
+    let now = tollgate_clock::Clock::system().now();
+    let times = [now - day, now + 400 * day].map(tollgate_clock::Timestamp::rfc3339);
     for purse in [Purse::Full, Purse::Slow, Purse::Empty, Purse::Late] {
         api.paypal.purse(purse);
         let asked = json!({"plan_id": PLAN_ID, "custom_id": "mandate_1",
@@ -140,9 +139,7 @@ async fn subscriptions_and_charges_have_the_published_shape_in_every_state() {
         fits(SUBSCRIPTIONS, "subscription", &api.read(&own).await);
         assert!(api.paypal.agree(&id).await);
         for days in [0, 31, 31, 31] {
-            api.paypal
-                .pass(std::time::Duration::from_secs(days * 86_400))
-                .await;
+            api.paypal.pass(days * day).await;
             fits(SUBSCRIPTIONS, "subscription", &api.read(&own).await);
             fits(SUBSCRIPTIONS, "transactions_list", &api.read(&list).await);
         }

@@ -289,7 +289,7 @@ pub(crate) async fn open_account(books: &Books, class: &str, micros: i64) -> Acc
         class: Arc::from(class),
         credit_limit: Micros::ZERO,
         cache_scope: tollgate_store::CacheScope::Shared,
-        created_at: clock.now().as_micros(),
+        created_at: clock.now(),
     };
     let account = create_account(&*books.store, account, |out| entropy.fill(out)).await;
     let account = account.expect("an account");
@@ -326,7 +326,7 @@ async fn open_key(
         models: None,
         spending_cap: None,
         expires_at: None,
-        created_at: Clock::system().now().as_micros(),
+        created_at: Clock::system().now(),
     };
     change(&mut key);
     let form = Form::api_key("svc");

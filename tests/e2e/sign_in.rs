@@ -410,7 +410,7 @@ async fn suspension_ends_sessions_and_refuses_sign_in() {
     ask(&mut browser, "/sign-in", Browser::ADDRESS).await;
     let message = mailbox.message(Browser::ADDRESS, 1).await;
     let suspended = tollgate_store::AccountStatus::Suspended;
-    let now = tollgate_clock::Clock::system().now().as_micros();
+    let now = tollgate_clock::Clock::system().now();
     tollgate_identity::set_status(&*rig.books.store, rig.account, suspended, now)
         .await
         .expect("suspended");

@@ -1,9 +1,12 @@
 //! The MPP wire formats, against vectors on which three implementations agree: two published libraries and one computed by hand.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tollgate_clock::Timestamp;
 use tollgate_filter::{ErrorCode, PaymentField};
 use tollgate_pay::mpp::{
     Binding, Challenge, Credential, CredentialError, Expected, Intent, Receipt, Secrets,
@@ -21,7 +24,7 @@ const CREDENTIAL: &str = "eyJjaGFsbGVuZ2UiOnsiZXhwaXJlcyI6IjIwMjYtMTItMDFUMTI6MD
 const RECEIPT: &str = "eyJleHRlcm5hbElkIjoicHBfMDFKOVpLM1Y1USIsIm1ldGhvZCI6InBheXBhbCIsInJlZmVyZW5jZSI6IkktQlc0NTJHTExFUDFHIiwic3RhdHVzIjoic3VjY2VzcyIsInN1YnNjcmlwdGlvbklkIjoiSS1CVzQ1MkdMTEVQMUciLCJ0aW1lc3RhbXAiOiIyMDI2LTEyLTAxVDExOjQyOjA3WiJ9";
 
 /// A second before the challenge of the vectors expires.
-const NOW: i64 = 1_796_126_399;
+const NOW: Timestamp = Timestamp::from_secs(1_796_126_399);
 
 fn secrets() -> Secrets {
     Secrets::new(SECRET, None).expect("long enough")
@@ -191,7 +194,7 @@ fn a_credential_is_read_and_believed() {
     let read = read(CREDENTIAL).expect("a credential");
     let id = URL_SAFE_NO_PAD.encode(read.id);
     assert_eq!(id, "1fLhgDFaRMOqtRHgotrGCsS519mi-DEiBnLtemI_u3o");
-    assert_eq!(read.expires, NOW + 1);
+    assert_eq!(read.expires, NOW + Duration::from_secs(1));
     assert_eq!(read.purchase, "pp_01J9ZK3V5Q");
     assert_eq!(read.subscription, "I-BW452GLLEP1G");
 }
@@ -262,7 +265,7 @@ fn credential_errors_are_reported_in_the_order_of_the_scheme() {
     }
     let secrets = secrets();
     let late = Expected {
-        now: NOW + 1,
+        now: NOW + Duration::from_secs(1),
         ..expected(&secrets)
     };
     let late = Credential::read(CREDENTIAL, &late).expect_err("over");

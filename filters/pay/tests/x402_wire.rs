@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tollgate_clock::Timestamp;
 use tollgate_pay::x402::{CheckError, Offer, Payment, PaymentError, Reason, Terms, check, reason};
 
 const REQUIRED: &str = "eyJ4NDAyVmVyc2lvbiI6MiwiZXJyb3IiOiJQYXltZW50IHJlcXVpcmVkIiwicmVzb3VyY2UiOnsidXJsIjoiaHR0cHM6Ly9hcGkuZXhhbXBsZS5jb20vY29tbWVyY2Uvc3Vic2NyaXB0aW9ucy9zdmMtcHJvL3g0MDIiLCJkZXNjcmlwdGlvbiI6IlBybyBwbGFuLCAzMCBkYXlzIiwibWltZVR5cGUiOiJhcHBsaWNhdGlvbi9qc29uIn0sImFjY2VwdHMiOlt7InNjaGVtZSI6ImV4YWN0IiwibmV0d29yayI6ImVpcDE1NTo4NDUzIiwiYW1vdW50IjoiMTk5MDAwMDAwIiwiYXNzZXQiOiIweDgzMzU4OWZDRDZlRGI2RTA4ZjRjN0MzMkQ0ZjcxYjU0YmRBMDI5MTMiLCJwYXlUbyI6IjB4OTBGNzliZjZFQjJjNGY4NzAzNjVFNzg1OTgyRTFmMTAxRTkzYjkwNiIsIm1heFRpbWVvdXRTZWNvbmRzIjozMDAsImV4dHJhIjp7Im5hbWUiOiJVU0QgQ29pbiIsInZlcnNpb24iOiIyIn19XX0=";
@@ -10,7 +11,8 @@ const REQUIRED: &str = "eyJ4NDAyVmVyc2lvbiI6MiwiZXJyb3IiOiJQYXltZW50IHJlcXVpcmVk
 const SIGNATURE: &str = "eyJ4NDAyVmVyc2lvbiI6MiwicGF5bG9hZCI6eyJhdXRob3JpemF0aW9uIjp7ImZyb20iOiIweDcwOTk3OTcwQzUxODEyZGMzQTAxMEM3ZDAxYjUwZTBkMTdkYzc5QzgiLCJ0byI6IjB4OTBGNzliZjZFQjJjNGY4NzAzNjVFNzg1OTgyRTFmMTAxRTkzYjkwNiIsInZhbHVlIjoiMTk5MDAwMDAwIiwidmFsaWRBZnRlciI6IjAiLCJ2YWxpZEJlZm9yZSI6IjE4MDAwMDAzMDAiLCJub25jZSI6IjB4MTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMSJ9LCJzaWduYXR1cmUiOiIweGNkMzEyNzlhZWNmOGUyMGVhYjkzZGQ2YTYxODEwNmI4MmJlODAwNGVjZjMxM2FhMjMyNWI5MGU2NjMzM2FjNjU0OTcxMzMxNmJkYmMzZmI5YWIxMzE5YzQxNDlkYmQxNzk4NDMwMTZkYjk4ODY3MmRkYTcwNzI4ZTdmNWMwZDI4MWIifSwicmVzb3VyY2UiOnsidXJsIjoiaHR0cHM6Ly9hcGkuZXhhbXBsZS5jb20vY29tbWVyY2Uvc3Vic2NyaXB0aW9ucy9zdmMtcHJvL3g0MDIiLCJkZXNjcmlwdGlvbiI6IlBybyBwbGFuLCAzMCBkYXlzIiwibWltZVR5cGUiOiJhcHBsaWNhdGlvbi9qc29uIn0sImFjY2VwdGVkIjp7InNjaGVtZSI6ImV4YWN0IiwibmV0d29yayI6ImVpcDE1NTo4NDUzIiwiYW1vdW50IjoiMTk5MDAwMDAwIiwiYXNzZXQiOiIweDgzMzU4OWZDRDZlRGI2RTA4ZjRjN0MzMkQ0ZjcxYjU0YmRBMDI5MTMiLCJwYXlUbyI6IjB4OTBGNzliZjZFQjJjNGY4NzAzNjVFNzg1OTgyRTFmMTAxRTkzYjkwNiIsIm1heFRpbWVvdXRTZWNvbmRzIjozMDAsImV4dHJhIjp7Im5hbWUiOiJVU0QgQ29pbiIsInZlcnNpb24iOiIyIn19fQ==";
 
 /// A second at which the authorization of the vector is valid.
-const NOW: u64 = 1_800_000_000;
+const NOW_SECS: i64 = 1_800_000_000;
+const NOW: Timestamp = Timestamp::from_secs(NOW_SECS);
 
 fn terms() -> Terms {
     Terms {
@@ -191,18 +193,18 @@ fn a_payment_for_something_else_is_refused_before_the_facilitator_is_called() {
         (authorization("value"), json!("199000001"), Value),
         (
             authorization("validAfter"),
-            json!((NOW + 31).to_string()),
+            json!((NOW_SECS + 31).to_string()),
             NotYet,
         ),
         (
             authorization("validBefore"),
-            json!((NOW + 9).to_string()),
+            json!((NOW_SECS + 9).to_string()),
             TooLate,
         ),
         (authorization("validBefore"), json!("0"), TooLate),
         (
             authorization("validBefore"),
-            json!((NOW + 901).to_string()),
+            json!((NOW_SECS + 901).to_string()),
             TooLong,
         ),
         (
@@ -229,15 +231,15 @@ fn a_payment_may_be_written_in_its_own_way() {
         ("/accepted/more", json!({"a": 1})),
         (
             "/payload/authorization/validAfter",
-            json!((NOW + 30).to_string()),
+            json!((NOW_SECS + 30).to_string()),
         ),
         (
             "/payload/authorization/validBefore",
-            json!((NOW + 10).to_string()),
+            json!((NOW_SECS + 10).to_string()),
         ),
         (
             "/payload/authorization/validBefore",
-            json!((NOW + 900).to_string()),
+            json!((NOW_SECS + 900).to_string()),
         ),
         ("/extensions", json!({"x": {}})),
     ] {

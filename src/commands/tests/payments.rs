@@ -1,5 +1,9 @@
 //! `tollgate payment`: listing and closing payments whose outcome is not proved.
 
+use std::time::Duration;
+
+use tollgate_clock::Timestamp;
+
 use super::*;
 
 #[test]
@@ -9,9 +13,14 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
     let workspace = Workspace::new();
     let server = workspace.serve();
     let account = workspace.word("account create --email a@example.com", "id");
-    let later = Clock::system().now().as_micros() + 600_000_000;
+    let later = Clock::system().now() + Duration::from_mins(10);
     let first = unproved(&server.store, (&account, RefusedAfterSubmit), 1, later);
-    let second = unproved(&server.store, (&account, RefusedAfterSubmit), 2, 1_000_000);
+    let second = unproved(
+        &server.store,
+        (&account, RefusedAfterSubmit),
+        2,
+        Timestamp::from_secs(1),
+    );
     let third = unclear(&server.store, &account, 3, later);
     let listed = workspace.json("payment list");
     assert_eq!(listed.as_array().map(Vec::len), Some(3));
@@ -82,7 +91,12 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
 }
 
 /// Stores a submitted payment of an account whose outcome is unknown; returns its id.
-fn unclear(store: &Arc<dyn tollgate_store::Store>, account: &str, nonce: u8, ends: i64) -> String {
+fn unclear(
+    store: &Arc<dyn tollgate_store::Store>,
+    account: &str,
+    nonce: u8,
+    ends: Timestamp,
+) -> String {
     let state = tollgate_store::AuthorizationState::Unknown;
     unproved(store, (account, state), nonce, ends)
 }
@@ -91,7 +105,7 @@ fn unproved(
     store: &Arc<dyn tollgate_store::Store>,
     (account, state): (&str, tollgate_store::AuthorizationState),
     nonce: u8,
-    ends: i64,
+    ends: Timestamp,
 ) -> String {
     use tollgate_store::{
         Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, Part, UnitOfWork, commit,
@@ -114,8 +128,8 @@ fn unproved(
         note: Some(Arc::from("cut")),
         attempts: 1,
         next_attempt_at: None,
-        created_at: 1,
-        updated_at: 1,
+        created_at: Timestamp::from_micros(1),
+        updated_at: Timestamp::from_micros(1),
     };
     let name = tollgate_pay::x402::payment_reference(&row);
     let begin = Part::Authorization(Box::new(AuthorizationPart::Begin(row)));
@@ -133,7 +147,7 @@ fn an_unclear_payment_is_closed_by_the_operator() {
     let server = workspace.serve();
     let account = workspace.word("account create --email a@example.com", "id");
     assert_eq!(workspace.good("payment list"), "no payment is open\n");
-    let later = Clock::system().now().as_micros() + 600_000_000;
+    let later = Clock::system().now() + Duration::from_mins(10);
     let name = unclear(&server.store, &account, 1, later);
     let listed = workspace.json("payment list");
     assert_eq!(listed[0]["payment"], *name);
@@ -167,7 +181,7 @@ fn an_unclear_payment_is_closed_by_the_operator() {
     assert_eq!(server.store.payments_of(id, 9).expect("readable").len(), 1);
     // Where no gateway runs the same command writes to the database itself.
     let other = workspace.word("account create --email b@example.com", "id");
-    let name = unclear(&server.store, &other, 2, 1_000_000);
+    let name = unclear(&server.store, &other, 2, Timestamp::from_secs(1));
     server.end();
     workspace.good(&format!("payment close {name} --not-moved"));
     assert_eq!(workspace.json("payment list"), serde_json::json!([]));

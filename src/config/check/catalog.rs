@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use tollgate_clock::Timestamp;
 use tollgate_filter::settings::{At, Problems};
 use tollgate_filter::{
     Apis, CapMember, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel, Routing,
@@ -138,7 +139,7 @@ fn model(
             .owned_by
             .as_ref()
             .map_or_else(|| service.name.to_string(), |at| at.value.clone()),
-        created: created.map(|secs| secs as i64),
+        created: created.map(|secs| Timestamp::from_secs(secs as i64)),
         price,
         price_version: price::version(id, &price),
         limits: ModelLimits {

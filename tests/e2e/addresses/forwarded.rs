@@ -297,8 +297,7 @@ async fn a_hashed_address_is_the_same_for_a_client_and_is_not_the_address() {
 
 /// The number of this day.
 fn utc_day() -> i64 {
-    let micros_per_day = 86_400_000_000;
-    Clock::system().now().as_micros().div_euclid(micros_per_day)
+    Clock::system().now().as_secs().div_euclid(86_400)
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ async fn an_account_scope_neither_shares_nor_uses_shared_entries() {
     let rig = rig("").await;
     ask(&rig, &rig.client()).await;
     let (account, own) = other_account(&rig, "pro").await;
-    let now = Clock::system().now().as_micros();
+    let now = Clock::system().now();
     set_cache_scope(&*rig.books.store, account, CacheScope::Account, now)
         .await
         .expect("changed");

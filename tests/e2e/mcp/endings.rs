@@ -186,7 +186,7 @@ async fn a_stream_ends_cleanly_when_its_token_is_revoked() {
     .await;
     let head = raw.read_head().await;
     raw.next_event(&head).await.expect("an event");
-    let now = tollgate_clock::Clock::system().now().as_micros();
+    let now = tollgate_clock::Clock::system().now();
     let revoked = tollgate_identity::revoke_key(&*rig.books.store, id, now).await;
     revoked.expect("written");
     let (rest, end) = raw.rest_of_events(&head).await;

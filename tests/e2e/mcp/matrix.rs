@@ -281,7 +281,7 @@ async fn a_revoked_token_is_refused_by_the_next_request() {
         bench
             .check(operation, "", &bearer(&token), Verdict::LetIn)
             .await;
-        let now = tollgate_clock::Clock::system().now().as_micros();
+        let now = tollgate_clock::Clock::system().now();
         let revoked = revoke_key(&*bench.rig.books.store, id, now).await;
         revoked.expect("written");
         bench

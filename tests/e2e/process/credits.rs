@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use tollgate_clock::Timestamp;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::{Login, SessionValue, session};
 use tollgate_money::{AccountId, LoginId, MICROS_PER_CREDIT};
@@ -18,8 +17,8 @@ use crate::rig::{Browser, Setup, audited};
 /// Creates a session while no gateway has the database.
 pub(super) async fn sign_in(database: &Path, account: AccountId) -> SessionValue {
     let (clock, entropy) = (Clock::system(), Entropy::system());
-    let now = clock.now().as_micros();
-    let options = Options::new(Timestamp::from_micros(now), RootSecret(entropy.bytes()));
+    let now = clock.now();
+    let options = Options::new(now, RootSecret(entropy.bytes()));
     let store = sqlite::open(database, options).expect("the store opens");
     let login = Login::read("mara@example.com").expect("an address");
     let id = LoginId::from_bytes(entropy.bytes());

@@ -1,6 +1,7 @@
 //! Kills at each step of a purchase with a signed transfer.
 
 use serde_json::json;
+use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 use tollgate_store::{AuthorizationState, sqlite};
 use tollgate_testing::facilitator::{Effect, Facilitator, Fault, Operation};
@@ -99,7 +100,8 @@ async fn an_x402_purchase_survives_a_kill_at_each_step() {
                 .expect("readable")
                 .is_empty()
         );
-        let due = store.authorizations_due(i64::MAX, 10).expect("readable");
+        let due = store.authorizations_due(Timestamp::MAX, 10);
+        let due = due.expect("readable");
         assert!(
             due.iter()
                 .all(|row| row.state == AuthorizationState::Settled),

@@ -1,7 +1,9 @@
 //! A browser without JavaScript: it keeps one cookie, and submits forms with the CSRF token of its page.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use tollgate_clock::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_identity::{Login, SessionValue, session};
 use tollgate_money::{AccountId, LoginId};
 use tollgate_store::{Admission, NewLogin, Part, UnitOfWork, commit};
@@ -42,31 +44,26 @@ impl Browser {
 
     /// One that is signed in to an account by an address that is new to it.
     pub(crate) async fn signed_in_as(rig: &Rig, account: AccountId, address: &str) -> Browser {
-        Browser::signed_in_before(rig, account, address, 0).await
+        Browser::signed_in_at(rig, account, address, Clock::system().now()).await
     }
 
     /// One that signed in so long ago that it has to confirm who it is before it makes a key or pays.
     pub(crate) async fn signed_in_a_while_ago(rig: &Rig) -> Browser {
-        let past = session::RECENT + 1_000_000;
-        Browser::signed_in_before(rig, rig.account, Browser::ADDRESS, past).await
+        let at = Clock::system().now() - session::RECENT - Duration::from_secs(1);
+        Browser::signed_in_at(rig, rig.account, Browser::ADDRESS, at).await
     }
 
-    /// The same before a gateway whose clock is so many microseconds ahead of this machine's.
-    pub(crate) async fn signed_in_ahead(
+    /// The same, at a time of the gateway's clock.
+    pub(crate) async fn signed_in_at(
         rig: &Rig,
         account: AccountId,
         address: &str,
-        ahead: i64,
+        at: Timestamp,
     ) -> Browser {
-        Browser::signed_in_before(rig, account, address, -ahead).await
-    }
-
-    async fn signed_in_before(rig: &Rig, account: AccountId, address: &str, past: i64) -> Browser {
         let login = add_login(rig, account, address).await;
-        let (clock, entropy) = (Clock::system(), Entropy::system());
+        let entropy = Entropy::system();
         let store = &rig.books.store;
-        let now = clock.now().as_micros() - past;
-        let value = session::start_session(store, account, login, now, |out| entropy.fill(out));
+        let value = session::start_session(store, account, login, at, |out| entropy.fill(out));
         let value: SessionValue = value.await.expect("a session");
         Browser {
             cookie: format!("{COOKIE}={}", value.expose()),
@@ -192,7 +189,7 @@ pub(crate) async fn add_login(rig: &Rig, account: AccountId, address: &str) -> L
         kind: login.kind(),
         address: login.address().into(),
         verified_at: None,
-        created_at: Clock::system().now().as_micros(),
+        created_at: Clock::system().now(),
     }));
     let unit = UnitOfWork::of(part, Admission::Normal);
     commit(&*rig.books.store, unit).await.expect("a login");

@@ -1,7 +1,7 @@
 //! Access tokens for tests, stored as the authorization server stores them.
 
 use secrecy::ExposeSecret;
-use tollgate_clock::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_filter::{Resource, Resources, Scope, Scopes};
 use tollgate_identity::{Digest, Form, KeyId};
 use tollgate_money::{AccountId, CredentialId};
@@ -31,7 +31,8 @@ impl Rig {
     /// Makes an access token of an account.
     pub(crate) async fn new_token(&self, account: AccountId, token: Token<'_>) -> (KeyId, String) {
         let entropy = Entropy::system();
-        let now = Clock::system().now().as_micros();
+        let now = Clock::system().now();
+        let ends = now.as_micros() + token.secs * 1_000_000;
         let secret = Form::access_token("svc").make(&Zeroizing::new(entropy.bytes()));
         let id = CredentialId::from_bytes(entropy.bytes());
         let scopes = token
@@ -53,7 +54,7 @@ impl Rig {
             models: None,
             spending_cap: None,
             created_at: now,
-            expires_at: Some(now + token.secs * 1_000_000),
+            expires_at: Some(Timestamp::from_micros(ends)),
         };
         let unit = UnitOfWork::of(Part::InsertCredential(Box::new(made)), Admission::Normal);
         commit(&*self.books.store, unit).await.expect("a token");

@@ -120,7 +120,7 @@ impl UcpRig {
             .store
             .subscription(self.account)
             .expect("readable");
-        row.is_some_and(|row| row.is_active(tollgate_clock::Clock::system().now().as_micros()))
+        row.is_some_and(|row| row.is_active(tollgate_clock::Clock::system().now()))
     }
 
     async fn close(self) {

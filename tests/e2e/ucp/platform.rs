@@ -90,7 +90,7 @@ pub(crate) fn one(family: &str, session: &Value) -> String {
 /// Gives an account the plan, as a transfer does.
 pub(crate) async fn give_plan(rig: &Rig, account: AccountId) {
     let (clock, entropy) = (Clock::system(), Entropy::system());
-    let now = clock.now().as_micros();
+    let now = clock.now();
     let plans = Plans::new(PlanDeps {
         store: rig.books.store.clone(),
         ledger: rig.books.ledger.clone(),
@@ -105,13 +105,13 @@ pub(crate) async fn give_plan(rig: &Rig, account: AccountId) {
             computer_use_tasks: None,
             features: [].into(),
         },
-        now: Box::new(move || clock.now().as_micros()),
+        clock,
         draw: Box::new(move |out| entropy.fill(out)),
     });
     let paid = Paid {
         account,
         route: Route::X402,
-        payment: format!("test/{now}").into(),
+        payment: format!("test/{}", now.as_micros()).into(),
         reference: "0xabc".into(),
         amount: PRICE,
         period: Period::Days(DAYS),

@@ -5,7 +5,6 @@
 use serde_json::{Map, Value, json};
 use tollgate_purchase::checkouts::{Status, View};
 use tollgate_purchase::plan::{PRICE, PaymentState, Plan, RetryAction};
-use tollgate_purchase::wire::rfc3339;
 
 use super::negotiation::Common;
 use super::{CHECKOUT, VERSION};
@@ -83,7 +82,7 @@ pub(crate) fn protocol(
         "totals": totals,
         "links": merchant.links.iter().map(|(kind, url)| json!({"type": kind, "url": url})).collect::<Vec<_>>(),
         "messages": messages(status, has_plan, notices),
-        "expires_at": rfc3339(view.row.expires_at),
+        "expires_at": view.row.expires_at.rfc3339(),
         "payment_state": payment_state.word(),
         "retry_action": retry_action.word(),
     });

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{Micros, Price};
 
 use crate::CapMember;
@@ -65,8 +66,8 @@ pub struct Model {
     pub name: Option<String>,
     /// Its creator; the service's own name where the settings have none.
     pub owned_by: String,
-    /// Seconds since 1970 when it was added to the catalog.
-    pub created: Option<i64>,
+    /// When it was added to the catalog.
+    pub created: Option<Timestamp>,
     /// Its price, at [`Model::price_version`].
     pub price: Price,
     /// The price version, stored with each charge.

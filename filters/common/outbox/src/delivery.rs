@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tollgate_clock::{Clock, Timestamp};
+use tollgate_clock::Clock;
 use tollgate_identity::Signin;
 use tollgate_identity::signin::CodeMessage;
 use tollgate_store::{
@@ -109,13 +109,10 @@ impl Outbox {
     /// Sends every due message; returns the time until the next one is due.
     async fn deliver_due(&self) -> Result<Duration, QueueError> {
         loop {
-            let now = self.clock.now().as_micros();
-            let due = self.signin.messages_due(now, BATCH).await?;
+            let due = self.signin.messages_due(self.clock.now(), BATCH).await?;
             if due.is_empty() {
                 let next = self.signin.next_message_at().await?;
-                let wait = next.map_or(POLL_INTERVAL, |next| {
-                    Timestamp::from_micros(next).duration_since(self.clock.now())
-                });
+                let wait = next.map_or(POLL_INTERVAL, |next| next.duration_since(self.clock.now()));
                 return Ok(wait.min(POLL_INTERVAL));
             }
             // A few at once: a slow receiver delays only the messages of its chunk.
@@ -168,9 +165,7 @@ impl Outbox {
             _ => self.mail.clone(),
         };
         let sender = sender?;
-        if message.recipient.is_empty()
-            || Timestamp::from_micros(message.expires_at) <= self.clock.now()
-        {
+        if message.recipient.is_empty() || message.expires_at <= self.clock.now() {
             return None;
         }
         let outgoing = OutgoingMessage {
@@ -181,7 +176,7 @@ impl Outbox {
                 LoginKind::Phone => text::sms(&message.code, &self.service, &self.host),
                 _ => text::mail(&message.code, message.purpose, &self.service, &self.host),
             },
-            created_at: Timestamp::from_micros(message.created_at),
+            created_at: message.created_at,
         };
         let id = message.id;
         Some(async move {
@@ -213,14 +208,12 @@ impl Outbox {
                 let doublings = message.tries.clamp(0, 10) as u32;
                 let wait = (BACKOFF_BASE * 2u32.pow(doublings)).min(BACKOFF_MAX);
                 let next = self.clock.now() + wait;
-                if next >= Timestamp::from_micros(message.expires_at) {
+                if next >= message.expires_at {
                     tracing::warn!(message = %message.id, %error, "message delivery failed until the message expired, dropped");
                     self.signin.message_done(message.id).await?;
                 } else {
                     tracing::warn!(message = %message.id, %error, wait_ms = wait.as_millis() as u64, "message delivery failed, retrying");
-                    self.signin
-                        .message_delayed(message.id, next.as_micros())
-                        .await?;
+                    self.signin.message_delayed(message.id, next).await?;
                 }
             }
         }

@@ -8,7 +8,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use reqwest::Url;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use tollgate_clock::{Clock, Entropy};
+use tollgate_clock::{Clock, Entropy, Timestamp};
 use zeroize::Zeroizing;
 
 use crate::sender::{OutgoingMessage, SendError, Sender};
@@ -90,7 +90,7 @@ impl Sender for Sms {
         .to_string();
         let signed = Signed {
             url: self.url.as_str(),
-            created: self.clock.now().as_secs(),
+            created: self.clock.now(),
             nonce: base64(&self.entropy.bytes::<12>()),
         }
         .sign(body.as_bytes(), self.secret.as_bytes());
@@ -123,8 +123,7 @@ impl Sender for Sms {
 /// Inputs of a signature besides the body.
 struct Signed<'a> {
     url: &'a str,
-    /// Unix seconds.
-    created: i64,
+    created: Timestamp,
     nonce: String,
 }
 
@@ -141,7 +140,8 @@ impl Signed<'_> {
         let digest = format!("sha-256=:{}:", base64(&Sha256::digest(body)));
         let params = format!(
             "(\"@method\" \"@target-uri\" \"content-digest\" \"content-type\");created={};keyid=\"sms\";nonce=\"{}\";alg=\"hmac-sha256\"",
-            self.created, self.nonce
+            self.created.as_secs(),
+            self.nonce
         );
         let base = format!(
             "\"@method\": POST\n\"@target-uri\": {}\n\"content-digest\": {digest}\n\"content-type\": {MEDIA_TYPE}\n\"@signature-params\": {params}",
@@ -201,7 +201,7 @@ mod tests {
     fn the_digest_is_that_of_rfc_9530() {
         let signed = Signed {
             url: "https://sms.example/send",
-            created: 1_618_884_473,
+            created: Timestamp::from_secs(1_618_884_473),
             nonce: "b3k2pp5k7z".into(),
         };
         let fields = signed.sign(br#"{"hello": "world"}"#, b"secret");

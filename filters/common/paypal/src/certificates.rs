@@ -8,6 +8,7 @@ use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::Semaphore;
+use tollgate_clock::Timestamp;
 use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -76,7 +77,7 @@ impl Certificates {
     pub(crate) fn check(
         &self,
         chain: &Chain,
-        unix_secs: u64,
+        now: Timestamp,
         text: &[u8],
         signature: &[u8],
     ) -> Result<(), CertificateError> {
@@ -97,7 +98,7 @@ impl Certificates {
                 webpki::ALL_VERIFICATION_ALGS,
                 &self.roots.roots,
                 between,
-                UnixTime::since_unix_epoch(Duration::from_secs(unix_secs)),
+                UnixTime::since_unix_epoch(now.duration_since(Timestamp::UNIX_EPOCH)),
                 KeyUsage::server_auth(),
                 None,
                 None,

@@ -217,8 +217,7 @@ impl Client {
                 Chain::read(&pem).ok_or(WebhookError::Refused("its certificate is not PEM"))?
             }
         };
-        let secs = now.as_secs().unsigned_abs();
-        let checked = certificates.check(&chain, secs, text.as_bytes(), &signature);
+        let checked = certificates.check(&chain, now, text.as_bytes(), &signature);
         if is_new && matches!(checked, Ok(()) | Err(CertificateError::BadSignature)) {
             certificates.insert(address, chain, elapsed);
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tollgate_clock::Timestamp;
+use tollgate_clock::Clock;
 use tollgate_money::AccountId;
 use tollgate_store::{
     Admission, CommitError, Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyUse, Part,
@@ -29,8 +29,7 @@ pub struct IdempotencyKeys {
 
 struct Inner {
     store: Arc<dyn Store>,
-    /// Unix microseconds.
-    now: Box<dyn Fn() -> i64 + Send + Sync>,
+    clock: Clock,
     tokens: AtomicI64,
 }
 
@@ -76,11 +75,11 @@ pub struct Answer {
 
 impl IdempotencyKeys {
     /// Claims over one store; claims of an earlier run are freed. Must be constructed before the first request is admitted.
-    pub fn new(store: Arc<dyn Store>, now: Box<dyn Fn() -> i64 + Send + Sync>) -> IdempotencyKeys {
+    pub fn new(store: Arc<dyn Store>, clock: Clock) -> IdempotencyKeys {
         let once = IdempotencyKeys {
             inner: Arc::new(Inner {
                 store,
-                now,
+                clock,
                 tokens: AtomicI64::new(1),
             }),
         };
@@ -104,7 +103,7 @@ impl IdempotencyKeys {
             endpoint,
             key: Arc::from(key),
         };
-        let at = Timestamp::from_micros((inner.now)());
+        let at = inner.clock.now();
         // Before the wait: a request that is cancelled while waiting frees the key too.
         let mut claim = Claim {
             inner: Arc::clone(inner),

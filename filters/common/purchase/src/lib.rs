@@ -8,8 +8,8 @@
 //! 4. Provider notifications and returning buyers only trigger reconciliation. Their content is not trusted.
 //!
 //! [`topups`] sells credits; [`plan`] is the subscription of an account and its payments; [`mandates`] are charged for it each month;
-//! [`checkouts`] are sessions of commerce platforms; [`idempotency`] makes requests to buy repeatable. No HTTP and no clock: payment
-//! providers are traits, and time and randomness are injected.
+//! [`checkouts`] are sessions of commerce platforms; [`idempotency`] makes requests to buy repeatable. No HTTP: payment providers
+//! are traits, and time and randomness are injected.
 
 pub mod checkouts;
 pub mod idempotency;

@@ -106,8 +106,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The subscription at `now` (Unix microseconds).
-    pub fn new(plan: &Plan, row: &SubscriptionRow, now: i64) -> Subscription {
+    /// The subscription at `now`.
+    pub fn new(plan: &Plan, row: &SubscriptionRow, now: Timestamp) -> Subscription {
         Subscription {
             id: row.id.to_string(),
             product_id: plan.product.to_string(),
@@ -118,8 +118,8 @@ impl Subscription {
                 _ => Status::Expired,
             },
             route: row.route.word().to_owned(),
-            current_period_start: rfc3339(row.period_start),
-            current_period_end: rfc3339(row.period_end),
+            current_period_start: row.period_start.rfc3339(),
+            current_period_end: row.period_end.rfc3339(),
             cancel_at_period_end: !row.renews,
             provider_reference: row.reference.to_string(),
         }
@@ -156,25 +156,5 @@ impl CommerceSubscription {
             payment_state: PaymentState::Paid.word().into(),
             retry_action: RetryAction::None.word().into(),
         }
-    }
-}
-
-/// Whole seconds in UTC, RFC 3339.
-pub fn rfc3339(unix_micros: i64) -> String {
-    Timestamp::from_micros(unix_micros).rfc3339()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn moments_are_written_in_whole_seconds() {
-        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
-        assert_eq!(rfc3339(1_800_000_300_999_999), "2027-01-15T08:05:00Z");
-        assert!(
-            rfc3339(i64::MAX).starts_with("9999-12-"),
-            "the largest time has a form too"
-        );
     }
 }

@@ -3,9 +3,9 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
 
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Clock, ManualClock, Timestamp};
 use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys, digest};
 use tollgate_store::{
     Admission, Endpoint, IdempotencyPart, Part, Store, UnitOfWork, commit, flush,
@@ -18,27 +18,27 @@ struct TestBed {
     disk: Disk,
     store: Arc<dyn Store>,
     keys: IdempotencyKeys,
-    now: Arc<AtomicI64>,
+    clock: (Clock, ManualClock),
 }
 
 impl TestBed {
     fn new() -> TestBed {
-        TestBed::open(Disk::new(), Arc::new(AtomicI64::new(START)))
+        TestBed::open(Disk::new(), Clock::manual(START))
     }
 
     /// Restarts the process with its claims still open. Only the disk remains.
     fn restart(self) -> TestBed {
         self.store.close();
-        TestBed::open(self.disk, self.now)
+        TestBed::open(self.disk, self.clock)
     }
 
-    fn open(disk: Disk, now: Arc<AtomicI64>) -> TestBed {
-        let store = disk.open_store(1);
+    fn open(disk: Disk, clock: (Clock, ManualClock)) -> TestBed {
+        let store = disk.open_store(Timestamp::from_micros(1));
         TestBed {
-            keys: keys(&store, &now),
+            keys: IdempotencyKeys::new(store.clone(), clock.0.clone()),
             disk,
             store,
-            now,
+            clock,
         }
     }
 
@@ -64,11 +64,6 @@ impl TestBed {
     async fn settle(&self) {
         flush(&*self.store).await.expect("the store works");
     }
-}
-
-fn keys(store: &Arc<dyn Store>, now: &Arc<AtomicI64>) -> IdempotencyKeys {
-    let now = now.clone();
-    IdempotencyKeys::new(store.clone(), Box::new(move || now.load(Relaxed)))
 }
 
 fn bought() -> Answer {
@@ -173,6 +168,7 @@ async fn keys_are_separate_by_account_and_endpoint() {
 
 #[tokio::test]
 async fn answers_of_payments_are_kept_for_ninety_days_and_of_checkouts_for_two() {
+    const MICRO: Duration = Duration::from_micros(1);
     for (endpoint, days) in [
         (Endpoint::Mpp, 90),
         (Endpoint::X402, 90),
@@ -189,10 +185,10 @@ async fn answers_of_payments_are_kept_for_ninety_days_and_of_checkouts_for_two()
             let kept = bed.keys.store_answers(vec![part.clone()]).await;
             kept.expect("what is kept stays kept");
         }
-        for (at, known) in [(days * DAY - 1, true), (1, false)] {
-            bed.now.fetch_add(at, Relaxed);
+        for (wait, known) in [(days * DAY - MICRO, true), (MICRO, false)] {
+            bed.clock.1.advance(wait);
             let forget = IdempotencyPart::Forget {
-                now: Timestamp::from_micros(bed.now.load(Relaxed)),
+                now: bed.clock.0.now(),
                 limit: 10,
             };
             let forget = Part::Idempotency(Box::new(forget));

@@ -5,6 +5,7 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
+use tollgate_clock::Timestamp;
 use tollgate_filter::{ErrorCode, PaymentField};
 
 use super::METHOD;
@@ -20,8 +21,8 @@ const BYTES_MAX: usize = 16 * 1024;
 pub struct Credential {
     /// The challenge's id, to be consumed once.
     pub id: [u8; 32],
-    /// The expiry of the challenge, Unix seconds.
-    pub expires: i64,
+    /// The expiry of the challenge.
+    pub expires: Timestamp,
     /// The public id of the purchase.
     pub purchase: String,
     /// The id of the PayPal subscription.
@@ -35,8 +36,8 @@ pub struct Expected<'a> {
     pub secrets: &'a Secrets,
     /// The public id of the account.
     pub owner: &'a str,
-    /// Unix seconds.
-    pub now: i64,
+    /// The time.
+    pub now: Timestamp,
     /// The field that carried it.
     pub field: PaymentField,
     /// The request's body, unparsed.
@@ -118,8 +119,7 @@ impl Credential {
         }
         // The binding holds, so a value that cannot be read from here on was not issued here.
         let not_issued = invalid("The challenge was not issued here, or was modified.");
-        let expires = binding.expires.parse::<jiff::Timestamp>();
-        let expires = expires.map_err(|_| not_issued)?.as_second();
+        let expires = Timestamp::from_rfc3339(binding.expires).ok_or(not_issued)?;
         if expires <= expected.now {
             return Err(CredentialError {
                 code: ErrorCode::PaymentExpired,

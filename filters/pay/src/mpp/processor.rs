@@ -17,7 +17,7 @@ use tollgate_purchase::mandates::{
     AttachParts, Mandates, OpenError, Urls, Verified, VerifyError, is_past_due,
 };
 use tollgate_purchase::plan::{PaymentState, PlanState, Plans};
-use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription as Wire, rfc3339};
+use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription as Wire};
 use tollgate_purchase::{KeyedLock, PurchaseTasks};
 use tollgate_store::{Endpoint, MandateRow, Part, Route, SubscriptionRow};
 
@@ -32,8 +32,8 @@ use super::receipt::Receipt;
 use crate::problem::Problem;
 use crate::request::ValidatedRequest;
 
-/// Lifetime of a challenge, in seconds.
-const CHALLENGE_SECS: i64 = 30 * 60;
+/// Lifetime of a challenge.
+const CHALLENGE_LIFETIME: Duration = Duration::from_mins(30);
 
 /// How long a request waits for the account's lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -264,7 +264,7 @@ impl Processor {
         let expected = Expected {
             secrets: &deps.settings.secrets,
             owner: &request.account.to_string(),
-            now: deps.clock.now().as_secs(),
+            now: deps.clock.now(),
             field: payment.field,
             body: &request.body,
         };
@@ -319,7 +319,7 @@ impl Processor {
         let (Some(id), Some(url)) = (&row.provider_ref, &row.approve_url) else {
             return unavailable();
         };
-        let now = deps.clock.now().as_micros();
+        let expires = deps.clock.now() + CHALLENGE_LIFETIME;
         let subscription = Subscription {
             id: id.to_string(),
             plan: row.plan_id.to_string(),
@@ -336,7 +336,7 @@ impl Processor {
                 amount: row.price.cents().unsigned_abs(),
                 currency: "USD",
                 subscription: &subscription,
-                expires: &rfc3339(now + CHALLENGE_SECS * 1_000_000),
+                expires: &expires.rfc3339(),
                 description: &format!("{}, monthly", deps.product.name),
                 owner: &row.account.to_string(),
                 purchase: &row.id.to_string(),
@@ -392,7 +392,7 @@ impl Processor {
         already_active: bool,
     ) -> Answer {
         let deps = &self.inner.deps;
-        let now = deps.clock.now().as_micros();
+        let now = deps.clock.now();
         let body = CommerceSubscription::active(
             deps.product.clone(),
             Wire::new(deps.plans.plan(), subscription, now),
@@ -466,7 +466,7 @@ impl Claims {
 /// The receipt of a mandate's first payment. It is the same each time it is sent.
 fn receipt(row: &MandateRow) -> Option<String> {
     let receipt = Receipt {
-        timestamp: &rfc3339(row.activated_at?),
+        timestamp: &row.activated_at?.rfc3339(),
         subscription: row.provider_ref.as_deref()?,
         purchase: &row.id.to_string(),
     };

@@ -1,10 +1,12 @@
 //! Validation of a payment against the offered terms, without a remote call.
 
 use serde_json::Value;
+use tollgate_clock::Timestamp;
 use tollgate_evm::{Address, Amount};
 
 use super::offer::{SCHEME, Terms};
 use super::payment::Payment;
+use super::rows::unix_seconds;
 
 /// The clock skew that a buyer may be ahead by.
 const CLOCK_AHEAD_SECS: u64 = 30;
@@ -41,9 +43,10 @@ pub enum CheckError {
     Signature,
 }
 
-/// Compares a payment with the terms at `now` (Unix seconds). Success is no proof of payment: only the chain knows whether the wallet has
-/// the money and the signature is valid.
-pub fn check(payment: &Payment, terms: &Terms, now: u64) -> Result<(), CheckError> {
+/// Compares a payment with the terms at `now`. Success is no proof of payment: only the chain knows whether the wallet has the money and
+/// the signature is valid.
+pub fn check(payment: &Payment, terms: &Terms, now: Timestamp) -> Result<(), CheckError> {
+    let now = unix_seconds(now);
     if !matches(payment, terms) {
         return Err(CheckError::NoMatchingRequirements);
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
+use tollgate_clock::Timestamp;
 use tollgate_evm::{Address, Nonce, TxHash};
 use tollgate_store::AuthorizationRow;
 
@@ -12,7 +13,7 @@ use super::chain_lookup::{AuthorizationLookup, OnChainStatus, look_up};
 use super::counters::X402Event;
 use super::payment_outcome::{ChainEvidence, PaymentOutcome, decide_outcome};
 use super::processor::Inner;
-use super::rows::{self, GRACE, MINUTE, SECOND};
+use super::rows::{self, GRACE, unix_seconds};
 
 /// How long the facilitator has to answer before the chain is polled concurrently.
 const SLOW: Duration = Duration::from_secs(3);
@@ -25,7 +26,7 @@ const FIRST_POLL: Duration = Duration::from_millis(250);
 
 /// The longest time that a payment can have been used before it was presented here: the validity that authorizations are signed for, and an
 /// hour.
-const USED_BEFORE: i64 = 75 * MINUTE;
+const USED_BEFORE: Duration = Duration::from_mins(75);
 
 impl Inner {
     /// Submits a payment and waits for the facilitator's answer or proof on the chain, whichever is first; an answer is confirmed by a
@@ -109,8 +110,8 @@ impl Inner {
             nonce: Nonce(row.key.nonce),
             hint: hint.or(row.transaction.map(TxHash)),
             between: (
-                seconds(row.created_at.min(row.valid_before) - USED_BEFORE),
-                seconds(row.valid_before),
+                unix_seconds(row.created_at.min(row.valid_before) - USED_BEFORE),
+                unix_seconds(row.valid_before),
             ),
         };
         match look_up(node, &lookup).await {
@@ -127,9 +128,7 @@ impl Inner {
 
     /// Whether the chain no longer accepts a payment: by its own clock, and by ours, which may lag.
     fn is_expired(&self, row: &AuthorizationRow, until: u64) -> bool {
-        let until = i64::try_from(until)
-            .unwrap_or(i64::MAX)
-            .saturating_mul(SECOND);
+        let until = Timestamp::from_secs(i64::try_from(until).unwrap_or(i64::MAX));
         until >= row.valid_before && self.now() > row.valid_before + GRACE
     }
 }
@@ -147,8 +146,4 @@ fn contradict(answer: &Settled, outcome: &PaymentOutcome) -> bool {
         (Settled::Done { .. }, _) | (Settled::Refused(_), PaymentOutcome::Paid { .. }) => true,
         _ => false,
     }
-}
-
-fn seconds(micros: i64) -> u64 {
-    u64::try_from(micros / SECOND).unwrap_or(0)
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_evm::TxHash;
 use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, Plans};
 use tollgate_store::{
@@ -11,7 +12,7 @@ use tollgate_store::{
 };
 
 use super::processor::part;
-use super::rows::{self, GRACE, SECOND};
+use super::rows::{self, GRACE};
 
 /// The operator's finding, from a block explorer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub enum CloseError {
     #[error(
         "the chain accepts it for {0} seconds more, so it is not proved yet that it never moves money; retry then"
     )]
-    Early(i64),
+    Early(u64),
     /// One transaction pays for one payment.
     #[error(
         "transaction {0} has paid for another payment; look up the transfer of this one. Where that transaction has a separate transfer for \
@@ -63,9 +64,9 @@ pub fn reference(row: &AuthorizationRow) -> String {
     rows::reference(&row.key)
 }
 
-/// The operator's action for an open payment at `now` (Unix microseconds): `wait` while the gateway reconciles it, and `resolve` once it
-/// should have expired, or where the facilitator's refusal is the only evidence.
-pub fn action(row: &AuthorizationRow, now: i64) -> &'static str {
+/// The operator's action for an open payment at `now`: `wait` while the gateway reconciles it, and `resolve` once it should have expired,
+/// or where the facilitator's refusal is the only evidence.
+pub fn action(row: &AuthorizationRow, now: Timestamp) -> &'static str {
     let is_reconciled = row.state != AuthorizationState::RefusedAfterSubmit;
     match is_reconciled && now <= row.valid_before + GRACE {
         true => "wait",
@@ -73,11 +74,11 @@ pub fn action(row: &AuthorizationRow, now: i64) -> &'static str {
     }
 }
 
-/// Closes an open payment at `now` (Unix microseconds) by an operator's finding, which is recorded as such. A paid one activates the plan
-/// in the same unit of work.
+/// Closes an open payment at `now` by an operator's finding, which is recorded as such. A paid one activates the plan in the same unit of
+/// work.
 pub async fn close(
     (store, plans): (&Arc<dyn Store>, &Plans),
-    now: i64,
+    now: Timestamp,
     payment: &str,
     resolution: Resolution,
 ) -> Result<(), CloseError> {
@@ -103,9 +104,9 @@ pub async fn close(
     tracing::warn!(account = %closed.account, payment, ?resolution, "closing payment: resolved by an operator");
     match resolution {
         Resolution::NotMoved => {
-            let left = closed.valid_before + GRACE - now;
-            if left > 0 {
-                return Err(CloseError::Early(left / SECOND + 1));
+            let left = (closed.valid_before + GRACE).duration_since(now);
+            if !left.is_zero() {
+                return Err(CloseError::Early(left.as_secs() + 1));
             }
             let dead = AuthorizationRow {
                 state: AuthorizationState::Dead,

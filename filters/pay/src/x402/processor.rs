@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tollgate_clock::Clock;
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_counters::Counters;
 use tollgate_money::AccountId;
 use tollgate_purchase::PurchaseTasks;
@@ -59,10 +59,10 @@ const CONCURRENT_MAX: usize = 8;
 const REFUSED_MAX: usize = 8;
 
 /// See [`REFUSED_MAX`].
-const REFUSED_WINDOW: i64 = 24 * 60 * rows::MINUTE;
+const REFUSED_WINDOW: Duration = Duration::from_hours(24);
 
 /// How long after its expiry a payment that was refused after submission is kept for the operator.
-const REFUSED_RETENTION: i64 = 30 * 24 * 60 * rows::MINUTE;
+const REFUSED_RETENTION: Duration = Duration::from_hours(30 * 24);
 
 /// Passes of reconciliation between two deletions of expired payments.
 const DELETE_EVERY: u32 = 600;
@@ -396,8 +396,8 @@ impl Processor {
 }
 
 impl Inner {
-    pub(super) fn now(&self) -> i64 {
-        self.deps.clock.now().as_micros()
+    pub(super) fn now(&self) -> Timestamp {
+        self.deps.clock.now()
     }
 
     async fn without_payment(&self, account: AccountId) -> PurchaseOutcome {
@@ -435,10 +435,10 @@ impl Inner {
         if self.deps.node.is_none() || !rows::is_refused(row) {
             return PurchaseOutcome::Processing;
         }
-        let left = (row.valid_before + rows::GRACE - self.now()).max(0);
+        let left = (row.valid_before + rows::GRACE).duration_since(self.now());
         PurchaseOutcome::NotFinal {
             why: row.note.as_deref().unwrap_or_default().to_owned(),
-            secs: (left / rows::SECOND).unsigned_abs() + 1,
+            secs: left.as_secs() + 1,
         }
     }
 
@@ -533,10 +533,8 @@ impl Inner {
             store.authorizations_refused(account, since, REFUSED_MAX)
         });
         let refused = refused.await?;
-        Ok(refused.get(REFUSED_MAX - 1).map(|oldest| {
-            let left = oldest.saturating_sub(since).max(rows::SECOND);
-            Duration::from_micros(left.unsigned_abs())
-        }))
+        let oldest = refused.get(REFUSED_MAX - 1);
+        Ok(oldest.map(|oldest| oldest.duration_since(since).max(rows::SECOND)))
     }
 
     async fn delete_expired(&self) {

@@ -1,10 +1,12 @@
 //! Stored payments: keys, digests, and the schedule of reconciliation.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
+use tollgate_clock::Timestamp;
 use tollgate_evm::{Address, Nonce, TxHash};
 use tollgate_purchase::idempotency;
 use tollgate_store::{AuthorizationKey, AuthorizationRow, AuthorizationState};
@@ -15,14 +17,14 @@ use super::payment::Payment;
 use super::reason::{Reason, reason};
 use super::single_flight::FlightKey;
 
-pub(crate) const SECOND: i64 = 1_000_000;
-pub(crate) const MINUTE: i64 = 60 * SECOND;
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_mins(1);
 
 /// How long after its expiry a payment of unknown outcome is reported to the operator.
-pub(crate) const GRACE: i64 = 2 * MINUTE;
+pub(crate) const GRACE: Duration = Duration::from_mins(2);
 
 /// How long after its settlement a payment is looked up once more: by then its block is final.
-pub(crate) const FINAL: i64 = 5 * MINUTE;
+pub(crate) const FINAL: Duration = Duration::from_mins(5);
 
 /// The unique key of a payment.
 pub(crate) fn key(payment: &Payment, terms: &Terms) -> AuthorizationKey {
@@ -114,7 +116,7 @@ pub(crate) fn is_void_at_latest(row: &AuthorizationRow) -> bool {
 
 /// When an open payment is reconciled again: exponential backoff, capped at 30 seconds while it can still move money and at an hour
 /// afterwards, without end; one that looks void, when that block is final.
-pub(crate) fn next_attempt_at(row: &AuthorizationRow, now: i64) -> i64 {
+pub(crate) fn next_attempt_at(row: &AuthorizationRow, now: Timestamp) -> Timestamp {
     if is_void_at_latest(row) {
         return now + FINAL;
     }
@@ -125,6 +127,11 @@ pub(crate) fn next_attempt_at(row: &AuthorizationRow, now: i64) -> i64 {
     now + (2 * SECOND)
         .saturating_mul(1 << row.attempts.min(20))
         .min(longest)
+}
+
+/// A time in the Unix seconds of the chain; zero for one before 1970.
+pub(crate) fn unix_seconds(time: Timestamp) -> u64 {
+    u64::try_from(time.as_secs()).unwrap_or(0)
 }
 
 /// The receipt for a buyer (`PAYMENT-RESPONSE`).

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tollgate_clock::Timestamp;
 use tollgate_evm::{Address, TxHash};
 use tollgate_purchase::idempotency::{Claim, ClaimOutcome};
 use tollgate_store::{
@@ -123,8 +124,8 @@ impl Inner {
             }
             (Decision::Join | Decision::Reconcile, Some(row)) => {
                 // Reconciled a moment ago: another lookup would show nothing new.
-                let since = self.now() - row.updated_at;
-                match row.attempts > 0 && (0..rows::SECOND).contains(&since) {
+                let fresh = row.updated_at..row.updated_at + rows::SECOND;
+                match row.attempts > 0 && fresh.contains(&self.now()) {
                     true => Ok(self.open_outcome(&row)),
                     false => self.reconcile(row, Cause::Presented, claims).await,
                 }
@@ -154,8 +155,7 @@ impl Inner {
     ) -> Result<PurchaseOutcome, StoreFailure> {
         let terms = &self.deps.terms;
         let now = self.now();
-        let secs = u64::try_from(now / rows::SECOND).unwrap_or(0);
-        if let Err(error) = check(payment, terms, secs) {
+        if let Err(error) = check(payment, terms, now) {
             self.counters.inc(X402Event::Refused);
             return Ok(refused(&error.to_string()));
         }
@@ -270,7 +270,7 @@ impl Inner {
         flight_key: FlightKey,
         key: AuthorizationKey,
         payment: &Payment,
-        now: i64,
+        now: Timestamp,
     ) -> Result<AuthorizationRow, StoreFailure> {
         let ends = payment
             .authorization
@@ -284,9 +284,7 @@ impl Inner {
             version: 0,
             digest: flight_key.digest,
             sealed: None,
-            valid_before: i64::try_from(ends)
-                .unwrap_or(i64::MAX)
-                .saturating_mul(rows::SECOND),
+            valid_before: Timestamp::from_secs(i64::try_from(ends).unwrap_or(i64::MAX)),
             transaction: None,
             receipt: None,
             note: None,

@@ -4,6 +4,8 @@
 mod support;
 mod testbed;
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use support::process::{CREDITS, DAY, OTHER_ACCOUNT};
@@ -11,7 +13,7 @@ use support::recurring_provider::{Fault, Funding};
 use testbed::{Buy, Response, TestBed};
 use tollgate_purchase::mandates::Status;
 
-const SECOND: i64 = 1_000_000;
+const SECOND: Duration = Duration::from_secs(1);
 
 fn first(bed: &TestBed) -> Response {
     let response = bed.buy(Buy::default());

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
-use tollgate_clock::{Clock, Entropy, ManualClock, Timestamp};
+use tollgate_clock::{Entropy, Timestamp};
 use tollgate_filter::{
     CacheSharing, ClientAddress, CredentialKind, Exchange, Filter, ModelAccess, Outcome,
     PaymentCredential, PaymentField, Principal, Protocol, ReplyBody, Request, Scope, Scopes,
@@ -21,9 +21,7 @@ use tollgate_purchase::mandates::{MandateDeps, Mandates, Urls};
 use tollgate_purchase::wire::Product;
 use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState};
 
-use crate::support::process::{
-    ACCOUNT, Disk, Now, OTHER_ACCOUNT, Process, signed_transfer, transfer,
-};
+use crate::support::process::{ACCOUNT, Disk, OTHER_ACCOUNT, Process, signed_transfer, transfer};
 use crate::support::recurring_provider::{FakeProvider, PLAN};
 
 const SECRET: &[u8] = b"tollgate-test-secret-0123456789abcdef";
@@ -32,7 +30,6 @@ struct Running {
     process: Process,
     mandates: Mandates,
     pay: Arc<Pay>,
-    clock: ManualClock,
 }
 
 /// The filter, the provider, and what survives a crash.
@@ -90,11 +87,8 @@ impl TestBed {
     }
 
     fn start(&mut self) {
-        let now = || -> Now {
-            let provider = self.provider.clone();
-            Box::new(move || provider.now())
-        };
-        let process = self.disk.start(now());
+        let clock = self.provider.gateway_clock();
+        let process = self.disk.start(clock.clone());
         let plans = &process.plans;
         let mandates = Mandates::new(MandateDeps {
             store: process.store.clone(),
@@ -102,11 +96,10 @@ impl TestBed {
             recurring: Arc::new(self.provider.clone()),
             plan_id: Some(String::from(PLAN)),
             environment: String::from("test"),
-            now: now(),
+            clock: clock.clone(),
             draw: self.disk.draw(),
             runtime: process.tasks.clone(),
         });
-        let (clock, manual) = Clock::manual(Timestamp::from_micros(self.provider.now()));
         let processor = Processor::new(MppDeps {
             product: Product::new(
                 plans.plan(),
@@ -115,7 +108,7 @@ impl TestBed {
             ),
             plans: plans.clone(),
             mandates: mandates.clone(),
-            idempotency_keys: IdempotencyKeys::new(process.store.clone(), now()),
+            idempotency_keys: IdempotencyKeys::new(process.store.clone(), clock.clone()),
             settings: Settings {
                 secrets: self.secrets.clone(),
                 realm: String::from("api.svc.example"),
@@ -136,7 +129,6 @@ impl TestBed {
             process,
             mandates,
             pay: Arc::new(pay),
-            clock: manual,
         });
     }
 
@@ -153,10 +145,8 @@ impl TestBed {
     }
 
     /// Advances all clocks.
-    pub(crate) fn advance(&self, micros: i64) {
-        self.provider.advance(micros);
-        let time = Duration::from_micros(micros.unsigned_abs());
-        self.running().clock.advance(time);
+    pub(crate) fn advance(&self, by: Duration) {
+        self.provider.advance(by);
     }
 
     /// Reconciles due mandates, as the background loop does.
@@ -202,7 +192,7 @@ impl TestBed {
 
     /// Submits a signed transfer of the account with an unknown outcome.
     pub(crate) fn submit_transfer(&self) {
-        let row = signed_transfer(AuthorizationState::Unknown, i64::MAX);
+        let row = signed_transfer(AuthorizationState::Unknown, Timestamp::MAX);
         self.process().authorization(AuthorizationPart::Begin(row));
     }
 
@@ -210,7 +200,7 @@ impl TestBed {
     pub(crate) fn void_transfer(&self) {
         let row = AuthorizationRow {
             version: 1,
-            ..signed_transfer(AuthorizationState::Dead, i64::MAX)
+            ..signed_transfer(AuthorizationState::Dead, Timestamp::MAX)
         };
         self.process().authorization(AuthorizationPart::Change(row));
     }

@@ -30,7 +30,7 @@ use tollgate_testing::facilitator::{
 use tollgate_testing::wallet::encoded;
 use tollgate_testing::{Facilitator as FakeFacilitator, Wallet};
 
-use crate::support::process::{ACCOUNT, DAY, Disk, Now, OTHER_ACCOUNT, Process, START};
+use crate::support::process::{ACCOUNT, DAY, Disk, OTHER_ACCOUNT, Process, START};
 
 /// When the process crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +122,8 @@ impl TestBed {
     }
 
     fn with(node: bool, wait: Duration) -> TestBed {
-        let (chain_clock, chain_time) = Clock::manual(Timestamp::from_micros(START));
-        let (clock, gateway_time) = Clock::manual(Timestamp::from_micros(START));
+        let (chain_clock, chain_time) = Clock::manual(START);
+        let (clock, gateway_time) = Clock::manual(START);
         let outside = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -159,11 +159,7 @@ impl TestBed {
     }
 
     fn start(&mut self) {
-        let now = || -> Now {
-            let clock = self.clock.clone();
-            Box::new(move || clock.now().as_micros())
-        };
-        let process = self.disk.start(now());
+        let process = self.disk.start(self.clock.clone());
         let wire = || Wire {
             facilitator: self.facilitator.clone(),
             crash: self.crash.clone(),
@@ -173,7 +169,7 @@ impl TestBed {
         let processor = Processor::new(X402Deps {
             store: process.store.clone(),
             plans: process.plans.clone(),
-            idempotency_keys: IdempotencyKeys::new(process.store.clone(), now()),
+            idempotency_keys: IdempotencyKeys::new(process.store.clone(), self.clock.clone()),
             facilitator: Arc::new(wire()),
             node: self.node.then(|| Arc::new(wire()) as Arc<dyn Node>),
             terms: terms(),
@@ -386,8 +382,8 @@ impl TestBed {
     }
 
     /// PayPal has charged an account.
-    pub(crate) fn charged_by_paypal(&self, account: AccountId, days: i64) {
-        let now = self.clock.now().as_micros();
+    pub(crate) fn charged_by_paypal(&self, account: AccountId, days: u32) {
+        let now = self.clock.now();
         let paid = Paid {
             account,
             route: Route::PayPal,
@@ -415,12 +411,14 @@ impl TestBed {
     }
 
     /// Days until the end of the paid time; `None` for an account without the plan.
-    pub(crate) fn days_left(&self, account: AccountId) -> Option<i64> {
+    pub(crate) fn days_left(&self, account: AccountId) -> Option<u64> {
         let row = self.process().store.subscription(account);
         let row = row.expect("a read")?;
-        let now = self.clock.now().as_micros();
-        row.is_active(now)
-            .then(|| (row.period_end - now + DAY / 2) / DAY)
+        let now = self.clock.now();
+        row.is_active(now).then(|| {
+            let left = row.period_end.duration_since(now) + DAY / 2;
+            left.as_secs() / DAY.as_secs()
+        })
     }
 
     /// The stored state of a payment.

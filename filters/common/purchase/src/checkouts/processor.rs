@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_money::{AccountId, CheckoutId};
 use tollgate_store::{
     Admission, CheckoutPart, CheckoutRow, CommitError, MandateRow, Part, Refusal, Store,
@@ -22,11 +24,11 @@ const WAITING_MAX: u32 = 20;
 /// Attempts at a write under optimistic locking.
 const WRITE_ATTEMPTS: usize = 16;
 
-/// Age up to which a reconciled checkout is fresh enough for a read, microseconds.
-const FRESH_FOR: i64 = 2_000_000;
+/// Age up to which a reconciled checkout is fresh enough for a read.
+const FRESH_FOR: Duration = Duration::from_secs(2);
 
 /// Retention of a checkout after its last change.
-const RETENTION: i64 = 400 * 86_400 * 1_000_000;
+const RETENTION: Duration = Duration::from_hours(400 * 24);
 
 /// Dependencies of [`Checkouts`].
 pub struct CheckoutDeps {
@@ -36,10 +38,10 @@ pub struct CheckoutDeps {
     pub plans: Plans,
     /// Mandates; without them nothing is sold by checkout.
     pub mandates: Option<Mandates>,
-    /// How long a checkout waits for its owner, microseconds.
-    pub lifetime: i64,
-    /// Unix microseconds.
-    pub now: Box<dyn Fn() -> i64 + Send + Sync>,
+    /// How long a checkout waits for its owner.
+    pub lifetime: Duration,
+    /// The clock.
+    pub clock: Clock,
     /// Fills a slice with random bytes.
     pub draw: Draw,
 }
@@ -53,7 +55,7 @@ pub struct Checkouts {
 struct Inner {
     deps: CheckoutDeps,
     /// When a checkout was last reconciled for a read.
-    reconciled_at: Mutex<HashMap<CheckoutId, i64>>,
+    reconciled_at: Mutex<HashMap<CheckoutId, Timestamp>>,
 }
 
 /// A checkout at one moment.
@@ -65,8 +67,8 @@ pub struct View {
     pub active: Option<SubscriptionRow>,
     /// Whether the owner has no pending payment on another route: while there is one, no other payment is offered.
     pub is_clear: bool,
-    /// The moment, Unix microseconds.
-    pub now: i64,
+    /// The moment.
+    pub now: Timestamp,
 }
 
 impl View {
@@ -113,7 +115,7 @@ impl Checkouts {
         }
         let mut id = [0; 16];
         (deps.draw)(&mut id);
-        let now = (deps.now)();
+        let now = deps.clock.now();
         let id = CheckoutId::from_bytes(id);
         let subscription = active.as_ref().map(|row| row.id);
         let mut row = session::begin(id, new, subscription, (now, deps.lifetime));
@@ -364,7 +366,7 @@ impl Checkouts {
     /// Deletes checkouts that were not changed for more than a year. Does not wait for the write.
     pub fn forget(&self) {
         let forget = CheckoutPart::Forget {
-            before: (self.deps().now)() - RETENTION,
+            before: self.deps().clock.now() - RETENTION,
             limit: 10_000,
         };
         let unit = UnitOfWork::of(part(forget), Admission::BestEffort);
@@ -444,7 +446,7 @@ pub fn attach_nothing(_: &View) -> Vec<Part> {
 }
 
 /// The part that completes an account's checkouts, for the unit of work that grants the plan.
-pub(crate) fn completed(subscription: &SubscriptionRow, at: i64) -> Part {
+pub(crate) fn completed(subscription: &SubscriptionRow, at: Timestamp) -> Part {
     part(CheckoutPart::Complete {
         account: subscription.account,
         subscription: subscription.id,

@@ -1,7 +1,9 @@
 //! State machine of a checkout. Pure: rows in, rows out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
 use tollgate_store::{CheckoutRow, CheckoutState};
 
@@ -23,8 +25,8 @@ pub enum Status {
 }
 
 impl Status {
-    /// The status at `now` (Unix microseconds).
-    pub fn of(row: &CheckoutRow, now: i64) -> Status {
+    /// The status at `now`.
+    pub fn of(row: &CheckoutRow, now: Timestamp) -> Status {
         let has_ended = now >= row.expires_at;
         match row.state {
             CheckoutState::Incomplete | CheckoutState::Waiting if has_ended => Status::Canceled,
@@ -101,7 +103,7 @@ pub(super) fn begin(
     id: CheckoutId,
     new: NewCheckout,
     active: Option<SubscriptionId>,
-    (now, lifetime): (i64, i64),
+    (now, lifetime): (Timestamp, Duration),
 ) -> CheckoutRow {
     let state = match (active, new.content.has_plan) {
         (Some(_), true) => CheckoutState::Completed,
@@ -121,7 +123,7 @@ pub(super) fn begin(
         subscription: active.filter(|_| state == CheckoutState::Completed),
         created_at: now,
         updated_at: now,
-        expires_at: now.saturating_add(lifetime),
+        expires_at: now + lifetime,
     }
 }
 
@@ -129,7 +131,7 @@ pub(super) fn begin(
 pub(super) fn update(
     row: &CheckoutRow,
     content: CheckoutContent,
-    now: i64,
+    now: Timestamp,
 ) -> Result<CheckoutRow, NotModifiable> {
     let status = Status::of(row, now);
     // What the owner has agreed to does not change afterwards.
@@ -147,7 +149,7 @@ pub(super) fn update(
 }
 
 /// The cancelled checkout. The mandate stays: other checkouts and other routes share it.
-pub(super) fn cancel(row: &CheckoutRow, now: i64) -> Result<CheckoutRow, NotModifiable> {
+pub(super) fn cancel(row: &CheckoutRow, now: Timestamp) -> Result<CheckoutRow, NotModifiable> {
     let status = Status::of(row, now);
     // The owner has agreed: the payment is pending, and a cancellation would be untrue.
     if status.is_final() || status == Status::CompleteInProgress {
@@ -162,7 +164,7 @@ pub(super) fn cancel(row: &CheckoutRow, now: i64) -> Result<CheckoutRow, NotModi
 pub(super) fn apply_decision(
     row: &CheckoutRow,
     decision: OwnerDecision,
-    now: i64,
+    now: Timestamp,
 ) -> Option<CheckoutRow> {
     use CheckoutState::{Completed, Placing, Ready, Waiting};
     let status = Status::of(row, now);
@@ -186,7 +188,11 @@ pub(super) fn apply_decision(
 }
 
 /// The checkout with its mandate; `None` when it has it already.
-pub(super) fn link_mandate(row: &CheckoutRow, mandate: MandateId, now: i64) -> Option<CheckoutRow> {
+pub(super) fn link_mandate(
+    row: &CheckoutRow,
+    mandate: MandateId,
+    now: Timestamp,
+) -> Option<CheckoutRow> {
     if row.mandate == Some(mandate) {
         return None;
     }
@@ -199,7 +205,7 @@ pub(super) fn link_mandate(row: &CheckoutRow, mandate: MandateId, now: i64) -> O
 pub(super) fn request_completion(
     row: &CheckoutRow,
     name: [u8; 32],
-    now: i64,
+    now: Timestamp,
 ) -> Option<CheckoutRow> {
     if row.asked == Some(name) || Status::of(row, now).is_final() {
         return None;
@@ -209,7 +215,7 @@ pub(super) fn request_completion(
     Some(next)
 }
 
-fn touched(row: &CheckoutRow, now: i64) -> CheckoutRow {
+fn touched(row: &CheckoutRow, now: Timestamp) -> CheckoutRow {
     let mut next = row.clone();
     next.version += 1;
     next.updated_at = now;
@@ -223,7 +229,12 @@ mod tests {
     use super::*;
 
     const SUBSCRIPTION: SubscriptionId = SubscriptionId::from_bytes([5; 16]);
-    const LASTS: i64 = 100;
+    const BEGUN: Timestamp = Timestamp::UNIX_EPOCH;
+    const LASTS: Duration = Duration::from_micros(100);
+    const ENDS: Timestamp = Timestamp::from_micros(100);
+
+    /// A moment while it waits.
+    const NOW: Timestamp = Timestamp::from_micros(1);
 
     fn row(state: CheckoutState) -> CheckoutRow {
         let new = NewCheckout {
@@ -235,7 +246,7 @@ mod tests {
                 buyer: None,
             },
         };
-        let begun = begin(CheckoutId::from_bytes([2; 16]), new, None, (0, LASTS));
+        let begun = begin(CheckoutId::from_bytes([2; 16]), new, None, (BEGUN, LASTS));
         CheckoutRow { state, ..begun }
     }
 
@@ -254,8 +265,9 @@ mod tests {
             (S::Completed, Status::Completed, Status::Completed),
             (S::Canceled, Status::Canceled, Status::Canceled),
         ] {
-            assert_eq!(Status::of(&row(state), LASTS - 1), before, "{state:?}");
-            assert_eq!(Status::of(&row(state), LASTS), after, "{state:?}");
+            let last = ENDS - Duration::from_micros(1);
+            assert_eq!(Status::of(&row(state), last), before, "{state:?}");
+            assert_eq!(Status::of(&row(state), ENDS), after, "{state:?}");
         }
     }
 
@@ -293,7 +305,7 @@ mod tests {
             (S::Canceled, OwnerDecision::Active(SUBSCRIPTION), None),
         ] {
             let before = row(state);
-            let after = apply_decision(&before, decision, 1);
+            let after = apply_decision(&before, decision, NOW);
             assert_eq!(
                 after.as_ref().map(|row| row.state),
                 expected,
@@ -322,14 +334,14 @@ mod tests {
             (S::Completed, false),
             (S::Canceled, false),
         ] {
-            assert_eq!(cancel(&row(state), 1).is_ok(), may, "{state:?}");
+            assert_eq!(cancel(&row(state), NOW).is_ok(), may, "{state:?}");
             assert_eq!(
-                update(&row(state), CheckoutContent::default(), 1).is_ok(),
+                update(&row(state), CheckoutContent::default(), NOW).is_ok(),
                 may,
                 "{state:?}"
             );
         }
-        let over = cancel(&row(S::Waiting), LASTS);
+        let over = cancel(&row(S::Waiting), ENDS);
         assert_eq!(over, Err(NotModifiable(Status::Canceled)));
     }
 
@@ -351,24 +363,24 @@ mod tests {
                 platform: None,
                 content: content(has_plan),
             };
-            let begun = begin(CheckoutId::from_bytes([2; 16]), new, active, (0, LASTS));
-            assert_eq!(Status::of(&begun, 0), expected);
+            let begun = begin(CheckoutId::from_bytes([2; 16]), new, active, (BEGUN, LASTS));
+            assert_eq!(Status::of(&begun, BEGUN), expected);
             assert_eq!(begun.subscription.is_some(), expected == Status::Completed);
         }
-        let filled = update(&row(CheckoutState::Incomplete), content(true), 1);
+        let filled = update(&row(CheckoutState::Incomplete), content(true), NOW);
         assert_eq!(filled.map(|row| row.state), Ok(CheckoutState::Waiting));
-        let emptied = update(&row(CheckoutState::Waiting), content(false), 1);
+        let emptied = update(&row(CheckoutState::Waiting), content(false), NOW);
         assert_eq!(emptied.map(|row| row.state), Ok(CheckoutState::Incomplete));
     }
 
     proptest! {
         /// Under any sequence of events: a final status stays, and only the plan completes a checkout.
         #[test]
-        fn a_final_status_stays(acts in prop::collection::vec((0u8..7, 0i64..8), 0..40)) {
+        fn a_final_status_stays(acts in prop::collection::vec((0u8..7, 0u64..8), 0..40)) {
             let mut row = row(CheckoutState::Waiting);
-            let mut now = 0;
+            let mut now = BEGUN;
             for (act, later) in acts {
-                now += later;
+                now += Duration::from_micros(later);
                 let before = Status::of(&row, now);
                 let content = |has_plan| CheckoutContent { has_plan, buyer: None };
                 let next = match act {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Timestamp;
 use tollgate_store::{MandatePart, MandateRow, MandateState, Route};
 
 use super::decide::is_stopped;
@@ -10,8 +11,7 @@ use super::processor::{current_mandate, part};
 use super::schedule;
 use crate::plan::{PlanError, Plans, Renewal};
 
-/// Requests cancellation of the current mandate among those of one account at `now` (Unix microseconds); `None` where there is nothing to
-/// cancel.
+/// Requests cancellation of the current mandate among those of one account at `now`; `None` where there is nothing to cancel.
 ///
 /// # Errors
 ///
@@ -19,7 +19,7 @@ use crate::plan::{PlanError, Plans, Renewal};
 pub async fn request_cancellation(
     plans: &Plans,
     rows: Vec<MandateRow>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Option<MandateRow>, PlanError> {
     let Some(mut row) = current_mandate(rows).and_then(|row| cancelled(row, now)) else {
         return Ok(None);
@@ -46,7 +46,7 @@ pub fn may_charge(row: &MandateRow) -> bool {
 }
 
 /// The mandate after its cancellation was requested at `now`; `None` where there is nothing to cancel.
-fn cancelled(mut row: MandateRow, now: i64) -> Option<MandateRow> {
+fn cancelled(mut row: MandateRow, now: Timestamp) -> Option<MandateRow> {
     use MandateState::{Active, Agreed, CancelPending, Created, Dropped, Duplicate, Open, Over};
     row.state = match row.state {
         Active | CancelPending => CancelPending,

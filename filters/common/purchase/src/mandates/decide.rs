@@ -1,5 +1,6 @@
 //! Decision table of mandate reconciliation: what to do, given the stored mandate, its subscription and its charges. No I/O, no clock.
 
+use tollgate_clock::Timestamp;
 use tollgate_money::Usd;
 use tollgate_store::{MandateRow, MandateState};
 
@@ -45,7 +46,7 @@ pub(super) struct Facts<'a> {
     pub(super) refunds: &'a [String],
     /// A signed transfer of the account may still move money.
     pub(super) has_transfer: bool,
-    pub(super) now: i64,
+    pub(super) now: Timestamp,
 }
 
 /// The next action.
@@ -58,11 +59,11 @@ pub(super) enum Decision {
     /// The buyer has agreed, and the provider waits for activation.
     Activate,
     /// Record the charge; it pays until then.
-    Pay { charge: Charge, until: i64 },
+    Pay { charge: Charge, until: Timestamp },
     /// A charge that buys the plan unless a pending signed transfer has bought it first; wait until the transfer is final.
     AwaitTransfer,
     /// A payment of that time is reported but not listed: grant one day provisionally.
-    Advance(i64),
+    Advance(Timestamp),
     /// A charge that bought a period was refunded or reversed.
     Returned(Charge),
     /// Cancel the mandate as a duplicate, and refund every charge that bought nothing.
@@ -245,7 +246,7 @@ fn duplicate(facts: &Facts<'_>) -> Decision {
 }
 
 fn waiting(facts: &Facts<'_>) -> Decision {
-    let age = facts.now - facts.row.created_at;
+    let age = facts.now.duration_since(facts.row.created_at);
     match facts.row.state {
         MandateState::Open if age >= DROP_AGE => Decision::Dropped,
         MandateState::Dropped if age >= OVER_AGE => Decision::Over("never agreed to"),
@@ -279,13 +280,13 @@ fn active(facts: &Facts<'_>) -> Decision {
 }
 
 /// The time of a payment that the provider reports, that is not in its list of charges, and for which nothing was granted yet.
-fn unlisted_payment(facts: &Facts<'_>) -> Option<i64> {
+fn unlisted_payment(facts: &Facts<'_>) -> Option<Timestamp> {
     let given = facts.row.advanced_for;
     reported_payment(facts).filter(|at| !given.is_some_and(|given| period::is_same(given, *at)))
 }
 
 /// The same, whether or not something was granted for it.
-fn reported_payment(facts: &Facts<'_>) -> Option<i64> {
+fn reported_payment(facts: &Facts<'_>) -> Option<Timestamp> {
     let (row, seen) = (facts.row, facts.seen);
     let (amount, at) = seen.last_payment?;
     let is_paid = amount == Some(row.price) && seen.outstanding == Some(Usd::ZERO);

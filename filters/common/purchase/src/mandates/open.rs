@@ -13,7 +13,7 @@ use super::keys;
 use super::processor::{Inner, part};
 use super::reconcile::GONE;
 use super::recurring::NewSubscription;
-use super::schedule::{self, DAY, OFFERED};
+use super::schedule::{self, DAY, RECURRING_OFFERED};
 use crate::plan::PRICE;
 use crate::topups::FailureKind;
 
@@ -53,8 +53,10 @@ impl Inner {
                 let mut found = rows.iter().filter(|row| wanted.contains(&row.state));
                 found.next().cloned()
             };
-            let is_fresh =
-                |row: &MandateRow| (0..OFFERED).contains(&((self.now)() - row.created_at));
+            let is_fresh = |row: &MandateRow| {
+                let offered = row.created_at..row.created_at + RECURRING_OFFERED;
+                offered.contains(&self.clock.now())
+            };
             let offered = in_state(&[MandateState::Created, MandateState::Open]);
             if let Some(row) = offered.clone().filter(is_fresh) {
                 return match row.state {
@@ -118,7 +120,7 @@ impl Inner {
         row.state = MandateState::Open;
         row.note = None;
         row.attempts = 0;
-        row.next_attempt_at = schedule::next(&row, (self.now)());
+        row.next_attempt_at = schedule::next(&row, self.clock.now());
         let changed = self.changed(&mut row);
         self.write(vec![changed]).await.map_err(OpenError::Store)?;
         Ok(row)
@@ -143,7 +145,7 @@ impl Inner {
         let Some(plan_id) = self.plan_id.clone() else {
             return Err(OpenError::Closed(String::from("the settings name no plan")));
         };
-        let now = (self.now)();
+        let now = self.clock.now();
         let of_a_day = others.iter().filter(|row| row.created_at > now - DAY);
         if of_a_day.count() >= CREATED_PER_DAY_MAX {
             return Err(OpenError::Closed(String::from(
@@ -185,7 +187,7 @@ impl Inner {
             cancel_requested_at: None,
             note: None,
             attempts: 0,
-            next_attempt_at: Some(now + OFFERED),
+            next_attempt_at: Some(now + RECURRING_OFFERED),
             notifications: 0,
             acknowledged: 0,
             created_at: now,
@@ -212,7 +214,7 @@ impl Inner {
                 row.provider_ref = Some(Arc::from(made.subscription));
                 row.approve_url = Some(Arc::from(made.approve_url));
                 row.attempts = 0;
-                row.next_attempt_at = schedule::next(&row, (self.now)());
+                row.next_attempt_at = schedule::next(&row, self.clock.now());
                 let changed = self.changed(&mut row);
                 self.write(vec![changed]).await.map_err(OpenError::Store)?;
                 Ok(row)
@@ -241,7 +243,7 @@ impl Inner {
     pub(super) async fn cancel(&self, account: AccountId) -> Result<MandateRow, CancelError> {
         let _lock = self.lock(account).await;
         let rows = self.of(account).await.map_err(CancelError::NotStored)?;
-        let row = request_cancellation(&self.plans, rows, (self.now)()).await;
+        let row = request_cancellation(&self.plans, rows, self.clock.now()).await;
         let row = row.map_err(|error| CancelError::NotStored(VerifyError::Plan(error)))?;
         let row = row.ok_or(CancelError::Nothing)?;
         match row.state {

@@ -1,22 +1,30 @@
 //! The period that a charge pays for, in calendar months as the provider counts them.
 
-use jiff::{Timestamp, ToSpan, tz::TimeZone};
+use std::time::Duration;
+
+use jiff::ToSpan;
+use jiff::tz::TimeZone;
+use tollgate_clock::Timestamp;
 use tollgate_store::MandateRow;
 
 use super::recurring::{Charge, ChargeStatus};
-use super::schedule::DAY;
+use super::schedule::{DAY, days};
 
 /// Access after the next charge is due, so that a slightly late charge interrupts no access.
-const GRACE: i64 = DAY;
+const GRACE: Duration = DAY;
 
 /// Charges closer together than this pay for the same month. The provider retries a failed charge for ten days, and the next one stays due
 /// at its own time.
-const NEAR: i64 = 15 * DAY;
+const NEAR: Duration = days(15);
 
 /// The end of the period that a charge pays for: the time at which the next charge was made or is due, plus a day.
 ///
 /// The provider may report a charge before it has computed the next due time; then one calendar month counts.
-pub(super) fn end<T>(charge: &Charge, charges: &[(Charge, T)], next_charge: Option<i64>) -> i64 {
+pub(super) fn end<T>(
+    charge: &Charge,
+    charges: &[(Charge, T)],
+    next_charge: Option<Timestamp>,
+) -> Timestamp {
     let later = charges
         .iter()
         .map(|(charge, _)| charge)
@@ -31,8 +39,8 @@ pub(super) fn end<T>(charge: &Charge, charges: &[(Charge, T)], next_charge: Opti
 }
 
 /// Whether two times, read from two places, belong to one payment.
-pub(super) fn is_same(one: i64, other: i64) -> bool {
-    one.abs_diff(other) < NEAR.unsigned_abs()
+pub(super) fn is_same(one: Timestamp, other: Timestamp) -> bool {
+    one.abs_diff(other) < NEAR
 }
 
 /// Whether a charge was made for a month that is already paid.
@@ -40,28 +48,26 @@ pub(super) fn is_second(row: &MandateRow, charge: &Charge) -> bool {
     let (Some(paid_at), Some(paid_until)) = (row.paid_at, row.paid_until) else {
         return false;
     };
-    charge.at >= paid_at && is_same(charge.at, paid_at) && paid_until - charge.at > NEAR
+    charge.at >= paid_at
+        && is_same(charge.at, paid_at)
+        && paid_until.duration_since(charge.at) > NEAR
 }
 
 /// The same day of the next month, or the last day of a shorter one.
-pub(super) fn month_after(at: i64) -> i64 {
-    let Ok(time) = Timestamp::from_microsecond(at) else {
-        return at.saturating_add(31 * DAY);
-    };
-    time.to_zoned(TimeZone::UTC)
-        .checked_add(1.month())
-        .map_or(at.saturating_add(31 * DAY), |then| {
-            then.timestamp().as_microsecond()
-        })
+pub(super) fn month_after(at: Timestamp) -> Timestamp {
+    let month = jiff::Timestamp::from(at)
+        .to_zoned(TimeZone::UTC)
+        .checked_add(1.month());
+    // Beyond the calendar.
+    month.map_or(at + days(31), |then| then.timestamp().into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(text: &str) -> i64 {
-        let time: Timestamp = text.parse().expect("a time");
-        time.as_microsecond()
+    fn at(text: &str) -> Timestamp {
+        Timestamp::from_rfc3339(text).expect("a time")
     }
 
     fn charge(text: &str) -> Charge {
@@ -86,11 +92,7 @@ mod tests {
             (Some("2027-02-21T10:00:00Z"), "2027-02-22T10:00:00Z"),
         ] {
             let end = end::<()>(&paid, &[], next.map(at));
-            assert_eq!(
-                Timestamp::from_microsecond(end).expect("a time"),
-                expected.parse().expect("a time"),
-                "next: {next:?}"
-            );
+            assert_eq!(end.rfc3339(), expected, "next: {next:?}");
         }
     }
 

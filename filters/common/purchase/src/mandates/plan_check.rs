@@ -3,15 +3,17 @@
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tollgate_clock::Timestamp;
+
 use super::processor::Inner;
 use super::recurring::ProviderPlan;
 use crate::plan::PRICE;
 
-/// Interval at which a matching plan is read again, microseconds.
-const RECHECK_INTERVAL: i64 = 3600 * 1_000_000;
+/// Interval at which a matching plan is read again.
+const RECHECK_INTERVAL: Duration = Duration::from_hours(1);
 
-/// Interval after a mismatch or a failed read, microseconds.
-const RETRY_INTERVAL: i64 = 30 * 1_000_000;
+/// Interval after a mismatch or a failed read.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Polling interval of the check.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -21,8 +23,8 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) struct PlanCheck {
     /// Why the plan is not sold; `None` after a match.
     pub(super) closed: Option<String>,
-    /// Unix microseconds; `None` before the first check.
-    pub(super) checked_at: Option<i64>,
+    /// `None` before the first check.
+    pub(super) checked_at: Option<Timestamp>,
 }
 
 /// Why the provider's plan does not match, for the log.
@@ -56,7 +58,7 @@ impl Inner {
         };
         // Single flight: one caller reads, the others wait for its result.
         let _reading = self.reads_plan.lock().await;
-        let now = (self.now)();
+        let now = self.clock.now();
         let (before, checked_at) = {
             let known = self.known();
             (known.closed.clone(), known.checked_at)

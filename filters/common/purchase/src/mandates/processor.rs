@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use tokio::task::JoinSet;
+use tollgate_clock::Clock;
 use tollgate_counters::Counters;
 use tollgate_money::{AccountId, MandateId};
 use tollgate_store::{
@@ -45,8 +46,8 @@ pub struct MandateDeps {
     pub plan_id: Option<String>,
     /// Provider environment (its address): part of idempotency keys, so that two installations do not share them.
     pub environment: String,
-    /// Unix microseconds.
-    pub now: Box<dyn Fn() -> i64 + Send + Sync>,
+    /// The clock.
+    pub clock: Clock,
     /// Fills a slice with random bytes.
     pub draw: Draw,
     /// Runs the work in tasks of its own, so that a disconnected caller does not cancel it.
@@ -96,7 +97,7 @@ pub(super) struct Inner {
     pub(super) plan_id: Option<Arc<str>>,
     pub(super) environment: String,
     pub(super) counters: Counters<MandateEvent>,
-    pub(super) now: Box<dyn Fn() -> i64 + Send + Sync>,
+    pub(super) clock: Clock,
     pub(super) plan_check: Mutex<PlanCheck>,
     pub(super) reads_plan: AsyncMutex<()>,
     draw: Draw,
@@ -117,7 +118,7 @@ impl Mandates {
                 plan_id: deps.plan_id.map(Arc::from),
                 environment: deps.environment,
                 counters: Counters::default(),
-                now: deps.now,
+                clock: deps.clock,
                 plan_check: Mutex::default(),
                 reads_plan: AsyncMutex::default(),
                 draw: deps.draw,
@@ -202,7 +203,7 @@ impl Mandates {
         let notice = TopUpPart::Notice {
             id: Arc::from(notification.id),
             kind: Arc::from(notification.kind),
-            at: (inner.now)(),
+            at: inner.clock.now(),
         };
         let mut parts = vec![Part::TopUp(Box::new(notice))];
         let subjects = notification.mandates.into_iter().map(MandatePart::Notify);
@@ -255,7 +256,7 @@ impl Mandates {
         let Some(_task) = self.inner.runtime.background() else {
             return (0, false);
         };
-        let now = (self.inner.now)();
+        let now = self.inner.clock.now();
         let due = reading(&self.inner.store, move |store| {
             store.mandates_due(now, CONCURRENCY_MAX)
         });
@@ -358,7 +359,7 @@ impl Inner {
     /// The part that replaces a row (optimistic locking by `version`).
     pub(super) fn changed(&self, row: &mut MandateRow) -> Part {
         row.version += 1;
-        row.updated_at = (self.now)();
+        row.updated_at = self.clock.now();
         part(MandatePart::Change(row.clone()))
     }
 
@@ -370,7 +371,7 @@ impl Inner {
     pub(super) fn new_id(&self) -> MandateId {
         let mut random = [0; 10];
         (self.draw)(&mut random);
-        let ms = (self.now)() / 1000;
+        let ms = self.clock.now().as_millis();
         MandateId::from_parts(ms.unsigned_abs(), random)
     }
 }

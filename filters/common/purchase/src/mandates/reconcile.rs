@@ -1,7 +1,9 @@
 //! Reconciliation of one mandate: reads its subscription and charges at the provider, and carries out the decision of [`super::decide`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::MandateId;
 use tollgate_store::{
     MandateRow, MandateState, Part, PaymentStatus, Read, Route, SubscriptionRow, reading,
@@ -13,7 +15,7 @@ use super::error::VerifyError;
 use super::keys;
 use super::processor::{AttachParts, Inner, is_own};
 use super::recurring::{Charge, ProviderSubscription, RecurringError, Status};
-use super::schedule::{self, DAY, OFFERED};
+use super::schedule::{self, DAY, RECURRING_OFFERED, days};
 use crate::plan::{Paid, PayOutcome, Period, PlanError, Renewal, Reversal};
 use crate::topups::FailureKind;
 
@@ -21,22 +23,22 @@ use crate::topups::FailureKind;
 const STEPS_MAX: usize = 64;
 
 /// Age from which charges are no longer read.
-const CHARGE_AGE_MAX: i64 = 400 * DAY;
+const CHARGE_AGE_MAX: Duration = days(400);
 
 /// How far before the mandate's creation the list of charges begins.
-const LIST_LEAD: i64 = 31 * DAY;
+const LIST_LEAD: Duration = days(31);
 
 /// Tolerated difference between the provider's clock and ours.
-const CLOCK_SKEW_MAX: i64 = DAY;
+const CLOCK_SKEW_MAX: Duration = DAY;
 
 /// How long a charge waits for a signed transfer after the transfer has expired. A transfer that settled all the same adds its days.
-const TRANSFER_GRACE: i64 = 600 * 1_000_000;
+const TRANSFER_GRACE: Duration = Duration::from_mins(10);
 
 /// [`MandateRow::note`] of a mandate that the provider reported as unknown at the last read.
 pub(super) const GONE: &str = "gone";
 
 /// Interval until that read is repeated.
-const GONE_CONFIRM_INTERVAL: i64 = DAY / 8;
+const GONE_CONFIRM_INTERVAL: Duration = Duration::from_hours(3);
 
 /// Reasons shown to buyers and at the provider.
 const CANCEL_REASON: &str = "Cancelled by the owner of the account";
@@ -113,7 +115,7 @@ impl Inner {
             let charges = self.recorded(charges).await?;
             let state = self.plans.state(row.account).await;
             let state = state.map_err(VerifyError::Plan)?;
-            let now = (self.now)();
+            let now = self.clock.now();
             let runs = match state.active() {
                 None => PlanSource::Inactive,
                 Some(active) if is_own(active, &row) => PlanSource::Own,
@@ -127,9 +129,10 @@ impl Inner {
                 has_cancelled: calls.cancel,
                 has_activated: calls.activate,
                 refunds: &calls.refunds,
-                has_transfer: state.authorization.as_ref().is_some_and(|transfer| {
-                    now < transfer.valid_before.saturating_add(TRANSFER_GRACE)
-                }),
+                has_transfer: state
+                    .authorization
+                    .as_ref()
+                    .is_some_and(|transfer| now < transfer.valid_before + TRANSFER_GRACE),
                 now,
             };
             *is_pending = facts.is_pending();
@@ -180,7 +183,7 @@ impl Inner {
     ) -> Result<(ProviderSubscription, Vec<Charge>), RecurringError> {
         // The subscription before the charges: a charge made after the first read is in the list, never the other way round.
         let seen = self.recurring.read(subscription).await?;
-        let now = (self.now)();
+        let now = self.clock.now();
         // Begins well before the creation: the list holds only this subscription's charges, and a wrong clock must not hide one.
         let from = (row.created_at.min(now) - LIST_LEAD).max(now - CHARGE_AGE_MAX);
         let mut charges = match seen.status {
@@ -248,8 +251,8 @@ impl Inner {
             }
             Decision::Ended(why) => {
                 self.counters.inc(MandateEvent::Ended);
-                tracing::info!(mandate = %row.id, account = %row.account, why, until = row.paid_until,
-                    "mandate ended, its paid period stays");
+                tracing::info!(mandate = %row.id, account = %row.account, why,
+                    until = row.paid_until.map(Timestamp::as_micros), "mandate ended, its paid period stays");
                 self.set_renewal(row, MandateState::Ended, Some(why), Renewal::Ends)
                     .await
             }
@@ -270,10 +273,10 @@ impl Inner {
         &self,
         row: MandateRow,
         seen: &ProviderSubscription,
-        (charge, until): (&Charge, i64),
+        (charge, until): (&Charge, Timestamp),
         attach: Option<&AttachParts>,
     ) -> Result<MandateRow, VerifyError> {
-        let now = (self.now)();
+        let now = self.clock.now();
         let mut after = row.clone();
         let is_first = row.payment.is_none();
         after.state = match (row.state, seen.status) {
@@ -335,8 +338,8 @@ impl Inner {
     }
 
     /// Grants one day for a payment that is reported but not listed. The charge itself is recorded when it is listed.
-    async fn advance(&self, row: MandateRow, time: i64) -> Result<MandateRow, VerifyError> {
-        let now = (self.now)();
+    async fn advance(&self, row: MandateRow, time: Timestamp) -> Result<MandateRow, VerifyError> {
+        let now = self.clock.now();
         let mut after = row.clone();
         if row.state != MandateState::CancelPending {
             after.state = MandateState::Active;
@@ -371,7 +374,7 @@ impl Inner {
         row: MandateRow,
         charge: &Charge,
     ) -> Result<MandateRow, VerifyError> {
-        let now = (self.now)();
+        let now = self.clock.now();
         let mut after = row.clone();
         if row.payment.as_deref() == Some(&*charge.id) {
             after.paid_until = row.paid_until.map(|until| until.min(now));
@@ -408,10 +411,10 @@ impl Inner {
         }
         let mut after = row;
         after.state = MandateState::Agreed;
-        after.agreed_at.get_or_insert((self.now)());
+        after.agreed_at.get_or_insert(self.clock.now());
         after.note = None;
         after.attempts = 0;
-        after.next_attempt_at = schedule::next(&after, (self.now)());
+        after.next_attempt_at = schedule::next(&after, self.clock.now());
         let mut parts = self.superseded(&after).await?;
         parts.push(self.changed(&mut after));
         self.write(parts).await.map_err(VerifyError::Store)?;
@@ -450,8 +453,8 @@ impl Inner {
             other.note = Some(Arc::from("another took its place"));
             other.attempts = 0;
             other.next_attempt_at = match other.state {
-                Duplicate => Some((self.now)()),
-                _ => schedule::next(&other, (self.now)()),
+                Duplicate => Some(self.clock.now()),
+                _ => schedule::next(&other, self.clock.now()),
             };
             parts.push(self.changed(&mut other));
         }
@@ -499,7 +502,7 @@ impl Inner {
         calls: ProviderCalls,
     ) -> Result<MandateRow, VerifyError> {
         row.attempts += 1;
-        let now = (self.now)();
+        let now = self.clock.now();
         row.next_attempt_at = match calls.failed {
             None => schedule::next(&row, now),
             Some(_) => schedule::retry(&row, now),
@@ -528,14 +531,15 @@ impl Inner {
 
     /// A completed charge waits while a signed transfer may have bought the same period.
     async fn wait_for_transfer(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
-        row.next_attempt_at = Some((self.now)() + schedule::TRANSFER_WAIT);
+        row.next_attempt_at = Some(self.clock.now() + schedule::TRANSFER_WAIT);
         self.save(row).await
     }
 
     /// A mandate without a known subscription: the buyer never got an approval link, so nothing can have been paid.
     async fn without_subscription(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
-        let now = (self.now)();
-        if row.state == MandateState::Created && now - row.created_at >= OFFERED {
+        let now = self.clock.now();
+        let age = now.duration_since(row.created_at);
+        if row.state == MandateState::Created && age >= RECURRING_OFFERED {
             return self
                 .set_state(row, MandateState::Over, Some("no subscription"))
                 .await;
@@ -557,7 +561,7 @@ impl Inner {
                 // The provider does not keep subscriptions for ever, and this one is finished.
                 Ended | Over => {
                     row.attempts += 1;
-                    row.next_attempt_at = schedule::next(&row, (self.now)());
+                    row.next_attempt_at = schedule::next(&row, self.clock.now());
                     return self.save(row).await;
                 }
                 _ => {
@@ -580,7 +584,7 @@ impl Inner {
 
     /// Never agreed to and unknown to the provider: over after a second read hours later, since wrong settings look the same.
     async fn subscription_gone(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
-        let now = (self.now)();
+        let now = self.clock.now();
         if row.note.as_deref() != Some(GONE) {
             row.state = MandateState::Dropped;
             row.note = Some(Arc::from(GONE));
@@ -605,7 +609,7 @@ impl Inner {
         row.state = state;
         row.note = note.map(Arc::from);
         row.attempts = 0;
-        row.next_attempt_at = schedule::next(&row, (self.now)());
+        row.next_attempt_at = schedule::next(&row, self.clock.now());
         self.save(row).await
     }
 
@@ -621,7 +625,7 @@ impl Inner {
         after.state = state;
         after.note = note.map(Arc::from);
         after.attempts = 0;
-        after.next_attempt_at = schedule::next(&after, (self.now)());
+        after.next_attempt_at = schedule::next(&after, self.clock.now());
         let mut parts = match row.state == state {
             true => Vec::new(),
             false => self.superseded(&after).await?,
@@ -638,7 +642,7 @@ impl Inner {
 
     async fn retry_later(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
         row.attempts += 1;
-        row.next_attempt_at = schedule::retry(&row, (self.now)());
+        row.next_attempt_at = schedule::retry(&row, self.clock.now());
         self.save(row).await
     }
 
@@ -647,7 +651,7 @@ impl Inner {
         self.counters.inc(MandateEvent::Stuck);
         tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
             "mandate reconciliation failed: it was created in another provider environment than the settings name");
-        row.next_attempt_at = schedule::stuck((self.now)());
+        row.next_attempt_at = schedule::stuck(self.clock.now());
         self.save(row).await
     }
 
@@ -661,7 +665,7 @@ impl Inner {
             "mandate needs manual resolution: it stays unchanged until its subscription is consistent");
         row.note = Some(Arc::from(why));
         row.attempts += 1;
-        row.next_attempt_at = schedule::stuck((self.now)());
+        row.next_attempt_at = schedule::stuck(self.clock.now());
         self.save(row).await
     }
 

@@ -1,6 +1,7 @@
 //! Interface to a payment provider with recurring charges.
 
 use async_trait::async_trait;
+use tollgate_clock::Timestamp;
 use tollgate_money::{MandateId, Usd};
 
 use crate::topups::FailureKind;
@@ -20,13 +21,12 @@ pub trait Recurring: Send + Sync {
     /// Reads a subscription.
     async fn read(&self, subscription: &str) -> Result<ProviderSubscription, RecurringError>;
 
-    /// The charges of a subscription between two times (Unix microseconds), in any order. A charge may be listed some time after it was
-    /// made.
+    /// The charges of a subscription between two times, in any order. A charge may be listed some time after it was made.
     async fn charges(
         &self,
         subscription: &str,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Vec<Charge>, RecurringError>;
 
     /// Activates a subscription that its buyer has agreed to and that does not start by itself.
@@ -85,14 +85,14 @@ pub struct ProviderSubscription {
     pub mandate: Option<String>,
     /// Whether its billing differs from its plan: other terms, or a quantity above one.
     pub is_changed: bool,
-    /// The next due time, Unix microseconds.
-    pub next_charge: Option<i64>,
-    /// The last payment: amount (`None` when it is not in US dollars) and time (Unix microseconds).
-    pub last_payment: Option<(Option<Usd>, i64)>,
+    /// The next due time.
+    pub next_charge: Option<Timestamp>,
+    /// The last payment: amount (`None` when it is not in US dollars) and time.
+    pub last_payment: Option<(Option<Usd>, Timestamp)>,
     /// The outstanding balance; `None` when it is not given or not in US dollars.
     pub outstanding: Option<Usd>,
-    /// When a charge last failed, Unix microseconds; `None` once one has succeeded again.
-    pub failed_at: Option<i64>,
+    /// When a charge last failed; `None` once one has succeeded again.
+    pub failed_at: Option<Timestamp>,
     /// Why, as the provider's reason code.
     pub failed_why: Option<String>,
 }
@@ -123,8 +123,8 @@ pub struct Charge {
     pub status: ChargeStatus,
     /// The amount; `None` when it is not in US dollars.
     pub amount: Option<Usd>,
-    /// The time, Unix microseconds.
-    pub at: i64,
+    /// The time.
+    pub at: Timestamp,
 }
 
 /// Status of a charge.

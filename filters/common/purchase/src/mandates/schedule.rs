@@ -2,34 +2,33 @@
 
 use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_store::{MandateRow, MandateState};
 
 use super::decide::SUSPENDED;
 
-const SECOND: i64 = 1_000_000;
-const MINUTE: i64 = 60 * SECOND;
-const HOUR: i64 = 60 * MINUTE;
-pub(super) const DAY: i64 = 24 * HOUR;
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_mins(1);
+const HOUR: Duration = Duration::from_hours(1);
+pub(super) const DAY: Duration = days(1);
 
-/// Interval at which a charge that waits for a signed transfer is reconciled, microseconds.
-pub(super) const TRANSFER_WAIT: i64 = 10 * SECOND;
+/// Interval at which a charge that waits for a signed transfer is reconciled.
+pub(super) const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
 /// How long a subscription is offered to the buyer. After that it is reconciled a last time, and another one is created.
-pub const RECURRING_OFFERED: Duration = Duration::from_secs(3 * 3600);
-
-pub(super) const OFFERED: i64 = 3 * HOUR;
+pub const RECURRING_OFFERED: Duration = Duration::from_hours(3);
 
 /// Age after which an offer that was not agreed to is dropped.
-pub(super) const DROP_AGE: i64 = 3 * DAY;
+pub(super) const DROP_AGE: Duration = days(3);
 
 /// Age after which a dropped offer can no longer be agreed to, as far as known.
-pub(super) const OVER_AGE: i64 = 31 * DAY;
+pub(super) const OVER_AGE: Duration = days(31);
 
 /// How long before the end of the paid period it is reconciled each hour.
-const NEAR_END: i64 = 2 * DAY;
+const NEAR_END: Duration = days(2);
 
 /// Times after the last payment at which an ended mandate is checked for refunds. A buyer can open a dispute for 180 days.
-const AFTER_PAYMENT: [i64; 5] = [7 * DAY, 32 * DAY, 60 * DAY, 100 * DAY, 181 * DAY];
+const AFTER_PAYMENT: [Duration; 5] = [days(7), days(32), days(60), days(100), days(181)];
 
 /// Reconciliations of a mandate that is over, with doubling intervals: ten days in all.
 const OVER_ATTEMPTS_MAX: u32 = 8;
@@ -38,14 +37,18 @@ const OVER_ATTEMPTS_MAX: u32 = 8;
 pub(super) const LISTING_ATTEMPTS_MAX: u32 = 20;
 
 /// How long after its last payment a suspended mandate is reconciled each day.
-const SUSPENDED_WATCH: i64 = 181 * DAY;
+const SUSPENDED_WATCH: Duration = days(181);
+
+pub(super) const fn days(days: u64) -> Duration {
+    Duration::from_hours(24 * days)
+}
 
 /// The next attempt after a reconciliation; `None` when no change is expected any more.
-pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
+pub(super) fn next(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
     let wait = match row.state {
         // The buyer retries, or it is over.
-        MandateState::Created => return Some(row.created_at + OFFERED),
-        MandateState::Open if now - row.created_at < OFFERED => {
+        MandateState::Created => return Some(row.created_at + RECURRING_OFFERED),
+        MandateState::Open if now.duration_since(row.created_at) < RECURRING_OFFERED => {
             doubled(15 * SECOND, row.attempts, 10 * MINUTE)
         }
         MandateState::Open => HOUR,
@@ -55,7 +58,7 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
             match row.advanced_for.is_some() || near <= now {
                 // A payment that is reported but not listed yet, or a charge that is due.
                 true => doubled(MINUTE, row.attempts, HOUR),
-                false => DAY.min(near - now),
+                false => DAY.min(near.duration_since(now)),
             }
         }
         MandateState::CancelPending | MandateState::Duplicate => {
@@ -78,7 +81,7 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
             }
             return AFTER_PAYMENT
                 .iter()
-                .map(|after| paid_at + after)
+                .map(|after| paid_at + *after)
                 .find(|at| *at > now);
         }
         // A charge may be listed late.
@@ -91,15 +94,15 @@ pub(super) fn next(row: &MandateRow, now: i64) -> Option<i64> {
 }
 
 /// The next attempt after a failed reconciliation.
-pub(super) fn retry(row: &MandateRow, now: i64) -> Option<i64> {
+pub(super) fn retry(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
     Some(now + doubled(2 * SECOND, row.attempts, 15 * MINUTE))
 }
 
 /// The next attempt for a mandate that needs manual resolution, in case it resolves itself.
-pub(super) fn stuck(now: i64) -> Option<i64> {
+pub(super) fn stuck(now: Timestamp) -> Option<Timestamp> {
     Some(now + DAY)
 }
 
-fn doubled(first: i64, times: u32, most: i64) -> i64 {
+fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
     first.saturating_mul(1 << times.min(20)).min(most)
 }

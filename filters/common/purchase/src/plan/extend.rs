@@ -1,7 +1,9 @@
 //! The effect of a payment on a subscription. Pure: rows in, rows out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, SubscriptionId, Usd};
 use tollgate_store::{Route, SubscriptionRow, SubscriptionStatus};
 
@@ -26,17 +28,17 @@ pub struct Paid {
     pub renews: bool,
     /// The receipt for the buyer.
     pub receipt: Option<Arc<str>>,
-    /// When it was made, Unix microseconds.
-    pub at: i64,
+    /// When it was made.
+    pub at: Timestamp,
 }
 
 /// The period that a payment pays for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
     /// That many days, from now or from the end of the current period.
-    Days(i64),
-    /// Up to that time, Unix microseconds.
-    Until(i64),
+    Days(u32),
+    /// Up to that time.
+    Until(Timestamp),
 }
 
 /// State of the automatic renewal.
@@ -55,7 +57,7 @@ pub enum Renewal {
 pub(super) struct Extended {
     pub(super) row: SubscriptionRow,
     /// Start and end of the paid time.
-    pub(super) paid: (i64, i64),
+    pub(super) paid: (Timestamp, Timestamp),
 }
 
 /// A payment that the provider reports and does not list yet.
@@ -63,15 +65,15 @@ pub(super) struct ReportedPayment<'a> {
     pub(super) account: AccountId,
     pub(super) route: Route,
     pub(super) reference: &'a str,
-    /// The end of the provisional time granted for it, Unix microseconds.
-    pub(super) until: i64,
+    /// The end of the provisional time granted for it.
+    pub(super) until: Timestamp,
 }
 
 /// Grants provisional time for a reported payment; `None` when the plan is active by another mandate or route.
 pub(super) fn advance(
     before: Option<&SubscriptionRow>,
     reported: &ReportedPayment<'_>,
-    now: i64,
+    now: Timestamp,
     new_id: SubscriptionId,
 ) -> Option<SubscriptionRow> {
     let is_own = |row: &&SubscriptionRow| {
@@ -95,7 +97,7 @@ pub(super) fn advance(
         status: SubscriptionStatus::Active,
         period_start: now.min(reported.until),
         period_end: reported.until,
-        extra: 0,
+        extra: Duration::ZERO,
         renews: true,
         version,
         created_at: again.map_or(now, |row| row.created_at),
@@ -108,7 +110,7 @@ pub(super) fn advance(
 pub(super) fn extend(
     before: Option<&SubscriptionRow>,
     paid: &Paid,
-    now: i64,
+    now: Timestamp,
     new_id: SubscriptionId,
 ) -> Option<Extended> {
     let running = before.filter(|row| row.is_active(now));
@@ -120,7 +122,7 @@ pub(super) fn extend(
             Period::Until(end) => paid.at.min(end),
         };
         let end = match paid.period {
-            Period::Days(days) => start + days * DAY,
+            Period::Days(days) => start + DAY * days,
             Period::Until(end) => end,
         };
         // The same mandate, charged again after a gap, keeps its subscription id.
@@ -134,7 +136,7 @@ pub(super) fn extend(
                 status: SubscriptionStatus::Active,
                 period_start: start,
                 period_end: end,
-                extra: 0,
+                extra: Duration::ZERO,
                 renews: paid.renews,
                 version,
                 created_at: again.map_or(now, |row| row.created_at),
@@ -149,7 +151,7 @@ pub(super) fn extend(
     let own = row.route == paid.route && row.reference == paid.reference;
     let span = match paid.period {
         Period::Days(days) => {
-            let span = days * DAY;
+            let span = DAY * days;
             let start = row.period_end;
             row.period_end += span;
             if row.renews {
@@ -168,7 +170,7 @@ pub(super) fn extend(
             // Of the days that a transfer has added, those that have passed before a late charge are used up.
             row.extra = row
                 .extra
-                .min((running.period_end - row.period_start).max(0));
+                .min(running.period_end.duration_since(row.period_start));
             row.period_end = row.period_end.max(end + row.extra).max(row.period_start);
             row.renews = paid.renews;
             (paid.at.min(end), end)
@@ -183,7 +185,7 @@ pub(super) fn renewal(
     before: &SubscriptionRow,
     (route, reference): (Route, &str),
     renewal: Renewal,
-    now: i64,
+    now: Timestamp,
 ) -> Option<SubscriptionRow> {
     if before.route != route || *before.reference != *reference {
         return None;
@@ -212,22 +214,21 @@ pub(super) fn renewal(
 pub(super) fn shorten(
     before: &SubscriptionRow,
     route: Route,
-    (start, end): (i64, i64),
-    now: i64,
+    (start, end): (Timestamp, Timestamp),
+    now: Timestamp,
 ) -> SubscriptionRow {
     let mut row = before.clone();
     row.version += 1;
     row.updated_at = now;
-    let ahead = (end - start.max(now)).max(0);
+    let ahead = end.duration_since(start.max(now));
     // Never below now: time that has passed cannot be taken away.
-    let floor = row.period_end.min(now);
-    let cut = ahead.min(row.period_end - floor);
+    let cut = ahead.min(row.period_end.duration_since(now));
     row.period_end -= cut;
     if route != row.route {
         // These days were added after what the other route pays for.
-        row.extra = (row.extra - cut).max(0);
+        row.extra = row.extra.saturating_sub(cut);
     }
-    row.extra = row.extra.min((row.period_end - now).max(0));
+    row.extra = row.extra.min(row.period_end.duration_since(now));
     row.period_start = row.period_start.min(row.period_end);
     if row.period_end <= now {
         row.status = SubscriptionStatus::Canceled;

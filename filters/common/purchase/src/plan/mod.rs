@@ -22,6 +22,7 @@ pub use plans::{PayOutcome, PlanDeps, Plans, Reversal};
 pub use state::PlanState;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_money::{Micros, Usd};
 
@@ -29,9 +30,9 @@ use tollgate_money::{Micros, Usd};
 pub const PRICE: Usd = Usd::from_cents(19_900);
 
 /// Days that one transfer pays for.
-pub const DAYS: i64 = 30;
+pub const DAYS: u32 = 30;
 
-pub(crate) const DAY: i64 = 86_400 * 1_000_000;
+pub(crate) const DAY: Duration = Duration::from_hours(24);
 
 /// The plan on sale.
 #[derive(Clone, Debug, PartialEq, Eq)]

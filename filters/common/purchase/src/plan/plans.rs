@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_counters::Counters;
 use tollgate_ledger::{Credit, CreditError, Ledger};
 use tollgate_money::{AccountId, Micros, OperationId, PaymentId, SubscriptionId};
@@ -34,8 +34,8 @@ pub struct PlanDeps {
     pub ledger: Ledger,
     /// The plan on sale.
     pub plan: Plan,
-    /// Unix microseconds.
-    pub now: Box<dyn Fn() -> i64 + Send + Sync>,
+    /// The clock.
+    pub clock: Clock,
     /// Fills a slice with random bytes.
     pub draw: Draw,
 }
@@ -102,7 +102,7 @@ impl Plans {
             Ok((store.subscription(account)?, mandates, authorization))
         });
         let (row, mandates, authorization) = read.await.map_err(PlanError::Read)?;
-        let state = PlanState::new(&self.inner.plan, (self.inner.now)(), row);
+        let state = PlanState::new(&self.inner.plan, self.inner.clock.now(), row);
         Ok(PlanState {
             mandate: current_mandate(mandates),
             authorization,
@@ -124,7 +124,7 @@ impl Plans {
         let inner = &*self.inner;
         for _ in 0..WRITE_ATTEMPTS {
             let before = self.subscription(paid.account).await?;
-            let now = (inner.now)();
+            let now = inner.clock.now();
             let new_id = self.draw_id(SubscriptionId::from_parts);
             let Some(extended) = extend(before.as_ref(), &paid, now, new_id) else {
                 if self.is_known(&paid).await? {
@@ -163,7 +163,7 @@ impl Plans {
                     account: paid.account,
                     amount: credits,
                     reference: plan_reference(paid.route, &paid.payment),
-                    at: Timestamp::from_micros(now),
+                    at: now,
                 };
                 parts.push(credit.part(EntryKind::Grant).map_err(PlanError::Credit)?);
             }
@@ -176,8 +176,8 @@ impl Plans {
                         Route::X402 => PlanEvent::X402,
                         _ => PlanEvent::PayPal,
                     });
-                    tracing::info!(account = %paid.account, route = paid.route.word(), payment = %paid.payment, until = row.period_end,
-                        "payment for the plan recorded");
+                    tracing::info!(account = %paid.account, route = paid.route.word(), payment = %paid.payment,
+                        until = row.period_end.as_micros(), "payment for the plan recorded");
                     return Ok(PayOutcome::New(row));
                 }
                 Err(CommitError::Refused(Refusal::PaymentKnown)) => {
@@ -207,7 +207,7 @@ impl Plans {
     ) -> Result<Option<SubscriptionRow>, PlanError> {
         for _ in 0..WRITE_ATTEMPTS {
             let before = self.subscription(account).await?;
-            let now = (self.inner.now)();
+            let now = self.inner.clock.now();
             let after = before
                 .as_ref()
                 .and_then(|before| renewal(before, (route, reference), what, now));
@@ -231,19 +231,19 @@ impl Plans {
         Err(PlanError::Busy(account))
     }
 
-    /// Grants provisional time until `until` (Unix microseconds) for a payment that the provider reports and does not list yet. Records no
-    /// payment and no credits; that happens when it is listed. `None` when the plan is active by another mandate; nothing was written then,
-    /// `attached` included.
+    /// Grants provisional time until `until` for a payment that the provider reports and does not list yet. Records no payment and no
+    /// credits; that happens when it is listed. `None` when the plan is active by another mandate; nothing was written then, `attached`
+    /// included.
     pub async fn advance(
         &self,
         account: AccountId,
         (route, reference): (Route, &str),
-        until: i64,
+        until: Timestamp,
         attached: Vec<Part>,
     ) -> Result<Option<SubscriptionRow>, PlanError> {
         for _ in 0..WRITE_ATTEMPTS {
             let before = self.subscription(account).await?;
-            let now = (self.inner.now)();
+            let now = self.inner.clock.now();
             let new_id = self.draw_id(SubscriptionId::from_parts);
             let reported = ReportedPayment {
                 account,
@@ -295,7 +295,7 @@ impl Plans {
             let Some(before) = self.subscription(payment.account).await? else {
                 return Ok(Reversal::Nothing);
             };
-            let now = (inner.now)();
+            let now = inner.clock.now();
             let span = (payment.period_start, payment.period_end);
             let after = shorten(&before, route, span, now);
             let returned = PlanPart::Return {
@@ -318,7 +318,7 @@ impl Plans {
                         account: payment.account,
                         amount: -taken,
                         reference: format!("{}/returned", plan_reference(route, &name)).into(),
-                        at: Timestamp::from_micros(now),
+                        at: now,
                     };
                     let booked = inner.ledger.correct_with(credit, parts).await;
                     booked.map(|_| ()).map_err(CreditOr::Credit)
@@ -328,8 +328,8 @@ impl Plans {
                 Ok(()) => {
                     self.counters.inc(PlanEvent::Returned);
                     let missing = payment.credits - taken;
-                    tracing::warn!(account = %payment.account, route = route.word(), payment = %name, until = after.period_end,
-                        taken = %taken, missing = %missing, "payment for the plan reversed");
+                    tracing::warn!(account = %payment.account, route = route.word(), payment = %name,
+                        until = after.period_end.as_micros(), taken = %taken, missing = %missing, "payment for the plan reversed");
                     return Ok(Reversal::New {
                         subscription: after,
                         taken,
@@ -370,8 +370,8 @@ impl Plans {
     fn draw_id<T>(&self, make: impl FnOnce(u64, [u8; 10]) -> T) -> T {
         let mut random = [0; 10];
         (self.inner.draw)(&mut random);
-        let ms = (self.inner.now)().max(0).unsigned_abs() / 1_000;
-        make(ms, random)
+        let ms = self.inner.clock.now().as_millis().max(0);
+        make(ms.unsigned_abs(), random)
     }
 }
 

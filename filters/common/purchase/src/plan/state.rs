@@ -1,5 +1,6 @@
 //! The state of an account as a buyer: its subscription and its pending payments.
 
+use tollgate_clock::Timestamp;
 use tollgate_store::{AuthorizationRow, MandateRow, MandateState, SubscriptionRow};
 
 use super::{DAY, Plan};
@@ -8,8 +9,8 @@ use crate::mandates::is_past_due;
 /// Subscription and pending payments of an account at one moment.
 #[derive(Clone, Debug)]
 pub struct PlanState {
-    /// The moment, Unix microseconds.
-    pub now: i64,
+    /// The moment.
+    pub now: Timestamp,
     /// Its subscription, ended or not.
     pub subscription: Option<SubscriptionRow>,
     /// Its current mandate: offered, agreed to or charged, or else the latest.
@@ -20,8 +21,8 @@ pub struct PlanState {
 }
 
 impl PlanState {
-    /// The state at `now` (Unix microseconds).
-    pub fn new(plan: &Plan, now: i64, subscription: Option<SubscriptionRow>) -> PlanState {
+    /// The state at `now`.
+    pub fn new(plan: &Plan, now: Timestamp, subscription: Option<SubscriptionRow>) -> PlanState {
         PlanState {
             now,
             subscription,
@@ -51,7 +52,7 @@ impl PlanState {
     /// Whether the account has the plan and may still pay for the next period: it does not renew, and its end is near.
     pub fn may_renew(&self) -> bool {
         self.active().is_some_and(|row| {
-            !row.renews && row.period_end - self.now <= i64::from(self.renewal_days) * DAY
+            !row.renews && row.period_end.duration_since(self.now) <= DAY * self.renewal_days
         })
     }
 

@@ -1,5 +1,6 @@
 //! Decision table of purchase reconciliation: what to do, given the stored purchase and its order. No I/O, no clock.
 
+use tollgate_clock::Timestamp;
 use tollgate_money::Usd;
 use tollgate_store::{TopUpRow, TopUpState};
 
@@ -33,7 +34,7 @@ pub(super) enum Decision {
 }
 
 /// Compares a purchase with its order. `is_notified`: a notification has arrived, so the buyer may have changed a declined payment method.
-pub(super) fn decide(row: &TopUpRow, order: &Order, is_notified: bool, now: i64) -> Decision {
+pub(super) fn decide(row: &TopUpRow, order: &Order, is_notified: bool, now: Timestamp) -> Decision {
     use TopUpState::{Captured, Capturing, Failed, Open, Pending};
     if order.top_up.as_deref() != Some(&*row.id.to_string()) {
         return Decision::Stuck("the order names another purchase");
@@ -71,7 +72,7 @@ pub(super) fn decide(row: &TopUpRow, order: &Order, is_notified: bool, now: i64)
     }
 }
 
-fn unpaid(row: &TopUpRow, order: &Order, is_notified: bool, now: i64) -> Decision {
+fn unpaid(row: &TopUpRow, order: &Order, is_notified: bool, now: Timestamp) -> Decision {
     use TopUpState::{Captured, Capturing, Created, Failed, Open, Pending};
     match (row.state, order.status) {
         (Captured, _) => Decision::Stuck("the credited payment is missing"),
@@ -86,7 +87,7 @@ fn unpaid(row: &TopUpRow, order: &Order, is_notified: bool, now: i64) -> Decisio
             Decision::Capture
         }
         (Open | Created, OrderStatus::Approved | OrderStatus::Waiting)
-            if now - row.created_at >= EXPIRES =>
+            if now.duration_since(row.created_at) >= EXPIRES =>
         {
             Decision::Over("expired")
         }
@@ -105,7 +106,7 @@ mod tests {
     use crate::topups::orders::Capture;
 
     const PRICE: Usd = Usd::from_cents(2_000);
-    const NOW: i64 = 1_000_000_000_000_000;
+    const NOW: Timestamp = Timestamp::from_secs(1_000_000_000);
 
     fn row(state: TopUpState) -> TopUpRow {
         TopUpRow {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::JoinSet;
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_counters::Counters;
 use tollgate_ledger::Ledger;
 use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
@@ -35,7 +36,7 @@ const CONCURRENCY_MAX: usize = 8;
 const OPEN_MAX: usize = 10;
 
 /// Retention of notification ids: PayPal retries for three days (Webhooks guide), and an old event can be resent on request.
-const NOTIFICATION_RETENTION: i64 = 30 * 86_400 * 1_000_000;
+const NOTIFICATION_RETENTION: Duration = Duration::from_hours(30 * 24);
 
 /// Reconciliation rounds between two clean-ups of notification ids.
 const CLEANUP_ROUNDS: u32 = 900;
@@ -57,8 +58,8 @@ pub struct TopUpDeps {
     pub offer: Offer,
     /// Description shown to the buyer at the provider.
     pub description: String,
-    /// Unix microseconds.
-    pub now: Box<dyn Fn() -> i64 + Send + Sync>,
+    /// The clock.
+    pub clock: Clock,
     /// Fills a slice with random bytes.
     pub draw: Draw,
     /// Runs the work in tasks of its own, so that a disconnected caller does not cancel it.
@@ -103,7 +104,7 @@ pub(super) struct Inner {
     pub(super) orders: Arc<dyn Orders>,
     pub(super) environment: String,
     pub(super) counters: Counters<TopUpEvent>,
-    pub(super) now: Box<dyn Fn() -> i64 + Send + Sync>,
+    pub(super) clock: Clock,
     offer: Offer,
     description: String,
     draw: Draw,
@@ -126,7 +127,7 @@ impl TopUps {
                 orders: deps.orders,
                 environment: deps.environment,
                 counters: Counters::default(),
-                now: deps.now,
+                clock: deps.clock,
                 offer: deps.offer,
                 description: deps.description,
                 draw: deps.draw,
@@ -183,7 +184,7 @@ impl TopUps {
         let mut parts = vec![part(TopUpPart::Notice {
             id: Arc::from(notification.id),
             kind: Arc::from(notification.kind),
-            at: (inner.now)(),
+            at: inner.clock.now(),
         })];
         parts.extend(
             notification
@@ -222,7 +223,7 @@ impl TopUps {
         let Some(_task) = self.inner.runtime.background() else {
             return 0;
         };
-        let now = (self.inner.now)();
+        let now = self.inner.clock.now();
         let unacknowledged = self.inner.deferred().clone();
         // Widened by the number of deferred purchases, so that those do not block others.
         let most = CONCURRENCY_MAX + unacknowledged.len();
@@ -257,7 +258,7 @@ impl TopUps {
     }
 
     async fn delete_old_notifications(&self) {
-        let before = (self.inner.now)() - NOTIFICATION_RETENTION;
+        let before = self.inner.clock.now() - NOTIFICATION_RETENTION;
         let forget = part(TopUpPart::ForgetNotices {
             before,
             limit: 10_000,
@@ -291,7 +292,7 @@ impl Inner {
         let known = reading(&self.store, move |store| {
             Ok((
                 store.top_up(id)?,
-                store.top_ups_of(account, i64::MAX, 4 * OPEN_MAX)?,
+                store.top_ups_of(account, Timestamp::MAX, 4 * OPEN_MAX)?,
             ))
         });
         let (known, others) = known.await.map_err(BeginError::Read)?;
@@ -320,7 +321,7 @@ impl Inner {
                     attempts: 0,
                     ..row
                 };
-                open.next_attempt_at = schedule::next(&open, (self.now)());
+                open.next_attempt_at = schedule::next(&open, self.clock.now());
                 self.change(&mut open).await.map_err(BeginError::Store)?;
                 Ok(open)
             }
@@ -350,7 +351,7 @@ impl Inner {
         request: &PurchaseRequest,
         others: &[TopUpRow],
     ) -> Result<TopUpRow, BeginError> {
-        let now = (self.now)();
+        let now = self.clock.now();
         let open = others
             .iter()
             .filter(|row| {
@@ -407,7 +408,7 @@ impl Inner {
     /// The part that replaces it, for a larger unit of work.
     pub(super) fn changed(&self, row: &mut TopUpRow) -> Part {
         row.version += 1;
-        row.updated_at = (self.now)();
+        row.updated_at = self.clock.now();
         part(TopUpPart::Change(row.clone()))
     }
 
@@ -439,7 +440,7 @@ impl Inner {
     fn id_parts(&self) -> (u64, [u8; 10]) {
         let mut random = [0; 10];
         (self.draw)(&mut random);
-        let ms = (self.now)() / 1000;
+        let ms = self.clock.now().as_millis();
         (ms.unsigned_abs(), random)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tollgate_clock::Timestamp;
 use tollgate_ledger::{Credit, CreditError};
 use tollgate_money::{Micros, TopUpId, Usd};
 use tollgate_store::{
@@ -53,7 +52,7 @@ impl Inner {
                 row.acknowledged = row.notifications;
                 self.clear_deferred(id);
             }
-            let now = (self.now)();
+            let now = self.clock.now();
             match decide(&row, &view, is_notified, now) {
                 Decision::Wait => {
                     row.attempts += 1;
@@ -110,8 +109,9 @@ impl Inner {
 
     /// A purchase without a known order: the buyer never got an approval link, so nothing can have been paid.
     async fn without_order(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
-        let now = (self.now)();
-        if row.state == TopUpState::Created && now - row.created_at >= schedule::EXPIRES {
+        let now = self.clock.now();
+        let age = now.duration_since(row.created_at);
+        if row.state == TopUpState::Created && age >= schedule::EXPIRES {
             self.counters.inc(TopUpEvent::Failed);
             return self
                 .set_state(row, TopUpState::Failed, Some("no order"))
@@ -128,7 +128,7 @@ impl Inner {
         error: OrderError,
         unacknowledged: bool,
     ) -> Result<TopUpRow, ReconcileError> {
-        let now = (self.now)();
+        let now = self.clock.now();
         if error.kind == FailureKind::Gone {
             // In the states that decide on it, this read acknowledges the notification.
             let before = row.acknowledged;
@@ -136,7 +136,7 @@ impl Inner {
             self.clear_deferred(row.id);
             match row.state {
                 TopUpState::Open | TopUpState::Created
-                    if now - row.created_at >= schedule::EXPIRES =>
+                    if now.duration_since(row.created_at) >= schedule::EXPIRES =>
                 {
                     self.counters.inc(TopUpEvent::Failed);
                     return self
@@ -153,7 +153,7 @@ impl Inner {
                 }
                 // A capture was requested, and its outcome can no longer be read.
                 TopUpState::Capturing | TopUpState::Pending
-                    if now - row.created_at >= schedule::EXPIRES =>
+                    if now.duration_since(row.created_at) >= schedule::EXPIRES =>
                 {
                     return self
                         .mark_stuck(
@@ -248,14 +248,14 @@ impl Inner {
 
     async fn retry_later(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
         row.attempts += 1;
-        row.next_attempt_at = schedule::retry(&row, (self.now)());
+        row.next_attempt_at = schedule::retry(&row, self.clock.now());
         self.write(row).await
     }
 
     /// The same with an unacknowledged notification: a stored one stays, and a returning buyer is stored as one.
     async fn retry_with_notification(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
         row.attempts += 1;
-        row.next_attempt_at = schedule::retry(&row, (self.now)());
+        row.next_attempt_at = schedule::retry(&row, self.clock.now());
         let mut parts = vec![self.changed(&mut row)];
         if row.notifications == row.acknowledged {
             row.notifications += 1;
@@ -280,7 +280,7 @@ impl Inner {
             "purchase needs manual resolution: nothing is credited or reversed until its order is consistent");
         row.note = Some(Arc::from(why));
         row.attempts += 1;
-        row.next_attempt_at = schedule::stuck((self.now)());
+        row.next_attempt_at = schedule::stuck(self.clock.now());
         self.write(row).await
     }
 
@@ -293,13 +293,13 @@ impl Inner {
             account: row.account,
             amount: row.credits,
             reference: reference(&capture),
-            at: Timestamp::from_micros((self.now)()),
+            at: self.clock.now(),
         };
         let before = row.clone();
         row.state = TopUpState::Captured;
         row.note = None;
         row.attempts = 0;
-        row.next_attempt_at = schedule::next(&row, (self.now)());
+        row.next_attempt_at = schedule::next(&row, self.clock.now());
         let attached = self.changed(&mut row);
         match self.ledger.top_up_with(credit, attached).await {
             Ok(credited) => {
@@ -338,7 +338,7 @@ impl Inner {
             row.owed = missing - taken;
             let is_progress = is_new || taken.is_positive();
             row.attempts = if is_progress { 0 } else { row.attempts + 1 };
-            row.next_attempt_at = schedule::next(&row, (self.now)());
+            row.next_attempt_at = schedule::next(&row, self.clock.now());
             if !taken.is_positive() {
                 row = self.write(row).await?;
                 if is_progress {
@@ -351,7 +351,7 @@ impl Inner {
                 account: row.account,
                 amount: -taken,
                 reference: name.clone(),
-                at: Timestamp::from_micros((self.now)()),
+                at: self.clock.now(),
             };
             let attached = self.changed(&mut row);
             match self.ledger.correct_with(credit, vec![attached]).await {
@@ -381,7 +381,7 @@ impl Inner {
         if !matches!(error, CreditError::Conflict(Refusal::TopUpConflict(_))) {
             tracing::error!(top_up = %row.id, %error, "booking purchase failed, retrying");
             row.attempts += 1;
-            row.next_attempt_at = schedule::retry(&row, (self.now)());
+            row.next_attempt_at = schedule::retry(&row, self.clock.now());
             if let Err(error) = self.change(&mut row).await {
                 tracing::error!(top_up = %row.id, %error, "writing purchase failed");
             }
@@ -399,7 +399,7 @@ impl Inner {
         row.state = state;
         row.note = note.map(Arc::from);
         row.attempts = 0;
-        row.next_attempt_at = schedule::next(&row, (self.now)());
+        row.next_attempt_at = schedule::next(&row, self.clock.now());
         self.write(row).await
     }
 

@@ -2,25 +2,30 @@
 
 use std::time::Duration;
 
+use tollgate_clock::Timestamp;
 use tollgate_store::{TopUpRow, TopUpState};
 
-const SECOND: i64 = 1_000_000;
-const MINUTE: i64 = 60 * SECOND;
-const HOUR: i64 = 60 * MINUTE;
-const DAY: i64 = 24 * HOUR;
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_mins(1);
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = days(1);
 
 /// How long an order is offered to the buyer: PayPal gives three hours from creating an order to sending the buyer there (Orders v2,
 /// `order.links`).
 pub const OFFERED: Duration = Duration::from_secs(3 * 3600);
 
 /// Age after which an order that was not approved fails: three hours to reach the provider, and three to approve.
-pub(super) const EXPIRES: i64 = 6 * HOUR;
+pub(super) const EXPIRES: Duration = Duration::from_hours(6);
 
 /// Times after a payment at which it is checked for refunds, in case the notification was lost. A buyer can open a dispute for 180 days.
-const AFTER_PAYMENT: [i64; 5] = [DAY, 7 * DAY, 30 * DAY, 90 * DAY, 181 * DAY];
+const AFTER_PAYMENT: [Duration; 5] = [DAY, days(7), days(30), days(90), days(181)];
+
+const fn days(days: u64) -> Duration {
+    Duration::from_hours(24 * days)
+}
 
 /// The next attempt after a reconciliation; `None` when no change is expected any more.
-pub(super) fn next(row: &TopUpRow, now: i64) -> Option<i64> {
+pub(super) fn next(row: &TopUpRow, now: Timestamp) -> Option<Timestamp> {
     let wait = match row.state {
         // The buyer retries, or it is over.
         TopUpState::Created => return Some(row.created_at + EXPIRES),
@@ -32,7 +37,7 @@ pub(super) fn next(row: &TopUpRow, now: i64) -> Option<i64> {
         TopUpState::Captured => {
             let next = AFTER_PAYMENT
                 .iter()
-                .map(|after| row.created_at + after)
+                .map(|after| row.created_at + *after)
                 .find(|at| *at > now);
             return next;
         }
@@ -42,15 +47,15 @@ pub(super) fn next(row: &TopUpRow, now: i64) -> Option<i64> {
 }
 
 /// The next attempt after a failed reconciliation.
-pub(super) fn retry(row: &TopUpRow, now: i64) -> Option<i64> {
+pub(super) fn retry(row: &TopUpRow, now: Timestamp) -> Option<Timestamp> {
     Some(now + doubled(2 * SECOND, row.attempts, 15 * MINUTE))
 }
 
 /// The next attempt for a purchase that needs manual resolution, in case it resolves itself.
-pub(super) fn stuck(now: i64) -> Option<i64> {
+pub(super) fn stuck(now: Timestamp) -> Option<Timestamp> {
     Some(now + DAY)
 }
 
-fn doubled(first: i64, times: u32, most: i64) -> i64 {
+fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
     first.saturating_mul(1 << times.min(20)).min(most)
 }

@@ -9,6 +9,7 @@ mod support;
 mod testbed;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use support::process::DAY;
 use support::recurring_provider::{Fault, Funding, MONTH};
@@ -530,7 +531,7 @@ fn a_plan_that_was_changed_at_the_provider_is_not_sold() {
     assert!(matches!(open, Err(OpenError::Closed(_))), "{open:?}");
     assert!(bed.provider.all().is_empty());
     bed.provider.reprice(Some(PRICE));
-    bed.provider.advance(60 * 1_000_000);
+    bed.provider.advance(Duration::from_mins(1));
     bed.opened();
 }
 

@@ -1,5 +1,7 @@
 //! Random sequences of events around mandates: buyers, the provider, time, and process crashes.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use tollgate_money::MandateId;
 use tollgate_purchase::mandates::{ChargeStatus, Status};
@@ -25,7 +27,8 @@ enum Event {
     /// The buyer or the merchant changes the subscription at the provider.
     Status(usize, Status),
     Turn,
-    Pass(i64),
+    /// That many hours.
+    Pass(u64),
     /// The gateway's clock is off by that many hours.
     Skew(i64),
     Faults(Vec<Fault>),
@@ -60,7 +63,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (which, prop_oneof![Just(Status::Cancelled), Just(Status::Suspended), Just(Status::Active)])
             .prop_map(|(at, status)| Event::Status(at, status)),
         4 => Just(Event::Turn),
-        4 => (1i64..24 * 40).prop_map(Event::Pass),
+        4 => (1u64..24 * 40).prop_map(Event::Pass),
         1 => (-48i64..48).prop_map(Event::Skew),
         4 => proptest::collection::vec(fault(), 1..6).prop_map(Event::Faults),
         1 => Just(Event::Crash),
@@ -130,8 +133,8 @@ fn happen(bed: &mut TestBed, event: Event, transfers: &mut u32) {
             }
         }
         Event::Turn => drop(bed.run(|processor| async move { processor.reconcile_due().await })),
-        Event::Pass(hours) => bed.provider.advance(hours * DAY / 24),
-        Event::Skew(hours) => bed.provider.skew(hours * DAY / 24),
+        Event::Pass(hours) => bed.provider.advance(Duration::from_hours(hours)),
+        Event::Skew(hours) => bed.provider.skew(hours),
         Event::Faults(faults) => bed.provider.faults(faults),
         Event::Crash => bed.crash(),
     }

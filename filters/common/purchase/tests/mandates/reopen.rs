@@ -1,5 +1,7 @@
 //! A second mandate after a failed charge, and the limit on new ones.
 
+use std::time::Duration;
+
 use tollgate_purchase::mandates::{MandateEvent, OpenError, Status, Verified};
 use tollgate_store::MandateState;
 
@@ -104,7 +106,7 @@ fn an_account_creates_a_bounded_number_of_mandates_per_day() {
     assert_eq!(bed.rows().len(), 10);
     let open = bed.open().expect("alive");
     assert!(matches!(open, Err(OpenError::Closed(_))), "{open:?}");
-    bed.provider.advance(DAY + 1);
+    bed.provider.advance(DAY + Duration::from_micros(1));
     bed.opened();
 }
 

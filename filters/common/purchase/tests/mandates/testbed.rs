@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_money::MandateId;
 use tollgate_purchase::checkouts::{self, Checkouts};
@@ -16,11 +17,11 @@ use tollgate_store::{
 };
 
 pub(crate) use crate::support::process::ACCOUNT;
-use crate::support::process::{CREDITS, DAY, Disk, Now, Process, signed_transfer, transfer};
+use crate::support::process::{CREDITS, DAY, Disk, Process, signed_transfer, transfer};
 use crate::support::recurring_provider::{FakeProvider, PLAN};
 
 /// How long a checkout waits for its owner.
-pub(crate) const CHECKOUT_LIFETIME: i64 = DAY / 4;
+pub(crate) const CHECKOUT_LIFETIME: Duration = Duration::from_hours(6);
 
 struct Running {
     process: Process,
@@ -60,18 +61,15 @@ impl TestBed {
     }
 
     fn start(&mut self) {
-        let now = || -> Now {
-            let provider = self.provider.clone();
-            Box::new(move || provider.gateway_clock())
-        };
-        let process = self.disk.start(now());
+        let clock = self.provider.gateway_clock();
+        let process = self.disk.start(clock.clone());
         let mandates = Mandates::new(MandateDeps {
             store: process.store.clone(),
             plans: process.plans.clone(),
             recurring: Arc::new(self.provider.clone()),
             plan_id: self.plan.clone(),
             environment: self.environment.clone(),
-            now: now(),
+            clock: clock.clone(),
             draw: self.disk.draw(),
             runtime: process.tasks.clone(),
         });
@@ -80,7 +78,7 @@ impl TestBed {
             plans: process.plans.clone(),
             mandates: Some(mandates.clone()),
             lifetime: CHECKOUT_LIFETIME,
-            now: now(),
+            clock,
             draw: self.disk.draw(),
         });
         self.running = Some(Running {
@@ -166,8 +164,8 @@ impl TestBed {
         self.process().pay(transfer(name, self.provider.now()))
     }
 
-    /// A signed transfer of the account, pending and valid for that many microseconds.
-    pub(crate) fn sign(&mut self, lifetime: i64) {
+    /// A signed transfer of the account, pending and valid for that long.
+    pub(crate) fn sign(&mut self, lifetime: Duration) {
         let now = self.provider.now();
         let seen = AuthorizationRow {
             created_at: now,
@@ -238,7 +236,7 @@ impl TestBed {
     }
 
     /// Reconciles while time passes, without faults.
-    pub(crate) fn pass(&mut self, days: i64) {
+    pub(crate) fn pass(&mut self, days: u32) {
         self.provider.faults([]);
         for _ in 0..days * 4 {
             self.reconcile_due();

@@ -427,7 +427,7 @@ enum Event {
     GiveBack(u8, i64),
     Hold(i64),
     Release,
-    Wait(i64),
+    Wait(u64),
     ForgetKeys,
     Crash,
 }
@@ -445,7 +445,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (one, 1..2_000i64).prop_map(|(one, cents)| Event::GiveBack(one, cents)),
         1 => (1..CREDITS).prop_map(Event::Hold),
         1 => Just(Event::Release),
-        2 => (1..20_000i64).prop_map(Event::Wait),
+        2 => (1..20_000u64).prop_map(Event::Wait),
         1 => Just(Event::ForgetKeys),
         1 => Just(Event::Crash),
     ]

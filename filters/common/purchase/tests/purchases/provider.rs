@@ -1,11 +1,12 @@
 //! In-memory payment provider with orders: idempotent, with injected faults.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
+use tollgate_clock::{Clock, ManualClock};
 use tollgate_money::Usd;
 use tollgate_purchase::{
     Capture, CaptureStatus, CreatedOrder, FailureKind, NewOrder, Order, OrderError, OrderStatus,
@@ -40,22 +41,27 @@ struct State {
 }
 
 /// The provider and the clock.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct FakeProvider {
     state: Arc<Mutex<State>>,
     faults: Faults,
-    pub(crate) now: Arc<AtomicI64>,
+    pub(crate) clock: Clock,
+    manual_clock: ManualClock,
 }
 
 impl FakeProvider {
     pub(crate) fn new() -> FakeProvider {
-        let provider = FakeProvider::default();
-        provider.now.store(START, Relaxed);
-        provider
+        let (clock, manual_clock) = Clock::manual(START);
+        FakeProvider {
+            state: Arc::default(),
+            faults: Faults::default(),
+            clock,
+            manual_clock,
+        }
     }
 
-    pub(crate) fn advance(&self, secs: i64) {
-        self.now.fetch_add(secs * 1_000_000, Relaxed);
+    pub(crate) fn advance(&self, secs: u64) {
+        self.manual_clock.advance(Duration::from_secs(secs));
     }
 
     /// Signals each crash of the process.

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tollgate_clock::{Deadline, Timestamp};
@@ -13,7 +12,7 @@ use tollgate_store::TopUpRow;
 
 use crate::provider::FakeProvider;
 pub(crate) use crate::support::process::ACCOUNT;
-use crate::support::process::{Disk, Now, Process};
+use crate::support::process::{Disk, Process};
 
 pub(crate) const PRICE: Usd = Usd::from_cents(2_000);
 pub(crate) const CREDITS: i64 = 2_000_000_000;
@@ -48,11 +47,8 @@ impl TestBed {
     }
 
     fn start(&mut self) {
-        let now = || -> Now {
-            let clock = self.provider.now.clone();
-            Box::new(move || clock.load(Relaxed))
-        };
-        let process = self.disk.start(now());
+        let clock = &self.provider.clock;
+        let process = self.disk.start(clock.clone());
         let processor = TopUps::new(TopUpDeps {
             store: process.store.clone(),
             ledger: process.ledger.clone(),
@@ -65,7 +61,7 @@ impl TestBed {
                 max: Usd::from_cents(50_000),
             },
             description: String::from("Credits"),
-            now: now(),
+            clock: clock.clone(),
             draw: self.disk.draw(),
             runtime: process.tasks.clone(),
         });

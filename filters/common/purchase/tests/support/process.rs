@@ -4,11 +4,12 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
 use tollgate_money::{AccountId, Micros};
@@ -24,14 +25,11 @@ pub(crate) const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
 pub(crate) const OTHER_ACCOUNT: AccountId = AccountId::from_bytes([2; 16]);
 
 /// The time at which every test starts.
-pub(crate) const START: i64 = 1_800_000_000_000_000;
-pub(crate) const DAY: i64 = 86_400_000_000;
+pub(crate) const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+pub(crate) const DAY: Duration = Duration::from_hours(24);
 
 /// The credits that a payment for the plan grants.
 pub(crate) const CREDITS: i64 = 5_000_000;
-
-/// A clock of the gateway, Unix microseconds.
-pub(crate) type Now = Box<dyn Fn() -> i64 + Send + Sync>;
 
 /// What survives a crash: the folder of the store, and a counter in place of random numbers.
 pub(crate) struct Disk {
@@ -75,32 +73,31 @@ impl Disk {
         })
     }
 
-    pub(crate) fn open_store(&self, now: i64) -> Arc<dyn Store> {
+    pub(crate) fn open_store(&self, now: Timestamp) -> Arc<dyn Store> {
         let options = Options {
             durability: Durability::Process,
-            ..Options::new(Timestamp::from_micros(now), RootSecret([7; 32]))
+            ..Options::new(now, RootSecret([7; 32]))
         };
         sqlite::open(&self.path().join("t.db"), options).expect("the store opens")
     }
 
     /// The plans over a store, and its ledger.
-    pub(crate) fn plans(&self, store: &Arc<dyn Store>, now: Now) -> (Ledger, Plans) {
-        let (ledger, _) =
-            Ledger::start(store.clone(), Timestamp::from_micros(now())).expect("the books open");
+    pub(crate) fn plans(&self, store: &Arc<dyn Store>, clock: Clock) -> (Ledger, Plans) {
+        let (ledger, _) = Ledger::start(store.clone(), clock.now()).expect("the books open");
         let plans = Plans::new(PlanDeps {
             store: store.clone(),
             ledger: ledger.clone(),
             plan: plan(),
-            now,
+            clock,
             draw: self.draw(),
         });
         (ledger, plans)
     }
 
     /// Starts a process with this clock.
-    pub(crate) fn start(&self, now: Now) -> Process {
-        let store = self.open_store(now());
-        let (ledger, plans) = self.plans(&store, now);
+    pub(crate) fn start(&self, clock: Clock) -> Process {
+        let store = self.open_store(clock.now());
+        let (ledger, plans) = self.plans(&store, clock);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -172,7 +169,7 @@ pub(crate) fn new_account(id: AccountId) -> Part {
         class: Arc::from("free"),
         cache_scope: CacheScope::Shared,
         credit_limit: Micros::ZERO,
-        created_at: 1,
+        created_at: Timestamp::from_micros(1),
     }))
 }
 
@@ -191,7 +188,7 @@ fn plan() -> Plan {
 }
 
 /// A settled transfer that pays for the plan.
-pub(crate) fn transfer(name: &str, at: i64) -> Paid {
+pub(crate) fn transfer(name: &str, at: Timestamp) -> Paid {
     Paid {
         account: ACCOUNT,
         route: Route::X402,
@@ -206,7 +203,10 @@ pub(crate) fn transfer(name: &str, at: i64) -> Paid {
 }
 
 /// A signed transfer of the account in this state.
-pub(crate) fn signed_transfer(state: AuthorizationState, valid_before: i64) -> AuthorizationRow {
+pub(crate) fn signed_transfer(
+    state: AuthorizationState,
+    valid_before: Timestamp,
+) -> AuthorizationRow {
     AuthorizationRow {
         key: AuthorizationKey {
             network: Arc::from("eip155:8453"),
@@ -225,7 +225,7 @@ pub(crate) fn signed_transfer(state: AuthorizationState, valid_before: i64) -> A
         note: None,
         attempts: 0,
         next_attempt_at: None,
-        created_at: 1,
-        updated_at: 1,
+        created_at: Timestamp::from_micros(1),
+        updated_at: Timestamp::from_micros(1),
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
+use tollgate_clock::{Clock, ManualClock, Timestamp};
 use tollgate_money::{MandateId, Usd};
 use tollgate_purchase::FailureKind;
 use tollgate_purchase::mandates::{
@@ -22,7 +23,7 @@ use super::process::{DAY, START};
 pub(crate) const PLAN: &str = "P-MODEL";
 
 /// A billing month of this provider.
-pub(crate) const MONTH: i64 = 30 * DAY;
+pub(crate) const MONTH: Duration = Duration::from_hours(30 * 24);
 
 /// How the charges of a subscription go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,13 +40,13 @@ pub(crate) enum Funding {
 #[derive(Clone, Debug)]
 pub(crate) struct FakeSubscription {
     pub(crate) mandate: String,
-    made_at: i64,
+    made_at: Timestamp,
     pub(crate) plan_id: String,
     pub(crate) status: Status,
     pub(crate) price: Usd,
     pub(crate) charges: Vec<Charge>,
-    pub(crate) next_charge: Option<i64>,
-    pub(crate) failed_at: Option<i64>,
+    pub(crate) next_charge: Option<Timestamp>,
+    pub(crate) failed_at: Option<Timestamp>,
     pub(crate) failures: u32,
     pub(crate) funding: Funding,
     /// The buyer has changed the terms at the provider.
@@ -65,41 +66,48 @@ struct State {
     keeps_all: bool,
 }
 
-/// The provider and the clock.
-#[derive(Clone, Default)]
+/// The provider, its clock, and that of the gateway.
+#[derive(Clone)]
 pub(crate) struct FakeProvider {
     state: Arc<Mutex<State>>,
     faults: Faults,
-    now: Arc<AtomicI64>,
-    /// Error of the gateway's clock.
-    skew: Arc<AtomicI64>,
+    clock: (Clock, ManualClock),
+    gateway_clock: (Clock, ManualClock),
 }
 
 impl FakeProvider {
     pub(crate) fn new() -> FakeProvider {
-        let provider = FakeProvider::default();
-        provider.now.store(START, Relaxed);
+        let provider = FakeProvider {
+            state: Arc::default(),
+            faults: Faults::default(),
+            clock: Clock::manual(START),
+            gateway_clock: Clock::manual(START),
+        };
         provider.with(|state| state.monthly = Some(PRICE));
         provider
     }
 
-    pub(crate) fn now(&self) -> i64 {
-        self.now.load(Relaxed)
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.0.now()
     }
 
-    /// The time on the gateway's clock.
-    pub(crate) fn gateway_clock(&self) -> i64 {
-        self.now() + self.skew.load(Relaxed)
+    /// The gateway's clock.
+    pub(crate) fn gateway_clock(&self) -> Clock {
+        self.gateway_clock.0.clone()
     }
 
-    /// Sets the error of the gateway's clock, microseconds.
-    pub(crate) fn skew(&self, micros: i64) {
-        self.skew.store(micros, Relaxed);
+    /// Sets the error of the gateway's clock.
+    pub(crate) fn skew(&self, hours: i64) {
+        let error = Duration::from_hours(hours.unsigned_abs());
+        self.gateway_clock.1.jump_to(match hours < 0 {
+            true => self.now() - error,
+            false => self.now() + error,
+        });
     }
 
     /// Advances the time, and makes the charges that are due.
-    pub(crate) fn advance(&self, micros: i64) {
-        let end = self.now() + micros;
+    pub(crate) fn advance(&self, by: Duration) {
+        let end = self.now() + by;
         loop {
             let due = self.with(|state| {
                 let all = state.subscriptions.values();
@@ -111,10 +119,11 @@ impl FakeProvider {
                 None => break,
             }
         }
-        self.now.store(end, Relaxed);
+        self.clock.1.advance(by);
+        self.gateway_clock.1.advance(by);
     }
 
-    fn charge_due(&self, at: i64) {
+    fn charge_due(&self, at: Timestamp) {
         self.with(|state| {
             let State {
                 subscriptions,
@@ -188,7 +197,7 @@ impl FakeProvider {
         });
         self.change(id, |made| {
             // An approval page expires.
-            if made.status == Status::Waiting && now - made.made_at < 30 * DAY {
+            if made.status == Status::Waiting && now.duration_since(made.made_at) < MONTH {
                 made.status = Status::Active;
                 made.charge(now, number);
             }
@@ -252,7 +261,7 @@ impl FakeProvider {
 
 impl FakeSubscription {
     /// Makes a charge; a failed one is retried after five days, twice, and then the subscription is suspended.
-    fn charge(&mut self, at: i64, number: u32) {
+    fn charge(&mut self, at: Timestamp, number: u32) {
         let status = match self.funding {
             Funding::Instant => ChargeStatus::Completed,
             Funding::Slow => ChargeStatus::Pending,
@@ -274,7 +283,7 @@ impl FakeSubscription {
                 self.next_charge = None;
             }
         } else {
-            self.next_charge = Some(cycle - i64::from(self.failures) * 5 * DAY + MONTH);
+            self.next_charge = Some(cycle - self.failures * 5 * DAY + MONTH);
             self.failures = 0;
             self.failed_at = None;
         }
@@ -363,8 +372,8 @@ impl Recurring for FakeProvider {
     async fn charges(
         &self,
         subscription: &str,
-        from: i64,
-        to: i64,
+        from: Timestamp,
+        to: Timestamp,
     ) -> Result<Vec<Charge>, RecurringError> {
         self.call(|state| {
             let made = state

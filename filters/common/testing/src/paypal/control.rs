@@ -22,6 +22,7 @@
 //! | `GET /_control/orders` | all orders |
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -83,8 +84,9 @@ pub(super) async fn act(shared: &Arc<Shared>, request: &Arrived) -> Answer {
         ["activate", id] => subscriptions::set(shared, id, "ACTIVE").await,
         ["expire", id] => subscriptions::set(shared, id, "EXPIRED").await,
         ["pass"] => {
-            let days: Option<i64> = parameter("days").and_then(|days| days.parse().ok());
-            subscriptions::pass(shared, days.unwrap_or(1) * 86_400).await;
+            let days: Option<u64> = parameter("days").and_then(|days| days.parse().ok());
+            let time = Duration::from_hours(24 * days.unwrap_or(1));
+            subscriptions::pass(shared, time).await;
             true
         }
         ["plan", id] => shared.with(|state| {

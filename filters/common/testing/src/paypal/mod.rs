@@ -261,8 +261,8 @@ impl PayPal {
 
     /// Advances PayPal's clock, and what is due is charged.
     pub async fn pass(&self, time: std::time::Duration) {
-        let secs = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        subscriptions::pass(&self.shared, secs).await;
+        let whole_seconds = std::time::Duration::from_secs(time.as_secs());
+        subscriptions::pass(&self.shared, whole_seconds).await;
     }
 
     /// Cents captured and not refunded.

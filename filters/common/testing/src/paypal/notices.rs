@@ -1,6 +1,7 @@
 //! Webhook notifications, signed with the stand-in's own certificate.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -117,14 +118,12 @@ pub(super) async fn deliver(shared: &Arc<Shared>, event: &Event, delivery: Deliv
         return 0;
     };
     let (body, number) = shared.body(event);
-    let now = shared.now_secs();
+    let now = shared.now();
     let sent_at = match delivery {
-        Delivery::Old => now - 4 * 86_400,
+        Delivery::Old => now - Duration::from_hours(4 * 24),
         _ => now,
     };
-    let time = jiff::Timestamp::from_second(sent_at)
-        .expect("a time of today")
-        .to_string();
+    let time = sent_at.rfc3339();
     let transmission = format!("8e0a1c30-b6d1-11f0-9b0e-{number:012x}");
     let webhook = match delivery {
         Delivery::OtherWebhook => "0AB00000000000000",

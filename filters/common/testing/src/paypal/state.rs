@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tollgate_clock::Clock;
+use tollgate_clock::{Clock, Timestamp};
 
 use super::fault::{Effect, Fault, Operation};
 use super::notices::Signer;
@@ -99,8 +100,8 @@ pub(super) struct State {
     pub(super) asked: HashMap<Operation, serde_json::Value>,
     /// Maximum number of charges in a list; 0 for all.
     pub(super) listed_max: usize,
-    /// Seconds by which its clock is ahead of the machine's.
-    pub(super) ahead: i64,
+    /// By how much its clock is ahead of the machine's.
+    pub(super) ahead: Duration,
 }
 
 impl State {
@@ -169,9 +170,10 @@ impl Shared {
         })
     }
 
-    /// Its clock, seconds since 1970.
-    pub(super) fn now_secs(&self) -> i64 {
-        Clock::system().now().as_secs() + self.with(|state| state.ahead)
+    /// Its clock, in whole seconds.
+    pub(super) fn now(&self) -> Timestamp {
+        let secs = Clock::system().now().as_secs();
+        Timestamp::from_secs(secs) + self.with(|state| state.ahead)
     }
 
     pub(super) fn url(&self) -> String {

@@ -1,8 +1,10 @@
 //! Subscriptions and their charges, according to `openapi/billing_subscriptions_v1.json`, and refunds of Payments v2.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tollgate_clock::Timestamp;
 
 use super::fault::{Effect, Operation};
 use super::http::{Answer, Arrived, afterwards, answer, failure, nothing};
@@ -10,10 +12,8 @@ use super::notices::{self, Delivery, Event};
 use super::orders::{begin, key, money, refused, unprocessable};
 use super::state::{Kept, Shared, State};
 
-const DAY: i64 = 86_400;
-
-/// Days until a failed charge is retried (guide "Payment failures and recovering balances").
-const AGAIN: i64 = 5 * DAY;
+/// Time until a failed charge is retried (guide "Payment failures and recovering balances").
+const AGAIN: Duration = Duration::from_hours(5 * 24);
 
 /// A subscription.
 #[derive(Clone, Debug)]
@@ -36,16 +36,16 @@ pub struct Subscription {
     pub cancel_url: String,
     /// Charges, oldest first.
     pub charges: Vec<Charge>,
-    /// When the next charge is due, seconds since 1970.
-    pub next_charge: Option<i64>,
+    /// When the next charge is due.
+    pub next_charge: Option<Timestamp>,
     /// The outcome of charges.
     pub purse: Purse,
     /// Number of reads that do not show the buyer's approval yet.
     pub lag: u32,
     /// Number of reads of the list that do not have the newest charge yet.
     pub unlisted: u32,
-    made_at: i64,
-    failed_at: Option<i64>,
+    made_at: Timestamp,
+    failed_at: Option<Timestamp>,
     tries: u32,
 }
 
@@ -58,8 +58,8 @@ pub struct Charge {
     pub status: &'static str,
     /// The amount.
     pub cents: i64,
-    /// Seconds since 1970.
-    pub at: i64,
+    /// When it was made.
+    pub at: Timestamp,
 }
 
 /// The outcome of charges.
@@ -97,7 +97,7 @@ impl Subscription {
     }
 
     /// Charges once; returns the resulting notifications.
-    fn charge(&mut self, at: i64, number: u64) -> Vec<&'static str> {
+    fn charge(&mut self, at: Timestamp, number: u64) -> Vec<&'static str> {
         let (status, event) = match self.purse {
             Purse::Late => return Vec::new(),
             Purse::Full => ("COMPLETED", "PAYMENT.SALE.COMPLETED"),
@@ -111,7 +111,7 @@ impl Subscription {
             at,
         });
         if status != "DECLINED" {
-            let due = self.next_charge.unwrap_or(at) - i64::from(self.tries) * AGAIN;
+            let due = self.next_charge.unwrap_or(at) - AGAIN * self.tries;
             self.next_charge = Some(month_after(due));
             self.failed_at = None;
             self.tries = 0;
@@ -134,18 +134,12 @@ impl Subscription {
 }
 
 /// The same day of the next month, or the last of a shorter one.
-fn month_after(secs: i64) -> i64 {
+fn month_after(time: Timestamp) -> Timestamp {
     use jiff::ToSpan;
-    let time = jiff::Timestamp::from_second(secs).expect("a time of this age");
-    let then = time
+    let then = jiff::Timestamp::from(time)
         .to_zoned(jiff::tz::TimeZone::UTC)
         .checked_add(1.month());
-    then.expect("there is a next month").timestamp().as_second()
-}
-
-fn rfc3339(secs: i64) -> String {
-    let time = jiff::Timestamp::from_second(secs);
-    time.expect("a time of this age").to_string()
+    then.expect("there is a next month").timestamp().into()
 }
 
 pub(super) fn create(shared: &Arc<Shared>, request: &Arrived) -> Answer {
@@ -178,7 +172,7 @@ pub(super) fn create(shared: &Arc<Shared>, request: &Arrived) -> Answer {
         let issue = "SUBSCRIPTION_CANNOT_HAVE_QUANTITY";
         return failure(422, "UNPROCESSABLE_ENTITY", Some(issue));
     }
-    let now = shared.now_secs();
+    let now = shared.now();
     let (kept, made) = shared.with(|state| {
         let place = (Operation::Subscribe, key.to_owned());
         if let Some(kept) = state.answers.get(&place) {
@@ -268,8 +262,7 @@ pub(super) fn transactions(shared: &Shared, request: &Arrived, id: &str) -> Answ
             .split('&')
             .filter_map(|pair| pair.split_once('='));
         let (_, text) = pairs.find(|(known, _)| *known == name)?;
-        let time: jiff::Timestamp = text.parse().ok()?;
-        Some(time.as_second())
+        Timestamp::from_rfc3339(text)
     };
     // Both are required.
     let (Some(from), Some(to)) = (bound("start_time"), bound("end_time")) else {
@@ -402,7 +395,7 @@ pub(super) fn refund(shared: &Arc<Shared>, request: &Arrived, charge: &str) -> A
 
 /// The buyer approves; false when the subscription does not exist, or it is too late.
 pub(super) async fn approve(shared: &Arc<Shared>, id: &str) -> bool {
-    let now = shared.now_secs();
+    let now = shared.now();
     let events = shared.with(|state| {
         let (lag, number) = (state.lag, state.number());
         let subscription = state.subscriptions.get_mut(id)?;
@@ -421,7 +414,7 @@ pub(super) async fn approve(shared: &Arc<Shared>, id: &str) -> bool {
 
 /// Charges a subscription that waits for it.
 pub(super) async fn charge(shared: &Arc<Shared>, id: &str) -> bool {
-    let now = shared.now_secs();
+    let now = shared.now();
     let events = shared.with(|state| {
         let number = state.number();
         let subscription = state.subscriptions.get_mut(id)?;
@@ -481,9 +474,9 @@ pub(super) async fn set(shared: &Arc<Shared>, id: &str, status: &'static str) ->
 }
 
 /// Advances the clock, and whatever is due is charged.
-pub(super) async fn pass(shared: &Arc<Shared>, secs: i64) {
-    let end = shared.now_secs() + secs;
-    let mut left = secs;
+pub(super) async fn pass(shared: &Arc<Shared>, time: Duration) {
+    let end = shared.now() + time;
+    let mut left = time;
     loop {
         let representation = shared.with(|state| {
             let due = |one: &&mut Subscription| one.runs() && one.next_charge.is_some();
@@ -499,8 +492,8 @@ pub(super) async fn pass(shared: &Arc<Shared>, secs: i64) {
                 .min_by_key(|one| one.next_charge)?;
             let at = next.next_charge.filter(|at| *at <= end)?;
             // Never backwards: a missed charge is charged late.
-            *ahead += (at - (end - left)).max(0);
-            left = left.min(end - at);
+            *ahead += at.duration_since(end - left);
+            left = left.min(end.duration_since(at));
             *count += 1;
             let events = next.charge(at, *count);
             if events.is_empty() {
@@ -528,7 +521,7 @@ async fn notify(shared: &Arc<Shared>, id: &str, events: Option<Vec<&'static str>
 }
 
 fn charge_json(charge: &Charge) -> Value {
-    json!({"id": charge.id, "status": charge.status, "time": rfc3339(charge.at), "payer_email": "buyer@example.com",
+    json!({"id": charge.id, "status": charge.status, "time": charge.at.rfc3339(), "payer_email": "buyer@example.com",
         "payer_name": {"given_name": "Mara", "surname": "Example"},
         "amount_with_breakdown": {"gross_amount": money(charge.cents), "fee_amount": money(725), "net_amount": money(charge.cents - 725)}})
 }
@@ -550,7 +543,7 @@ impl Shared {
             );
             links.insert(0, json!({"href": page, "rel": "approve", "method": "GET"}));
         }
-        let made_at = rfc3339(subscription.made_at);
+        let made_at = subscription.made_at.rfc3339();
         let mut representation = json!({"id": subscription.id, "plan_id": subscription.plan_id, "status": subscription.status,
             "status_update_time": made_at, "start_time": made_at, "create_time": made_at, "update_time": made_at, "quantity": "1",
             "plan_overridden": false, "custom_id": subscription.custom_id, "links": links});
@@ -569,13 +562,13 @@ impl Shared {
             "cycle_executions": [{"tenure_type": "REGULAR", "sequence": 1, "cycles_completed": paid().count(), "cycles_remaining": 0,
                 "current_pricing_scheme_version": 1, "total_cycles": 0}]});
         if let Some(last) = paid().next_back() {
-            info["last_payment"] = json!({"amount": money(last.cents), "time": rfc3339(last.at)});
+            info["last_payment"] = json!({"amount": money(last.cents), "time": last.at.rfc3339()});
         }
         if let Some(next) = subscription.next_charge.filter(|_| subscription.runs()) {
-            info["next_billing_time"] = json!(rfc3339(next));
+            info["next_billing_time"] = json!(next.rfc3339());
         }
         if let Some(failed) = subscription.failed_at {
-            info["last_failed_payment"] = json!({"amount": money(subscription.cents), "time": rfc3339(failed),
+            info["last_failed_payment"] = json!({"amount": money(subscription.cents), "time": failed.rfc3339(),
                 "reason_code": "PAYER_CANNOT_PAY"});
         }
         representation["billing_info"] = info;
