@@ -15,7 +15,7 @@ use super::error::VerifyError;
 use super::keys;
 use super::processor::{AttachParts, Inner, is_own};
 use super::recurring::{Charge, ProviderSubscription, RecurringError, Status};
-use super::schedule::{self, DAY, RECURRING_OFFERED, days};
+use super::schedule::{self, DAY, RECURRING_OFFERED, TRANSFER_GRACE, days};
 use crate::plan::{Paid, PayOutcome, Period, PlanError, Renewal, Reversal};
 use crate::topups::FailureKind;
 
@@ -31,14 +31,8 @@ const LIST_LEAD: Duration = days(31);
 /// Tolerated difference between the provider's clock and ours.
 const CLOCK_SKEW_MAX: Duration = DAY;
 
-/// How long a charge waits for a signed transfer after the transfer has expired. A transfer that settled all the same adds its days.
-const TRANSFER_GRACE: Duration = Duration::from_mins(10);
-
 /// [`MandateRow::note`] of a mandate that the provider reported as unknown at the last read.
 pub(super) const GONE: &str = "gone";
-
-/// Interval until that read is repeated.
-const GONE_CONFIRM_INTERVAL: Duration = Duration::from_hours(3);
 
 /// Reasons shown to buyers and at the provider.
 const CANCEL_REASON: &str = "Cancelled by the owner of the account";
@@ -589,7 +583,7 @@ impl Inner {
             row.state = MandateState::Dropped;
             row.note = Some(Arc::from(GONE));
             row.attempts = 0;
-            row.next_attempt_at = Some(now + GONE_CONFIRM_INTERVAL);
+            row.next_attempt_at = Some(now + schedule::GONE_CONFIRM_INTERVAL);
             return self.save(row).await;
         }
         // A read between the two decides nothing.

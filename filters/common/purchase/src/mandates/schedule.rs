@@ -15,6 +15,12 @@ pub(super) const DAY: Duration = days(1);
 /// Interval at which a charge that waits for a signed transfer is reconciled.
 pub(super) const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
+/// How long a charge waits for a signed transfer after the transfer has expired. A transfer that settled all the same adds its days.
+pub(super) const TRANSFER_GRACE: Duration = Duration::from_mins(10);
+
+/// Interval until a mandate that the provider reported as unknown is read again.
+pub(super) const GONE_CONFIRM_INTERVAL: Duration = Duration::from_hours(3);
+
 /// How long a subscription is offered to the buyer. After that it is reconciled a last time, and another one is created.
 pub const RECURRING_OFFERED: Duration = Duration::from_hours(3);
 
