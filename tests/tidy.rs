@@ -5,6 +5,8 @@
 
 #[path = "tidy/crates.rs"]
 mod crates;
+#[path = "tidy/cycles.rs"]
+mod cycles;
 #[path = "tidy/documents.rs"]
 mod documents;
 #[path = "tidy/manners.rs"]

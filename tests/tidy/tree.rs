@@ -38,10 +38,7 @@ impl Tree {
     pub(crate) fn read() -> Tree {
         static READ: LazyLock<Tree> = LazyLock::new(|| {
             let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-            let mut tree = Tree {
-                files: BTreeMap::new(),
-                sources: BTreeMap::new(),
-            };
+            let mut tree = Tree::of(&[]);
             for path in tracked(root).unwrap_or_else(|| walked(root)) {
                 // A file that was deleted and not yet committed is still tracked; one that is no text has no words to check.
                 let Ok(bytes) = fs::read(root.join(&path)) else {
@@ -57,6 +54,18 @@ impl Tree {
             tree
         });
         READ.clone()
+    }
+
+    /// A tree of these files alone.
+    pub(crate) fn of(files: &[(&str, &str)]) -> Tree {
+        let mut tree = Tree {
+            files: BTreeMap::new(),
+            sources: BTreeMap::new(),
+        };
+        for (path, text) in files {
+            tree.put(path, (*text).to_owned());
+        }
+        tree
     }
 
     /// A copy in which `path` has `text`.
