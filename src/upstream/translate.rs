@@ -18,7 +18,7 @@ use tollgate_filter::{Exchange, Forward, ForwardBody, Principal, Request};
 use tollgate_openai::event::{EventCutter, Tail};
 use tollgate_openai::{TextAsChat, TextStream, TurnError};
 
-use super::fault;
+use super::transport::fault;
 
 /// Makes calls, and translates the answers of those that use another operation.
 pub(crate) struct TextViaChat<U> {

@@ -80,7 +80,8 @@ impl Providers {
         let now = self.clock.elapsed().as_micros() as u64;
         let models = |index| {
             let candidates = self.all.iter();
-            let candidates = candidates.filter(|candidate| candidate.provider.index == index);
+            let candidates =
+                candidates.filter(|candidate| candidate.provider.endpoint.index == index);
             let view = candidates.map(|candidate| {
                 let (state, open_ms) = describe(candidate.health.state(now), now);
                 let deferred = candidate.deferred_until(now);
@@ -113,7 +114,7 @@ impl Providers {
                 not_followed: counts.refused.load(Relaxed),
                 hedges_won: counts.hedges_won.load(Relaxed),
                 hedges_lost: counts.hedges_lost.load(Relaxed),
-                models: models(provider.index),
+                models: models(provider.endpoint.index),
             }
         });
         view.collect()

@@ -74,7 +74,7 @@ impl Relays {
     }
 
     /// Opens a connection to the upstream of an exchange and starts the request on it.
-    pub(super) async fn open(
+    pub(in crate::upstream) async fn open(
         &self,
         exchange: &mut Exchange,
         body: BodyLength,

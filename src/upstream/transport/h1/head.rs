@@ -18,7 +18,7 @@ const FIELDS_MAX: usize = 100;
 /// The prepared heads of the requests to one provider. No field of a client's head is in them: above all not its credential.
 ///
 /// The provider's own key is, so there is no `Debug`.
-pub(in crate::upstream) struct Heads {
+pub(in crate::upstream::transport) struct Heads {
     /// Method and base path.
     start: Box<[u8]>,
     /// From the version to the name of the length field, for a stream.
@@ -29,7 +29,7 @@ pub(in crate::upstream) struct Heads {
 
 impl Heads {
     /// `authorization` is the whole value of that field, visible ASCII, and so are the others.
-    pub(in crate::upstream) fn new(
+    pub(in crate::upstream::transport) fn new(
         base_path: &str,
         authority: &str,
         authorization: Option<&http::HeaderValue>,
@@ -82,14 +82,14 @@ impl Heads {
 
 /// The relevant fields of the head of an answer.
 #[derive(Debug)]
-pub(in crate::upstream) struct Head {
-    pub(in crate::upstream) status: StatusCode,
+pub(in crate::upstream::transport) struct Head {
+    pub(in crate::upstream::transport) status: StatusCode,
     /// Whether the body is declared as an event stream.
-    pub(in crate::upstream) is_stream: bool,
+    pub(in crate::upstream::transport) is_stream: bool,
     /// Whether the body is compressed.
-    pub(in crate::upstream) is_encoded: bool,
+    pub(in crate::upstream::transport) is_encoded: bool,
     /// The value of `Retry-After`.
-    pub(in crate::upstream) retry_after: Option<Box<[u8]>>,
+    pub(in crate::upstream::transport) retry_after: Option<Box<[u8]>>,
     /// The framing of the body.
     pub(super) framing: Framing,
     /// Whether the provider keeps the connection alive.

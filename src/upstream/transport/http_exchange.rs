@@ -9,11 +9,11 @@ use pingora_core::protocols::http::client::HttpSession;
 use pingora_http::{RequestHeader, ResponseHeader};
 use tollgate_chain::UpstreamError;
 
-use super::attempt::{AttemptError, Delivery, ProviderRequest};
-use super::call::Link;
+use super::endpoint::Endpoint;
 use super::fault;
 use super::h1::{self, RequestHead};
-use super::providers::Provider;
+use super::link::{Link, plain_error, pooled_error};
+use super::request::{AttemptError, Delivery, ProviderRequest};
 use super::retry_after::RetryAfter;
 use crate::wait::within;
 
@@ -26,20 +26,20 @@ const ERROR_READ_MAX: Duration = Duration::from_secs(5);
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
-pub(super) const USER_AGENT: HeaderValue =
+pub(in crate::upstream) const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 /// The head of a call through Pingora's connector. No field of the client's head is in it: above all not its credential.
 fn head(
-    provider: &Provider,
+    endpoint: &Endpoint,
     request: &ProviderRequest,
 ) -> Result<Box<RequestHeader>, UpstreamError> {
-    let url = &provider.settings.base_url;
+    let url = &endpoint.settings.base_url;
     let target = [url.path.as_str(), request.path].concat();
     let build = || -> pingora_core::Result<RequestHeader> {
         let mut head = RequestHeader::build_no_case(Method::POST, target.as_bytes(), Some(8))?;
-        head.set_version(if provider.settings.http2 {
+        head.set_version(if endpoint.settings.http2 {
             Version::HTTP_2
         } else {
             Version::HTTP_11
@@ -56,7 +56,7 @@ fn head(
         )?;
         head.insert_header(header::ACCEPT_ENCODING, IDENTITY)?;
         head.insert_header(header::USER_AGENT, USER_AGENT)?;
-        if let Some(authorization) = &provider.authorization {
+        if let Some(authorization) = &endpoint.authorization {
             head.insert_header(header::AUTHORIZATION, authorization.clone())?;
         }
         if let Some(client) = request.client {
@@ -72,14 +72,14 @@ fn head(
 /// Sends a request and reads the head of its answer. `reused` says whether the connection has carried another call.
 pub(super) async fn send_request(
     link: &mut Link,
-    provider: &Provider,
+    endpoint: &Endpoint,
     request: &ProviderRequest,
     reused: bool,
 ) -> Result<ResponseHead, AttemptError> {
     match link {
         Link::Plain(connection, _) => {
             let head = RequestHead {
-                heads: &provider.heads,
+                heads: &endpoint.heads,
                 path: request.path,
                 stream: request.stream,
                 client: request.client,
@@ -96,18 +96,18 @@ pub(super) async fn send_request(
             }
         }
         Link::Pooled(session, _) => {
-            Box::pin(send_request_pooled(session, provider, request, reused)).await
+            Box::pin(send_request_pooled(session, endpoint, request, reused)).await
         }
     }
 }
 
 async fn send_request_pooled(
     session: &mut HttpSession,
-    provider: &Provider,
+    endpoint: &Endpoint,
     request: &ProviderRequest,
     reused: bool,
 ) -> Result<ResponseHead, AttemptError> {
-    let head = head(provider, request)?;
+    let head = head(endpoint, request)?;
     let is_http2 = matches!(session, HttpSession::H2(_));
     let sent = async {
         session.write_request_header(head).await?;
@@ -134,22 +134,6 @@ async fn send_request_pooled(
             None => return Err(fault::cut("the answer has no head").into()),
         }
     }
-}
-
-/// Classifies an error on a plain connection.
-pub(super) fn plain_error(error: &h1::Error) -> UpstreamError {
-    match error {
-        h1::Error::Unanswered(_) | h1::Error::Cut(_) => fault::cut(error),
-        h1::Error::Invalid(_) => fault::invalid(format!("the answer is not HTTP: {error}")),
-    }
-}
-
-/// Classifies an error of Pingora's connector.
-pub(super) fn pooled_error(error: &pingora_core::Error) -> UpstreamError {
-    if *error.etype() == pingora_core::ErrorType::InvalidHTTPHeader {
-        return fault::invalid(format!("the answer is not HTTP: {error}"));
-    }
-    fault::cut(error)
 }
 
 /// Whether an error on an HTTP/2 connection proves that the provider has not processed the request: it refused the stream, sent GOAWAY, or

@@ -13,10 +13,10 @@ use tollgate_money::AccountId;
 use super::circuit::CircuitSettings;
 
 /// The account of a request. All requests without an account count as one.
-pub(super) type Account = Option<AccountId>;
+pub(in crate::upstream) type Account = Option<AccountId>;
 
 /// The account of an exchange.
-pub(super) fn account_of(exchange: &tollgate_filter::Exchange) -> Account {
+pub(in crate::upstream) fn account_of(exchange: &tollgate_filter::Exchange) -> Account {
     exchange
         .get::<Principal>()
         .map(|principal| principal.account)

@@ -9,8 +9,10 @@ use http::{Method, Version, header};
 use pingora_core::connectors::http::Connector;
 use pingora_http::RequestHeader;
 
-use super::providers::{Provider, Providers};
+use super::provider::Provider;
+use super::providers::Providers;
 use crate::config::Probe;
+use crate::upstream::transport::USER_AGENT;
 
 /// Time limit of a probe, which is also bounded by the connect timeout.
 const PROBE_MAX: Duration = Duration::from_secs(5);
@@ -39,7 +41,7 @@ fn record(providers: &Providers, provider: &Provider, result: Result<(), String>
                 tracing::warn!(provider = name, "closed circuit: the probe succeeded");
                 // Its calls may have failed for the same reason.
                 for candidate in &providers.all {
-                    if candidate.provider.index == provider.index {
+                    if candidate.provider.endpoint.index == provider.endpoint.index {
                         candidate.health.end_cooldown(now);
                     }
                 }
@@ -61,7 +63,11 @@ fn record(providers: &Providers, provider: &Provider, result: Result<(), String>
 }
 
 async fn probe_once(connector: &Connector, provider: &Provider, path: &str) -> Result<(), String> {
-    let peer = provider.peer().await.map_err(|error| error.to_string())?;
+    let peer = provider
+        .endpoint
+        .peer()
+        .await
+        .map_err(|error| error.to_string())?;
     let text = |error: Box<pingora_core::Error>| error.to_string();
     let (mut session, _) = connector.get_http_session(&*peer).await.map_err(text)?;
     let head = head(provider, path).map_err(text)?;
@@ -92,8 +98,8 @@ fn head(provider: &Provider, path: &str) -> pingora_core::Result<RequestHeader> 
     }
     head.insert_header(header::HOST, url.authority.as_str())?;
     head.insert_header(header::ACCEPT, "application/json")?;
-    head.insert_header(header::USER_AGENT, super::http_exchange::USER_AGENT)?;
-    if let Some(authorization) = &provider.authorization {
+    head.insert_header(header::USER_AGENT, USER_AGENT)?;
+    if let Some(authorization) = &provider.endpoint.authorization {
         head.insert_header(header::AUTHORIZATION, authorization.clone())?;
     }
     Ok(head)

@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use tollgate_chain::{UpstreamCall, UpstreamError};
 
-use super::call::Call;
-use super::candidate::CallGuard;
-use super::failure_policy::FailureScope;
+use crate::upstream::route::{CallGuard, FailureScope};
+use crate::upstream::transport::Call;
 
 /// A successful answer in progress, and the guard of its call.
 pub(crate) struct TrackedCall {

@@ -12,7 +12,7 @@ use super::head::{self, Head};
 use super::{Connection, Error};
 
 /// The next event of a [`Streamed`] call.
-pub(in crate::upstream) enum Step {
+pub(in crate::upstream::transport) enum Step {
     /// All data handed over was sent, and more may be handed over.
     Writable,
     /// The head of the answer with all of its fields; `true` when a body follows.
@@ -25,7 +25,7 @@ pub(in crate::upstream) enum Step {
 
 /// The framing of a request's body, and what is left of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum RequestFraming {
+pub(in crate::upstream::transport) enum RequestFraming {
     /// No body.
     Nothing,
     /// This many bytes remain to be sent.
@@ -35,7 +35,7 @@ pub(in crate::upstream) enum RequestFraming {
 }
 
 /// A connection with a call on it that is sent and received at the same time.
-pub(in crate::upstream) struct Streamed<S> {
+pub(in crate::upstream::transport) struct Streamed<S> {
     connection: Connection<S>,
     /// Data to be sent, and how much of it was sent.
     out: Vec<u8>,
@@ -53,7 +53,7 @@ pub(in crate::upstream) struct Streamed<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
     /// Starts a call with this head, which declares how the body is framed.
-    pub(in crate::upstream) fn begin(
+    pub(in crate::upstream::transport) fn begin(
         mut connection: Connection<S>,
         head: Vec<u8>,
         framed: RequestFraming,
@@ -72,7 +72,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
     }
 
     /// Hands over a piece of the body, or its end.
-    pub(in crate::upstream) fn send(&mut self, piece: Option<Bytes>) {
+    pub(in crate::upstream::transport) fn send(&mut self, piece: Option<Bytes>) {
         self.out.clear();
         self.sent = 0;
         self.owes_writable = true;
@@ -106,7 +106,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
     }
 
     /// The next event; writes meanwhile.
-    pub(in crate::upstream) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, Error>> {
+    pub(in crate::upstream::transport) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Step, Error>> {
         if self.owes_writable && self.write_error.is_none() {
             match self.poll_write(cx) {
                 Poll::Ready(Ok(())) => {
@@ -137,12 +140,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Streamed<S> {
     }
 
     /// Whether more of the body is expected.
-    pub(in crate::upstream) fn awaits_body(&self) -> bool {
+    pub(in crate::upstream::transport) fn awaits_body(&self) -> bool {
         !self.is_body_complete && !self.owes_writable
     }
 
     /// The connection, if it may carry another call.
-    pub(in crate::upstream) fn keep(self) -> Option<Connection<S>> {
+    pub(in crate::upstream::transport) fn keep(self) -> Option<Connection<S>> {
         let is_framed = !matches!(self.framed, RequestFraming::Length(1..));
         let is_complete = self.is_body_complete && !self.owes_writable && is_framed;
         is_complete.then_some(self.connection)?.keep()

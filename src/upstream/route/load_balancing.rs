@@ -1,7 +1,7 @@
 //! Load balancing among candidates: weighted random or least busy. A set of candidates is the bits of a word, so nothing is allocated.
 
 /// A set of up to 64 candidates, as positions in a list.
-pub(super) type CandidateSet = u64;
+pub(in crate::upstream) type CandidateSet = u64;
 
 /// The maximum length of a list.
 pub(super) const CANDIDATES_MAX: usize = 64;

@@ -1,6 +1,7 @@
 //! Failure policy: whether a failure before the first byte of an answer leads to failover or a retry, and which circuit counts it.
 
-use super::attempt::{AttemptError, Delivery};
+use crate::upstream::route::FailureScope;
+use crate::upstream::transport::{AttemptError, Delivery};
 
 /// The consequences of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,21 +13,7 @@ pub(super) struct FailureAction {
     pub(super) scope: FailureScope,
 }
 
-/// The circuits that count a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FailureScope {
-    /// None: the request is invalid, or the provider is overloaded, which is no evidence about the model there.
-    NotCounted,
-    /// Those of the model at this provider. A request can cause the failure, so it counts for its account first, and for all accounts only
-    /// with more evidence.
-    Candidate,
-    /// That of the provider, for all models and accounts: no request can cause the failure.
-    Provider,
-    /// The same, which one failure opens: a repetition changes nothing.
-    ProviderImmediate,
-}
-
-/// The policy table; `README.md` in this folder has it in prose.
+/// The policy table; `README.md` in the folder above has it in prose.
 pub(super) fn classify(failed: &AttemptError) -> FailureAction {
     use FailureScope::{Candidate, NotCounted, Provider, ProviderImmediate};
     let (failover, retry, scope) = match (failed.status, failed.delivery) {

@@ -8,18 +8,16 @@ use tollgate_chain::{BodyLength, Opening, Upstream, UpstreamError};
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{Exchange, Forward, UpstreamFault};
 
-use super::attempt::{AttemptError, Connections, Delivery, ProviderRequest};
-use super::call::Call;
-use super::candidate::{CallGuard, Candidates, CircuitUse, Selection, SelectionInput, Unavailable};
-use super::evidence::{Account, account_of};
+use super::call_state::{AttemptOutcome, CallState, RetryTarget};
 use super::failure_policy::{FailureAction, classify};
-use super::fault;
-use super::hedge::AttemptOutcome;
-use super::load_balancing::CandidateSet;
-use super::providers::Providers;
-use super::relay::Relays;
 use super::tracked_call::TrackedCall;
 use crate::telemetry::Telemetry;
+use crate::upstream::route::{
+    CallGuard, Candidates, CircuitUse, Providers, Selection, Unavailable, account_of,
+};
+use crate::upstream::transport::{
+    AttemptError, Call, Connections, Delivery, ProviderRequest, Relays, fault,
+};
 
 /// Base of the exponential backoff with jitter before a retry at the same provider: doubled each time, and up to as much again at random.
 const BACKOFF_BASE: Duration = Duration::from_millis(50);
@@ -32,42 +30,6 @@ pub(crate) struct Caller {
     telemetry: Telemetry,
     connections: Arc<Connections>,
     relays: Relays,
-}
-
-/// The state of a request across its attempts.
-pub(super) struct CallState {
-    account: Account,
-    /// Clock reading at its start.
-    pub(super) started: Duration,
-    /// The latest clock reading.
-    pub(super) now: Duration,
-    /// The candidates that are not to be selected: called already, or without the operation.
-    pub(super) tried: CandidateSet,
-    pub(super) attempts: u32,
-    /// The last candidate, if it may be retried.
-    retry: Option<RetryTarget>,
-    /// The error for the client if no candidate answers.
-    error: Option<UpstreamError>,
-}
-
-/// A candidate that may be retried when no other is left.
-#[derive(Clone, Copy)]
-struct RetryTarget {
-    at: usize,
-    /// Retries there so far.
-    retries: u32,
-    /// Whether to back off first; another of its addresses needs no backoff.
-    backs_off: bool,
-}
-
-impl CallState {
-    /// The request, for the selection of a candidate.
-    fn selection_input(&self) -> SelectionInput {
-        SelectionInput {
-            account: self.account,
-            now: self.now.as_micros() as u64,
-        }
-    }
 }
 
 impl Caller {
@@ -122,7 +84,8 @@ impl Caller {
         calls: &mut u32,
     ) -> Result<Call, AttemptError> {
         let provider = &guard.candidate.provider;
-        let result = self.connections.attempt(provider, request, calls).await;
+        let endpoint = &provider.endpoint;
+        let result = self.connections.attempt(endpoint, request, calls).await;
         let fault = result.as_ref().map(|_| ());
         self.telemetry.upstream_call(
             &provider.settings.name,
@@ -172,7 +135,7 @@ impl Caller {
         let retries = last.map_or(0, |last| last.retries);
         let retries_max = candidate.provider.settings.retries;
         // A provider of several addresses may be reachable at the next one.
-        let addresses = candidate.provider.addresses();
+        let addresses = candidate.provider.endpoint.addresses();
         let next_address = failed.delivery == Delivery::NotSent && retries + 1 < addresses;
         let retry =
             action.retry && failed.retry_after.is_none() && (next_address || retries < retries_max);

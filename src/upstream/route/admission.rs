@@ -11,7 +11,7 @@ use crate::config::Concurrency;
 
 /// The concurrency limit of one provider, shared by all workers.
 #[derive(Debug, Default)]
-pub(super) struct ConcurrencyLimit {
+pub(in crate::upstream) struct ConcurrencyLimit {
     calls: AtomicU32,
     queue: Option<Queue>,
 }
@@ -29,7 +29,7 @@ struct Queue {
 }
 
 /// A permit for a call, if their number is limited.
-pub(super) type Permit = Option<OwnedSemaphorePermit>;
+pub(in crate::upstream) type Permit = Option<OwnedSemaphorePermit>;
 
 /// The counters of a queue, for the metrics.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,7 +96,7 @@ impl ConcurrencyLimit {
     }
 
     /// The maximum wait for a permit.
-    pub(super) fn queue_wait_max(&self) -> Duration {
+    pub(in crate::upstream) fn queue_wait_max(&self) -> Duration {
         self.queue
             .as_ref()
             .map_or(Duration::ZERO, |queue| queue.settings.wait)
@@ -114,7 +114,7 @@ impl ConcurrencyLimit {
     }
 
     /// Waits for a permit at the end of the queue, for at most `limit`; the future leaves the queue when it is dropped.
-    pub(super) async fn acquire_queued(&self, limit: Duration) -> Option<Permit> {
+    pub(in crate::upstream) async fn acquire_queued(&self, limit: Duration) -> Option<Permit> {
         let Some(queue) = &self.queue else {
             return Some(None);
         };
@@ -140,7 +140,7 @@ impl ConcurrencyLimit {
     }
 
     /// Records the wait of a request for its permit.
-    pub(super) fn record_wait(&self, time: Duration) {
+    pub(in crate::upstream) fn record_wait(&self, time: Duration) {
         if let Some(queue) = &self.queue {
             queue.waited.fetch_add(1, Relaxed);
             let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);

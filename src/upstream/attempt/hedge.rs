@@ -4,23 +4,13 @@ use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tollgate_chain::UpstreamError;
 use tollgate_filter::Exchange;
 
-use super::attempt::{AttemptError, ProviderRequest};
-use super::call::Call;
-use super::caller::{CallState, Caller};
-use super::candidate::{CallGuard, Candidates, Selection};
-
-/// The result of an attempt, and its candidate.
-pub(super) struct AttemptOutcome {
-    pub(super) at: usize,
-    pub(super) guard: CallGuard,
-    /// The body sent to the provider.
-    pub(super) body: Bytes,
-    pub(super) result: Result<Call, AttemptError>,
-}
+use super::call_state::{AttemptOutcome, CallState};
+use super::caller::Caller;
+use crate::upstream::route::{CallGuard, Candidates, Selection};
+use crate::upstream::transport::ProviderRequest;
 
 impl Caller {
     /// Calls one provider, and after `after` another one too.

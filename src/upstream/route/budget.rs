@@ -15,7 +15,7 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// The bucket of one model. Shared by all workers.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(in crate::upstream) struct Budget {
     /// Thousandths of an attempt.
     level: AtomicI64,
     /// The last refill by time, in microseconds of the monotonic clock.
@@ -39,14 +39,14 @@ impl Budget {
     }
 
     /// Records a request.
-    pub(super) fn record_request(&self) {
+    pub(in crate::upstream) fn record_request(&self) {
         if self.level.load(Relaxed) < self.capacity {
             self.add(self.per_call);
         }
     }
 
     /// Takes a further attempt, if one is available.
-    pub(super) fn take(&self, now: u64) -> bool {
+    pub(in crate::upstream) fn take(&self, now: u64) -> bool {
         self.refill(now);
         let taken = self.level.fetch_update(Relaxed, Relaxed, |level| {
             (level >= MILLIS_PER_ATTEMPT).then_some(level - MILLIS_PER_ATTEMPT)

@@ -15,7 +15,7 @@ const REDACTED: &str = "[redacted]";
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(5);
 
 /// An answer other than 200. `retry_after` is its `Retry-After`, within the bound.
-pub(super) fn of_status(
+pub(in crate::upstream) fn of_status(
     status: StatusCode,
     retry_after: Option<Duration>,
     body: &[u8],
@@ -47,12 +47,12 @@ pub(super) fn of_status(
 }
 
 /// A rate limit of the provider on the gateway, for this long.
-pub(super) fn limited(detail: impl Into<String>, wait: Duration) -> UpstreamError {
+pub(in crate::upstream) fn limited(detail: impl Into<String>, wait: Duration) -> UpstreamError {
     with_retry_after(UpstreamFault::RateLimited, detail, wait)
 }
 
 /// No provider was called: all are at capacity or unhealthy, for this long.
-pub(super) fn overloaded(detail: impl Into<String>, wait: Duration) -> UpstreamError {
+pub(in crate::upstream) fn overloaded(detail: impl Into<String>, wait: Duration) -> UpstreamError {
     with_retry_after(UpstreamFault::Overloaded, detail, wait)
 }
 
@@ -78,12 +78,12 @@ fn provider_message(body: &[u8], key: Option<&SecretString>) -> String {
 }
 
 /// A text with the key redacted.
-pub(super) fn redact(text: &str, key: &SecretString) -> String {
+pub(in crate::upstream) fn redact(text: &str, key: &SecretString) -> String {
     text.replace(key.expose_secret(), REDACTED)
 }
 
 /// The connection failed.
-pub(super) fn unreachable(detail: impl std::fmt::Display) -> UpstreamError {
+pub(in crate::upstream) fn unreachable(detail: impl std::fmt::Display) -> UpstreamError {
     UpstreamError::new(
         UpstreamFault::Unreachable,
         "",
@@ -92,13 +92,13 @@ pub(super) fn unreachable(detail: impl std::fmt::Display) -> UpstreamError {
 }
 
 /// A time limit expired.
-pub(super) fn timeout(waiting_for: &str, limit: Duration) -> UpstreamError {
+pub(in crate::upstream) fn timeout(waiting_for: &str, limit: Duration) -> UpstreamError {
     let detail = format!("waited {limit:?} for {waiting_for}");
     UpstreamError::new(UpstreamFault::Timeout, "", detail)
 }
 
 /// The connection broke.
-pub(super) fn cut(detail: impl std::fmt::Display) -> UpstreamError {
+pub(in crate::upstream) fn cut(detail: impl std::fmt::Display) -> UpstreamError {
     UpstreamError::new(
         UpstreamFault::Cut,
         "",
@@ -107,13 +107,13 @@ pub(super) fn cut(detail: impl std::fmt::Display) -> UpstreamError {
 }
 
 /// An event of type `error`.
-pub(super) fn error_event() -> UpstreamError {
+pub(in crate::upstream) fn error_event() -> UpstreamError {
     let detail = "the provider sent an event named `error`";
     UpstreamError::new(UpstreamFault::Error, "", detail)
 }
 
 /// The answer is no HTTP or no completion.
-pub(super) fn invalid(detail: impl Into<String>) -> UpstreamError {
+pub(in crate::upstream) fn invalid(detail: impl Into<String>) -> UpstreamError {
     UpstreamError::new(UpstreamFault::Invalid, "", detail)
 }
 

@@ -1,0 +1,204 @@
+//! A candidate, a model at one provider: its circuits, the limits that its provider has set, and what a failure or a success changes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use Ordering::Relaxed;
+use tollgate_filter::ProviderModel;
+
+use super::circuit::State;
+use super::evidence::{Account, Failure};
+use super::health::{CandidateHealth, Opened, Trials};
+use super::provider::Provider;
+
+/// How long a provider that rate-limits the gateway without `Retry-After` is called only when no other can serve.
+const AVOIDED_FOR: Duration = Duration::from_secs(1);
+
+/// A candidate: a model at one provider.
+pub(in crate::upstream) struct Candidate {
+    pub(in crate::upstream) provider: Arc<Provider>,
+    pub(in crate::upstream) target: ProviderModel,
+    /// The model's name for clients.
+    pub(in crate::upstream) model: Arc<str>,
+    pub(super) health: CandidateHealth,
+    /// The end of `Retry-After` with which the provider rate-limits the gateway.
+    limited_until: AtomicU64,
+    /// Until then it is called only when no other candidate can serve: it rate-limited the gateway without `Retry-After`, or failed with
+    /// it.
+    avoided_until: AtomicU64,
+}
+
+/// The circuits that count a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum FailureScope {
+    /// None: the request is invalid, or the provider is overloaded, which is no evidence about the model there.
+    NotCounted,
+    /// Those of the model at this provider. A request can cause the failure, so it counts for its account first, and for all accounts only
+    /// with more evidence.
+    Candidate,
+    /// That of the provider, for all models and accounts: no request can cause the failure.
+    Provider,
+    /// The same, which one failure opens: a repetition changes nothing.
+    ProviderImmediate,
+}
+
+/// A change of health that operators see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum HealthChange {
+    None,
+    /// A circuit closed for all accounts.
+    Closed,
+    /// The circuit of this account opened.
+    OpenedForAccount(Account),
+    /// A circuit opened for all accounts.
+    Opened,
+}
+
+impl Candidate {
+    pub(super) fn new(
+        model: Arc<str>,
+        target: ProviderModel,
+        provider: Arc<Provider>,
+    ) -> Candidate {
+        Candidate {
+            provider,
+            target,
+            model,
+            health: CandidateHealth::default(),
+            limited_until: AtomicU64::new(0),
+            avoided_until: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether it may be called at all: it does not rate-limit the gateway.
+    pub(super) fn is_callable(&self, now: u64) -> bool {
+        self.limited_until.load(Relaxed) <= now
+    }
+
+    /// Whether it is preferred for this account: no circuit, limit or `Retry-After` is against it.
+    pub(in crate::upstream) fn is_ready(&self, account: Account, now: u64) -> bool {
+        let settings = &self.provider.circuit_settings;
+        self.is_callable(now)
+            && self.avoided_until.load(Relaxed) <= now
+            && self.health.admits(account, now, settings)
+            && self.provider.circuit.admits(now, settings)
+    }
+
+    /// Whether the model is reported to clients as available here. Its own circuits do not matter: they never remove the last candidate.
+    pub(super) fn is_available(&self, now: u64) -> bool {
+        !matches!(self.provider.circuit.state(now), State::Open(_))
+    }
+
+    /// Records that the provider rate-limits the gateway; `wait` is its `Retry-After`.
+    pub(in crate::upstream) fn record_rate_limit(&self, now: u64, wait: Option<Duration>) {
+        let end = |wait: Duration| now.saturating_add(wait.as_micros() as u64);
+        match wait {
+            Some(wait) => self.limited_until.fetch_max(end(wait), Relaxed),
+            None => self.avoided_until.fetch_max(end(AVOIDED_FOR), Relaxed),
+        };
+    }
+
+    /// Records `Retry-After` with a failure for a request of this account. A request can cause it, so it affects only the choice among
+    /// candidates, and like its other failures the account first.
+    pub(in crate::upstream) fn record_retry_after(
+        &self,
+        account: Account,
+        now: u64,
+        wait: Duration,
+    ) {
+        let (provider, settings) = (&self.provider, &self.provider.circuit_settings);
+        let probe_failed = provider.probe_failed.load(Relaxed);
+        if self
+            .health
+            .record_retry_after(account, now, wait, probe_failed, settings)
+        {
+            let until = now.saturating_add(wait.as_micros() as u64);
+            self.avoided_until.fetch_max(until, Relaxed);
+        }
+    }
+
+    /// The end of the rate limit that its provider has set.
+    pub(super) fn limited_until(&self) -> u64 {
+        self.limited_until.load(Relaxed)
+    }
+
+    /// The time before which it is not called, or only when no other can serve; for operators.
+    pub(super) fn deferred_until(&self, now: u64) -> Option<u64> {
+        let limited = self.limited_until.load(Relaxed);
+        let until = limited.max(self.avoided_until.load(Relaxed));
+        (until > now).then_some(until)
+    }
+
+    /// Logs a change for the operator.
+    pub(in crate::upstream) fn log(&self, change: HealthChange) {
+        let (provider, model) = (&*self.provider.settings.name, &*self.model);
+        match change {
+            HealthChange::None => {}
+            HealthChange::Closed => {
+                tracing::warn!(provider, model, "closed circuit: a request succeeded");
+            }
+            HealthChange::OpenedForAccount(account) => tracing::warn!(
+                provider,
+                model,
+                account = account.map(tracing::field::display),
+                "opened circuit for one account: its requests failed"
+            ),
+            HealthChange::Opened => tracing::error!(
+                provider,
+                model,
+                "opened circuit for all accounts: calls failed"
+            ),
+        }
+    }
+
+    /// Records the failure of a call in the circuits of its scope.
+    pub(super) fn record_failure(
+        &self,
+        scope: FailureScope,
+        failure: Failure,
+        trials: &Trials,
+        is_provider_trial: bool,
+    ) -> HealthChange {
+        let (provider, settings) = (&self.provider, &self.provider.circuit_settings);
+        let opened = match scope {
+            // The provider is reachable and accepts the key; whether it can serve a valid request is still unknown.
+            FailureScope::NotCounted if provider.circuit.record_success() => {
+                return HealthChange::Closed;
+            }
+            FailureScope::NotCounted => false,
+            FailureScope::Candidate => {
+                let probe_failed = provider.probe_failed.load(Relaxed);
+                let opened = self
+                    .health
+                    .record_failure(failure, trials, probe_failed, settings);
+                match opened {
+                    Opened::None => false,
+                    Opened::Account => return HealthChange::OpenedForAccount(failure.account),
+                    Opened::All => true,
+                }
+            }
+            FailureScope::Provider => {
+                provider
+                    .circuit
+                    .record_failure(failure.at, is_provider_trial, settings)
+            }
+            FailureScope::ProviderImmediate => provider.circuit.open(failure.at, settings),
+        };
+        if opened {
+            HealthChange::Opened
+        } else {
+            HealthChange::None
+        }
+    }
+
+    /// Records a success in its circuits.
+    pub(super) fn record_success(&self, account: Account, now: u64) -> HealthChange {
+        let provider = self.provider.circuit.record_success();
+        if self.health.record_success(account, now) || provider {
+            HealthChange::Closed
+        } else {
+            HealthChange::None
+        }
+    }
+}

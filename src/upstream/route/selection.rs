@@ -1,0 +1,258 @@
+//! Candidate selection: the candidates for each model in tiers, and the choice of the next one to call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_filter::{Api, Choice};
+
+use super::budget::Budget;
+use super::call_guard::{CallGuard, CircuitUse, SelectionInput};
+use super::candidate::Candidate;
+use super::circuit::State;
+use super::load_balancing::{CandidateSet, least_busy, members, weighted};
+
+/// The candidates for one model.
+pub(in crate::upstream) struct Candidates {
+    /// First the model's own, then those of its fallback models.
+    pub(in crate::upstream) list: Box<[Arc<Candidate>]>,
+    tiers: Box<[Tier]>,
+    /// Candidates without chat, and candidates without text completions.
+    no_chat: CandidateSet,
+    no_text: CandidateSet,
+    pub(in crate::upstream) budget: Budget,
+}
+
+/// Candidates of equal preference: the model's own, or those of one fallback model.
+pub(in crate::upstream) struct Tier {
+    pub(in crate::upstream) members: CandidateSet,
+    pub(in crate::upstream) choice: Choice,
+}
+
+/// The result of selecting a candidate.
+pub(in crate::upstream) enum Selection {
+    /// This one; the call is already counted.
+    Start(usize, CallGuard),
+    /// This one, when a permit is available: the request waits in its queue.
+    Enqueue(usize, CircuitUse),
+    /// No candidate is available.
+    None(Unavailable),
+}
+
+/// Why no candidate is available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum Unavailable {
+    /// All have been called.
+    AllTried,
+    /// Capacity and queues are full; a permit may take this long.
+    AtCapacity(Duration),
+    /// Their circuits are open until then.
+    CircuitsOpen(u64),
+    /// They rate-limit the gateway until then.
+    RateLimited(u64),
+}
+
+impl Candidates {
+    pub(in crate::upstream) fn new(
+        list: Vec<Arc<Candidate>>,
+        tiers: Vec<Tier>,
+        budget: Budget,
+    ) -> Candidates {
+        let lacking = |api| {
+            let all = list.iter().enumerate();
+            let all = all.filter(|(_, candidate)| !candidate.target.apis.has(api));
+            all.fold(0, |set, (at, _)| set | (1 << at))
+        };
+        Candidates {
+            no_chat: lacking(Api::Chat),
+            no_text: lacking(Api::Text),
+            list: list.into(),
+            tiers: tiers.into(),
+            budget,
+        }
+    }
+
+    /// The candidates that lack an operation.
+    pub(in crate::upstream) fn lacking(&self, api: Api) -> CandidateSet {
+        match api {
+            Api::Chat => self.no_chat,
+            Api::Text => self.no_text,
+        }
+    }
+
+    /// Whether there is any candidate besides the first.
+    pub(in crate::upstream) fn has_others(&self) -> bool {
+        self.list.len() > 1
+    }
+
+    /// Whether any candidate is available, fallback models included.
+    pub(in crate::upstream) fn any_available(&self, now: u64) -> bool {
+        self.list
+            .iter()
+            .any(|candidate| candidate.is_available(now))
+    }
+
+    /// Whether it is a candidate of a fallback model.
+    pub(in crate::upstream) fn is_fallback(&self, at: usize) -> bool {
+        self.tiers
+            .first()
+            .is_some_and(|own| own.members >> at & 1 == 0)
+    }
+
+    fn filter(&self, set: CandidateSet, predicate: impl Fn(&Candidate) -> bool) -> CandidateSet {
+        members(set).fold(0, |found, at| {
+            found | (u64::from(predicate(&self.list[at])) << at)
+        })
+    }
+
+    fn choose(&self, set: CandidateSet, choice: Choice, draw: &impl Fn() -> u64) -> Option<usize> {
+        if set.is_power_of_two() {
+            return Some(set.trailing_zeros() as usize);
+        }
+        let weight = |at: usize| self.list[at].target.weight;
+        match choice {
+            Choice::Weighted => weighted(set, weight, draw()),
+            Choice::LeastBusy => {
+                let busy = |at: usize| self.list[at].provider.concurrency.calls();
+                least_busy(set, weight, busy, draw())
+            }
+        }
+    }
+
+    /// Starts a call at one of these that has a free permit.
+    fn try_start(
+        &self,
+        mut set: CandidateSet,
+        choice: Choice,
+        input: &SelectionInput,
+        circuit_use: CircuitUse,
+        draw: &impl Fn() -> u64,
+    ) -> Option<Selection> {
+        set = self.filter(set, |candidate| candidate.provider.concurrency.has_permit());
+        while let Some(at) = self.choose(set, choice, draw) {
+            let candidate = &self.list[at];
+            if let Some(permit) = candidate.provider.concurrency.try_acquire()
+                && let Some(guard) = CallGuard::start(candidate, permit, input, circuit_use)
+            {
+                return Some(Selection::Start(at, guard));
+            }
+            // Another request took the permit first.
+            set &= !(1 << at);
+        }
+        None
+    }
+
+    /// Chooses the queue of one of these.
+    fn enqueue(
+        &self,
+        set: CandidateSet,
+        choice: Choice,
+        circuit_use: CircuitUse,
+        draw: &impl Fn() -> u64,
+    ) -> Option<Selection> {
+        let queues = self.filter(set, |candidate| {
+            candidate.provider.concurrency.has_queue_space()
+        });
+        let at = self.choose(queues, choice, draw)?;
+        Some(Selection::Enqueue(at, circuit_use))
+    }
+
+    /// Selects the next candidate among those that have not been tried; `draw` gives random words.
+    ///
+    /// The model's own that the circuits admit, at once or from the queue; those of its fallback models; then candidates to avoid; then
+    /// those with open circuits of their own; then, a few requests at a time, those of a provider with an open circuit. Never one that
+    /// rate-limits the gateway and whose `Retry-After` has not passed.
+    pub(in crate::upstream) fn select(
+        &self,
+        tried: CandidateSet,
+        input: &SelectionInput,
+        draw: impl Fn() -> u64,
+    ) -> Selection {
+        for tier in &self.tiers {
+            let ready = |candidate: &Candidate| candidate.is_ready(input.account, input.now);
+            let ready = self.filter(tier.members & !tried, ready);
+            let selection = self.try_start(ready, tier.choice, input, CircuitUse::All, &draw);
+            let selection =
+                selection.or_else(|| self.enqueue(ready, tier.choice, CircuitUse::All, &draw));
+            if let Some(selection) = selection {
+                return selection;
+            }
+        }
+        self.last_resort(tried, input, &draw)
+    }
+
+    #[cold]
+    fn last_resort(
+        &self,
+        tried: CandidateSet,
+        input: &SelectionInput,
+        draw: &impl Fn() -> u64,
+    ) -> Selection {
+        let SelectionInput { account, now } = *input;
+        let callable = |tier: &Tier| {
+            self.filter(tier.members & !tried, |candidate| {
+                candidate.is_callable(now)
+            })
+        };
+        for tier in &self.tiers {
+            let admits = |candidate: &Candidate| {
+                let settings = &candidate.provider.circuit_settings;
+                candidate.health.admits(account, now, settings)
+                    && candidate.provider.circuit.admits(now, settings)
+            };
+            let admitted = self.filter(callable(tier), admits);
+            let selection = self.try_start(admitted, tier.choice, input, CircuitUse::All, draw);
+            if let Some(selection) = selection {
+                return selection;
+            }
+        }
+        let last = CircuitUse::LastResort;
+        for tier in &self.tiers {
+            let admits = |candidate: &Candidate| {
+                candidate
+                    .provider
+                    .circuit
+                    .admits(now, &candidate.provider.circuit_settings)
+            };
+            let admitted = self.filter(callable(tier), admits);
+            let selection = self.try_start(admitted, tier.choice, input, last, draw);
+            let selection = selection.or_else(|| self.enqueue(admitted, tier.choice, last, draw));
+            if let Some(selection) = selection {
+                return selection;
+            }
+        }
+        for tier in &self.tiers {
+            if let Some(selection) = self.try_start(callable(tier), tier.choice, input, last, draw)
+            {
+                return selection;
+            }
+        }
+        Selection::None(self.reason(tried, now))
+    }
+
+    /// Why no candidate is available: the reason that ends soonest.
+    fn reason(&self, tried: CandidateSet, now: u64) -> Unavailable {
+        let all = self.list.iter().enumerate();
+        let untried = all.filter(|(at, _)| tried >> at & 1 == 0);
+        let end = |reason: &Unavailable| match *reason {
+            Unavailable::AllTried => u64::MAX,
+            Unavailable::AtCapacity(wait) => now.saturating_add(wait.as_micros() as u64),
+            Unavailable::CircuitsOpen(until) | Unavailable::RateLimited(until) => until,
+        };
+        untried
+            .map(|(_, candidate)| {
+                let limited = candidate.limited_until();
+                let concurrency = &candidate.provider.concurrency;
+                match candidate.provider.circuit.state(now) {
+                    _ if limited > now => Unavailable::RateLimited(limited),
+                    State::Open(until) => Unavailable::CircuitsOpen(until),
+                    State::Closed | State::HalfOpen if !concurrency.has_permit() => {
+                        concurrency.record_rejection();
+                        Unavailable::AtCapacity(concurrency.queue_wait_max())
+                    }
+                    State::Closed | State::HalfOpen => Unavailable::CircuitsOpen(now),
+                }
+            })
+            .min_by_key(end)
+            .unwrap_or(Unavailable::AllTried)
+    }
+}

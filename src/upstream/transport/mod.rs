@@ -1,0 +1,21 @@
+//! The transport of a call: connections and their pools, HTTP on them, and the relay of requests that are not for a provider.
+
+mod attempt;
+mod call;
+mod connections;
+mod endpoint;
+pub(super) mod fault;
+mod h1;
+mod http_exchange;
+mod link;
+mod pool;
+mod relay;
+mod request;
+mod retry_after;
+
+pub(super) use self::call::Call;
+pub(super) use self::connections::Connections;
+pub(super) use self::endpoint::Endpoint;
+pub(super) use self::http_exchange::USER_AGENT;
+pub(crate) use self::relay::Relays;
+pub(super) use self::request::{AttemptError, Delivery, ProviderRequest};

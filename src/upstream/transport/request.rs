@@ -1,0 +1,64 @@
+//! The request to a provider, and the error of an attempt to send it.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tollgate_chain::UpstreamError;
+
+/// The request to a provider.
+pub(in crate::upstream) struct ProviderRequest {
+    /// The path below its base address.
+    pub(in crate::upstream) path: &'static str,
+    /// Whether the answer is to be an event stream.
+    pub(in crate::upstream) stream: bool,
+    /// The body as rendered for this provider.
+    pub(in crate::upstream) body: Bytes,
+    /// The client's address, for a provider that receives it.
+    pub(in crate::upstream) client: Option<IpAddr>,
+    /// Clock reading at the start of the attempt.
+    pub(in crate::upstream) started: Duration,
+    /// Clock reading at which the whole call times out.
+    pub(in crate::upstream) deadline: Duration,
+}
+
+/// Why an attempt failed, and whether the request was delivered.
+pub(in crate::upstream) struct AttemptError {
+    pub(in crate::upstream) error: UpstreamError,
+    pub(in crate::upstream) delivery: Delivery,
+    /// The status of its answer, if it gave one.
+    pub(in crate::upstream) status: Option<u16>,
+    /// Its `Retry-After`.
+    pub(in crate::upstream) retry_after: Option<Duration>,
+}
+
+/// Whether a request that failed was delivered to the provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum Delivery {
+    /// The provider may be processing it.
+    Unknown,
+    /// It was not sent: there was no connection.
+    NotSent,
+    /// It was not processed: the connection was closed already, or the stream was refused (RFC 9113 section 8.7). A new connection may
+    /// succeed.
+    Refused,
+}
+
+impl From<UpstreamError> for AttemptError {
+    fn from(error: UpstreamError) -> AttemptError {
+        AttemptError {
+            error,
+            delivery: Delivery::Unknown,
+            status: None,
+            retry_after: None,
+        }
+    }
+}
+
+/// A failure to obtain a connection at all.
+pub(super) fn connect_error(error: UpstreamError) -> AttemptError {
+    AttemptError {
+        delivery: Delivery::NotSent,
+        ..error.into()
+    }
+}
