@@ -26,7 +26,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, header};
 use secrecy::ExposeSecret;
-use tollgate_auth::{Auths, RequiredAccess};
+use tollgate_auth::Auths;
 use tollgate_cache::{Cache, CacheSettings};
 use tollgate_chain::run::Run;
 use tollgate_chain::{
@@ -38,7 +38,8 @@ use tollgate_completions::Completions;
 use tollgate_filter::{
     AfterLeaving, Api, Body, Catalog, ClientAddress, Contract, Ending, ErrorShape, Exchange,
     FailureMode, Filter, Forward, ForwardBody, Model, ModelLimits, Outcome, PartCeilings, Phase,
-    Protocol, ProviderModel, Reply, Request, Resources, Routing, Scope, Scopes, Step,
+    Protocol, ProviderModel, Reply, Request, RequiredAccess, Resources, Routing, Scope, Scopes,
+    Step,
 };
 use tollgate_idempotency::{Idempotency, IdempotencySettings};
 use tollgate_identity::{Credentials, Form, Login, NewAccount, NewKey, create_account, create_key};
@@ -229,7 +230,6 @@ impl Bench {
                 settings: CacheSettings::default(),
                 service: SERVICE,
                 root: &store.root_secret().0,
-                uncached: Default::default(),
                 clock: clock.clone(),
                 entropy: entropy.clone(),
             })),

@@ -4,5 +4,5 @@
 static ALLOCATOR: tollgate::Allocator = tollgate::Allocator;
 
 fn main() -> std::process::ExitCode {
-    tollgate::commands::main()
+    tollgate::commands::main(tollgate::Gateway::builder)
 }

@@ -1,222 +1,171 @@
-//! The filter registry: the name of each filter in a chain of the settings, and its constructor.
+//! The module registry: every module of the gateway, in the order in which they are built. A module stands after those whose services it
+//! needs.
 
 use std::sync::Arc;
 
-use secrecy::ExposeSecret;
-use tollgate_auth::{AddressError, Auths};
-use tollgate_cache::Cache;
-use tollgate_clock::{Clock, Entropy};
-use tollgate_commerce::{Commerce, CommerceServices};
-use tollgate_completions::Completions;
-use tollgate_filter::{Filter, Resource};
-use tollgate_idempotency::Idempotency;
-use tollgate_ledger::Ledger;
-use tollgate_mcp::{Mcp, McpServer, SigningSecret};
-use tollgate_meter::Meter;
-use tollgate_models::Models;
-use tollgate_oauth::{Endpoints, OAuth};
-use tollgate_onboarding::{Documents, Onboarding};
-use tollgate_pay::{Pay, PaymentProtocols};
-use tollgate_portal::Portal;
-use tollgate_rate_limit::RateLimits;
+use tollgate_filter::Filter;
+use tollgate_module::{Build, BuildError, Declarations, Module, RouteContext};
 
-use crate::config::{Route, Settings};
+use crate::modules::{mpp, purchase, signin, x402};
 
-/// The inputs of a filter's constructor. A filter is built once for each route that names it.
-pub struct Context<'a> {
-    /// All settings, checked.
-    pub settings: &'a Settings,
-    /// The route whose chain contains it.
-    pub route: &'a Route,
-    /// Time.
-    pub clock: &'a Clock,
-    /// Randomness.
-    pub entropy: &'a Entropy,
-    /// The state that the built-in filters share.
-    pub(crate) services: &'a Services,
+/// The modules of the gateway.
+pub(crate) fn modules() -> Vec<Box<dyn Module>> {
+    vec![
+        Box::new(purchase::PurchaseModule),
+        Box::new(mpp::MppModule),
+        Box::new(x402::X402Module),
+        Box::new(signin::SigninModule),
+        Box::new(tollgate_rate_limit::RateLimitModule),
+        Box::new(tollgate_auth::AuthModule),
+        Box::new(tollgate_completions::CompletionsModule),
+        Box::new(tollgate_cache::CacheModule),
+        Box::new(tollgate_meter::MeterModule),
+        Box::new(tollgate_idempotency::IdempotencyModule),
+        Box::new(tollgate_mcp::McpModule),
+        Box::new(tollgate_models::ModelsModule),
+        Box::new(tollgate_pay::PayModule),
+        Box::new(tollgate_commerce::CommerceModule),
+        Box::new(tollgate_oauth::OAuthModule),
+        Box::new(tollgate_portal::PortalModule),
+        Box::new(tollgate_onboarding::OnboardingModule),
+    ]
 }
 
-/// Why a filter could not be built for a route.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct BuildError {
-    message: String,
-}
-
-impl BuildError {
-    /// An error with a message for the operator: the mistake and its remedy.
-    pub fn new(message: impl Into<String>) -> BuildError {
-        BuildError {
-            message: message.into(),
-        }
-    }
-}
-
-/// Builds a filter for a route.
-pub type Build = Box<dyn Fn(&Context<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync>;
-
-/// The state that the built-in filters share.
-pub(crate) struct Services {
-    pub(crate) ledger: Ledger,
-    pub(crate) auths: Auths,
-    pub(crate) rate_limits: RateLimits,
-    pub(crate) idempotency: Arc<Idempotency>,
-    pub(crate) meter: Arc<Meter>,
-    pub(crate) cache: Arc<Cache>,
-    pub(crate) portal: Arc<Portal>,
-    pub(crate) documents: Arc<Documents>,
-    pub(crate) oauth: Arc<Endpoints>,
-    pub(crate) payment_protocols: Arc<PaymentProtocols>,
-    pub(crate) commerce: Arc<CommerceServices>,
-}
-
-/// Filters by their names in chains.
-pub(crate) struct Registry {
-    list: Vec<(&'static str, Build)>,
-}
-
-impl Registry {
-    /// The built-in filters.
-    pub(crate) fn standard() -> Registry {
-        let mut registry = Registry { list: Vec::new() };
-        registry.add("address-limit", |context| {
-            Ok(Arc::new(context.services.rate_limits.address_limit()))
-        });
-        registry.add("auth", auth);
-        registry.add("rate-limit", |context| {
-            let filter = context
-                .services
-                .rate_limits
-                .rate_limit(context.route.class.as_deref());
-            Ok(Arc::new(
-                filter.map_err(|error| BuildError::new(error.to_string()))?,
-            ))
-        });
-        registry.add("completions", |context| {
-            let settings = context.settings;
-            let bytes_max = context.route.body_bytes_max;
-            let filter = Completions::new(&settings.service.name, &settings.catalog, bytes_max);
-            Ok(Arc::new(filter))
-        });
-        registry.add("idempotency", |context| {
-            Ok(context.services.idempotency.clone())
-        });
-        registry.add("meter", |context| Ok(context.services.meter.clone()));
-        registry.add("cache", |context| Ok(context.services.cache.clone()));
-        registry.add("mcp", mcp);
-        registry.add("models", |context| {
-            let settings = context.settings;
-            let rate = settings.credits.usd_per_credit;
-            let ledger = context.services.ledger.clone();
-            Ok(Arc::new(Models::new(
-                &settings.service.name,
-                &settings.catalog,
-                rate,
-                ledger,
-            )))
-        });
-        registry.add("pay", |context| {
-            let filter = Pay::new(
-                &context.services.payment_protocols,
-                context.route.path.as_str(),
-            );
-            Ok(Arc::new(
-                filter.map_err(|error| BuildError::new(error.to_string()))?,
-            ))
-        });
-        registry.add("commerce", |context| {
-            let filter = Commerce::new(&context.services.commerce, context.route.path.as_str());
-            Ok(Arc::new(
-                filter.map_err(|error| BuildError::new(error.to_string()))?,
-            ))
-        });
-        registry.add("portal", |context| Ok(context.services.portal.clone()));
-        registry.add("oauth", |context| {
-            let filter = OAuth::new(&context.services.oauth, context.route.path.as_str());
-            Ok(Arc::new(
-                filter.map_err(|error| BuildError::new(error.to_string()))?,
-            ))
-        });
-        registry.add("onboarding", |context| {
-            let filter = Onboarding::new(&context.services.documents, context.route.path.as_str());
-            Ok(Arc::new(
-                filter.map_err(|error| BuildError::new(error.to_string()))?,
-            ))
-        });
-        registry
-    }
-
-    /// Adds a filter, in place of an earlier one of the same name.
-    pub(crate) fn add(
-        &mut self,
-        name: &'static str,
-        build: impl Fn(&Context<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync + 'static,
-    ) {
-        self.list.retain(|(known, _)| *known != name);
-        self.list.push((name, Box::new(build)));
-    }
-
-    /// The names that chains may use.
-    pub(crate) fn names(&self) -> Vec<&'static str> {
-        self.list.iter().map(|(name, _)| *name).collect()
-    }
-
-    /// Builds a filter.
-    pub(crate) fn build(
-        &self,
-        name: &str,
-        context: &Context<'_>,
-    ) -> Result<Arc<dyn Filter>, BuildError> {
-        match self.list.iter().find(|(known, _)| *known == name) {
-            Some((_, build)) => build(context),
-            None => {
-                let names = self.names().join("`, `");
-                Err(BuildError::new(format!(
-                    "there is no filter `{name}`; use one of `{names}`"
-                )))
+/// What these modules declare to the settings.
+pub(crate) fn declarations(modules: &[Box<dyn Module>]) -> Declarations {
+    let mut all = Declarations::default();
+    for module in modules {
+        for name in module.filters() {
+            if !all.filters.contains(name) {
+                all.filters.push(name);
             }
         }
+        all.sections.extend(module.sections());
+    }
+    all
+}
+
+/// A module of one filter, which another program adds.
+pub(crate) struct FilterModule<F> {
+    name: [&'static str; 1],
+    build: Arc<F>,
+}
+
+impl<F> FilterModule<F> {
+    /// The module of the filter of this name.
+    pub(crate) fn new(name: &'static str, build: F) -> FilterModule<F> {
+        FilterModule {
+            name: [name],
+            build: Arc::new(build),
+        }
     }
 }
 
-fn auth(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
-    let Some(access) = context.route.access else {
-        return Err(BuildError::new(
-            "`auth` requires a scope; give the route a `scope` or `scopes_any`",
-        ));
-    };
-    let auths = &context.services.auths;
-    let address_error = |error: AddressError| BuildError::new(error.to_string());
-    let route = context.route;
-    let sells = route.chain.iter().any(|name| **name == *"pay");
-    Ok(
-        match sells && Pay::shares_authorization(route.path.as_str()) {
-            true => Arc::new(auths.beside_payment(access).map_err(address_error)?),
-            false => Arc::new(auths.auth(access).map_err(address_error)?),
-        },
-    )
+impl<F> Module for FilterModule<F>
+where
+    F: Fn(&RouteContext<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync + 'static,
+{
+    fn name(&self) -> &'static str {
+        self.name[0]
+    }
+
+    fn filters(&self) -> &[&'static str] {
+        &self.name
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let filter = self.build.clone();
+        build.filter(self.name[0], move |route| filter(route));
+        Ok(())
+    }
 }
 
-fn mcp(context: &Context<'_>) -> Result<Arc<dyn Filter>, BuildError> {
-    let mcp = &context.settings.mcp;
-    let resource = match context.route.access.map(|access| access.resource) {
-        Some(Resource::Mcp) => &mcp.general,
-        Some(Resource::McpAndroid) => &mcp.android,
-        Some(Resource::Api) | None => {
-            return Err(BuildError::new(
-                "`mcp` needs a resource; give the route `auth` and a scope of an MCP resource, such as `mcp:android`",
-            ));
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use tollgate_counters::{Kind, Metric};
+
+    use super::*;
+    use crate::telemetry;
+
+    /// The metrics of the gateway and of its modules, in the order of the reference.
+    fn metrics() -> Vec<Metric> {
+        let of_modules = modules().into_iter().flat_map(|module| module.metrics());
+        telemetry::METRICS
+            .iter()
+            .chain(of_modules)
+            .copied()
+            .collect()
+    }
+
+    #[test]
+    fn metric_names_follow_the_convention_and_are_unique() {
+        let mut names = BTreeSet::new();
+        for Metric {
+            name, kind, help, ..
+        } in metrics()
+        {
+            assert!(names.insert(name), "{name} is defined twice");
+            assert!(name.starts_with("tollgate_"), "{name} lacks the prefix");
+            assert_eq!(
+                name.ends_with("_total"),
+                kind == Kind::Counter,
+                "{name}: counters, and only they, end in `_total`"
+            );
+            assert!(help.ends_with('.'), "{name}: help is a sentence");
         }
-    };
-    let secret = resource.signing_secret.as_ref();
-    Ok(Arc::new(Mcp::new(tollgate_mcp::McpDeps {
-        service: &context.settings.service.name,
-        server: resource.upstream.as_ref().map(|upstream| McpServer {
-            name: upstream.name.clone(),
-            path: upstream.path.clone(),
-            secret: secret.map(|secret| SigningSecret::new(secret.expose_secret())),
-        }),
-        origins: resource.origins.clone(),
-        clock: context.clock.clone(),
-    })))
+    }
+
+    #[test]
+    fn the_reference_and_the_alerts_name_metrics_that_exist() {
+        let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
+        let page = std::fs::read_to_string(conf.join("README.md")).expect("the reference");
+        let rows: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("| `tollgate_"))
+            .collect();
+        let wanted: Vec<String> = metrics().iter().map(reference_row).collect();
+        assert_eq!(rows, wanted, "conf/README.md has one row for each metric");
+
+        let alerts =
+            std::fs::read_to_string(conf.join("prometheus/alerts.yml")).expect("the alerts");
+        let letters = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        for word in alerts.split(|letter| !letters(letter)) {
+            if !word.starts_with("tollgate_") {
+                continue;
+            }
+            let name = word.strip_suffix("_bucket").unwrap_or(word);
+            assert!(
+                metrics().iter().any(|metric| metric.name == name),
+                "conf/prometheus/alerts.yml names `{word}`, which is no metric"
+            );
+        }
+    }
+
+    fn reference_row(metric: &Metric) -> String {
+        let labels: Vec<String> = metric
+            .labels
+            .iter()
+            .map(|label| format!("`{label}`"))
+            .collect();
+        format!(
+            "| `{}` | {} | {} | {} |",
+            metric.name,
+            metric.kind.word(),
+            labels.join(", "),
+            metric.help
+        )
+    }
+
+    #[test]
+    fn filter_names_are_unique() {
+        let names: Vec<&str> = modules()
+            .iter()
+            .flat_map(|module| module.filters().to_vec())
+            .collect();
+        let unique: BTreeSet<&str> = names.iter().copied().collect();
+        assert_eq!(names.len(), unique.len(), "{names:?}");
+    }
 }

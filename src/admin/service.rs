@@ -53,7 +53,11 @@ impl AdminService {
         clock: Clock,
         entropy: Entropy,
     ) -> AdminService {
-        let plans = crate::plan::plans(settings, (&store, &ledger), (&clock, &entropy));
+        let plans = crate::modules::purchase::plans(
+            settings.plan.clone(),
+            (&store, &ledger),
+            (&clock, &entropy),
+        );
         AdminService {
             plans,
             store,

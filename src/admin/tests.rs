@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate_clock::Clock;
+use tollgate_module::Declarations;
 
 use super::control::{Applied, ApplyFuture, Change, ControlError, request};
 use super::*;
@@ -74,8 +75,13 @@ impl TestAdmin {
 }
 
 fn start(socket: &Path, ready: Arc<AtomicBool>, stuck: Stuck) -> Result<Admin, AdminError> {
-    let settings = config::load_text(Path::new("t.toml"), "", &Environment::default(), &[])
-        .expect("defaults are good");
+    let settings = config::load_text(
+        Path::new("t.toml"),
+        "",
+        &Environment::default(),
+        &Declarations::default(),
+    )
+    .expect("defaults are good");
     Admin::start(Options {
         address: "127.0.0.1:0".parse().expect("an address"),
         socket: socket.to_owned(),

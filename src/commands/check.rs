@@ -4,21 +4,21 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context as _;
+use tollgate_module::Declarations;
 
 use super::{FAILURE, SUCCESS, print};
-use crate::Gateway;
 use crate::config::{self, Environment, Settings};
-use crate::onboarding::installation;
+use crate::gateway::installation;
 
 /// Reports all errors of the settings, or the warnings of valid ones.
 pub(super) fn check(
     file: &Path,
+    modules: &Declarations,
     environment: &Environment,
     as_json: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    let filters = Gateway::builder().filter_names();
-    let checked = config::load(file, environment, &filters);
+    let checked = config::load(file, environment, modules);
     if as_json {
         let findings = checked.as_ref().err().map(|report| &report.findings[..]);
         let answer = serde_json::json!({
@@ -60,8 +60,9 @@ pub(super) fn check(
 }
 
 /// Prints the JSON Schema of the settings.
-pub(super) fn schema(out: &mut dyn Write) -> anyhow::Result<u8> {
-    let text = serde_json::to_string_pretty(&config::schema()).context("cannot write JSON")?;
+pub(super) fn schema(modules: &Declarations, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let text = serde_json::to_string_pretty(&config::schema(&modules.sections))
+        .context("cannot write JSON")?;
     writeln!(out, "{text}").context("cannot print")?;
     Ok(SUCCESS)
 }

@@ -29,7 +29,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::args::{Args, Command};
 use crate::config::{self, Environment, Settings};
-use crate::{Gateway, demo};
+use crate::{GatewayBuilder, demo};
 use control_client::ControlClient;
 
 /// The variable that names the settings file by default.
@@ -40,12 +40,18 @@ const SUCCESS: u8 = 0;
 /// Exit code of a command that failed or reports a problem.
 const FAILURE: u8 = 1;
 
+/// Makes the builder of the gateway that the commands serve, or whose settings they read.
+pub type MakeBuilder<'a> = &'a dyn Fn() -> GatewayBuilder;
+
 /// The `tollgate` program: parses the command line, runs the command, and reports its result.
-pub fn main() -> ExitCode {
+///
+/// A program with modules of its own passes a function that adds them: `|| Gateway::builder().module(OfficeHoursModule)`. It has every command,
+/// log and signal of the standard program then.
+pub fn main(builder: impl Fn() -> GatewayBuilder) -> ExitCode {
     let args = Args::parse();
     let environment = Environment::of_process();
     let mut out = std::io::stdout();
-    let ended = run(args, &environment, &mut out).and_then(|code| {
+    let ended = run(args, &builder, &environment, &mut out).and_then(|code| {
         out.flush().context("cannot print")?;
         Ok(code)
     });
@@ -66,7 +72,12 @@ pub fn main() -> ExitCode {
 /// # Errors
 ///
 /// Why it failed, as a chain of causes for the operator.
-pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow::Result<u8> {
+pub fn run(
+    args: Args,
+    builder: MakeBuilder<'_>,
+    environment: &Environment,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
     let config = args
         .config
         .or_else(|| environment.get(CONFIG).map(PathBuf::from));
@@ -75,21 +86,24 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
             format!("no settings file is given; use `--config FILE` or set {CONFIG}")
         })
     };
-    let client =
-        || -> anyhow::Result<ControlClient> { Ok(ControlClient::new(load(file()?, environment)?)) };
+    let settings = || load(file()?, builder, environment);
+    let client = || -> anyhow::Result<ControlClient> { Ok(ControlClient::new(settings()?)) };
     match args.command {
         Command::Demo { port, json } => {
-            serve::demo(&demo::Options { port, json, config }, environment, out)
+            let options = demo::Options { port, json, config };
+            serve::demo(builder(), &options, environment, out)
         }
-        Command::Serve => serve::serve(load(file()?, environment)?),
-        Command::Check { json } => check::check(file()?, environment, json, out),
-        Command::Schema => check::schema(out),
-        Command::OpenApi => check::openapi(&load(file()?, environment)?, out),
+        Command::Serve => serve::serve(builder(), settings()?),
+        Command::Check { json } => {
+            check::check(file()?, &builder().declarations(), environment, json, out)
+        }
+        Command::Schema => check::schema(&builder().declarations(), out),
+        Command::OpenApi => check::openapi(&settings()?, out),
         Command::Account(command) => account::run(command, &client()?, out),
         Command::Key(command) => key::run(command, &client()?, out),
         Command::Credits(command) => credits::run(command, &client()?, out),
         Command::Payment(command) => payment::run(command, &client()?, out),
-        Command::PayPal(command) => paypal::run(command, &load(file()?, environment)?, out),
+        Command::PayPal(command) => paypal::run(command, &settings()?, out),
         Command::Providers { json } => providers::run(json, &client()?, out),
         Command::Cache(command) => cache::run(command, &client()?, out),
         Command::Usage {
@@ -114,9 +128,12 @@ pub fn run(args: Args, environment: &Environment, out: &mut dyn Write) -> anyhow
     }
 }
 
-fn load(file: &Path, environment: &Environment) -> anyhow::Result<Settings> {
-    let filters = Gateway::builder().filter_names();
-    config::load(file, environment, &filters)
+fn load(
+    file: &Path,
+    builder: MakeBuilder<'_>,
+    environment: &Environment,
+) -> anyhow::Result<Settings> {
+    config::load(file, environment, &builder().declarations())
         .map_err(|report| anyhow::anyhow!("the settings are invalid\n{report}"))
 }
 

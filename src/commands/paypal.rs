@@ -12,7 +12,7 @@ use tollgate_purchase::plan::PRICE;
 use super::{SUCCESS, print};
 use crate::args::PayPalCommand;
 use crate::config::Settings;
-use crate::paypal::client;
+use crate::modules::paypal::client;
 
 /// The product and the plan at PayPal.
 #[derive(Serialize)]

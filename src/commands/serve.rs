@@ -12,19 +12,19 @@ use tokio::sync::oneshot;
 use super::{FAILURE, SUCCESS};
 use crate::config::{Environment, Settings};
 use crate::telemetry::Telemetry;
-use crate::{Gateway, demo, telemetry};
+use crate::{GatewayBuilder, demo, telemetry};
 
 /// Serves until a stop is requested, or the store fails.
-pub(super) fn serve(settings: Settings) -> anyhow::Result<u8> {
+pub(super) fn serve(builder: GatewayBuilder, settings: Settings) -> anyhow::Result<u8> {
     let _diagnostics = telemetry::diagnostics(&settings.telemetry)?;
     let hangup = HangupHandler::default();
     let stop = stop(Some(hangup.clone()))?;
-    let gateway = Gateway::builder().start(settings)?;
+    let gateway = builder.start(settings)?;
     hangup.reopens_logs_of(gateway.telemetry());
     for address in gateway.addresses() {
         tracing::info!(address = %address.address, tls = address.tls, "listening");
     }
-    tracing::info!(address = %gateway.admin_address(), "health and metrics");
+    tracing::info!(address = %gateway.admin_address(), "listening for health and metrics");
     match gateway.run(stop) {
         Ok(()) => Ok(SUCCESS),
         Err(failure) => {
@@ -36,13 +36,14 @@ pub(super) fn serve(settings: Settings) -> anyhow::Result<u8> {
 
 /// Runs the demo until a stop is requested.
 pub(super) fn demo(
+    builder: GatewayBuilder,
     options: &demo::Options,
     environment: &Environment,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let mut out = out;
     // It belongs to a terminal and ends with it.
-    demo::run(options, environment, stop(None)?, &mut out)?;
+    demo::run(builder, options, environment, stop(None)?, &mut out)?;
     Ok(SUCCESS)
 }
 

@@ -9,6 +9,7 @@ use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 
 use super::*;
+use crate::Gateway;
 use crate::admin::{Admin, AdminService, Options, Ready, Workers, control};
 use crate::telemetry::Telemetry;
 
@@ -50,7 +51,8 @@ impl Workspace {
         let file = self.file();
         let environment = Environment::of([(CONFIG, file.to_str().expect("a plain path"))]);
         let mut out = Vec::new();
-        let code = run(args, &environment, &mut out).map_err(|error| format!("{error:#}"))?;
+        let code = run(args, &Gateway::builder, &environment, &mut out)
+            .map_err(|error| format!("{error:#}"))?;
         Ok((code, String::from_utf8(out).expect("text")))
     }
 
@@ -76,7 +78,8 @@ impl Workspace {
 
     /// A store with an open control socket, as in a gateway.
     fn serve(&self) -> ControlServer {
-        let settings = load(&self.file(), &Environment::default()).expect("the settings are good");
+        let settings = load(&self.file(), &Gateway::builder, &Environment::default())
+            .expect("the settings are good");
         let client = ControlClient::new(settings.clone());
         let store = client.open().expect("the database is free");
         let clock = Clock::system();
@@ -117,7 +120,6 @@ fn cache(
         settings: settings.cache.clone(),
         service: &settings.service.name,
         root: &store.root_secret().0,
-        uncached: settings.uncached.clone(),
         clock: Clock::system(),
         entropy: Entropy::system(),
     }))
@@ -370,7 +372,12 @@ fn the_control_socket_returns_the_same_refusals() {
 #[test]
 fn a_locked_database_without_a_control_socket_is_refused() {
     let workspace = Workspace::new();
-    let settings = load(&workspace.file(), &Environment::default()).expect("good settings");
+    let settings = load(
+        &workspace.file(),
+        &Gateway::builder,
+        &Environment::default(),
+    )
+    .expect("good settings");
     let store = ControlClient::new(settings)
         .open()
         .expect("the database is free");
@@ -385,7 +392,8 @@ fn an_audit_that_cannot_be_completed_has_its_own_exit_code() {
     let args = Args::try_parse_from(["tollgate", "audit"]).expect("it reads");
     let file = workspace.file();
     let environment = Environment::of([(CONFIG, file.to_str().expect("a plain path"))]);
-    let error = run(args, &environment, &mut Vec::new()).expect_err("there is no store");
+    let error =
+        run(args, &Gateway::builder, &environment, &mut Vec::new()).expect_err("there is no store");
     let code: &Exit = error.downcast_ref().expect("an exit code of its own");
     assert_eq!(code.0, 2);
 }
@@ -485,12 +493,19 @@ fn commands_that_need_no_settings_run_without_a_file() {
     ] {
         let args = Args::try_parse_from(line).expect("it reads");
         let mut out = Vec::new();
-        let code = run(args, &Environment::default(), &mut out).expect("it runs");
+        let code =
+            run(args, &Gateway::builder, &Environment::default(), &mut out).expect("it runs");
         assert_eq!(code, 0);
         assert!(out.len() > 100, "{line:?} prints something");
     }
     let args = Args::try_parse_from(["tollgate", "check"]).expect("it reads");
-    let error = run(args, &Environment::default(), &mut Vec::new()).expect_err("no settings");
+    let error = run(
+        args,
+        &Gateway::builder,
+        &Environment::default(),
+        &mut Vec::new(),
+    )
+    .expect_err("no settings");
     assert!(error.to_string().contains("--config"), "{error}");
 }
 

@@ -155,6 +155,25 @@ fn empty<'a>(path: &[String]) -> DeValue<'a> {
     }
 }
 
+/// Takes a section out of the tree, `name` or `table.name`; an empty one where it is missing.
+pub(crate) fn take_table<'a>(table: &mut DeTable<'a>, name: &str) -> Spanned<DeTable<'a>> {
+    let found = match name.split_once('.') {
+        Some((outer, name)) => match table.get_mut(outer).map(Spanned::get_mut) {
+            Some(DeValue::Table(outer)) => outer.remove(name),
+            _ => None,
+        },
+        None => table.remove(name),
+    };
+    let Some(found) = found else {
+        return Spanned::new(NOWHERE, DeTable::new());
+    };
+    let span = found.span();
+    match found.into_inner() {
+        DeValue::Table(section) => Spanned::new(span, section),
+        _ => Spanned::new(NOWHERE, DeTable::new()),
+    }
+}
+
 /// Validates the tree against the schema: records what does not match, removes it, and stores the origin of the rest.
 pub(crate) fn validate(
     table: &mut DeTable<'_>,

@@ -27,6 +27,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use tollgate_filter::settings::{Problem, Problems};
+use tollgate_module::{CheckedSection, Declarations};
 use toml::Spanned;
 
 pub use certificate::{Certificate, CertificateError};
@@ -35,7 +36,7 @@ pub use environment::{Environment, PREFIX};
 pub use mcp::{Mcp, McpResource, RelayUpstream};
 pub use mpp::Mpp;
 pub use pattern::{PathPattern, PatternError};
-pub use payments::{Credits, PayPal, Payments};
+pub use payments::{PayPal, Payments};
 pub use proxies::{ForwardedField, Network, NetworkError, TrustedProxies};
 pub use report::{Finding, Place, Report};
 pub use schema::schema;
@@ -56,12 +57,16 @@ use schema::Node;
 
 /// Reads and checks the settings of a file.
 ///
-/// `filters` are the names that a chain may use.
+/// `modules` are the filters that a chain may name, and the sections of modules.
 ///
 /// # Errors
 ///
 /// All errors, at once.
-pub fn load(file: &Path, environment: &Environment, filters: &[&str]) -> Result<Settings, Report> {
+pub fn load(
+    file: &Path,
+    environment: &Environment,
+    modules: &Declarations,
+) -> Result<Settings, Report> {
     let text = std::fs::read_to_string(file).map_err(|error| Report {
         findings: vec![Finding {
             place: Place::File {
@@ -71,7 +76,7 @@ pub fn load(file: &Path, environment: &Environment, filters: &[&str]) -> Result<
             message: format!("cannot be read ({error}); name the settings with `--config FILE`"),
         }],
     })?;
-    load_text(file, &text, environment, filters)
+    load_text(file, &text, environment, modules)
 }
 
 /// Checks the settings of a text, as if it were the content of `file`.
@@ -83,40 +88,52 @@ pub fn load_text(
     file: &Path,
     text: &str,
     environment: &Environment,
-    filters: &[&str],
+    modules: &Declarations,
 ) -> Result<Settings, Report> {
     let mut problems = Problems::default();
     let mut origins = Origins::new();
-    let raw = read(text, environment, &mut origins, &mut problems);
+    let (raw, sections) = read(text, environment, modules, &mut origins, &mut problems);
     let folder = file.parent().unwrap_or(Path::new(""));
     let context = CheckContext {
         folder,
         environment,
-        filters,
+        filters: &modules.filters,
     };
     let settings = check::settings(&raw, &context, &mut problems);
+    let settings = settings.map(|settings| Settings {
+        sections,
+        ..settings
+    });
     match settings {
         Some(settings) if problems.is_empty() => Ok(settings),
         _ => Err(report(file, text, &origins, problems.into_vec())),
     }
 }
 
-/// From text to the raw settings; invalid parts are recorded and left out.
+/// From text to the raw settings and the checked sections of modules; invalid parts are recorded and left out.
 fn read(
     text: &str,
     environment: &Environment,
+    modules: &Declarations,
     origins: &mut Origins,
     problems: &mut Problems,
-) -> RawSettings {
-    let schema = schema();
+) -> (RawSettings, Vec<CheckedSection>) {
+    let schema = schema(&modules.sections);
     let root = Node::root(&schema);
     let mut table = document::parse(text, problems);
     for over in environment.settings() {
         document::apply_env(&mut table, &root, &over, origins, problems);
     }
     document::validate(&mut table, &root, origins, problems);
+    let sections = modules.sections.iter().filter_map(|section| {
+        let own = document::take_table(&mut table, section.name());
+        section.read(own, problems)
+    });
+    let sections = sections.collect();
+    // What is left of it are tables without a key.
+    table.remove("filter");
     let deserializer = toml::de::Deserializer::from(Spanned::new(0..text.len(), table));
-    RawSettings::deserialize(deserializer).unwrap_or_else(|error| {
+    let raw = RawSettings::deserialize(deserializer).unwrap_or_else(|error| {
         // Constraints that the schema does not contain, such as the range of an integer type.
         let at = tollgate_filter::settings::At {
             value: (),
@@ -124,7 +141,8 @@ fn read(
         };
         problems.note("", &at, error.message().trim());
         RawSettings::default()
-    })
+    });
+    (raw, sections)
 }
 
 /// Assigns every problem its place: its own, that of the variable it came from, or that of the table it is missing from.

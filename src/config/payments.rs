@@ -1,4 +1,4 @@
-//! `[credits]` and `[payments]`: the value of a credit, the limits of purchases, and the payment providers.
+//! `[credits]` as written, and `[payments]`: the payment providers.
 
 use std::time::Duration;
 
@@ -7,13 +7,9 @@ use schemars::JsonSchema;
 use secrecy::SecretString;
 use serde::Deserialize;
 use tollgate_filter::settings::At;
-use tollgate_models::UsdPerCredit;
-use tollgate_money::Micros;
 use tollgate_paypal::{Environment, Verify};
-use tollgate_purchase::Offer;
 
 use super::mpp::{Mpp, RawMpp};
-use super::url::PublicUrl;
 use super::x402::{RawX402, X402};
 
 /// The price of a credit, and limits of purchases.
@@ -72,19 +68,6 @@ pub(crate) struct RawPayPal {
     pub(crate) connect_secs: Option<At<u64>>,
     /// Timeout in seconds of a whole call.
     pub(crate) call_secs: Option<At<u64>>,
-}
-
-/// `[credits]`: the value of a credit, and where to buy more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credits {
-    /// US dollars for one credit; without it the model list names no prices in dollars.
-    pub usd_per_credit: Option<UsdPerCredit>,
-    /// The page for clients with too few credits.
-    pub topup_url: PublicUrl,
-    /// What can be bought; nothing without a rate.
-    pub offer: Option<Offer>,
-    /// The signup grant of a new account; zero for none.
-    pub signup_grant: Micros,
 }
 
 /// `[payments]`: the payment providers.

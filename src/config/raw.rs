@@ -11,7 +11,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_cache::RawCache;
 use tollgate_filter::settings::At;
-use tollgate_idempotency::RawIdempotency;
 use tollgate_meter::RawMeter;
 use tollgate_oauth::RawOAuth;
 use tollgate_onboarding::RawOnboarding;
@@ -50,8 +49,6 @@ pub(crate) struct RawSettings {
     pub(crate) meter: RawMeter,
     /// The response cache.
     pub(crate) cache: RawCache,
-    /// Responses recorded for requests with an `Idempotency-Key`.
-    pub(crate) idempotency: RawIdempotency,
     /// The price of a credit, and limits of purchases.
     pub(crate) credits: RawCredits,
     /// The benefits of the monthly plan.

@@ -3,16 +3,44 @@
 use std::fmt;
 
 use schemars::generate::SchemaSettings;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tollgate_module::SectionType;
 
 use super::raw::RawSettings;
 
-/// The JSON Schema (draft 2020-12) of the settings file.
-pub fn schema() -> Value {
-    SchemaSettings::draft2020_12()
-        .into_generator()
-        .into_root_schema_for::<RawSettings>()
-        .to_value()
+/// The JSON Schema (draft 2020-12) of the settings file, with these sections of modules.
+pub fn schema(sections: &[SectionType]) -> Value {
+    let mut generator = SchemaSettings::draft2020_12().into_generator();
+    let of_modules: Vec<_> = sections
+        .iter()
+        .map(|section| (section.name(), section.schema(&mut generator).to_value()))
+        .collect();
+    let mut schema = generator.into_root_schema_for::<RawSettings>().to_value();
+    for (name, section) in of_modules {
+        insert(&mut schema, name, section);
+    }
+    schema
+}
+
+/// Adds a property of this name; for `table.name` to the property `table`, which is created.
+fn insert(schema: &mut Value, name: &str, property: Value) {
+    let (name, table) = match name.split_once('.') {
+        Some((table, name)) => (name, Some(table)),
+        None => (name, None),
+    };
+    let mut properties = &mut schema["properties"];
+    if let Some(table) = table {
+        if properties[table].is_null() {
+            properties[table] = json!({
+                "description": "Settings of modules that other programs add.",
+                "type": "object",
+                "additionalProperties": false,
+                "default": {},
+            });
+        }
+        properties = &mut properties[table]["properties"];
+    }
+    properties[name] = property;
 }
 
 /// A node of the schema.

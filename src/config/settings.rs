@@ -2,7 +2,6 @@
 //!
 //! They are created by [`super::load`] alone. No code outside `config` reads a file or the environment for a setting.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -12,24 +11,24 @@ use std::time::Duration;
 use http::Method;
 use rustls::pki_types::CertificateDer;
 use secrecy::SecretString;
-use tollgate_auth::RequiredAccess;
 use tollgate_cache::CacheSettings;
 use tollgate_commerce::UcpSettings;
-use tollgate_filter::{Catalog, ErrorShape, ServiceIdentity};
-use tollgate_idempotency::IdempotencySettings;
+use tollgate_filter::{Catalog, ErrorShape, RequiredAccess, ServiceIdentity};
 use tollgate_identity::signin::CodeLength;
 use tollgate_meter::MeterSettings;
+use tollgate_module::CheckedSection;
 use tollgate_oauth::OAuthConfig;
 use tollgate_onboarding::OnboardingSettings;
 use tollgate_outbox::mail::TransportSecurity;
 use tollgate_pages::Brand;
+use tollgate_purchase::Credits;
 use tollgate_purchase::plan::Plan;
 use tollgate_rate_limit::Limits;
 
 use super::certificate::Certificate;
 use super::mcp::Mcp;
 use super::pattern::PathPattern;
-use super::payments::{Credits, Payments};
+use super::payments::Payments;
 use super::proxies::TrustedProxies;
 use super::url::{BaseUrl, PublicUrl};
 
@@ -60,10 +59,6 @@ pub struct Settings {
     pub meter: MeterSettings,
     /// The response cache.
     pub cache: CacheSettings,
-    /// Models whose answers are never stored.
-    pub uncached: HashSet<Arc<str>>,
-    /// Answers stored for idempotency keys.
-    pub idempotency: IdempotencySettings,
     /// The value of a credit, and the limits of purchases.
     pub credits: Credits,
     /// The benefits of the plan for a month.
@@ -84,6 +79,8 @@ pub struct Settings {
     pub mcp: Mcp,
     /// Logs.
     pub telemetry: Telemetry,
+    /// The sections of modules.
+    pub sections: Vec<CheckedSection>,
 }
 
 impl Settings {

@@ -7,9 +7,9 @@ use tollgate_filter::PartCeilings;
 
 use super::*;
 
-/// The available filters.
-fn filters() -> Vec<&'static str> {
-    crate::registry::Registry::standard().names()
+/// What the built-in modules declare.
+fn modules() -> Declarations {
+    crate::registry::declarations(&crate::registry::modules())
 }
 
 fn root() -> PathBuf {
@@ -17,7 +17,7 @@ fn root() -> PathBuf {
 }
 
 fn check(text: &str, environment: &Environment) -> Result<Settings, Vec<String>> {
-    load_text(Path::new("t.toml"), text, environment, &filters())
+    load_text(Path::new("t.toml"), text, environment, &modules())
         .map_err(|report| report.findings.iter().map(ToString::to_string).collect())
 }
 
@@ -38,7 +38,7 @@ fn empty_settings_have_no_models() {
 fn the_shipped_file_contains_the_built_in_routes() {
     let file = root().join("conf/tollgate.toml");
     let shipped =
-        load(&file, &Environment::default(), &filters()).expect("the shipped file is good");
+        load(&file, &Environment::default(), &modules()).expect("the shipped file is good");
     let built_in = check("", &Environment::default()).expect("defaults are good");
     assert_eq!(
         format!("{:#?}", shipped.routes),
@@ -139,7 +139,7 @@ fn every_example_loads() {
         let text = std::fs::read_to_string(&file).expect("a text");
         // An example names the operator's certificates; here generated ones replace them.
         let (_folder, text) = with_certificates(&text);
-        let settings = load_text(&file, &text, &environment, &filters());
+        let settings = load_text(&file, &text, &environment, &modules());
         let settings =
             settings.unwrap_or_else(|report| panic!("an example must be good:\n{report}"));
         let warnings = settings.warnings();
@@ -184,9 +184,12 @@ fn all_errors_are_reported_at_once_with_their_place() {
         ("EMPTY_KEY", " "),
         ("SHORT_KEY", "not-long"),
     ]);
-    // Only some of the filters, so that the report does not change when more are added.
-    let filters = ["address-limit", "auth", "cache", "models"];
-    let report = load_text(file, &text, &environment, &filters).expect_err("much is wrong");
+    // Only some filters and sections, so that the report does not change when more are added.
+    let mut some = modules();
+    some.filters = vec!["address-limit", "auth", "cache", "models"];
+    some.sections
+        .retain(|section| section.name() == "idempotency");
+    let report = load_text(file, &text, &environment, &some).expect_err("much is wrong");
     let report = format!("{report}\n");
     assert_eq!(
         report, wanted,
@@ -378,7 +381,7 @@ use serde_json::Value;
 #[test]
 fn the_reference_names_every_setting_and_no_other() {
     let page = std::fs::read_to_string(root().join("conf/README.md")).expect("the reference");
-    let schema = schema();
+    let schema = schema(&modules().sections);
     let mut settings = std::collections::BTreeSet::new();
     keys(&schema, &schema, "", &mut |key, value| {
         let holds_keys = {
@@ -411,7 +414,7 @@ fn the_reference_names_every_setting_and_no_other() {
 
 #[test]
 fn every_key_of_the_schema_is_described() {
-    let schema = schema();
+    let schema = schema(&modules().sections);
     keys(&schema, &schema, "", &mut |key, value| {
         let described = value["description"].is_string()
             || value["$ref"].as_str().is_some_and(|target| {
@@ -426,7 +429,12 @@ fn every_key_of_the_schema_is_described() {
 #[test]
 fn the_shipped_file_shows_every_setting() {
     let text = std::fs::read_to_string(root().join("conf/tollgate.toml")).expect("a text");
-    let schema = schema();
+    let mut modules = modules();
+    // The file has no route with a filter that is not built in, and so none of its settings.
+    modules
+        .sections
+        .retain(|section| text.contains(&format!("[{}]", section.name())));
+    let schema = schema(&modules.sections);
     keys(&schema, &schema, "", &mut |key, _| {
         let name = key.rsplit(['.', ']']).next().unwrap_or(key);
         let shown = text.lines().any(|line| {

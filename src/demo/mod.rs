@@ -22,8 +22,8 @@ use tollgate_testing::{
     Certificate, Facilitator, Mailbox, McpServer, PayPal, Provider, mailbox, provider,
 };
 
-use crate::Gateway;
 use crate::config::{self, Environment};
+use crate::{Gateway, GatewayBuilder};
 use announcement::{Announcement, Buyer};
 
 /// The opening balance of the demo account.
@@ -48,6 +48,7 @@ pub struct Options {
 
 /// Runs the demo until `stop` completes.
 pub fn run(
+    builder: GatewayBuilder,
     options: &Options,
     environment: &Environment,
     stop: impl Future<Output = ()>,
@@ -73,7 +74,6 @@ pub fn run(
         Facilitator::start_own_thread().context("cannot start the stand-in for a facilitator")?;
     let ports = settings::ports(options.port)?;
     paypal.send_notices_to(&format!("http://127.0.0.1:{}/webhooks/paypal", ports.0));
-    let builder = Gateway::builder();
     let config_file = folder.path().join("tollgate.toml");
     let values = settings::DemoValues {
         ports,
@@ -94,7 +94,7 @@ pub fn run(
         std::fs::write(folder.path().join(name), secret)
             .context("cannot write into the temporary folder")?;
     }
-    let settings = config::load(&config_file, environment, &builder.filter_names())?;
+    let settings = config::load(&config_file, environment, &builder.declarations())?;
     let _diagnostics = crate::telemetry::diagnostics(&settings.telemetry)?;
     let service = settings.service.name.clone();
     let model = settings::first_model(&settings).to_owned();

@@ -13,13 +13,13 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use tollgate_clock::Clock;
+use tollgate_counters::Samples;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt};
 
-use super::collector::Samples;
 use super::event_limit::EventLimit;
 use super::names;
 use super::writer::{FINAL_FLUSH, LineWriter, LogOptions};

@@ -30,20 +30,16 @@ const MESSAGE_BYTES_MAX: usize = 200;
 
 /// Modules that write at the start and at the end of the process, as many lines as the settings have listeners and the like: all of them
 /// are needed. And this module, whose lines are bounded by the number of kinds.
-const LIFECYCLE: [&str; 4] = [
+const LIFECYCLE: [&str; 3] = [
     "tollgate::commands",
-    "tollgate::drain",
     "tollgate::gateway",
     "tollgate::telemetry::event_limit",
 ];
 
 /// Modules and crates that keep books or take payments. Their errors name one account or payment each, which an operator has to examine, so
 /// none is suppressed; they come with payments, not with requests.
-const MONEY: [&str; 11] = [
-    "tollgate::mpp",
-    "tollgate::paypal",
-    "tollgate::recurring",
-    "tollgate::x402",
+const MONEY: [&str; 8] = [
+    "tollgate::modules",
     "tollgate_commerce",
     "tollgate_ledger",
     "tollgate_meter",
@@ -320,7 +316,7 @@ mod tests {
         for (target, level, exempt) in [
             ("tollgate_ledger::accounts", Level::ERROR, true),
             ("tollgate_pay::x402::reconcile", Level::ERROR, true),
-            ("tollgate::x402", Level::ERROR, true),
+            ("tollgate::modules::x402", Level::ERROR, true),
             ("tollgate_pay::x402::reconcile", Level::WARN, false),
             ("tollgate_payments", Level::ERROR, false),
             ("tollgate_chain::answer", Level::ERROR, false),

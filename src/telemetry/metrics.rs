@@ -12,11 +12,12 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
     TextEncoder,
 };
+use tollgate_counters::{Metric, Source};
 use tollgate_filter::{Ending, ErrorCode, Exchange, Record, UpstreamFault};
 use tollgate_money::IdHasher;
 
-use super::collector::{Source, Sources};
-use super::names::{self, Metric};
+use super::collector::Sources;
+use super::names;
 use super::process;
 use crate::config::Settings;
 

@@ -30,11 +30,11 @@ use tollgate_filter::{Ending, Exchange, UpstreamFault};
 
 pub(crate) use json::hex;
 
-pub use collector::{Samples, Source};
 pub use diagnostics::{Diagnostics, DiagnosticsError, diagnostics};
 pub(crate) use diagnostics::{print_error, report_suppressed};
 pub use metrics::{ConnectionGuard, Metrics, ProxyProtocolFault};
-pub use names::{Kind, METRICS, Metric};
+#[cfg(test)]
+pub(crate) use names::METRICS;
 
 use crate::config::{AccessLog, Settings};
 use address::LoggedAddress;

@@ -1,6 +1,7 @@
 //! Process metrics from the operating system.
 
-use super::collector::Samples;
+use tollgate_counters::Samples;
+
 use super::names;
 
 /// Adds memory and open files, where the system provides them.

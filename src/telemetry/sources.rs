@@ -3,19 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tollgate_cache::Cache;
-use tollgate_commerce::WebhookResult;
-use tollgate_counters::Counters;
-use tollgate_idempotency::KeyEvent;
+use tollgate_counters::{Metric, Samples, Source};
 use tollgate_ledger::Ledger;
-use tollgate_meter::MeterCounters;
-use tollgate_pay::x402::Processor;
-use tollgate_purchase::TopUps;
-use tollgate_purchase::mandates::Mandates;
-use tollgate_purchase::plan::Plans;
 use tollgate_store::{Histogram, Store};
 
-use super::collector::{Samples, Source};
 use super::names;
 use crate::upstream::{ProviderView, Providers};
 
@@ -61,17 +52,9 @@ pub fn ledger(ledger: Ledger) -> Source {
     })
 }
 
-/// The counters of the meter.
-pub fn meter(counters: Arc<MeterCounters>) -> Source {
-    Box::new(move |samples| {
-        samples.numbers(names::METER_EVENTS, counters.events.values());
-        samples.number(names::WRITTEN_OFF, counters.written_off_micros());
-    })
-}
-
 /// The providers: their health, their queues, and the retries after their failures.
 pub(crate) fn providers(providers: Arc<Providers>) -> Source {
-    type Number = (names::Metric, fn(&ProviderView) -> u64);
+    type Number = (Metric, fn(&ProviderView) -> u64);
     const NUMBERS: &[Number] = &[
         (names::PROVIDER_STATE, |one| match one.state.as_str() {
             "working" => 0,
@@ -103,71 +86,8 @@ pub(crate) fn providers(providers: Arc<Providers>) -> Source {
     })
 }
 
-/// The contents and counters of the cache.
-pub fn cache(cache: Arc<Cache>) -> Source {
-    let counters = cache.counters();
-    Box::new(move |samples| {
-        samples.numbers(names::CACHE_LOOKUPS, counters.lookups.values());
-        samples.numbers(names::CACHE_STORES, counters.stores.values());
-        samples.numbers(names::CACHE_REMOVED, counters.removals.values());
-        samples.numbers(names::CACHE_FOLLOWERS, counters.followers.values());
-        let totals = cache.totals();
-        samples.number(names::CACHE_WAITING, totals.waiting);
-        samples.number(names::CACHE_ENTRIES, totals.entries);
-        samples.number(names::CACHE_BYTES, totals.bytes);
-    })
-}
-
-/// The results of requests with an idempotency key.
-pub fn idempotency(counters: Arc<Counters<KeyEvent>>) -> Source {
-    Box::new(move |samples| samples.numbers(names::IDEMPOTENCY_EVENTS, counters.values()))
-}
-
-/// The results of a payment provider's notifications.
-pub fn notices(counters: Arc<Counters<WebhookResult>>) -> Source {
-    Box::new(move |samples| samples.numbers(names::PAYMENT_NOTICES, counters.values()))
-}
-
-/// The results of purchases of credits; all zero where nothing can be bought.
-pub fn purchases(top_ups: Option<TopUps>) -> Source {
-    let zero = Counters::default();
-    Box::new(move |samples| {
-        let counters = top_ups.as_ref().map_or(&zero, TopUps::counters);
-        samples.numbers(names::PURCHASES, counters.values());
-    })
-}
-
-/// The results of payments for the plan.
-pub fn plan(plans: Plans) -> Source {
-    Box::new(move |samples| samples.numbers(names::PLAN_PAYMENTS, plans.counters().values()))
-}
-
-/// The results of signed transfers; all zero where none are accepted.
-pub fn x402(processor: Option<Processor>, store: Arc<dyn Store>) -> Source {
-    let zero = Counters::default();
-    Box::new(move |samples| {
-        let counters = processor.as_ref().map_or(&zero, Processor::counters);
-        samples.numbers(names::X402_PAYMENTS, counters.values());
-        let open = store.authorizations_moving().unwrap_or_default();
-        samples.number(names::X402_OPEN, open);
-        let up = processor
-            .as_ref()
-            .is_some_and(|processor| processor.is_available());
-        samples.number(names::X402_UP, i128::from(up));
-    })
-}
-
-/// The results of mandates for the monthly charge of the plan; all zero where the plan is not sold in this way.
-pub fn mandates(mandates: Option<Mandates>) -> Source {
-    let zero = Counters::default();
-    Box::new(move |samples| {
-        let counters = mandates.as_ref().map_or(&zero, Mandates::counters);
-        samples.numbers(names::MANDATES, counters.values());
-    })
-}
-
 /// Writes a histogram of powers of two; `unit` of its values are one of the metric's.
-fn powers(samples: &mut Samples, metric: names::Metric, histogram: &Histogram, unit: f64) {
+fn powers(samples: &mut Samples, metric: Metric, histogram: &Histogram, unit: f64) {
     let counts = histogram.counts();
     let (above, below) = counts.split_last().expect("a histogram has buckets");
     let buckets = below

@@ -15,6 +15,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use super::*;
 use crate::config::{self, Environment};
+use crate::registry;
 
 /// A file that a test can read.
 #[derive(Clone, Default)]
@@ -49,20 +50,12 @@ struct TestTelemetry {
 impl TestTelemetry {
     /// At half past one in the morning, with a clock that stands still.
     fn new() -> TestTelemetry {
-        let filters = [
-            "address-limit",
-            "auth",
-            "rate-limit",
-            "completions",
-            "idempotency",
-            "meter",
-            "models",
-        ];
+        let modules = registry::declarations(&registry::modules());
         let settings = config::load_text(
             Path::new("t.toml"),
             SETTINGS,
             &Environment::default(),
-            &filters,
+            &modules,
         )
         .expect("good settings");
         let (clock, hand) = Clock::manual(Timestamp::from_secs(1_767_230_999));

@@ -98,7 +98,7 @@ impl Rig {
         // A gateway creates its own runtimes, which must not be created inside another.
         let thread = std::thread::spawn(move || {
             let builder = customise(Gateway::builder());
-            let settings = tollgate::config::load(&file, &environment, &builder.filter_names());
+            let settings = tollgate::config::load(&file, &environment, &builder.declarations());
             let settings = settings.unwrap_or_else(|report| panic!("bad settings:\n{report}"));
             let gateway = builder.start(settings).expect("the gateway starts");
             let addresses: Vec<SocketAddr> = gateway

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use http::HeaderValue;
 use tollgate_filter::{
     ApiError, Body, Contract, Ending, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase,
-    Principal, Step,
+    Principal, ServiceIdentity, Step,
 };
 
 use tollgate_testing::{Script, StreamEnd, within};
@@ -75,9 +75,10 @@ async fn a_filter_of_an_operators_own_sees_refuses_and_marks_requests() {
     ));
     setup.customise = Box::new(|builder| {
         builder.filter("password", move |context| {
+            // A filter is built from services, here from the service's name.
+            let service: ServiceIdentity = context.services.get("password")?;
             Ok(Arc::new(Password {
-                // A filter is built from the settings, here from the service's name.
-                word: format!("{}-friend", context.settings.service.name),
+                word: format!("{}-friend", service.name),
                 complete: counters.0.clone(),
                 others: counters.1.clone(),
             }))

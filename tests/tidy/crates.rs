@@ -8,7 +8,7 @@ use crate::tree::{Manifest, Tree};
 
 /// Lower never names higher, and neighbours never name each other. A crate of `filters/common` that is not here has no place
 /// yet; filters stand above all of these, then the root package, then the benchmarks.
-const RANKS: [(&str, u8); 16] = [
+const RANKS: [(&str, u8); 17] = [
     ("tollgate-clock", 0),
     ("tollgate-counters", 0),
     ("tollgate-evm", 0),
@@ -24,6 +24,7 @@ const RANKS: [(&str, u8); 16] = [
     ("tollgate-paypal", 3),
     ("tollgate-outbox", 4),
     ("tollgate-purchase", 4),
+    ("tollgate-module", 5),
     ("tollgate-testing", 5),
 ];
 const FILTER_RANK: u8 = 6;
@@ -353,18 +354,30 @@ fn features_add_no_behaviour() {
     );
 }
 
+/// The folders that the root manifest makes members: those it lists, and path dependencies.
+fn members(root: &toml::Table) -> Vec<&str> {
+    let listed = root["workspace"].get("members");
+    let listed = listed.and_then(toml::Value::as_array).into_iter().flatten();
+    let tables = [
+        root.get("dependencies"),
+        root["workspace"].get("dependencies"),
+    ];
+    let tables = tables.into_iter().flatten();
+    let dependencies = tables.filter_map(toml::Value::as_table).flatten();
+    let paths = dependencies.filter_map(|(_, dependency)| dependency.get("path"));
+    listed
+        .chain(paths)
+        .filter_map(toml::Value::as_str)
+        .collect()
+}
+
 #[test]
 fn every_crate_inherits_and_is_named_for_its_folder() {
     check(
         |tree| {
             let manifests = tree.manifests();
             let root = manifests.iter().find(|manifest| manifest.folder.is_empty());
-            let members = root.and_then(|root| root.table["workspace"].get("members"));
-            let members = members
-                .and_then(toml::Value::as_array)
-                .into_iter()
-                .flatten();
-            let members: Vec<_> = members.filter_map(toml::Value::as_str).collect();
+            let members = root.map(|root| members(&root.table)).unwrap_or_default();
             let mut complaints = Vec::new();
             for manifest in &manifests {
                 let path = manifest.path();

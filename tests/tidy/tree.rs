@@ -22,7 +22,7 @@ pub(crate) struct Dependency {
     pub(crate) section: &'static str,
     /// The package's name.
     pub(crate) name: String,
-    /// Whether version and place come from the workspace.
+    /// Whether version and place come from the workspace, or it is a crate of the workspace, named by its folder.
     pub(crate) inherited: bool,
 }
 
@@ -113,6 +113,8 @@ impl Tree {
         let manifests = self.files().filter_map(|(path, text)| {
             let folder = match path {
                 "Cargo.toml" => "",
+                // Not built here: `tests/new-filter` makes it a member of a copy.
+                "tests/template/Cargo.toml" => return None,
                 _ => path.strip_suffix("/Cargo.toml")?,
             };
             let table: toml::Table = text.parse().ok()?;
@@ -166,10 +168,11 @@ impl Manifest {
                 for (name, value) in lines.into_iter().flatten() {
                     let package = value.get("package").and_then(toml::Value::as_str);
                     let inherited = value.get("workspace").and_then(toml::Value::as_bool);
+                    let is_local = value.get("path").is_some();
                     found.push(Dependency {
                         section,
                         name: package.unwrap_or(name).to_owned(),
-                        inherited: inherited == Some(true),
+                        inherited: inherited == Some(true) || is_local,
                     });
                 }
             }

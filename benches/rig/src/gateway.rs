@@ -12,8 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tollgate::Gateway;
 use tollgate::config::{self, Environment};
 use tollgate_filter::{
-    Api, Body, Contract, Exchange, FailureMode, Filter, Forward, ForwardBody, Model, Outcome,
-    Phase, ProviderModel, Step,
+    Api, Body, Catalog, Contract, Exchange, FailureMode, Filter, Forward, ForwardBody, Model,
+    Outcome, Phase, ProviderModel, Step,
 };
 
 /// What to run.
@@ -27,16 +27,17 @@ pub(crate) struct Options {
 /// Serves until SIGTERM.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let builder = Gateway::builder().filter("pass", |context| {
-        let model = context.settings.catalog.models().first().cloned();
+        let catalog: Arc<Catalog> = context.services.get("pass")?;
+        let model = catalog.models().first().cloned();
         let model = model
             .ok_or_else(|| tollgate::BuildError::new("`pass` needs a model; add a `[[model]]`"))?;
-        let bytes_max = context.route.body_bytes_max;
+        let bytes_max = context.body_bytes_max;
         Ok(Arc::new(Pass { model, bytes_max }))
     });
     let settings = config::load(
         &options.config,
         &Environment::of_process(),
-        &builder.filter_names(),
+        &builder.declarations(),
     )
     .map_err(|report| anyhow!("{report}"))?;
     let gateway = builder.start(settings)?;

@@ -4,9 +4,7 @@
 //! parameter name is a suffix of another.
 
 use http::HeaderValue;
-use tollgate_filter::{Resource, Scopes, ServiceIdentity};
-
-use crate::RequiredAccess;
+use tollgate_filter::{RequiredAccess, Resource, Scopes, ServiceIdentity};
 
 /// The path of protected resource metadata (RFC 9728 section 3).
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";

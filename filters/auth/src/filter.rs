@@ -5,13 +5,12 @@ use std::sync::Arc;
 use tollgate_clock::{Clock, Timestamp};
 use tollgate_filter::{
     Body, CacheSharing, Contract, CredentialCheck, CredentialKind, Exchange, FailureMode, Filter,
-    ModelAccess, Outcome, Phase, Principal, Request, Resource, Resources, Scopes, ServiceIdentity,
-    Step,
+    ModelAccess, Outcome, Phase, Principal, Request, RequiredAccess, Resource, Resources, Scopes,
+    ServiceIdentity, Step,
 };
 use tollgate_identity::{Credential, Credentials, Digest, Form};
 use tollgate_store::{AccountStatus, CacheScope};
 
-use crate::RequiredAccess;
 use crate::bearer::Presented;
 use crate::challenge::{AddressError, ByPath};
 use crate::refusal::{Refusal, RefusalContext};

@@ -1,21 +1,21 @@
 #![doc = include_str!("../README.md")]
 
-mod access;
 mod bearer;
 mod challenge;
 mod filter;
+mod module;
 mod payment;
 mod refusal;
 
 use std::sync::Arc;
 
 use tollgate_clock::Clock;
-use tollgate_filter::ServiceIdentity;
+use tollgate_filter::{RequiredAccess, ServiceIdentity};
 use tollgate_identity::{Credentials, Form};
 
-pub use access::{AccessError, RequiredAccess};
 pub use challenge::AddressError;
 pub use filter::Auth;
+pub use module::AuthModule;
 pub use payment::PaymentAuth;
 
 /// Builds the filters of this crate, one for each access requirement of a route.

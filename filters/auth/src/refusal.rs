@@ -3,9 +3,8 @@
 //! Unknown, malformed, expired and revoked credentials get the same response, so that guessing reveals nothing.
 
 use http::{HeaderValue, header};
-use tollgate_filter::{ApiError, ErrorCode, Resource};
+use tollgate_filter::{ApiError, ErrorCode, RequiredAccess, Resource};
 
-use crate::RequiredAccess;
 use crate::bearer::Unreadable;
 use crate::challenge::Challenges;
 

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use secrecy::ExposeSecret;
 use tempfile::TempDir;
-use tollgate_auth::{Auth, Auths, PaymentAuth, RequiredAccess};
+use tollgate_auth::{Auth, Auths, PaymentAuth};
 use tollgate_clock::{Clock, ManualClock, Timestamp};
 use tollgate_filter::{
     ApiError, ClientAddress, CredentialKind, ErrorCode, ErrorShape, Exchange, Filter, ModelAccess,
-    Outcome, PaymentCredential, PaymentField, Principal, Protocol, Request, Resource, Resources,
-    Scope, Scopes, Step,
+    Outcome, PaymentCredential, PaymentField, Principal, Protocol, Request, RequiredAccess,
+    Resource, Resources, Scope, Scopes, Step,
 };
 use tollgate_identity::{
     CreatedKey, Credentials, Digest, Form, NewAccount, NewKey, create_account, create_key,

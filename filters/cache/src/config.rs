@@ -1,6 +1,6 @@
 //! The settings of `[cache]`, as written and as checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ pub struct CacheSettings {
     pub partition: Partition,
     /// The price of a hit in millionths of the normal one.
     pub hit_price_ppm: u32,
+    /// Models whose answers are never stored (`cache = false` in their section).
+    pub uncached: HashSet<Arc<str>>,
 }
 
 const BYTES_MAX: u64 = 256 << 20;
@@ -75,6 +77,7 @@ impl Default for CacheSettings {
             wait: Duration::from_secs(WAIT_SECS),
             partition: Partition::None,
             hit_price_ppm: 0,
+            uncached: HashSet::new(),
         }
     }
 }
@@ -118,6 +121,7 @@ impl RawCache {
             wait: Duration::from_secs(wait?),
             partition: partition?,
             hit_price_ppm: u32::try_from(price?).ok()?,
+            uncached: HashSet::new(),
         })
     }
 
@@ -187,6 +191,7 @@ mod tests {
                 wait: Duration::from_secs(5),
                 partition: Partition::Keyed(Arc::from([pair("free", "a"), pair("pro", "b")])),
                 hit_price_ppm: 100_000,
+                uncached: HashSet::new(),
             })
         );
     }

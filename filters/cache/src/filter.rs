@@ -1,7 +1,6 @@
 //! The filter `cache`: cache-aside, a lookup before the provider is called and a store after its answer.
 
 use std::any::Any;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -31,7 +30,6 @@ pub struct Cache {
     /// The name of the metadata object.
     metadata: Box<str>,
     /// Models whose answers are never stored.
-    uncached: HashSet<Arc<str>>,
     clock: Clock,
     entropy: Entropy,
 }
@@ -44,8 +42,6 @@ pub struct CacheDeps<'a> {
     pub service: &'a str,
     /// The store's 32 random bytes, from which the secret of the keys is derived.
     pub root: &'a [u8; 32],
-    /// Models whose answers are never stored.
-    pub uncached: HashSet<Arc<str>>,
     /// Time.
     pub clock: Clock,
     /// Randomness.
@@ -97,7 +93,6 @@ impl Cache {
             settings,
             service,
             root,
-            uncached,
             clock,
             entropy,
         } = deps;
@@ -112,7 +107,6 @@ impl Cache {
             flight: Arc::default(),
             counters,
             metadata: format!("x_{service}").into(),
-            uncached,
             settings,
             clock,
             entropy,
@@ -169,7 +163,7 @@ impl Cache {
             return pass(exchange, CacheStatus::Bypass);
         };
         // A plugin's result may differ each time.
-        if request.plugins || self.uncached.contains(&forward.model.id) {
+        if request.plugins || self.settings.uncached.contains(&forward.model.id) {
             return pass(exchange, CacheStatus::Uncacheable);
         }
         let body = &exchange.request.body;

@@ -5,6 +5,8 @@ mod error;
 mod filter;
 mod forward;
 mod members;
+mod module;
 mod stamp;
 
 pub use filter::Completions;
+pub use module::CompletionsModule;

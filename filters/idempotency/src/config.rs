@@ -5,18 +5,19 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, Problems};
+use tollgate_module::Section;
 
 const KEEP_SECS: u64 = 86_400;
 const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// `[idempotency]` exactly as written.
+/// Responses recorded for requests with an `Idempotency-Key`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct RawIdempotency {
+pub(crate) struct RawIdempotency {
     /// Seconds for which an answer is kept under its key. 60 to 2592000, default 86400.
-    pub keep_secs: Option<At<u64>>,
+    pub(crate) keep_secs: Option<At<u64>>,
     /// Bytes of the largest answer that is kept. 1024 to 67108864, default 4194304.
-    pub answer_bytes_max: Option<At<u64>>,
+    pub(crate) answer_bytes_max: Option<At<u64>>,
 }
 
 /// Checked settings.
@@ -37,9 +38,11 @@ impl Default for IdempotencySettings {
     }
 }
 
-impl RawIdempotency {
-    /// The checked settings of `section`, or `None` after noting everything that is wrong with them.
-    pub fn check(&self, section: &str, problems: &mut Problems) -> Option<IdempotencySettings> {
+impl Section for RawIdempotency {
+    const NAME: &'static str = "idempotency";
+    type Settings = IdempotencySettings;
+
+    fn check(&self, section: &str, problems: &mut Problems) -> Option<IdempotencySettings> {
         let mut number = |name: &str, at: Option<&At<u64>>, range, default| match at {
             Some(at) => problems.within(format!("{section}.{name}"), at, range),
             None => Some(default),

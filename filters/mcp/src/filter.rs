@@ -40,6 +40,7 @@ pub struct McpDeps<'a> {
 }
 
 /// The server behind a resource.
+#[derive(Clone, Debug)]
 pub struct McpServer {
     /// Its name in the settings, which is also that of the secret.
     pub name: Arc<str>,

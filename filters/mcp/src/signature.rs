@@ -2,6 +2,8 @@
 //!
 //! A signature covers owner, scopes, request id, method and target; not the body, which is unknown when the head is sent.
 
+use std::fmt;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -16,13 +18,20 @@ use crate::fields::{Names, REQUEST_ID};
 const SIGNATURE: HeaderName = HeaderName::from_static("signature");
 const SIGNATURE_INPUT: HeaderName = HeaderName::from_static("signature-input");
 
-/// The secret that the gateway shares with a server. Does not print, and is wiped when dropped.
+/// The secret that the gateway shares with a server. Prints as `[redacted]`, and is wiped when dropped.
+#[derive(Clone)]
 pub struct SigningSecret(Zeroizing<Vec<u8>>);
 
 impl SigningSecret {
     /// A secret of this text.
     pub fn new(text: &str) -> SigningSecret {
         SigningSecret(Zeroizing::new(text.as_bytes().to_vec()))
+    }
+}
+
+impl fmt::Debug for SigningSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
     }
 }
 

@@ -5,8 +5,8 @@ use tollgate_filter::{
     Outcome, Phase, Phases, Principal, Reply, Step,
 };
 use tollgate_ledger::Ledger;
+use tollgate_money::UsdPerCredit;
 
-use crate::UsdPerCredit;
 use crate::listing::{ListContext, Listing};
 
 /// Lists the models for sale.

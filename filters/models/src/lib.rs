@@ -2,7 +2,7 @@
 
 mod filter;
 mod listing;
-mod usd;
+mod module;
 
 pub use filter::Models;
-pub use usd::UsdPerCredit;
+pub use module::ModelsModule;

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use tollgate_clock::Timestamp;
 use tollgate_filter::{Catalog, Model, ModelAccess};
-use tollgate_money::{AccountId, Micros};
-
-use crate::UsdPerCredit;
+use tollgate_money::{AccountId, Micros, UsdPerCredit};
 
 /// The models of a catalog, each pre-serialised as JSON.
 pub(crate) struct Listing {

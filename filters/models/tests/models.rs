@@ -16,8 +16,8 @@ use tollgate_filter::{
     Step,
 };
 use tollgate_ledger::{Credit, Ledger};
-use tollgate_models::{Models, UsdPerCredit};
-use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price};
+use tollgate_models::Models;
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price, UsdPerCredit};
 use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
     Admission, CacheScope, NewAccount, Part, RootSecret, Store, UnitOfWork, commit,

@@ -8,6 +8,7 @@ mod error_pages;
 mod filter;
 mod form;
 mod json;
+mod module;
 mod register;
 mod resources;
 mod revoke;
@@ -25,6 +26,7 @@ use tollgate_pages::PageRenderer;
 
 pub use config::{OAuthConfig, RawOAuth};
 pub use filter::{OAuth, UnknownEndpoint};
+pub use module::OAuthModule;
 
 use client_document::ClientDocuments;
 use discovery::Discovery;

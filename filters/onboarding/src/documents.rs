@@ -40,24 +40,24 @@ const CARD_DESCRIPTION_CHARS_MAX: usize = 100;
 
 /// Properties of this installation for the OpenAPI document.
 #[derive(Clone, Debug)]
-pub struct Installation<'a> {
+pub struct Installation {
     /// Name and URLs.
     pub service: ServiceIdentity,
     /// The plan.
-    pub plan: &'a Plan,
+    pub plan: Plan,
     /// Contract address of the token that x402 requires.
     pub usdc: String,
     /// Deprecated routes.
-    pub deprecated: Vec<Deprecated<'a>>,
+    pub deprecated: Vec<Deprecated>,
 }
 
 /// A deprecated route.
-#[derive(Clone, Copy, Debug)]
-pub struct Deprecated<'a> {
+#[derive(Clone, Debug)]
+pub struct Deprecated {
     /// Method.
-    pub method: &'a http::Method,
+    pub method: http::Method,
     /// Path, as in the settings.
-    pub path: &'a str,
+    pub path: String,
 }
 
 /// All onboarding documents.
@@ -73,7 +73,7 @@ impl Documents {
     /// The expiry of the security contact is out of range.
     pub fn new(
         settings: &OnboardingSettings,
-        installation: &Installation<'_>,
+        installation: &Installation,
         now: Timestamp,
     ) -> Result<Documents, ExpiresError> {
         let service = &installation.service;
@@ -165,7 +165,7 @@ fn reversed_host(base_url: &str) -> String {
 }
 
 /// `llms.txt`: a description of the service for language models, in Markdown.
-fn llms_txt(settings: &OnboardingSettings, installation: &Installation<'_>) -> String {
+fn llms_txt(settings: &OnboardingSettings, installation: &Installation) -> String {
     let ServiceIdentity {
         base_url: base,
         name,
@@ -261,7 +261,7 @@ mod tests {
         };
         let installation = Installation {
             service,
-            plan: &plan,
+            plan,
             usdc: String::from("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
             deprecated: Vec::new(),
         };

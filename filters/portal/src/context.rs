@@ -21,6 +21,8 @@ use crate::samples::Address;
 
 /// Dependencies of the portal.
 pub struct PortalDeps {
+    /// The settings.
+    pub settings: PortalSettings,
     /// Rendering of pages: brand, stylesheets, headers.
     pub renderer: Arc<PageRenderer>,
     /// The store.
@@ -31,16 +33,8 @@ pub struct PortalDeps {
     pub signin: Signin,
     /// The OAuth authorization server: connected apps and their grants.
     pub authorization: Arc<AuthorizationServer>,
-    /// Whether permission to buy is a separate checkbox on the consent page, not preselected.
-    pub buy_needs_checkbox: bool,
-    /// Channels through which one-time codes are sent.
-    pub channels: Channels,
-    /// Whether self-service sign-up is on.
-    pub sign_up: bool,
     /// Name and URLs of the service.
     pub service: ServiceIdentity,
-    /// Configuration of this installation as pages show it.
-    pub installation: Installation,
     /// The credential cache, which holds the time of last use.
     pub credentials: Arc<Credentials>,
     /// The API for the sandbox without JavaScript; `None` makes the sandbox report that it is unavailable.
@@ -51,14 +45,27 @@ pub struct PortalDeps {
     pub mandates: Option<Mandates>,
     /// Checkouts created through the API.
     pub checkouts: Checkouts,
-    /// URL of the refund policy, if there is one.
-    pub refund_url: Option<String>,
     /// Subscriptions to the plan.
     pub plans: Plans,
     /// The clock.
     pub clock: Clock,
     /// The source of randomness.
     pub entropy: Entropy,
+}
+
+/// The settings of the portal.
+#[derive(Clone, Debug)]
+pub struct PortalSettings {
+    /// Whether permission to buy is a separate checkbox on the consent page, not preselected.
+    pub buy_needs_checkbox: bool,
+    /// Channels through which one-time codes are sent.
+    pub channels: Channels,
+    /// Whether self-service sign-up is on.
+    pub sign_up: bool,
+    /// URL of the refund policy, if there is one.
+    pub refund_url: Option<String>,
+    /// Configuration of this installation as pages show it.
+    pub installation: Installation,
 }
 
 /// Channels through which one-time codes are sent. A channel that is not configured is off, and the page says so.

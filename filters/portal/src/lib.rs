@@ -7,6 +7,7 @@ mod filter;
 mod form;
 mod in_process_api;
 mod installation;
+mod module;
 mod origin;
 mod page_error;
 mod page_request;
@@ -18,8 +19,8 @@ mod signup_grant;
 mod statement;
 mod usage;
 
-pub use context::{Channels, PortalDeps};
+pub use context::{Channels, PortalDeps, PortalSettings};
 pub use filter::Portal;
 pub use in_process_api::{InProcessApi, InProcessFuture, InProcessRequest, InProcessResponse};
 pub use installation::{DeprecationInfo, Installation, RateClassInfo};
-pub use signup_grant::book_signup_grants;
+pub use module::PortalModule;

@@ -1,6 +1,7 @@
 //! Sign-up grants: credits for new accounts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::Signin;
@@ -10,9 +11,20 @@ use tollgate_money::OperationId;
 /// Reference of the ledger entry: one grant per account, however often booking is retried.
 const REFERENCE: &str = "sign-up";
 
+/// Interval of the check for grants that an earlier run, or a busy store, has left pending.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Books pending sign-up grants again and again, until dropped.
+pub(crate) async fn run(signin: Signin, ledger: Ledger, clock: Clock, entropy: Entropy) {
+    loop {
+        book_signup_grants(&signin, &ledger, &clock, &entropy).await;
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
 /// Books pending sign-up grants. The grant is recorded together with the account; if the process ends before it is booked, the next run
 /// books it.
-pub async fn book_signup_grants(
+pub(crate) async fn book_signup_grants(
     signin: &Signin,
     ledger: &Ledger,
     clock: &Clock,

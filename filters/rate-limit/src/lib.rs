@@ -4,6 +4,7 @@ mod address_limit;
 mod concurrency;
 pub mod config;
 mod fields;
+mod module;
 mod partitions;
 mod quota;
 mod rate_limit;
@@ -16,6 +17,7 @@ use tollgate_clock::{Clock, Entropy};
 
 pub use address_limit::{AddressLimit, FAILED_CREDENTIALS, MISSING_CREDENTIALS};
 pub use config::{Class, Limits, RawLimits};
+pub use module::RateLimitModule;
 pub use quota::{Decision, Quota};
 pub use rate_limit::{RateLimit, UnknownClass};
 pub use tokens::TokenQuota;

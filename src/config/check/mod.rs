@@ -92,7 +92,10 @@ fn cache(raw: &RawSettings, limits: Option<&Limits>, problems: &mut Problems) ->
             problems.note(format!("cache.salts.{class}"), at, message);
         }
     }
-    raw.cache.check("cache", problems).unwrap_or_default()
+    CacheSettings {
+        uncached: uncached(raw),
+        ..raw.cache.check("cache", problems).unwrap_or_default()
+    }
 }
 
 /// Models whose answers are never stored.
@@ -143,11 +146,7 @@ pub(super) fn settings(
         telemetry: telemetry(&raw.telemetry, context, problems),
         meter,
         cache,
-        uncached: uncached(raw),
-        idempotency: raw
-            .idempotency
-            .check("idempotency", problems)
-            .unwrap_or_default(),
+        sections: Vec::new(),
         limits: limits.unwrap_or_default(),
         catalog: catalog?,
         service,

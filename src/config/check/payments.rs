@@ -2,15 +2,14 @@
 
 use secrecy::SecretString;
 use tollgate_filter::settings::{At, Problems};
-use tollgate_models::UsdPerCredit;
-use tollgate_money::{Micros, Usd};
+use tollgate_money::{Micros, Usd, UsdPerCredit};
 use tollgate_paypal::{Environment, Verify};
-use tollgate_purchase::Offer;
+use tollgate_purchase::{Credits, Offer};
 
 use super::secret::is_variable;
 use super::{CheckContext, seconds, word};
 use crate::config::certificate;
-use crate::config::payments::{Credits, PayPal, Payments, RawCredits, RawPayPal, RawPayments};
+use crate::config::payments::{PayPal, Payments, RawCredits, RawPayPal, RawPayments};
 use crate::config::settings::Service;
 use crate::config::url::PublicUrl;
 
@@ -49,7 +48,7 @@ pub(super) fn credits(raw: &RawCredits, service: &Service, problems: &mut Proble
         .and_then(|at| problems.parse("credits.topup_url", at));
     Credits {
         usd_per_credit,
-        topup_url: topup_url.unwrap_or_else(own),
+        topup_url: topup_url.unwrap_or_else(own).to_string(),
         offer: offer(raw, usd_per_credit, problems),
         signup_grant: signup_grant(raw, problems),
     }

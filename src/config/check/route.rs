@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use http::Method;
-use tollgate_auth::RequiredAccess;
 use tollgate_filter::settings::{At, Problems};
-use tollgate_filter::{ErrorShape, Scope, Scopes};
+use tollgate_filter::{ErrorShape, RequiredAccess, Scope, Scopes};
 use tollgate_rate_limit::Limits;
 
 use super::{CheckContext, lifecycle, number, required, word};

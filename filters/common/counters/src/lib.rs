@@ -1,7 +1,14 @@
-//! Counters with one label, for the metrics: a relaxed atomic for each value of the label.
+//! Metrics of a part of the program: their definitions, counters with one label (a relaxed atomic for each value of the label), and the
+//! samples of a scrape.
+
+mod metric;
+mod samples;
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+pub use metric::{Kind, Metric};
+pub use samples::{Samples, Source};
 
 /// The label of [`Counters`]: an enum made by [`labels!`].
 pub trait Label: Copy + Debug + 'static {

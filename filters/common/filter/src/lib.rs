@@ -6,6 +6,7 @@
 //!
 //! Nothing in this crate depends on the HTTP server that carries the exchange.
 
+mod access;
 mod address;
 mod before_charge;
 mod catalog;
@@ -25,10 +26,12 @@ mod relay;
 mod reply;
 mod service;
 pub mod settings;
+mod shared;
 mod slots;
 mod time;
 mod unambiguous;
 
+pub use access::{AccessError, RequiredAccess};
 pub use address::{AddressPrefix, ClientAddress};
 pub use before_charge::{BeforeCharge, Estimated};
 pub use catalog::{
@@ -53,4 +56,5 @@ pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
 pub use relay::{Relay, end_to_end};
 pub use reply::{DeferredHeaders, Reply, ReplyBody};
 pub use service::ServiceIdentity;
+pub use shared::{HitPrice, HoldLifetime, PaymentPaths};
 pub use unambiguous::Unambiguous;

@@ -10,6 +10,7 @@ mod id;
 mod micros;
 mod price;
 mod usd;
+mod usd_per_credit;
 
 pub use cap::{CapPeriod, SpendingCap};
 pub use decimal::{DecimalError, DecimalText};
@@ -21,3 +22,4 @@ pub use id::{
 pub use micros::{MICROS_PER_CREDIT, Micros};
 pub use price::{Price, TOKENS_PER_PRICE, TokenPrice};
 pub use usd::Usd;
+pub use usd_per_credit::{UsdPerCredit, UsdPrice};

@@ -12,6 +12,7 @@
 //! are traits, and time and randomness are injected.
 
 pub mod checkouts;
+mod credits;
 pub mod idempotency;
 mod keyed_lock;
 mod keys;
@@ -21,6 +22,7 @@ mod tasks;
 pub mod topups;
 pub mod wire;
 
+pub use credits::Credits;
 pub use keyed_lock::KeyedLock;
 pub use keys::key_of;
 pub use tasks::PurchaseTasks;

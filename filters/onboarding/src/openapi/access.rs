@@ -8,7 +8,7 @@ use super::schemas::{open, reference};
 use crate::documents::Installation;
 
 /// Paths of the authorization server.
-pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
+pub(super) fn paths(installation: &Installation) -> Map<String, Value> {
     let resource = format!("{}/v1", installation.service.base_url);
     let text = |means: &str| json!({"type": "string", "description": means});
     let pkce = json!({"type": "string", "minLength": 43, "maxLength": 128, "pattern": "^[A-Za-z0-9._~-]+$"});

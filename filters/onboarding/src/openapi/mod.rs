@@ -19,7 +19,7 @@ use crate::documents::Installation;
 const VERSION: &str = "1.0.0";
 
 /// Generates the document.
-pub fn document(settings: &OnboardingSettings, installation: &Installation<'_>) -> Value {
+pub fn document(settings: &OnboardingSettings, installation: &Installation) -> Value {
     let service = &installation.service;
     json!({
         "openapi": "3.1.0",
@@ -135,11 +135,11 @@ mod tests {
         );
         let installation = Installation {
             service,
-            plan: &plan,
+            plan,
             usdc: String::from("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
             deprecated: vec![Deprecated {
-                method: &http::Method::POST,
-                path: "/v1/completions",
+                method: http::Method::POST,
+                path: "/v1/completions".to_owned(),
             }],
         };
         document(&settings, &installation)

@@ -28,7 +28,7 @@ const COMPLETION: [ErrorCode; 10] = [
 ];
 
 /// All paths.
-pub(super) fn paths(installation: &Installation<'_>) -> Value {
+pub(super) fn paths(installation: &Installation) -> Value {
     let service = &installation.service.name;
     let mut paths = json!({
         "/v1/models": {"get": models()},

@@ -25,7 +25,7 @@ const PURCHASE: [ErrorCode; 5] = [
 ];
 
 /// Paths of commerce.
-pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
+pub(super) fn paths(installation: &Installation) -> Map<String, Value> {
     let slug = &installation.plan.slug;
     object([
         (
@@ -51,7 +51,7 @@ pub(super) fn paths(installation: &Installation<'_>) -> Map<String, Value> {
     ])
 }
 
-fn product(installation: &Installation<'_>) -> Value {
+fn product(installation: &Installation) -> Value {
     document(Document {
         id: "getSuperProProduct",
         tag: "commerce",
@@ -61,15 +61,15 @@ fn product(installation: &Installation<'_>) -> Value {
     })
 }
 
-fn product_example(installation: &Installation<'_>) -> Product {
+fn product_example(installation: &Installation) -> Product {
     Product::new(
-        installation.plan,
+        &installation.plan,
         &installation.service.base_url,
         &installation.service.root_url,
     )
 }
 
-fn create_session(installation: &Installation<'_>) -> Value {
+fn create_session(installation: &Installation) -> Value {
     let operation = Operation {
         id: "createUcpCheckoutSession",
         tag: "commerce",
@@ -106,7 +106,7 @@ fn create_session(installation: &Installation<'_>) -> Value {
     described
 }
 
-fn get_session(installation: &Installation<'_>) -> Value {
+fn get_session(installation: &Installation) -> Value {
     let operation = Operation {
         id: "getUcpCheckoutSession",
         tag: "commerce",
@@ -131,7 +131,7 @@ fn get_session(installation: &Installation<'_>) -> Value {
     described
 }
 
-fn mpp(installation: &Installation<'_>) -> Value {
+fn mpp(installation: &Installation) -> Value {
     let operation = Operation {
         id: "purchaseSuperProWithMpp",
         tag: "commerce",
@@ -184,7 +184,7 @@ fn mpp(installation: &Installation<'_>) -> Value {
     described
 }
 
-fn x402(installation: &Installation<'_>) -> Value {
+fn x402(installation: &Installation) -> Value {
     let operation = Operation {
         id: "purchaseSuperProWithX402",
         tag: "commerce",
@@ -243,7 +243,7 @@ fn x402(installation: &Installation<'_>) -> Value {
     described
 }
 
-fn finish(described: &mut Value, installation: &Installation<'_>) {
+fn finish(described: &mut Value, installation: &Installation) {
     described["requestBody"] = body(
         "CommercePaymentRequest",
         json!({"product_id": &*installation.plan.product}),
@@ -260,7 +260,7 @@ fn body(schema: &str, example: Value) -> Value {
 
 /// The success response of a purchase: bought now or before.
 fn purchase_response(
-    installation: &Installation<'_>,
+    installation: &Installation,
     route: &str,
     reference: &str,
     own: &[&str],
@@ -325,7 +325,7 @@ fn required(
     problem
 }
 
-fn session(installation: &Installation<'_>) -> Value {
+fn session(installation: &Installation) -> Value {
     let base = &installation.service.base_url;
     json!({
         "id": "cs_5d0f7ac1e2b34f6a9c8d7e6f",
@@ -337,7 +337,7 @@ fn session(installation: &Installation<'_>) -> Value {
 }
 
 /// Schemas of commerce, by name.
-pub(super) fn schemas(installation: &Installation<'_>) -> Map<String, Value> {
+pub(super) fn schemas(installation: &Installation) -> Map<String, Value> {
     let product_id = json!({"const": &*installation.plan.product});
     let mut product = schemas::of::<Product>();
     product["properties"]["id"] = product_id.clone();

@@ -9,7 +9,7 @@ use crate::developer_onboarding::DeveloperOnboarding;
 use crate::documents::Installation;
 
 /// All schemas by name.
-pub(super) fn all(installation: &Installation<'_>) -> Value {
+pub(super) fn all(installation: &Installation) -> Value {
     let metadata = format!("x_{}", installation.service.name);
     let mut schemas = Map::new();
     let mut add = |name: &str, schema: Value| {

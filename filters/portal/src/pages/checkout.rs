@@ -273,6 +273,7 @@ fn plan_benefits(context: &PortalContext) -> Vec<String> {
     let plan = context.plans.plan();
     let mut all: Vec<String> = plan.features.to_vec();
     let class = context
+        .settings
         .installation
         .classes
         .iter()
@@ -293,7 +294,7 @@ fn legal_links(context: &PortalContext) -> Markup {
     let links = [
         ("Terms", &brand.terms_url),
         ("Privacy", &brand.privacy_url),
-        ("Refunds", &context.refund_url),
+        ("Refunds", &context.settings.refund_url),
     ];
     let links: Vec<_> = links
         .into_iter()

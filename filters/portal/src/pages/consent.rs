@@ -81,7 +81,7 @@ fn id(request: &PageRequest) -> Result<PendingId, PageError> {
 
 /// Whether buying is a separate checkbox: if the operator requires it and there is another scope to allow.
 fn has_buy_checkbox(context: &PortalContext, scopes: Scopes) -> bool {
-    context.buy_needs_checkbox
+    context.settings.buy_needs_checkbox
         && scopes.has_any(Scopes::BUYING)
         && !scopes.less(Scopes::BUYING).is_empty()
 }

@@ -99,11 +99,12 @@ pub(crate) async fn show(
 /// Onboarding steps, shown until the first request.
 fn getting_started(context: &PortalContext, data: &OverviewData, address: &str) -> Markup {
     let has_credits = data.balance.available.is_positive();
-    let model = context.installation.catalog.default_model().or(context
+    let model = context
+        .settings
         .installation
         .catalog
-        .models()
-        .first());
+        .default_model()
+        .or(context.settings.installation.catalog.models().first());
     let example = ChatExample::hello(model.map_or("MODEL", |model| &model.id));
     html! {
         (parts::heading("Overview", None))
@@ -124,7 +125,7 @@ fn getting_started(context: &PortalContext, data: &OverviewData, address: &str) 
                             @if has_credits {
                                 "You have " b { (credits_2(data.balance.available)) } " credits."
                             } @else {
-                                "Answers are paid from credits." @if let Some(price) = &context.installation.credit_price { " " (price) }
+                                "Answers are paid from credits." @if let Some(price) = &context.settings.installation.credit_price { " " (price) }
                             }
                         }
                         p { (parts::link_button("/credits/add", "Add credits", !has_credits)) }
@@ -287,6 +288,7 @@ fn spending(data: &OverviewData) -> Markup {
 
 fn plan(context: &PortalContext, data: &OverviewData) -> Markup {
     let class = context
+        .settings
         .installation
         .classes
         .iter()

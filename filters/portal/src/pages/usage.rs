@@ -213,6 +213,7 @@ fn filter_form(
     // Models no longer for sale may have usage.
     let chosen = filter.and_then(|filter| filter.model.as_deref());
     let mut models: Vec<&str> = context
+        .settings
         .installation
         .catalog
         .models()

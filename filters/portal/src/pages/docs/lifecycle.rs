@@ -24,7 +24,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
             anchor: "deprecation",
             heading: "Deprecation and sunset",
             content: html! {
-                @if context.installation.deprecations.is_empty() { p { "Nothing is deprecated." } }
+                @if context.settings.installation.deprecations.is_empty() { p { "Nothing is deprecated." } }
                 @else { (table("Deprecated addresses", &columns(), &deprecations(context), None)) }
                 p {
                     "A deprecated address says so in every response, in the header " code { "Deprecation" }
@@ -67,7 +67,7 @@ fn deprecations(context: &PortalContext) -> Vec<Vec<Cell>> {
             @if let Some(at) = at { time datetime=(at.rfc3339()) { (format::date_time(at)) } } @else { "Not set" }
         })
     };
-    let rows = context.installation.deprecations.iter().map(|path_suffix| {
+    let rows = context.settings.installation.deprecations.iter().map(|path_suffix| {
         vec![
             Cell::new(html! { code { (path_suffix.route) } }),
             date(path_suffix.deprecated_at),

@@ -16,7 +16,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
         Column::number("At once"),
     ];
     let no_limit = || "no limit".to_owned();
-    let rows: Vec<Vec<Cell>> = context
+    let rows: Vec<Vec<Cell>> = context.settings
         .installation
         .classes
         .iter()
@@ -31,11 +31,12 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
         })
         .collect();
     let first = context
+        .settings
         .installation
         .classes
         .iter()
         .find(|class| class.name == "free")
-        .or(context.installation.classes.first());
+        .or(context.settings.installation.classes.first());
     let (quota, window) = first.map_or((60, 60), |class| (class.requests, class.window_secs));
     let example = format!(
         "HTTP/1.1 429 Too Many Requests\nRateLimit-Policy: \"requests\";q={quota};w={window}\nRateLimit: \"requests\";r=0;t=12\n\
@@ -66,7 +67,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
             heading: "Sizes",
             content: html! {
                 p {
-                    "A request for a completion has at most " (count(context.installation.completion_bytes_max / 1024)) " KiB. What a model can read and write "
+                    "A request for a completion has at most " (count(context.settings.installation.completion_bytes_max / 1024)) " KiB. What a model can read and write "
                     "together is its context length; " code { "GET " (context.address.api()) "/models" } " lists it for each."
                 }
             },

@@ -69,7 +69,7 @@ pub(super) fn protocols(
     context: &PortalContext,
 ) -> impl Iterator<Item = (PurchaseProtocol, String)> {
     let slug = context.plans.plan().slug.clone();
-    let paths = &context.installation.payment_paths;
+    let paths = &context.settings.installation.payment_paths;
     PurchaseProtocol::ALL
         .into_iter()
         .filter_map(move |protocol| {

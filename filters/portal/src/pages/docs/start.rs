@@ -10,11 +10,12 @@ use crate::samples::ChatExample;
 
 pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
     let api = context.address.api();
-    let model = context.installation.catalog.default_model().or(context
+    let model = context
+        .settings
         .installation
         .catalog
-        .models()
-        .first());
+        .default_model()
+        .or(context.settings.installation.catalog.models().first());
     let id = model.map_or("MODEL", |model| &model.id);
     let hello = ChatExample::hello(id);
     let streamed = ChatExample {
@@ -23,6 +24,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
     };
     let prefix = context.key_form.prefix();
     let models: Vec<Vec<Cell>> = context
+        .settings
         .installation
         .catalog
         .models()
@@ -98,7 +100,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
             content: html! {
                 @if models.is_empty() { p { "No model is available at the moment." } }
                 @else { (parts::table("Models and prices", &columns, &models, None)) }
-                @if let Some(price) = &context.installation.credit_price { p { (price) } }
+                @if let Some(price) = &context.settings.installation.credit_price { p { (price) } }
                 p { code { "GET " (api) "/models" } " lists those that your key may use." }
             },
         },

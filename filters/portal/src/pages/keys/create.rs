@@ -131,6 +131,7 @@ impl<'a> KeyForm<'a> {
             wrong("may", "Choose at least one thing that the key may call.");
         }
         let models: Vec<Arc<str>> = context
+            .settings
             .installation
             .catalog
             .models()
@@ -206,6 +207,7 @@ fn page(
     .map(|(value, words)| (value, html! { (words) }, None, value == ends))
     .to_vec();
     let models: Vec<_> = context
+        .settings
         .installation
         .catalog
         .models()
@@ -290,11 +292,12 @@ async fn created_page(
 }
 
 fn secret_panel(context: &PortalContext, name: &str, made: &CreatedKey) -> Markup {
-    let model = context.installation.catalog.default_model().or(context
+    let model = context
+        .settings
         .installation
         .catalog
-        .models()
-        .first());
+        .default_model()
+        .or(context.settings.installation.catalog.models().first());
     let variable = context.address.variable();
     let example =
         ChatExample::hello(model.map_or("MODEL", |model| &model.id)).curl(&context.address);

@@ -47,7 +47,7 @@ pub(crate) async fn show(
     };
     let plan = context.plans.plan();
     let find = |name: &str| {
-        let mut classes = context.installation.classes.iter();
+        let mut classes = context.settings.installation.classes.iter();
         classes.find(|class| class.name == name)
     };
     let content = html! {
@@ -70,7 +70,7 @@ pub(crate) async fn show(
             (buying(context, &standing, is_sold))
         }
         (status::payments(&payments, now))
-        @if !context.installation.payment_paths.is_empty() {
+        @if !context.settings.installation.payment_paths.is_empty() {
             section.panel {
                 h2 { "For programs" }
                 p { "Programs can pay for " (plan.name) " themselves: each month by PayPal, or " (DAYS) " days at a time in USDC." }

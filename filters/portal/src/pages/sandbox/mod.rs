@@ -60,6 +60,7 @@ pub(crate) async fn show(
     let state = SandboxState {
         history: &[],
         model: context
+            .settings
             .installation
             .catalog
             .get(requested)
@@ -97,10 +98,11 @@ pub(crate) async fn token(
 
 fn first_model(context: &PortalContext) -> Option<&Arc<Model>> {
     context
+        .settings
         .installation
         .catalog
         .default_model()
-        .or(context.installation.catalog.models().first())
+        .or(context.settings.installation.catalog.models().first())
 }
 
 fn page(
@@ -214,7 +216,7 @@ fn settings(context: &PortalContext, state: &SandboxState<'_>) -> Markup {
             div.field {
                 label for="model" { "Model" }
                 select #model name="model" form="composer" aria-describedby="model-price" {
-                    @for model in context.installation.catalog.models() {
+                    @for model in context.settings.installation.catalog.models() {
                         option value=(model.id) selected[chosen == Some(&*model.id)] data-in=(model.price.input.per_million().get())
                             data-out=(model.price.output.per_million().get()) data-request=(model.price.request.get())
                             data-price=(price(model)) data-max=(model.limits.output_tokens_default.get()) { (format::single_line(&model.id)) }

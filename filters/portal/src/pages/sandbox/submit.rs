@@ -50,6 +50,7 @@ pub(crate) async fn submit(
     };
     let cache = form.text("cache") == "yes";
     let model = context
+        .settings
         .installation
         .catalog
         .get(requested)

@@ -46,7 +46,7 @@ pub(crate) async fn show_sign_up(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
-    if !context.sign_up {
+    if !context.settings.sign_up {
         return Err(PageError::NotFound);
     }
     if request.session.is_some() {
@@ -77,7 +77,7 @@ pub(crate) async fn sign_up(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
-    if !context.sign_up {
+    if !context.settings.sign_up {
         return Err(PageError::NotFound);
     }
     request_code(context, request, CodePurpose::SignUp).await
@@ -104,12 +104,12 @@ async fn request_code(
         ));
     };
     match login.kind() {
-        LoginKind::Email if !context.channels.email => {
+        LoginKind::Email if !context.settings.channels.email => {
             return Ok(wrong(
                 "Codes cannot be sent by e-mail here. Use a phone number.",
             ));
         }
-        LoginKind::Phone if !context.channels.phone => {
+        LoginKind::Phone if !context.settings.channels.phone => {
             return Ok(wrong(
                 "Codes cannot be sent to phones here. Use an e-mail address.",
             ));
@@ -200,7 +200,7 @@ fn form(
     } else {
         ("Sign in", "/sign-in")
     };
-    let channels = context.channels;
+    let channels = context.settings.channels;
     let is_off = !channels.email && !channels.phone;
     let hint = match (channels.email, channels.phone) {
         (true, false) => Some("Codes go out by e-mail here."),
@@ -243,7 +243,7 @@ fn form(
         @if is_sign_up {
             (terms(context))
             p.rule { "You have an account? " a href=(next.append_to("/sign-in")) { "Sign in" } }
-        } @else if context.sign_up {
+        } @else if context.settings.sign_up {
             p.rule { "New here? " a href=(next.append_to("/sign-up")) { "Create an account" } }
         }
     };

@@ -1,7 +1,10 @@
-//! Construction of the MPP processor (`Payment` challenges for the plan) from the settings.
+//! The module `mpp`: the processor of `Payment` challenges for the plan, built from `[payments.mpp]`.
+
+use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 use tollgate_clock::{Clock, Entropy};
+use tollgate_module::{Build, BuildError, Module};
 use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings as Challenges};
 use tollgate_purchase::PurchaseTasks;
 use tollgate_purchase::idempotency::IdempotencyKeys;
@@ -11,8 +14,32 @@ use tollgate_purchase::wire::Product;
 
 use crate::config::{BaseUrl, Settings};
 
+/// Sale of the plan by the `Payment` scheme.
+pub(crate) struct MppModule;
+
+impl Module for MppModule {
+    fn name(&self) -> &'static str {
+        "mpp"
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let settings: Arc<Settings> = build.get()?;
+        let mandates: Option<Mandates> = build.find();
+        let processor = processor(
+            &settings,
+            (&build.get()?, mandates.as_ref(), &build.get()?),
+            (&build.get()?, &build.get()?),
+            build.get()?,
+        );
+        if let Some(processor) = processor {
+            build.provide(processor);
+        }
+        Ok(())
+    }
+}
+
 /// The processor; `None` where there is no secret to bind challenges with, or no provider for the monthly charge.
-pub(crate) fn processor(
+fn processor(
     settings: &Settings,
     (plans, mandates, idempotency_keys): (&Plans, Option<&Mandates>, &IdempotencyKeys),
     (clock, entropy): (&Clock, &Entropy),

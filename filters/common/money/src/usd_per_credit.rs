@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tollgate_money::{Micros, Price, TokenPrice};
+use crate::{Micros, Price, TokenPrice};
 
 /// Decimals of a token price: a price per million tokens, in millionths of a credit, times a rate in millionths of a dollar.
 const TOKEN_PLACES: usize = 18;
@@ -17,10 +17,14 @@ pub struct UsdPerCredit {
 }
 
 /// Dollar prices of one input token, one output token and one request, as decimal strings.
-pub(crate) struct UsdPrice {
-    pub(crate) prompt: String,
-    pub(crate) completion: String,
-    pub(crate) request: String,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsdPrice {
+    /// One input token.
+    pub prompt: String,
+    /// One output token.
+    pub completion: String,
+    /// One request.
+    pub request: String,
 }
 
 impl UsdPerCredit {
@@ -39,7 +43,7 @@ impl UsdPerCredit {
     }
 
     /// A price in dollars.
-    pub(crate) fn of(self, price: &Price) -> UsdPrice {
+    pub fn of(self, price: &Price) -> UsdPrice {
         let token = |price: TokenPrice| self.times(price.per_million(), TOKEN_PLACES);
         UsdPrice {
             prompt: token(price.input),

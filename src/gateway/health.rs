@@ -16,13 +16,13 @@ use crate::upstream::Providers;
 const PROBE: Duration = Duration::from_secs(1);
 
 /// The content of `/providers`.
-pub(crate) fn providers(providers: &Arc<Providers>) -> JsonSource {
+pub(super) fn providers(providers: &Arc<Providers>) -> JsonSource {
     let providers = providers.clone();
     Arc::new(move || serde_json::json!(providers.view()))
 }
 
 /// The check behind `/live`.
-pub(crate) fn liveness(proxy: &Arc<Proxy>, liveness: Liveness) -> admin::Liveness {
+pub(super) fn liveness(proxy: &Arc<Proxy>, liveness: Liveness) -> admin::Liveness {
     let proxy = proxy.clone();
     Box::new(move || {
         let (proxy, liveness) = (proxy.clone(), liveness.clone());
@@ -41,7 +41,7 @@ pub(crate) fn liveness(proxy: &Arc<Proxy>, liveness: Liveness) -> admin::Livenes
 }
 
 /// The content of `/ready`.
-pub(crate) fn readiness(
+pub(super) fn readiness(
     settings: &Settings,
     proxy: &Arc<Proxy>,
     store: &Arc<dyn Store>,

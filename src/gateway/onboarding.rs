@@ -8,10 +8,10 @@ use crate::config::Settings;
 const USDC: &str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
 
 /// The description of the service.
-pub(crate) fn installation(settings: &Settings) -> Installation<'_> {
+pub(crate) fn installation(settings: &Settings) -> Installation {
     Installation {
         service: settings.service.identity(),
-        plan: &settings.plan,
+        plan: settings.plan.clone(),
         usdc: settings
             .payments
             .x402
@@ -23,18 +23,17 @@ pub(crate) fn installation(settings: &Settings) -> Installation<'_> {
 
 /// Every method of every deprecated route. A route that has only a sunset date is deprecated too: a client that reads that date should not
 /// start to use it.
-fn deprecated(settings: &Settings) -> Vec<Deprecated<'_>> {
+fn deprecated(settings: &Settings) -> Vec<Deprecated> {
     let ending = settings
         .routes
         .iter()
         .filter(|route| route.lifecycle.is_some());
     ending
         .flat_map(|route| {
-            let path = route.path.as_str();
-            route
-                .methods
-                .iter()
-                .map(move |method| Deprecated { method, path })
+            route.methods.iter().map(|method| Deprecated {
+                method: method.clone(),
+                path: route.path.to_string(),
+            })
         })
         .collect()
 }

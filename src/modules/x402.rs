@@ -1,10 +1,11 @@
-//! Construction of the processor of signed transfers (x402) from `[payments.x402]`.
+//! The module `x402`: the processor of signed transfers, built from `[payments.x402]`.
 
 use std::sync::Arc;
 
 use http::HeaderValue;
 use secrecy::ExposeSecret;
 use tollgate_clock::Clock;
+use tollgate_module::{Build, BuildError, Module};
 use tollgate_pay::x402::{
     CONFIRM, HttpClientError, HttpFacilitator, HttpNode, Node, Processor, WAIT, X402Deps,
     payment_reference,
@@ -17,11 +18,35 @@ use tollgate_store::Store;
 
 use crate::config::Settings;
 
-/// Payments that are read from the store at idempotency_keys.
+/// Payments that are read from the store at once.
 const PAGE: usize = 500;
 
+/// Sale of the plan by signed transfers.
+pub(crate) struct X402Module;
+
+impl Module for X402Module {
+    fn name(&self) -> &'static str {
+        "x402"
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let settings: Arc<Settings> = build.get()?;
+        let processor = processor(
+            &settings,
+            &build.get()?,
+            (&build.get()?, &build.get()?),
+            &build.get()?,
+            build.get()?,
+        );
+        if let Some(processor) = processor.map_err(BuildError::of)? {
+            build.provide(processor);
+        }
+        Ok(())
+    }
+}
+
 /// The processor of signed transfers; `None` where x402 is not configured.
-pub(crate) fn processor(
+fn processor(
     settings: &Settings,
     store: &Arc<dyn Store>,
     (plans, idempotency_keys): (&Plans, &IdempotencyKeys),

@@ -8,7 +8,7 @@ use tollgate_purchase::mandates::{
     Recurring, RecurringError, Status,
 };
 
-use crate::paypal::failure_kind;
+use super::paypal::failure_kind;
 
 /// PayPal's subscriptions to one plan as mandates.
 pub(crate) struct PayPalRecurring {

@@ -1,10 +1,11 @@
-//! Construction of sign-in and of the message outbox from the settings: rules for one-time codes, and the channels that deliver them.
+//! The module `signin`: rules for one-time codes, and the outbox with the channels that deliver them.
 
 use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::{Signin, SigninRules};
+use tollgate_module::{Build, BuildError, Module};
 use tollgate_outbox::mail::{Mail, MailSettings};
 use tollgate_outbox::sms::{Sms, SmsSettings};
 use tollgate_outbox::{Outbox, Sender, Senders};
@@ -12,10 +13,31 @@ use tollgate_store::Store;
 use zeroize::Zeroizing;
 
 use crate::config::Settings;
-use crate::gateway::StartError;
+
+/// Sign-in with one-time codes.
+pub(crate) struct SigninModule;
+
+impl Module for SigninModule {
+    fn name(&self) -> &'static str {
+        "signin"
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let settings: Arc<Settings> = build.get()?;
+        let store: Arc<dyn Store> = build.get()?;
+        let clock: Clock = build.get()?;
+        let signin = Signin::new(store.clone(), rules(&settings));
+        let outbox = outbox(&settings, &signin, &*store, &clock, &build.get()?)?;
+        build.background(async move { outbox.run().await });
+        let swept = signin.clone();
+        build.sweep(move || swept.sweep(clock.now()));
+        build.provide(signin);
+        Ok(())
+    }
+}
 
 /// The rules for codes and accounts.
-pub(crate) fn rules(settings: &Settings) -> SigninRules {
+fn rules(settings: &Settings) -> SigninRules {
     SigninRules {
         length: settings.signin.length,
         country_daily_max: settings.signin.country_daily_max,
@@ -26,13 +48,13 @@ pub(crate) fn rules(settings: &Settings) -> SigninRules {
 }
 
 /// The message queue with the configured channels.
-pub(crate) fn outbox(
+fn outbox(
     settings: &Settings,
     signin: &Signin,
     store: &dyn Store,
     clock: &Clock,
     entropy: &Entropy,
-) -> Result<Outbox, StartError> {
+) -> Result<Outbox, BuildError> {
     let host = host(settings.service.base_url.as_str());
     let mail = settings.signin.mail.as_ref().map(|mail| {
         Mail::new(MailSettings {
@@ -50,9 +72,7 @@ pub(crate) fn outbox(
             own_host: host.to_owned(),
         })
     });
-    let mail = mail
-        .transpose()
-        .map_err(|error| StartError::Messages(Box::new(error)))?;
+    let mail = mail.transpose().map_err(delivery_error)?;
     let sms = settings.signin.sms.as_ref().map(|sms| {
         let settings = SmsSettings {
             url: sms.url.clone(),
@@ -60,9 +80,7 @@ pub(crate) fn outbox(
         };
         Sms::new(settings, clock.clone(), entropy.clone())
     });
-    let sms = sms
-        .transpose()
-        .map_err(|error| StartError::Messages(Box::new(error)))?;
+    let sms = sms.transpose().map_err(delivery_error)?;
     Ok(Outbox::new(
         store,
         signin.clone(),
@@ -73,6 +91,10 @@ pub(crate) fn outbox(
         (&settings.brand.name, host),
         clock.clone(),
     ))
+}
+
+fn delivery_error(error: impl std::error::Error + Send + Sync + 'static) -> BuildError {
+    BuildError::caused_by("cannot set up message delivery", error)
 }
 
 /// The host in an address.

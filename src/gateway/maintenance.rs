@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_clock::{Clock, Entropy};
-use tollgate_identity::{Credentials, Signin};
+use tollgate_clock::Clock;
+use tollgate_identity::Credentials;
 use tollgate_ledger::Ledger;
+use tollgate_module::Sweep;
 use tollgate_store::{Admission, OAuthPart, Part, Store, UnitOfWork, commit};
 
 use crate::proxy::Proxy;
@@ -19,21 +20,15 @@ const RECORD_USES_INTERVAL: Duration = Duration::from_secs(60);
 /// Credential uses in one unit of work: it must not delay the writes after it for long.
 const USES_PER_COMMIT: usize = 500;
 
-/// Interval of the check for signup grants that are not booked yet.
-const PENDING_GRANTS_INTERVAL: Duration = Duration::from_secs(60);
-
 /// With fewer concurrent exchanges than this there is no memory worth releasing.
 const RELEASE_THRESHOLD: usize = 100;
 
-/// A periodic task. It must not block.
-pub(crate) type PeriodicTask = Box<dyn Fn() + Send>;
-
 /// Runs the periodic tasks of a serving gateway.
-pub(crate) async fn run_maintenance(
+pub(super) async fn run_maintenance(
     proxy: Arc<Proxy>,
     ledger: Ledger,
     clock: Clock,
-    tasks: Vec<PeriodicTask>,
+    sweeps: Vec<Sweep>,
 ) {
     let mut peak = 0;
     loop {
@@ -42,7 +37,7 @@ pub(crate) async fn run_maintenance(
         if expired > 0 {
             tracing::warn!(holds = expired, "released expired holds");
         }
-        tasks.iter().for_each(|task| task());
+        sweeps.iter().for_each(|sweep| sweep());
         let open = proxy.open_exchanges();
         peak = peak.max(proxy.take_peak_concurrency());
         if peak >= RELEASE_THRESHOLD && open < peak / 2 {
@@ -53,7 +48,7 @@ pub(crate) async fn run_maintenance(
 }
 
 /// Records which credentials have been used. No request waits for it, and a lost record has no effect.
-pub(crate) async fn record_credential_uses(credentials: Arc<Credentials>, store: Arc<dyn Store>) {
+pub(super) async fn record_credential_uses(credentials: Arc<Credentials>, store: Arc<dyn Store>) {
     loop {
         tokio::time::sleep(RECORD_USES_INTERVAL).await;
         for uses in credentials.take_uses().chunks(USES_PER_COMMIT) {
@@ -63,24 +58,5 @@ pub(crate) async fn record_credential_uses(credentials: Arc<Credentials>, store:
                 break;
             }
         }
-    }
-}
-
-/// Removes expired sessions, codes and counters.
-pub(crate) fn signin_sweep(signin: &Signin, clock: &Clock) -> PeriodicTask {
-    let (signin, clock) = (signin.clone(), clock.clone());
-    Box::new(move || signin.sweep(clock.now()))
-}
-
-/// Books signup grants that an earlier run, or a busy store, has left pending.
-pub(crate) async fn book_pending_grants(
-    signin: Signin,
-    ledger: Ledger,
-    clock: Clock,
-    entropy: Entropy,
-) {
-    loop {
-        tollgate_portal::book_signup_grants(&signin, &ledger, &clock, &entropy).await;
-        tokio::time::sleep(PENDING_GRANTS_INTERVAL).await;
     }
 }

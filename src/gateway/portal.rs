@@ -1,70 +1,25 @@
-//! Construction of the portal's pages from the settings.
+//! The settings of the portal's pages.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
-use tollgate_clock::{Clock, Entropy, Timestamp};
+use tollgate_clock::Timestamp;
 use tollgate_filter::Scope;
-use tollgate_identity::oauth::AuthorizationServer;
-use tollgate_identity::{Credentials, Signin};
-use tollgate_ledger::Ledger;
-use tollgate_pages::PageRenderer;
-use tollgate_portal::{Channels, DeprecationInfo, Installation, Portal, RateClassInfo};
-use tollgate_purchase::TopUps;
-use tollgate_purchase::checkouts::Checkouts;
-use tollgate_purchase::mandates::Mandates;
-use tollgate_purchase::plan::Plans;
-use tollgate_store::Store;
+use tollgate_portal::{Channels, DeprecationInfo, Installation, PortalSettings, RateClassInfo};
 
 use crate::config::{Route, Settings};
-use crate::proxy::InProcessClient;
 
-/// The services that the pages read and change.
-pub(crate) struct Deps<'a> {
-    pub(crate) settings: &'a Settings,
-    pub(crate) renderer: &'a Arc<PageRenderer>,
-    pub(crate) signin: &'a Signin,
-    pub(crate) authorization: &'a Arc<AuthorizationServer>,
-    pub(crate) store: &'a Arc<dyn Store>,
-    pub(crate) ledger: &'a Ledger,
-    pub(crate) credentials: &'a Arc<Credentials>,
-    pub(crate) api: &'a Arc<InProcessClient>,
-    pub(crate) top_ups: Option<&'a TopUps>,
-    pub(crate) mandates: Option<&'a Mandates>,
-    pub(crate) checkouts: &'a Checkouts,
-    pub(crate) plans: &'a Plans,
-    pub(crate) clock: &'a Clock,
-    pub(crate) entropy: &'a Entropy,
-}
-
-/// The pages of a gateway.
-pub(crate) fn portal(deps: &Deps<'_>) -> Portal {
-    let settings = deps.settings;
-    let service = &settings.service;
-    Portal::new(tollgate_portal::PortalDeps {
-        renderer: deps.renderer.clone(),
-        authorization: deps.authorization.clone(),
+/// The settings of the portal.
+pub(super) fn settings(settings: &Settings) -> PortalSettings {
+    PortalSettings {
         buy_needs_checkbox: settings.oauth.tick_to_buy,
-        signin: deps.signin.clone(),
-        store: deps.store.clone(),
-        ledger: deps.ledger.clone(),
         channels: Channels {
             email: settings.signin.mail.is_some(),
             phone: settings.signin.sms.is_some(),
         },
         sign_up: settings.signin.sign_up,
-        service: service.identity(),
-        installation: installation(settings),
-        credentials: deps.credentials.clone(),
-        api: Some(deps.api.clone()),
-        top_ups: deps.top_ups.cloned(),
-        mandates: deps.mandates.cloned(),
-        checkouts: deps.checkouts.clone(),
         refund_url: settings.ucp.refund_url.clone(),
-        plans: deps.plans.clone(),
-        clock: deps.clock.clone(),
-        entropy: deps.entropy.clone(),
-    })
+        installation: installation(settings),
+    }
 }
 
 fn deprecation(route: &Route) -> Option<DeprecationInfo> {

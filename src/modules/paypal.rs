@@ -15,8 +15,8 @@ use tollgate_purchase::{
 };
 use tollgate_store::{MandateState, Store};
 
+use super::recurring::PayPalRecurring;
 use crate::config::{self, Settings};
-use crate::recurring::PayPalRecurring;
 
 /// A client of PayPal, and the processors of the purchases paid with it.
 #[derive(Clone)]

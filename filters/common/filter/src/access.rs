@@ -1,6 +1,6 @@
 //! The access requirements of a route: a resource and its scopes.
 
-use tollgate_filter::{Resource, Scope, Scopes};
+use crate::{Resource, Scope, Scopes};
 
 /// The access that a credential must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,43 @@
+//! The module `auth`: the filter for each access requirement of a route.
+
+use std::sync::Arc;
+
+use tollgate_filter::PaymentPaths;
+use tollgate_module::{Build, BuildError, Module, RouteContext};
+
+use crate::Auths;
+
+/// Authentication by API key or access token.
+pub struct AuthModule;
+
+impl Module for AuthModule {
+    fn name(&self) -> &'static str {
+        "auth"
+    }
+
+    fn filters(&self) -> &[&'static str] {
+        &["auth"]
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let auths = Auths::new(build.get()?, build.get()?, build.get()?);
+        build.filter("auth", move |route| {
+            let Some(access) = route.access else {
+                return Err(BuildError::new(
+                    "`auth` requires a scope; give the route a `scope` or `scopes_any`",
+                ));
+            };
+            Ok(match takes_payment(route) {
+                true => Arc::new(auths.beside_payment(access).map_err(BuildError::of)?),
+                false => Arc::new(auths.auth(access).map_err(BuildError::of)?),
+            })
+        });
+        Ok(())
+    }
+}
+
+/// Whether `Authorization` has a payment credential on this route, so that the account's credential is in another field.
+fn takes_payment(route: &RouteContext<'_>) -> bool {
+    let paths = route.services.find::<PaymentPaths>();
+    route.has_filter("pay") && paths.is_some_and(|PaymentPaths(shares)| shares(route.path))
+}

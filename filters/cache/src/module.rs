@@ -1,0 +1,86 @@
+//! The module `cache`: the filter, its metrics, and the removal of expired entries.
+
+use std::sync::Arc;
+
+use tollgate_counters::{Metric, metrics};
+use tollgate_filter::{HitPrice, ServiceIdentity};
+use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+use tollgate_store::Store;
+
+use crate::{Cache, CacheDeps, CacheSettings};
+
+provided! {
+    GATEWAY => [CacheSettings];
+    "cache" => [Cache];
+}
+
+metrics! {
+    CACHE_LOOKUPS = "tollgate_cache_lookups_total", Counter, ["result"],
+        "Cache lookups, by result.";
+    CACHE_STORES = "tollgate_cache_stores_total", Counter, ["result"],
+        "Answers to cache misses, by whether they were stored.";
+    CACHE_REMOVED = "tollgate_cache_removed_total", Counter, ["reason"],
+        "Cache entries removed, by reason.";
+    CACHE_FOLLOWERS = "tollgate_cache_followers_total", Counter, ["outcome"],
+        "Requests that waited for the answer to an equal one (single flight), by outcome.";
+    CACHE_WAITING = "tollgate_cache_waiting", Gauge, [],
+        "Requests that wait for the answer to an equal one.";
+    CACHE_ENTRIES = "tollgate_cache_entries", Gauge, [],
+        "Stored answers.";
+    CACHE_BYTES = "tollgate_cache_bytes", Gauge, [],
+        "Bytes of memory used by stored answers, as counted by the cache.";
+}
+
+/// The completion cache.
+pub struct CacheModule;
+
+impl Module for CacheModule {
+    fn name(&self) -> &'static str {
+        "cache"
+    }
+
+    fn filters(&self) -> &[&'static str] {
+        &["cache"]
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let settings: CacheSettings = build.get()?;
+        let service: ServiceIdentity = build.get()?;
+        let store: Arc<dyn Store> = build.get()?;
+        build.provide(HitPrice(settings.hit_price_ppm));
+        let cache = Arc::new(Cache::new(CacheDeps {
+            settings,
+            service: &service.name,
+            root: &store.root_secret().0,
+            clock: build.get()?,
+            entropy: build.get()?,
+        }));
+        build.metrics(source(cache.clone()));
+        let swept = cache.clone();
+        build.sweep(move || {
+            swept.sweep();
+        });
+        build.provide(cache.clone());
+        build.shared_filter("cache", cache);
+        Ok(())
+    }
+}
+
+/// The contents and counters of the cache.
+fn source(cache: Arc<Cache>) -> tollgate_counters::Source {
+    let counters = cache.counters();
+    Box::new(move |samples| {
+        samples.numbers(CACHE_LOOKUPS, counters.lookups.values());
+        samples.numbers(CACHE_STORES, counters.stores.values());
+        samples.numbers(CACHE_REMOVED, counters.removals.values());
+        samples.numbers(CACHE_FOLLOWERS, counters.followers.values());
+        let totals = cache.totals();
+        samples.number(CACHE_WAITING, totals.waiting);
+        samples.number(CACHE_ENTRIES, totals.entries);
+        samples.number(CACHE_BYTES, totals.bytes);
+    })
+}

@@ -1,0 +1,72 @@
+//! The module `commerce`: product, UCP profile, checkout sessions and PayPal webhooks.
+
+use std::sync::Arc;
+
+use tollgate_counters::{Metric, metrics};
+use tollgate_filter::ServiceIdentity;
+use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+use tollgate_pages::Brand;
+use tollgate_purchase::plan::Plan;
+
+use crate::{Commerce, CommerceDeps, CommerceServices, PayPal, UcpSettings};
+
+provided! { GATEWAY => [UcpSettings]; }
+
+metrics! {
+    PAYMENT_NOTICES = "tollgate_payment_notices_total", Counter, ["result"],
+        "Notices of a payment provider: stored, known already, refused for their signature, or undecided and sent again.";
+}
+
+/// Commerce platforms and payment notifications.
+pub struct CommerceModule;
+
+impl Module for CommerceModule {
+    fn name(&self) -> &'static str {
+        "commerce"
+    }
+
+    fn filters(&self) -> &[&'static str] {
+        &["commerce"]
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let (service, brand): (ServiceIdentity, Brand) = (build.get()?, build.get()?);
+        let plan: Plan = build.get()?;
+        let paypal = match (build.find(), build.find()) {
+            (Some(client), Some(mandates)) => Some(PayPal {
+                client,
+                top_ups: build.find(),
+                mandates,
+            }),
+            _ => None,
+        };
+        let services = CommerceServices::new(CommerceDeps {
+            base_url: &service.base_url,
+            root_url: &service.root_url,
+            plan: &plan,
+            ucp: build.get()?,
+            checkouts: build.get()?,
+            idempotency: build.get()?,
+            clock: build.get()?,
+            terms_url: brand.terms_url,
+            privacy_url: brand.privacy_url,
+            paypal,
+        })
+        .map_err(|error| {
+            BuildError::caused_by("cannot set up `ucp.profile_fetch`; set it to `never`, or check the system's certificates", error)
+        })?;
+        let counters = services.counters();
+        build.metrics(Box::new(move |samples| {
+            samples.numbers(PAYMENT_NOTICES, counters.values());
+        }));
+        build.filter("commerce", move |route| {
+            let filter = Commerce::new(&services, route.path);
+            Ok(Arc::new(filter.map_err(BuildError::of)?))
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Samples of one scrape: the values that parts of the program keep themselves, read when the metrics are.
+
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, MetricFamily, MetricType};
+
+use crate::{Kind, Metric};
+
+/// A source of values, called at each scrape.
+pub type Source = Box<dyn Fn(&mut Samples) + Send + Sync>;
+
+/// The values of the sources at one scrape.
+#[derive(Debug, Default)]
+pub struct Samples {
+    families: Vec<MetricFamily>,
+}
+
+impl Samples {
+    /// Adds the value of a metric without labels.
+    pub fn number(&mut self, metric: Metric, value: impl Into<i128>) {
+        self.family(metric, vec![sample(metric.kind, Vec::new(), value.into())]);
+    }
+
+    /// Adds the values of a metric with one label.
+    pub fn numbers<'a>(
+        &mut self,
+        metric: Metric,
+        values: impl IntoIterator<Item = (&'a str, impl Into<i128>)>,
+    ) {
+        let values = values.into_iter().map(|(word, value)| {
+            let mut label = LabelPair::default();
+            label.set_name(metric.labels[0].to_owned());
+            label.set_value(word.to_owned());
+            sample(metric.kind, vec![label], value.into())
+        });
+        self.family(metric, values.collect());
+    }
+
+    /// Adds a histogram without labels: upper bounds with counts that are not cumulative, a count above them all, and the sum.
+    pub fn histogram(
+        &mut self,
+        metric: Metric,
+        buckets: impl Iterator<Item = (f64, u64)>,
+        above: u64,
+        sum: f64,
+    ) {
+        let mut count = 0;
+        let buckets = buckets.map(|(bound, here)| {
+            count += here;
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(bound);
+            bucket.set_cumulative_count(count);
+            bucket
+        });
+        let mut histogram = Histogram::default();
+        histogram.set_bucket(buckets.collect());
+        histogram.set_sample_count(count + above);
+        histogram.set_sample_sum(sum);
+        let mut sample = prometheus::proto::Metric::default();
+        sample.set_histogram(histogram);
+        self.family(metric, vec![sample]);
+    }
+
+    /// All values, as the exposition takes them.
+    pub fn into_families(self) -> Vec<MetricFamily> {
+        self.families
+    }
+
+    fn family(&mut self, metric: Metric, samples: Vec<prometheus::proto::Metric>) {
+        let mut family = MetricFamily::default();
+        family.set_name(metric.name.to_owned());
+        family.set_help(metric.help.to_owned());
+        family.set_field_type(match metric.kind {
+            Kind::Counter => MetricType::COUNTER,
+            Kind::Gauge => MetricType::GAUGE,
+            Kind::Histogram => MetricType::HISTOGRAM,
+        });
+        family.set_metric(samples);
+        self.families.push(family);
+    }
+}
+
+/// A sample of a counter or a gauge. The format has floating point numbers only; they are exact up to 2^53.
+fn sample(kind: Kind, labels: Vec<LabelPair>, value: i128) -> prometheus::proto::Metric {
+    let mut sample = prometheus::proto::Metric::from_label(labels);
+    if kind == Kind::Counter {
+        let mut counter = Counter::default();
+        counter.set_value(value as f64);
+        sample.set_counter(counter);
+    } else {
+        let mut gauge = Gauge::default();
+        gauge.set_value(value as f64);
+        sample.set_gauge(gauge);
+    }
+    sample
+}

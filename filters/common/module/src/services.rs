@@ -1,0 +1,144 @@
+//! Services: values that one module provides and others use, found by their type.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::{Catalog, HitPrice, HoldLifetime, PaymentPaths, ServiceIdentity};
+use tollgate_identity::oauth::AuthorizationServer;
+use tollgate_identity::{Credentials, Signin};
+use tollgate_ledger::Ledger;
+use tollgate_pages::{Brand, PageRenderer};
+use tollgate_paypal as paypal;
+use tollgate_purchase::checkouts::Checkouts;
+use tollgate_purchase::idempotency::IdempotencyKeys;
+use tollgate_purchase::mandates::Mandates;
+use tollgate_purchase::plan::{Plan, Plans};
+use tollgate_purchase::{Credits, PurchaseTasks, TopUps};
+use tollgate_store::Store;
+
+use crate::BuildError;
+
+/// A type that one module provides: itself where it can be cloned, or in an `Arc`.
+pub trait Provided: Send + Sync + 'static {
+    /// The name of the module that provides it.
+    const PROVIDER: &'static str;
+}
+
+/// A value that one module provides and others use: a [`Provided`] type, or an `Arc` of one. Cheap to clone.
+pub trait Service: Clone + Send + Sync + 'static {
+    /// The name of the module that provides it.
+    const PROVIDER: &'static str;
+}
+
+impl<T: Provided + Clone> Service for T {
+    const PROVIDER: &'static str = T::PROVIDER;
+}
+
+impl<T: Provided + ?Sized> Service for Arc<T> {
+    const PROVIDER: &'static str = T::PROVIDER;
+}
+
+/// The name of the gateway, which provides settings and shared state before any module is built.
+pub const GATEWAY: &str = "gateway";
+
+/// Declares the provider of types, as `"module" => [Type, ...];`.
+#[macro_export]
+macro_rules! provided {
+    ($($provider:expr => [$($service:ty),+ $(,)?];)+) => {
+        $($(impl $crate::Provided for $service {
+            const PROVIDER: &'static str = $provider;
+        })+)+
+    };
+}
+
+provided! {
+    GATEWAY => [
+        Clock, Entropy, dyn Store, Ledger, Credentials, PurchaseTasks, ServiceIdentity, Catalog, Credits, Plan, Brand, PageRenderer,
+    ];
+    "purchase" => [Plans, IdempotencyKeys, TopUps, Mandates, Checkouts, paypal::Client];
+    "signin" => [Signin];
+    "cache" => [HitPrice];
+    "meter" => [HoldLifetime];
+    "oauth" => [AuthorizationServer];
+    "pay" => [PaymentPaths];
+}
+
+/// The services built so far.
+#[derive(Default)]
+pub struct Services {
+    by_type: HashMap<TypeId, (&'static str, Box<dyn Any + Send + Sync>)>,
+}
+
+impl Services {
+    /// Adds a service, in place of an earlier one of its type.
+    pub fn provide<T: Service>(&mut self, service: T) {
+        self.by_type
+            .insert(TypeId::of::<T>(), (type_name::<T>(), Box::new(service)));
+    }
+
+    /// The service of a type, if it was provided.
+    pub fn find<T: Service>(&self) -> Option<T> {
+        let (_, service) = self.by_type.get(&TypeId::of::<T>())?;
+        service.downcast_ref::<T>().cloned()
+    }
+
+    /// The service of a type.
+    ///
+    /// # Errors
+    ///
+    /// It was not provided. `needed_by` is the name of the module that needs it.
+    pub fn get<T: Service>(&self, needed_by: &str) -> Result<T, BuildError> {
+        self.find().ok_or_else(|| {
+            BuildError::new(format!(
+                "module `{needed_by}` needs `{}`, which module `{}` provides; register that module before it",
+                type_name::<T>(),
+                T::PROVIDER
+            ))
+        })
+    }
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<&str> = self.by_type.values().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        f.debug_set().entries(names).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Quotas(u32);
+
+    impl Provided for Quotas {
+        const PROVIDER: &'static str = "quotas";
+    }
+
+    #[test]
+    fn a_service_is_found_by_its_type() {
+        let mut services = Services::default();
+        assert_eq!(services.find::<Quotas>(), None);
+        services.provide(Quotas(1));
+        services.provide(Quotas(2));
+        assert_eq!(services.find(), Some(Quotas(2)), "the last one counts");
+    }
+
+    #[test]
+    fn a_missing_service_names_both_modules() {
+        let error = Services::default().get::<Quotas>("limits");
+        let message = error.expect_err("nothing was provided").to_string();
+        let module = module_path!();
+        assert_eq!(
+            message,
+            format!(
+                "module `limits` needs `{module}::Quotas`, which module `quotas` provides; register that module before it"
+            )
+        );
+    }
+}

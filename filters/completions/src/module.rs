@@ -1,0 +1,34 @@
+//! The module `completions`: the filter for each completion route.
+
+use std::sync::Arc;
+
+use tollgate_filter::{Catalog, ServiceIdentity};
+use tollgate_module::{Build, BuildError, Module};
+
+use crate::Completions;
+
+/// Completions, chat and text.
+pub struct CompletionsModule;
+
+impl Module for CompletionsModule {
+    fn name(&self) -> &'static str {
+        "completions"
+    }
+
+    fn filters(&self) -> &[&'static str] {
+        &["completions"]
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let service: ServiceIdentity = build.get()?;
+        let catalog: Arc<Catalog> = build.get()?;
+        build.filter("completions", move |route| {
+            Ok(Arc::new(Completions::new(
+                &service.name,
+                &catalog,
+                route.body_bytes_max,
+            )))
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! The module `idempotency`: the filter and its counters, and the removal of expired records.
+
+use std::sync::Arc;
+
+use tollgate_counters::{Metric, metrics};
+use tollgate_filter::HoldLifetime;
+use tollgate_module::{Build, BuildError, Module, SectionType, provided};
+
+use crate::config::RawIdempotency;
+use crate::{Idempotency, IdempotencySettings};
+
+provided! { "idempotency" => [IdempotencySettings]; }
+
+metrics! {
+    IDEMPOTENCY_EVENTS = "tollgate_idempotency_total", Counter, ["event"],
+        "Requests with an Idempotency-Key: the first of their key, answered from the record, refused; and answers too large to be kept.";
+}
+
+/// Repeats of requests with an `Idempotency-Key`.
+pub struct IdempotencyModule;
+
+impl Module for IdempotencyModule {
+    fn name(&self) -> &'static str {
+        "idempotency"
+    }
+
+    fn filters(&self) -> &[&'static str] {
+        &["idempotency"]
+    }
+
+    fn sections(&self) -> Vec<SectionType> {
+        vec![SectionType::of::<RawIdempotency>()]
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let HoldLifetime(hold) = build.get()?;
+        let filter = Idempotency::new(build.get()?, hold, build.get()?, build.get()?);
+        let filter = Arc::new(filter);
+        let counters = filter.counters();
+        build.metrics(Box::new(move |samples| {
+            samples.numbers(IDEMPOTENCY_EVENTS, counters.values());
+        }));
+        let swept = filter.clone();
+        build.sweep(move || swept.forget());
+        build.shared_filter("idempotency", filter);
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! The module `oauth`: the authorization server and its endpoints.
+
+use std::sync::Arc;
+
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::ServiceIdentity;
+use tollgate_identity::oauth::{AuthorizationServer, AuthorizationServerDeps};
+use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+
+use crate::{Endpoints, OAuth, OAuthConfig};
+
+provided! { GATEWAY => [OAuthConfig]; }
+
+/// The authorization server.
+pub struct OAuthModule;
+
+impl Module for OAuthModule {
+    fn name(&self) -> &'static str {
+        "oauth"
+    }
+
+    fn filters(&self) -> &[&'static str] {
+        &["oauth"]
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let (clock, entropy): (Clock, Entropy) = (build.get()?, build.get()?);
+        let (service, config): (ServiceIdentity, OAuthConfig) = (build.get()?, build.get()?);
+        let server = Arc::new(AuthorizationServer::new(AuthorizationServerDeps {
+            store: build.get()?,
+            service: &service.name,
+            issuer: service.base_url.as_str().into(),
+            settings: config.server,
+            clock: clock.clone(),
+            draw: Box::new(move |out| entropy.fill(out)),
+        }));
+        let swept = server.clone();
+        build.sweep(move || swept.forget());
+        build.provide(server.clone());
+        let endpoints = Endpoints::new(&service, config, server, build.get()?, clock).map_err(|error| {
+            BuildError::caused_by("cannot set up `oauth.client_documents`; set it to `false`, or check the system's certificates", error)
+        })?;
+        build.filter("oauth", move |route| {
+            let filter = OAuth::new(&endpoints, route.path);
+            Ok(Arc::new(filter.map_err(BuildError::of)?))
+        });
+        Ok(())
+    }
+}

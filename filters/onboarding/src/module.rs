@@ -1,0 +1,36 @@
+//! The module `onboarding`: the documents for programs and people.
+
+use std::sync::Arc;
+
+use tollgate_clock::Clock;
+use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+
+use crate::{Documents, Installation, Onboarding, OnboardingSettings};
+
+provided! { GATEWAY => [OnboardingSettings, Installation]; }
+
+/// The onboarding documents.
+pub struct OnboardingModule;
+
+impl Module for OnboardingModule {
+    fn name(&self) -> &'static str {
+        "onboarding"
+    }
+
+    fn filters(&self) -> &[&'static str] {
+        &["onboarding"]
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let settings: OnboardingSettings = build.get()?;
+        let installation: Installation = build.get()?;
+        let clock: Clock = build.get()?;
+        let documents = Documents::new(&settings, &installation, clock.now());
+        let documents = Arc::new(documents.map_err(BuildError::of)?);
+        build.filter("onboarding", move |route| {
+            let filter = Onboarding::new(&documents, route.path);
+            Ok(Arc::new(filter.map_err(BuildError::of)?))
+        });
+        Ok(())
+    }
+}

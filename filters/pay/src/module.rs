@@ -1,0 +1,72 @@
+//! The module `pay`: the payment protocols of the plan, their metrics, and the reconciliation of signed transfers.
+
+use std::sync::Arc;
+
+use tollgate_counters::{Counters, Metric, metrics};
+use tollgate_filter::PaymentPaths;
+use tollgate_module::{Build, BuildError, Module, provided};
+use tollgate_purchase::plan::Plan;
+use tollgate_store::Store;
+
+use crate::{Pay, PaymentProtocols, mpp, x402};
+
+provided! {
+    "mpp" => [mpp::Processor];
+    "x402" => [x402::Processor];
+}
+
+metrics! {
+    X402_PAYMENTS = "tollgate_x402_payments_total", Counter, ["event"],
+        "Signed transfers: settled, refused, unclear for a time, dead (never moved money), stuck (needs an operator), contradicted (the chain differs from what the facilitator answered), unconfirmed (refused after submission, and no node confirms it), vanished from the chain, taken (presented first by another account).";
+    X402_OPEN = "tollgate_x402_open", Gauge, [],
+        "Signed transfers that may still move money.";
+    X402_UP = "tollgate_x402_up", Gauge, [],
+        "Whether the facilitator settles what is offered: 1 or 0.";
+}
+
+/// Sale of the plan over x402 and MPP.
+pub struct PayModule;
+
+impl Module for PayModule {
+    fn name(&self) -> &'static str {
+        "pay"
+    }
+
+    fn filters(&self) -> &[&'static str] {
+        &["pay"]
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let plan: Plan = build.get()?;
+        let x402 = build.find::<x402::Processor>();
+        build.metrics(source(x402.clone(), build.get()?));
+        if let Some(processor) = x402.clone() {
+            build.background(async move { processor.run().await });
+        }
+        let protocols = PaymentProtocols::new(plan.slug, build.find(), x402);
+        build.provide(PaymentPaths(Pay::shares_authorization));
+        build.filter("pay", move |route| {
+            let filter = Pay::new(&protocols, route.path);
+            Ok(Arc::new(filter.map_err(BuildError::of)?))
+        });
+        Ok(())
+    }
+}
+
+/// The results of signed transfers; all zero where none are accepted.
+fn source(processor: Option<x402::Processor>, store: Arc<dyn Store>) -> tollgate_counters::Source {
+    let zero = Counters::default();
+    Box::new(move |samples| {
+        let counters = processor.as_ref().map_or(&zero, x402::Processor::counters);
+        samples.numbers(X402_PAYMENTS, counters.values());
+        samples.number(X402_OPEN, store.authorizations_moving().unwrap_or_default());
+        let is_up = processor
+            .as_ref()
+            .is_some_and(x402::Processor::is_available);
+        samples.number(X402_UP, i128::from(is_up));
+    })
+}

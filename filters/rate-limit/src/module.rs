@@ -1,0 +1,33 @@
+//! The module `rate-limit`: the filters `address-limit` and `rate-limit`, which share their counters.
+
+use std::sync::Arc;
+
+use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+
+use crate::{Counters, Limits, RateLimits};
+
+provided! { GATEWAY => [Limits]; }
+
+/// Limits of requests, tokens and concurrency by rate class.
+pub struct RateLimitModule;
+
+impl Module for RateLimitModule {
+    fn name(&self) -> &'static str {
+        "rate-limit"
+    }
+
+    fn filters(&self) -> &[&'static str] {
+        &["address-limit", "rate-limit"]
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let counters = Arc::new(Counters::default());
+        let limits = RateLimits::new(build.get()?, counters, build.get()?, build.get()?);
+        build.shared_filter("address-limit", Arc::new(limits.address_limit()));
+        build.filter("rate-limit", move |route| {
+            let filter = limits.rate_limit(route.class);
+            Ok(Arc::new(filter.map_err(BuildError::of)?))
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,363 @@
+//! The start of a gateway: sockets, store and ledger, modules, routes, proxy, workers, background tasks, and the admin interface last.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tollgate_cache::Cache;
+use tollgate_chain::Limits;
+use tollgate_clock::{Clock, Entropy, Timestamp};
+use tollgate_identity::Credentials;
+use tollgate_ledger::{Ledger, record_prices};
+use tollgate_module::{BuildError, Built, Module};
+use tollgate_pages::{PageRenderer, error_page};
+use tollgate_portal::InProcessApi;
+use tollgate_purchase::PurchaseTasks;
+use tollgate_store::{Failure, PriceRow, RootSecret, Store, sqlite};
+
+use super::{Address, Gateway, GatewayBuilder, StartError, health, maintenance, routes, settings};
+use crate::admin::{self, Admin, AdminService};
+use crate::config::{Durability, Settings, StoreUrl};
+use crate::liveness::Liveness;
+use crate::proxy::{Bound, InProcessClient, Proxy, ProxyDeps, server_config};
+use crate::telemetry::{self, Telemetry, sources};
+use crate::upstream::Providers;
+
+/// Maximum size of a provider's whole answer in bytes.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Maximum size of one event of a stream in bytes.
+const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gateway, StartError> {
+    let GatewayBuilder {
+        modules,
+        clock,
+        entropy,
+    } = builder;
+    let settings = Arc::new(settings);
+    let telemetry = Telemetry::new(&settings, clock.clone()).map_err(StartError::AccessLog)?;
+    // Sockets first: a port in use is the most common mistake, and is found before the store is touched.
+    let bound = settings
+        .listeners
+        .iter()
+        .map(|listener| Bound::open(listener, server_config(listener)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let storage = Storage::open(&settings, &clock, &entropy)?;
+    for warning in settings.warnings() {
+        tracing::warn!(key = %warning.key, "risky setting: {}", warning.message);
+    }
+    let runtime = background_runtime()?;
+    let purchase_tasks = PurchaseTasks::new(runtime.handle().clone());
+    let api = Arc::new(InProcessClient::default());
+    let renderer = Arc::new(PageRenderer::new(settings.brand.clone()));
+
+    let mut built = Built::default();
+    settings::provide(&settings, &mut built.services);
+    built.services.provide(clock.clone());
+    built.services.provide(entropy.clone());
+    built.services.provide(storage.store.clone());
+    built.services.provide(storage.ledger.clone());
+    built.services.provide(storage.credentials.clone());
+    built.services.provide(purchase_tasks.clone());
+    built.services.provide(renderer.clone());
+    built.services.provide(api.clone() as Arc<dyn InProcessApi>);
+    build_modules(&modules, &mut built).map_err(StartError::Module)?;
+
+    let running = Running::start(
+        &settings,
+        &mut built,
+        RunningDeps {
+            bound,
+            pages: error_page(renderer),
+            telemetry: &telemetry,
+            clock: &clock,
+            entropy: &entropy,
+        },
+    )?;
+    api.connect(&running.proxy, runtime.handle().clone());
+    spawn_tasks(&runtime, &running, &storage, &clock, &mut built);
+    add_metrics(&telemetry, &running, &storage, &mut built);
+    let admin = start_admin(
+        &settings,
+        &telemetry,
+        &running,
+        &storage,
+        (&clock, entropy),
+        &built,
+    );
+    let admin = match admin {
+        Ok(admin) => admin,
+        Err(error) => {
+            running.abort();
+            storage.store.close();
+            return Err(error);
+        }
+    };
+    Ok(Gateway {
+        settings,
+        proxy: running.proxy,
+        store: storage.store,
+        ledger: storage.ledger,
+        telemetry,
+        admin,
+        runtime,
+        purchase_tasks,
+        workers: running.workers,
+        addresses: running.addresses,
+        failure: storage.failure,
+    })
+}
+
+/// The durable state and what is kept of it in memory.
+struct Storage {
+    store: Arc<dyn Store>,
+    ledger: Ledger,
+    credentials: Arc<Credentials>,
+    failure: watch::Receiver<Option<Failure>>,
+}
+
+impl Storage {
+    /// Opens the store, recovers the ledger, and records prices that are new.
+    fn open(settings: &Settings, clock: &Clock, entropy: &Entropy) -> Result<Storage, StartError> {
+        let (fail, failure) = watch::channel(None);
+        let store = open_store(settings, clock, entropy, fail)?;
+        let now = clock.now();
+        let (ledger, recovered) = Ledger::start(store.clone(), now).map_err(ledger_error)?;
+        if recovered.orphans > 0 {
+            tracing::warn!(
+                holds = recovered.orphans,
+                "released holds of requests interrupted by an earlier stop"
+            );
+        }
+        record_new_prices(settings, &*store, now)?;
+        let credentials = Credentials::open(&*store, now).map_err(ledger_error)?;
+        for class in credentials.classes() {
+            if settings.limits.class(&class).is_none() {
+                tracing::warn!(%class, "rate class of accounts is not configured, using `free`");
+            }
+        }
+        Ok(Storage {
+            store,
+            ledger,
+            credentials,
+            failure,
+        })
+    }
+}
+
+fn ledger_error(error: impl std::error::Error + Send + Sync + 'static) -> StartError {
+    StartError::Books(Box::new(error))
+}
+
+fn open_store(
+    settings: &Settings,
+    clock: &Clock,
+    entropy: &Entropy,
+    fail: watch::Sender<Option<Failure>>,
+) -> Result<Arc<dyn Store>, StartError> {
+    let StoreUrl::Sqlite(path) = &settings.store.url;
+    let mut options = sqlite::Options::new(clock.now(), RootSecret(entropy.bytes()));
+    options.durability = match settings.store.durability {
+        Durability::Power => sqlite::Durability::Power,
+        Durability::Process => {
+            tracing::warn!("`store.durability` is `process`: a power failure may lose charges");
+            sqlite::Durability::Process
+        }
+    };
+    let measured = clock.clone();
+    options.monotonic_us = Box::new(move || measured.elapsed().as_micros() as u64);
+    options.on_failure = Box::new(move |failure| {
+        tracing::error!(kind = ?failure.kind, message = %failure.message, "store failed");
+        fail.send_replace(Some(failure.clone()));
+    });
+    Ok(sqlite::open(path, options)?)
+}
+
+fn record_new_prices(
+    settings: &Settings,
+    store: &dyn Store,
+    now: Timestamp,
+) -> Result<(), StartError> {
+    let in_force = settings.catalog.models().iter().map(|model| PriceRow {
+        version: model.price_version,
+        model: model.id.clone(),
+        price: model.price,
+        valid_from: now,
+    });
+    let versions = record_prices(store, in_force).map_err(ledger_error)?;
+    if versions > 0 {
+        tracing::info!(versions, "recorded new price versions");
+    }
+    Ok(())
+}
+
+/// The runtime of everything that is no request.
+fn background_runtime() -> Result<Runtime, StartError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("background")
+        .enable_all()
+        .build()
+        .map_err(StartError::Threads)
+}
+
+fn build_modules(modules: &[Box<dyn Module>], built: &mut Built) -> Result<(), BuildError> {
+    for module in modules {
+        module.build(&mut built.context(module.name()))?;
+        for name in module.filters() {
+            if !built.filters.iter().any(|(known, _)| known == name) {
+                let module = module.name();
+                return Err(BuildError::new(format!(
+                    "module `{module}` names the filter `{name}` and does not add it; add it in `build`"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What serves requests.
+struct Running {
+    proxy: Arc<Proxy>,
+    providers: Arc<Providers>,
+    workers: Vec<JoinHandle<()>>,
+    liveness: Liveness,
+    addresses: Vec<Address>,
+}
+
+struct RunningDeps<'a> {
+    bound: Vec<Bound>,
+    pages: tollgate_filter::ErrorPage,
+    telemetry: &'a Telemetry,
+    clock: &'a Clock,
+    entropy: &'a Entropy,
+}
+
+impl Running {
+    /// Builds the chains of all routes and starts the workers.
+    fn start(
+        settings: &Settings,
+        built: &mut Built,
+        deps: RunningDeps<'_>,
+    ) -> Result<Running, StartError> {
+        let routes = routes::routes(settings, built, &deps.pages)?;
+        let providers = Arc::new(Providers::new(
+            &settings.providers,
+            settings.upstream,
+            settings.catalog.clone(),
+            deps.clock.clone(),
+        ));
+        let proxy = Arc::new(Proxy::new(ProxyDeps {
+            routes,
+            pages: deps.pages,
+            providers: providers.clone(),
+            relayed_to: settings.mcp.upstreams().cloned().collect(),
+            telemetry: deps.telemetry.clone(),
+            clock: deps.clock.clone(),
+            entropy: deps.entropy.clone(),
+            limits: settings.server.limits,
+            answer_limits: Limits {
+                answer_bytes_max: ANSWER_BYTES_MAX,
+                event_bytes_max: EVENT_BYTES_MAX,
+                drain: settings.meter.drain,
+                after_leaving: settings.meter.after_leaving,
+                keep_alive: settings.server.comment,
+            },
+            workers: settings.server.workers,
+        }));
+        let addresses = deps.bound.iter().map(|bound| Address {
+            address: bound.address(),
+            tls: bound.is_tls(),
+        });
+        let addresses = addresses.collect();
+        let (workers, liveness) = proxy.start(deps.bound).map_err(StartError::Threads)?;
+        Ok(Running {
+            proxy,
+            providers,
+            workers,
+            liveness,
+            addresses,
+        })
+    }
+
+    /// Stops the workers of a gateway whose start failed after theirs.
+    fn abort(self) {
+        self.proxy.stop();
+        for worker in self.workers {
+            // A worker that panicked has ended too, which is the intent here.
+            let _ = worker.join();
+        }
+    }
+}
+
+fn spawn_tasks(
+    runtime: &Runtime,
+    running: &Running,
+    storage: &Storage,
+    clock: &Clock,
+    built: &mut Built,
+) {
+    let providers = running.providers.clone();
+    runtime.spawn(async move { providers.run_maintenance().await });
+    let mut sweeps = std::mem::take(&mut built.sweeps);
+    let (credentials, today) = (storage.credentials.clone(), clock.clone());
+    sweeps.push(Box::new(move || {
+        credentials.forget_expired(today.now());
+    }));
+    sweeps.push(Box::new(telemetry::report_suppressed));
+    runtime.spawn(maintenance::run_maintenance(
+        running.proxy.clone(),
+        storage.ledger.clone(),
+        clock.clone(),
+        sweeps,
+    ));
+    let (credentials, store) = (storage.credentials.clone(), storage.store.clone());
+    runtime.spawn(maintenance::record_credential_uses(credentials, store));
+    for task in built.tasks.drain(..) {
+        runtime.spawn(task);
+    }
+}
+
+fn add_metrics(telemetry: &Telemetry, running: &Running, storage: &Storage, built: &mut Built) {
+    let metrics = telemetry.metrics();
+    metrics.add_source(sources::store(storage.store.clone()));
+    metrics.add_source(sources::ledger(storage.ledger.clone()));
+    metrics.add_source(sources::providers(running.providers.clone()));
+    for source in built.metrics.drain(..) {
+        metrics.add_source(source);
+    }
+}
+
+/// Started last, so that a client that gets an answer from it finds a gateway that serves.
+fn start_admin(
+    settings: &Settings,
+    telemetry: &Telemetry,
+    running: &Running,
+    storage: &Storage,
+    (clock, entropy): (&Clock, Entropy),
+    built: &Built,
+) -> Result<Admin, StartError> {
+    let StoreUrl::Sqlite(database) = &settings.store.url;
+    let mut service = AdminService::new(
+        settings,
+        storage.store.clone(),
+        storage.ledger.clone(),
+        clock.clone(),
+        entropy,
+    )
+    .with_providers(health::providers(&running.providers));
+    if let Some(cache) = built.services.find::<Arc<Cache>>() {
+        service = service.with_cache(cache);
+    }
+    Ok(Admin::start(admin::Options {
+        address: settings.admin.address,
+        socket: admin::control::path(&sqlite::resolve(database)),
+        telemetry: telemetry.clone(),
+        liveness: health::liveness(&running.proxy, running.liveness.clone()),
+        readiness: health::readiness(settings, &running.proxy, &storage.store, &running.providers),
+        providers: health::providers(&running.providers),
+        service: Arc::new(service),
+    })?)
+}

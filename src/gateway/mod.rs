@@ -1,0 +1,222 @@
+//! The gateway as a whole: built from settings and modules (`build`), run, drained and stopped (`stop`).
+
+mod build;
+mod health;
+mod maintenance;
+mod onboarding;
+mod portal;
+mod routes;
+mod settings;
+mod stop;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::Filter;
+use tollgate_ledger::Ledger;
+use tollgate_module::{BuildError, Declarations, Module, RouteContext};
+use tollgate_purchase::PurchaseTasks;
+use tollgate_store::{Failure, OpenError, Store};
+
+use crate::admin::{Admin, AdminError};
+use crate::config::Settings;
+use crate::proxy::{ListenError, Proxy};
+use crate::registry::{self, FilterModule};
+use crate::telemetry::Telemetry;
+
+pub(crate) use onboarding::installation;
+
+/// Builds a gateway, with modules and filters of other programs besides the built-in ones.
+pub struct GatewayBuilder {
+    modules: Vec<Box<dyn Module>>,
+    clock: Clock,
+    entropy: Entropy,
+}
+
+impl GatewayBuilder {
+    /// A gateway with the built-in modules.
+    pub(crate) fn new() -> GatewayBuilder {
+        GatewayBuilder {
+            modules: registry::modules(),
+            clock: Clock::system(),
+            entropy: Entropy::system(),
+        }
+    }
+
+    /// Replaces the machine's clock, for programs that control time.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> GatewayBuilder {
+        self.clock = clock;
+        self
+    }
+
+    /// Adds a module. It is built after those before it, and its filters replace earlier ones of the same names.
+    #[must_use]
+    pub fn module(mut self, module: impl Module + 'static) -> GatewayBuilder {
+        self.modules.push(Box::new(module));
+        self
+    }
+
+    /// Adds a filter that chains can name: a module of one filter. A built-in filter of the same name is replaced.
+    #[must_use]
+    pub fn filter(
+        self,
+        name: &'static str,
+        build: impl Fn(&RouteContext<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync + 'static,
+    ) -> GatewayBuilder {
+        self.module(FilterModule::new(name, build))
+    }
+
+    /// The filters that chains may name, and the sections of modules, for [`crate::config::load`].
+    pub fn declarations(&self) -> Declarations {
+        registry::declarations(&self.modules)
+    }
+
+    /// Opens the store, recovers it, binds every socket and starts to serve.
+    ///
+    /// # Errors
+    ///
+    /// Any error that keeps the gateway from serving, with its remedy. Nothing runs then.
+    pub fn start(self, settings: Settings) -> Result<Gateway, StartError> {
+        build::start(self, settings)
+    }
+}
+
+/// A gateway that serves.
+pub struct Gateway {
+    settings: Arc<Settings>,
+    proxy: Arc<Proxy>,
+    store: Arc<dyn Store>,
+    ledger: Ledger,
+    telemetry: Telemetry,
+    admin: Admin,
+    runtime: Runtime,
+    purchase_tasks: PurchaseTasks,
+    workers: Vec<JoinHandle<()>>,
+    addresses: Vec<Address>,
+    failure: watch::Receiver<Option<Failure>>,
+}
+
+/// The bound address of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Address and port, the port as assigned by the system.
+    pub address: SocketAddr,
+    /// Whether it uses TLS.
+    pub tls: bool,
+}
+
+/// The store and the ledger of a serving gateway: a change here is visible to the next request.
+#[derive(Clone)]
+pub struct Books {
+    /// Accounts, keys, usage: the durable state.
+    pub store: Arc<dyn Store>,
+    /// Balances and holds.
+    pub ledger: Ledger,
+}
+
+impl Gateway {
+    /// A builder, to which custom filters can be added.
+    pub fn builder() -> GatewayBuilder {
+        GatewayBuilder::new()
+    }
+
+    /// The addresses of the listeners, in the order of the settings.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// The admin address, with the port as assigned by the system.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin.address()
+    }
+
+    /// The store and the ledger, for a program that creates accounts, keys and credits. They stay readable after the gateway has stopped.
+    pub fn books(&self) -> Books {
+        Books {
+            store: self.store.clone(),
+            ledger: self.ledger.clone(),
+        }
+    }
+
+    /// The logs and metrics.
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// The store.
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// The accounts in memory.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Runs a future to completion on the gateway's runtime; blocks.
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+
+    /// Serves until `stop` completes or the store fails, then drains and stops.
+    ///
+    /// # Errors
+    ///
+    /// When the store has failed: an answer that was not durable was not delivered, and a restart recovers.
+    pub fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+        let failed = self.runtime.block_on(async {
+            let failed = self.failure.wait_for(Option::is_some);
+            tokio::select! {
+                () = stop => None,
+                failed = failed => failed.ok().and_then(|failed| failed.clone()),
+            }
+        });
+        self.shut_down(failed.is_none());
+        match failed {
+            None => Ok(()),
+            Some(failure) => Err(failure),
+        }
+    }
+}
+
+/// Why the gateway did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A socket could not be opened.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The access log cannot be written.
+    #[error("cannot open the access log; check the path and its permissions")]
+    AccessLog(#[source] std::io::Error),
+    /// The store could not be opened.
+    #[error("cannot open the store")]
+    Store(#[from] OpenError),
+    /// The content of the store could not be read or recovered.
+    #[error("cannot read the ledger; restore a backup if the error persists")]
+    Books(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A module could not be built.
+    #[error(transparent)]
+    Module(BuildError),
+    /// A filter could not be built.
+    #[error("the chain of `{route}` cannot be built")]
+    Filter {
+        /// The route's path.
+        route: String,
+        /// The reason.
+        #[source]
+        source: BuildError,
+    },
+    /// Health, metrics or the control socket could not be served.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// The operating system provided no thread or no event queue.
+    #[error("cannot start threads; is the limit of processes or files too low?")]
+    Threads(#[source] std::io::Error),
+}

@@ -1,0 +1,77 @@
+//! Graceful shutdown: the exchanges drain first, since they may start a purchase, then purchases, even without a waiting client; then every
+//! thread ends and the queued writes are committed.
+
+use std::time::Duration;
+
+use tollgate_purchase::PurchaseTasks;
+
+use super::Gateway;
+use crate::proxy::Proxy;
+
+/// Time limit for the last bytes of answers, once no work is under way or none can continue.
+const FINAL_RESPONSES: Duration = Duration::from_secs(1);
+
+impl Gateway {
+    /// Drains open exchanges if `finish`, then ends every thread.
+    pub(super) fn shut_down(self, finish: bool) {
+        let grace = self.settings.server.grace;
+        self.proxy.drain();
+        self.purchase_tasks.close();
+        if finish {
+            let open = self.proxy.open_exchanges();
+            tracing::info!(
+                open,
+                ?grace,
+                "draining: refusing new connections, waiting for open requests"
+            );
+            let drained = self.runtime.block_on(async {
+                let drained = drained(&self.proxy, &self.purchase_tasks);
+                tokio::time::timeout(grace, drained).await.is_ok()
+            });
+            if !drained {
+                let (open, purchases) =
+                    (self.proxy.open_exchanges(), self.purchase_tasks.running());
+                tracing::warn!(
+                    open,
+                    purchases,
+                    "grace period expired, aborting open requests"
+                );
+            }
+        }
+        // After a failed store the only remaining work is the error responses; this is their time limit.
+        self.runtime.block_on(async {
+            // A client that does not read its response in time is disconnected.
+            let _ = tokio::time::timeout(FINAL_RESPONSES, self.proxy.closed()).await;
+        });
+        self.proxy.stop();
+        for worker in self.workers {
+            if worker.join().is_err() {
+                tracing::error!("worker thread panicked");
+            }
+        }
+        drop(self.admin);
+        // The last releases and settlements are in the queue by now.
+        self.store.close();
+        self.runtime.shutdown_background();
+        self.telemetry.close();
+        tracing::info!("stopped");
+    }
+}
+
+/// Waits until no work is under way that could still change the books.
+async fn drained(proxy: &Proxy, purchase_tasks: &PurchaseTasks) {
+    loop {
+        proxy.drained().await;
+        // A partially received head, or a stream opened before its client received the GOAWAY, may still become a request.
+        let _ = tokio::time::timeout(FINAL_RESPONSES, proxy.closed()).await;
+        if proxy.open_exchanges() == 0 {
+            break;
+        }
+    }
+    // A purchase whose buyer has disconnected still completes, and the store closes after this.
+    let purchases = purchase_tasks.running();
+    if purchases > 0 {
+        tracing::info!(purchases, "waiting for purchases to finish");
+    }
+    purchase_tasks.wait().await;
+}

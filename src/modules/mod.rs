@@ -1,0 +1,8 @@
+//! Modules of the gateway that are no filters: services that several filters share, built from the settings.
+
+pub(crate) mod mpp;
+pub(crate) mod paypal;
+pub(crate) mod purchase;
+mod recurring;
+pub(crate) mod signin;
+pub(crate) mod x402;
