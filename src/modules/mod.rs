@@ -3,6 +3,5 @@
 pub(crate) mod mpp;
 pub(crate) mod paypal;
 pub(crate) mod purchase;
-mod recurring;
 pub(crate) mod signin;
 pub(crate) mod x402;

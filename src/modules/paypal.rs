@@ -2,20 +2,15 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use secrecy::{ExposeSecret, SecretString};
 use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_paypal as paypal;
 use tollgate_purchase::mandates::{MandateDeps, Mandates};
 use tollgate_purchase::plan::Plans;
-use tollgate_purchase::{
-    Capture, CaptureStatus, CreatedOrder, FailureKind, NewOrder, Order, OrderError, OrderStatus,
-    Orders, PurchaseTasks, TopUpDeps, TopUps,
-};
+use tollgate_purchase::{PurchaseTasks, TopUpDeps, TopUps};
 use tollgate_store::{MandateState, Store};
 
-use super::recurring::PayPalRecurring;
 use crate::config::{self, Settings};
 
 /// A client of PayPal, and the processors of the purchases paid with it.
@@ -54,7 +49,7 @@ impl PayPal {
             TopUps::new(TopUpDeps {
                 store: store.clone(),
                 ledger: ledger.clone(),
-                orders: Arc::new(PayPalOrders(client.clone())),
+                orders: Arc::new(client.clone()),
                 environment: known.environment.to_string(),
                 offer: offer.clone(),
                 description: format!("Credits for {}", settings.service.name),
@@ -67,7 +62,7 @@ impl PayPal {
         let mandates = Mandates::new(MandateDeps {
             store: store.clone(),
             plans: plans.clone(),
-            recurring: Arc::new(PayPalRecurring::new(client.clone(), plan_id)),
+            recurring: Arc::new(paypal::PlanSubscriptions::new(client.clone(), plan_id)),
             plan_id: plan_id.map(str::to_owned),
             environment: known.environment.to_string(),
             clock: clock.clone(),
@@ -140,78 +135,4 @@ pub(crate) fn client(
         },
         clock.clone(),
     )
-}
-
-/// PayPal's orders as purchase orders.
-struct PayPalOrders(paypal::Client);
-
-#[async_trait]
-impl Orders for PayPalOrders {
-    async fn create(&self, order: &NewOrder<'_>) -> Result<CreatedOrder, OrderError> {
-        let id = order.top_up.to_string();
-        let order = paypal::NewOrder {
-            key: order.key,
-            id: &id,
-            price: order.price,
-            description: order.description,
-            return_url: order.return_url,
-            cancel_url: order.cancel_url,
-        };
-        let placed = self.0.create_order(&order).await.map_err(error)?;
-        Ok(CreatedOrder {
-            order: placed.id,
-            approve_url: placed.approve_url,
-        })
-    }
-
-    async fn read(&self, order: &str) -> Result<Order, OrderError> {
-        let seen = self.0.order(order).await.map_err(error)?;
-        Ok(Order {
-            status: match seen.status {
-                paypal::OrderStatus::Waiting => OrderStatus::Waiting,
-                paypal::OrderStatus::Approved => OrderStatus::Approved,
-                paypal::OrderStatus::Completed => OrderStatus::Completed,
-                paypal::OrderStatus::Voided => OrderStatus::Voided,
-            },
-            price: seen.price,
-            top_up: seen.custom_id,
-            capture: seen.capture.map(|capture| Capture {
-                id: capture.id,
-                status: match capture.status {
-                    paypal::CaptureStatus::Completed => CaptureStatus::Completed,
-                    paypal::CaptureStatus::Pending => CaptureStatus::Pending,
-                    paypal::CaptureStatus::Declined => CaptureStatus::Declined,
-                },
-                amount: capture.amount,
-            }),
-            returned: seen.returned,
-        })
-    }
-
-    async fn capture(&self, order: &str, key: &str) -> Result<(), OrderError> {
-        self.0.capture_order(order, key).await.map_err(error)
-    }
-}
-
-fn error(error: paypal::Error) -> OrderError {
-    OrderError {
-        kind: failure_kind(error.kind),
-        message: error.to_string(),
-    }
-}
-
-/// Maps a PayPal error to a purchase error.
-pub(crate) fn failure_kind(kind: paypal::ErrorKind) -> FailureKind {
-    use paypal::ErrorKind;
-    match kind {
-        ErrorKind::Unavailable => FailureKind::Unavailable,
-        ErrorKind::Misconfigured => FailureKind::Misconfigured,
-        ErrorKind::Gone => FailureKind::Gone,
-        ErrorKind::NotApproved => FailureKind::NotApproved,
-        ErrorKind::Declined => FailureKind::Declined,
-        ErrorKind::AlreadyDone => FailureKind::AlreadyDone,
-        ErrorKind::Refused => FailureKind::Refused,
-        // A call with an unknown result may have taken effect.
-        _ => FailureKind::OutcomeUnknown,
-    }
 }

@@ -21,15 +21,15 @@ const RANKS: [(&str, u8); 17] = [
     ("tollgate-identity", 3),
     ("tollgate-ledger", 3),
     ("tollgate-pages", 3),
-    ("tollgate-paypal", 3),
     ("tollgate-outbox", 4),
     ("tollgate-purchase", 4),
-    ("tollgate-module", 5),
-    ("tollgate-testing", 5),
+    ("tollgate-paypal", 5),
+    ("tollgate-module", 6),
+    ("tollgate-testing", 6),
 ];
-const FILTER_RANK: u8 = 6;
-const ROOT_RANK: u8 = 7;
-const BENCH_RANK: u8 = 8;
+const FILTER_RANK: u8 = 7;
+const ROOT_RANK: u8 = 8;
+const BENCH_RANK: u8 = 9;
 
 /// Crates that speak HTTP. A crate that depends on one of them, directly or not, knows HTTP.
 const HTTP_CRATES: [&str; 12] = [

@@ -6,6 +6,7 @@ mod environment;
 mod error;
 mod orders;
 mod plans;
+mod providers;
 mod refund;
 mod subscriptions;
 mod token;
@@ -15,10 +16,6 @@ mod wire;
 pub use client::{Client, ClientError, Settings, Timeouts};
 pub use environment::{Environment, EnvironmentError};
 pub use error::{Error, ErrorKind};
-pub use orders::{Capture, CaptureStatus, CreatedOrder, NewOrder, Order, OrderStatus};
 pub use plans::{NewPlan, Plan};
-pub use subscriptions::{
-    CreatedSubscription, NewSubscription, Subscription, SubscriptionStatus, Transaction,
-    TransactionStatus,
-};
+pub use providers::PlanSubscriptions;
 pub use webhook::{Resource, Verify, WebhookError, WebhookEvent};

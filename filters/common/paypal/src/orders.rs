@@ -3,86 +3,11 @@
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use tollgate_money::Usd;
+use tollgate_purchase::{Capture, CaptureStatus, CreatedOrder, NewOrder, Order, OrderStatus};
 
 use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Link, Money, approval_url, is_id, path_segment};
-
-/// An order to create.
-#[derive(Clone, Copy, Debug)]
-pub struct NewOrder<'a> {
-    /// Idempotency key, valid for six hours; 1 to 108 characters.
-    pub key: &'a str,
-    /// Our purchase id: returned with the order, and unique among payments.
-    pub id: &'a str,
-    /// The price.
-    pub price: Usd,
-    /// Description shown to the buyer; truncated to 127 characters.
-    pub description: &'a str,
-    /// Redirect URL after approval.
-    pub return_url: &'a str,
-    /// Redirect URL after the buyer has declined.
-    pub cancel_url: &'a str,
-}
-
-/// A created order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreatedOrder {
-    /// PayPal's id.
-    pub id: String,
-    /// A page of PayPal's on which the buyer approves.
-    pub approve_url: String,
-}
-
-/// An order as read from PayPal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// Its status.
-    pub status: OrderStatus,
-    /// The price; `None` when it is not one amount in US dollars.
-    pub price: Option<Usd>,
-    /// Our purchase id.
-    pub custom_id: Option<String>,
-    /// The payment; the effective one where there are several.
-    pub capture: Option<Capture>,
-    /// The amount refunded to the buyer.
-    pub returned: Usd,
-}
-
-/// Status of an order (Orders v2, `order_status`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OrderStatus {
-    /// `CREATED`, `SAVED`, `PAYER_ACTION_REQUIRED`: not approved yet.
-    Waiting,
-    /// `APPROVED`: the payment can be captured.
-    Approved,
-    /// `COMPLETED`: a capture was requested.
-    Completed,
-    /// `VOIDED`: ended.
-    Voided,
-}
-
-/// A payment as read from PayPal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Capture {
-    /// PayPal's id.
-    pub id: String,
-    /// Its status.
-    pub status: CaptureStatus,
-    /// The amount; `None` when it is not in US dollars.
-    pub amount: Option<Usd>,
-}
-
-/// Status of a capture (Orders v2, `capture_status`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CaptureStatus {
-    /// `DECLINED`, `FAILED`: not captured.
-    Declined,
-    /// `PENDING`: pending.
-    Pending,
-    /// `COMPLETED`, `PARTIALLY_REFUNDED`, `REFUNDED`: captured.
-    Completed,
-}
 
 #[derive(Serialize)]
 struct RequestBody<'a> {
@@ -160,15 +85,17 @@ struct RefundAnswer {
 }
 
 impl Client {
-    /// Creates an order. Idempotent by its key.
+    /// Creates an order. Idempotent by its key of 1 to 108 characters, for six hours.
     pub async fn create_order(&self, order: &NewOrder<'_>) -> Result<CreatedOrder, Error> {
         const WHAT: &str = "create order";
+        // Returned with the order, and unique among payments.
+        let id = order.top_up.to_string();
         let body = RequestBody {
             intent: "CAPTURE",
             purchase_units: [UnitRequest {
                 reference_id: "credits",
-                custom_id: order.id,
-                invoice_id: order.id,
+                custom_id: &id,
+                invoice_id: &id,
                 description: order.description.chars().take(127).collect(),
                 amount: order.price.into(),
             }],
@@ -202,7 +129,7 @@ impl Client {
         let approve_url = approval_url(&answer.links, self.environment())
             .ok_or_else(|| unclear("the answer has no approval link of PayPal's"))?;
         Ok(CreatedOrder {
-            id: answer.id,
+            order: answer.id,
             approve_url,
         })
     }
@@ -300,7 +227,7 @@ impl Answer {
         Ok(Order {
             status,
             price: unit.amount.as_ref().and_then(Money::usd),
-            custom_id,
+            top_up: custom_id,
             returned: all_back.max(Usd::from_cents(refunded)),
             capture: captures.pop(),
         })
@@ -344,7 +271,7 @@ mod tests {
             let order = read(&order(status, "{}")).expect("an order");
             assert_eq!((order.status, order.capture), (expected, None), "{status}");
             assert_eq!(order.price, Some(twenty));
-            assert_eq!(order.custom_id.as_deref(), Some("topup_1"));
+            assert_eq!(order.top_up.as_deref(), Some("topup_1"));
         }
         for (status, expected, returned) in [
             ("COMPLETED", CaptureStatus::Completed, Usd::ZERO),

@@ -6,105 +6,19 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
 use tollgate_clock::Timestamp;
-use tollgate_money::Usd;
+use tollgate_purchase::mandates::{
+    Charge, ChargeStatus, CreatedSubscription, NewSubscription, ProviderSubscription, Status,
+};
 
 use crate::client::{Call, Client};
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Link, Money, approval_url, is_id, path_segment};
-
-/// A subscription to create.
-#[derive(Clone, Copy, Debug)]
-pub struct NewSubscription<'a> {
-    /// Idempotency key, valid for 72 hours.
-    pub key: &'a str,
-    /// Our mandate id, returned with the subscription: 1 to 127 ASCII characters.
-    pub custom_id: &'a str,
-    /// PayPal's plan id.
-    pub plan_id: &'a str,
-    /// Redirect URL after approval.
-    pub return_url: &'a str,
-    /// Redirect URL after the buyer has declined.
-    pub cancel_url: &'a str,
-}
-
-/// A created subscription.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreatedSubscription {
-    /// PayPal's id.
-    pub id: String,
-    /// A page of PayPal's on which the buyer agrees.
-    pub approve_url: String,
-}
 
 /// Shortest time span of a list of charges.
 const SPAN_MIN: Duration = Duration::from_secs(3_600);
 
 /// Maximum number of lists read for all charges.
 const LISTS_MAX: u32 = 64;
-
-/// A subscription as read from PayPal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscription {
-    /// Its status.
-    pub status: SubscriptionStatus,
-    /// PayPal's plan id.
-    pub plan_id: String,
-    /// Our mandate id.
-    pub custom_id: Option<String>,
-    /// Whether its billing differs from its plan: `plan_overridden`, or a quantity above one.
-    pub is_changed: bool,
-    /// When the next charge is due.
-    pub next_billing: Option<Timestamp>,
-    /// Amount (`None` when it is not in US dollars) and time.
-    pub last_payment: Option<(Option<Usd>, Timestamp)>,
-    /// The outstanding balance; `None` when it is missing or not in US dollars.
-    pub outstanding: Option<Usd>,
-    /// When a charge last failed, and PayPal's reason code.
-    pub last_failed: Option<(Timestamp, Option<String>)>,
-}
-
-/// Status of a subscription (`subscription_status`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SubscriptionStatus {
-    /// `APPROVAL_PENDING`: the buyer has not agreed, or PayPal does not show it yet.
-    ApprovalPending,
-    /// `APPROVED`: agreed to, not activated.
-    Approved,
-    /// `ACTIVE`. No proof of payment.
-    Active,
-    /// `SUSPENDED`.
-    Suspended,
-    /// `CANCELLED` by a party.
-    Cancelled,
-    /// `EXPIRED`: all cycles are done.
-    Expired,
-}
-
-/// A charge as read from PayPal (`transaction`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transaction {
-    /// PayPal's payment id.
-    pub id: String,
-    /// Its status.
-    pub status: TransactionStatus,
-    /// The gross amount; `None` when it is not in US dollars.
-    pub amount: Option<Usd>,
-    /// When it was made.
-    pub time: Timestamp,
-}
-
-/// Status of a charge (`capture_status`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransactionStatus {
-    /// `COMPLETED`, `PARTIALLY_REFUNDED`: captured, at least in part.
-    Completed,
-    /// `PENDING`: pending.
-    Pending,
-    /// `DECLINED`: not captured, or reversed by the bank.
-    Declined,
-    /// `REFUNDED`: refunded in full.
-    Refunded,
-}
 
 #[derive(Deserialize)]
 struct Answer {
@@ -159,7 +73,7 @@ struct Breakdown {
 }
 
 impl Client {
-    /// Creates a subscription. Idempotent by its key.
+    /// Creates a subscription. Idempotent by its key, for 72 hours.
     pub async fn create_subscription(
         &self,
         new: &NewSubscription<'_>,
@@ -168,7 +82,7 @@ impl Client {
         // No quantity, price or start: the plan's own, from the approval on.
         let body = json!({
             "plan_id": new.plan_id,
-            "custom_id": new.custom_id,
+            "custom_id": new.mandate.to_string(),
             "application_context": {
                 "brand_name": self.shared.settings.brand,
                 "shipping_preference": "NO_SHIPPING",
@@ -200,13 +114,13 @@ impl Client {
         let approve_url = approval_url(&answer.links, self.environment())
             .ok_or_else(|| unclear("the answer has no approval link of PayPal's"))?;
         Ok(CreatedSubscription {
-            id: answer.id,
+            subscription: answer.id,
             approve_url,
         })
     }
 
     /// Reads a subscription.
-    pub async fn subscription(&self, id: &str) -> Result<Subscription, Error> {
+    pub async fn subscription(&self, id: &str) -> Result<ProviderSubscription, Error> {
         const WHAT: &str = "read subscription";
         let path = format!("/v1/billing/subscriptions/{}", path_segment(id, WHAT)?);
         let answer: Answer = self
@@ -229,9 +143,9 @@ impl Client {
         id: &str,
         from: Timestamp,
         to: Timestamp,
-    ) -> Result<Vec<Transaction>, Error> {
+    ) -> Result<Vec<Charge>, Error> {
         const WHAT: &str = "list charges";
-        let mut charges: Vec<Transaction> = Vec::new();
+        let mut charges: Vec<Charge> = Vec::new();
         let mut spans = vec![(from, to)];
         let mut lists = 0;
         while let Some((from, to)) = spans.pop() {
@@ -306,65 +220,66 @@ impl Client {
 }
 
 impl Answer {
-    fn read(self, id: &str) -> Result<Subscription, &'static str> {
+    fn read(self, id: &str) -> Result<ProviderSubscription, &'static str> {
         if self.id != id {
             return Err("the answer is about another subscription");
         }
         let status = match &*self.status {
-            "APPROVAL_PENDING" => SubscriptionStatus::ApprovalPending,
-            "APPROVED" => SubscriptionStatus::Approved,
-            "ACTIVE" => SubscriptionStatus::Active,
-            "SUSPENDED" => SubscriptionStatus::Suspended,
-            "CANCELLED" => SubscriptionStatus::Cancelled,
-            "EXPIRED" => SubscriptionStatus::Expired,
+            "APPROVAL_PENDING" => Status::Waiting,
+            "APPROVED" => Status::Approved,
+            "ACTIVE" => Status::Active,
+            "SUSPENDED" => Status::Suspended,
+            "CANCELLED" => Status::Cancelled,
+            "EXPIRED" => Status::Expired,
             _ => return Err("the subscription has an unknown status"),
         };
         let at = |text: &str| {
             Timestamp::from_rfc3339(text).ok_or("the subscription has a malformed time")
         };
         let billing = self.billing_info;
-        let next_billing = billing.next_billing_time.as_deref().map(at).transpose()?;
+        let next_charge = billing.next_billing_time.as_deref().map(at).transpose()?;
         let last_payment = match billing.last_payment {
             Some(paid) => Some((paid.amount.as_ref().and_then(Money::usd), at(&paid.time)?)),
             None => None,
         };
-        let last_failed = match billing.last_failed_payment {
-            Some(failed) => Some((at(&failed.time)?, failed.reason_code)),
-            None => None,
+        let (failed_at, failed_why) = match billing.last_failed_payment {
+            Some(failed) => (Some(at(&failed.time)?), failed.reason_code),
+            None => (None, None),
         };
-        Ok(Subscription {
+        Ok(ProviderSubscription {
             status,
             plan_id: self.plan_id.ok_or("the subscription names no plan")?,
-            custom_id: self.custom_id,
+            mandate: self.custom_id,
             is_changed: self.plan_overridden
                 || self.quantity.is_some_and(|quantity| quantity != "1"),
-            next_billing,
+            next_charge,
             last_payment,
             outstanding: billing.outstanding_balance.as_ref().and_then(Money::usd),
-            last_failed,
+            failed_at,
+            failed_why,
         })
     }
 }
 
 impl Transactions {
-    fn read(self) -> Result<Vec<Transaction>, &'static str> {
+    fn read(self) -> Result<Vec<Charge>, &'static str> {
         // A truncated list would hide charges.
         if self.total_pages > 1 {
             return Err("the list of charges has several pages");
         }
         let charges = self.transactions.into_iter().map(|one| {
             let status = match &*one.status {
-                "COMPLETED" | "PARTIALLY_REFUNDED" => TransactionStatus::Completed,
-                "PENDING" => TransactionStatus::Pending,
-                "DECLINED" | "FAILED" => TransactionStatus::Declined,
-                "REFUNDED" | "REVERSED" => TransactionStatus::Refunded,
+                "COMPLETED" | "PARTIALLY_REFUNDED" => ChargeStatus::Completed,
+                "PENDING" => ChargeStatus::Pending,
+                "DECLINED" | "FAILED" => ChargeStatus::Declined,
+                "REFUNDED" | "REVERSED" => ChargeStatus::Returned,
                 _ => return Err("a charge has an unknown status"),
             };
             let gross = one.amount_with_breakdown.and_then(|all| all.gross_amount);
-            Ok(Transaction {
+            Ok(Charge {
                 status,
                 amount: gross.as_ref().and_then(Money::usd),
-                time: Timestamp::from_rfc3339(&one.time).ok_or("a charge has a malformed time")?,
+                at: Timestamp::from_rfc3339(&one.time).ok_or("a charge has a malformed time")?,
                 id: one.id,
             })
         });
@@ -375,12 +290,13 @@ impl Transactions {
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
+    use tollgate_money::Usd;
 
     use super::*;
 
     const ID: &str = "I-BW452GLLEP1G";
 
-    fn read(change: impl FnOnce(&mut Value)) -> Result<Subscription, &'static str> {
+    fn read(change: impl FnOnce(&mut Value)) -> Result<ProviderSubscription, &'static str> {
         let mut body = json!({
             "id": ID, "status": "ACTIVE", "plan_id": "P-5ML4271244454362WXNWU5NQ", "custom_id": "mandate_1", "quantity": "1",
             "plan_overridden": false, "start_time": "2026-11-01T12:00:00Z",
@@ -401,15 +317,15 @@ mod tests {
     #[test]
     fn a_subscription_is_parsed_with_its_payments() {
         let seen = read(|_| {}).expect("a subscription");
-        assert_eq!(seen.status, SubscriptionStatus::Active);
-        assert_eq!(seen.custom_id.as_deref(), Some("mandate_1"));
+        assert_eq!(seen.status, Status::Active);
+        assert_eq!(seen.mandate.as_deref(), Some("mandate_1"));
         assert!(!seen.is_changed);
         assert_eq!(seen.outstanding, Some(Usd::ZERO));
         let (amount, at) = seen.last_payment.expect("a payment");
         assert_eq!(amount, Some(Usd::from_cents(19_900)));
         assert_eq!(at.rfc3339(), "2026-11-01T12:00:05Z");
         assert_eq!(
-            seen.next_billing.map(Timestamp::rfc3339).as_deref(),
+            seen.next_charge.map(Timestamp::rfc3339).as_deref(),
             Some("2026-12-01T10:00:00Z")
         );
         let pending = read(|body| {
@@ -419,7 +335,7 @@ mod tests {
                 .remove("billing_info");
         });
         let pending = pending.expect("a subscription");
-        assert_eq!((pending.last_payment, pending.next_billing), (None, None));
+        assert_eq!((pending.last_payment, pending.next_charge), (None, None));
     }
 
     #[test]
@@ -456,11 +372,11 @@ mod tests {
             list.read()
         };
         for (word, status) in [
-            ("COMPLETED", TransactionStatus::Completed),
-            ("PARTIALLY_REFUNDED", TransactionStatus::Completed),
-            ("PENDING", TransactionStatus::Pending),
-            ("DECLINED", TransactionStatus::Declined),
-            ("REFUNDED", TransactionStatus::Refunded),
+            ("COMPLETED", ChargeStatus::Completed),
+            ("PARTIALLY_REFUNDED", ChargeStatus::Completed),
+            ("PENDING", ChargeStatus::Pending),
+            ("DECLINED", ChargeStatus::Declined),
+            ("REFUNDED", ChargeStatus::Returned),
         ] {
             let charges = list(word, 1).expect("a list");
             assert_eq!(charges[0].status, status, "{word}");

@@ -9,11 +9,12 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use secrecy::SecretString;
 use tollgate_clock::Clock;
-use tollgate_money::Usd;
+use tollgate_money::{MandateId, TopUpId, Usd};
 use tollgate_paypal::{
-    CaptureStatus, Client, Environment, ErrorKind, NewOrder, NewSubscription, OrderStatus,
-    Settings, Timeouts, Verify, WebhookError, WebhookEvent,
+    Client, Environment, ErrorKind, Settings, Timeouts, Verify, WebhookError, WebhookEvent,
 };
+use tollgate_purchase::mandates::NewSubscription;
+use tollgate_purchase::{CaptureStatus, NewOrder, OrderStatus};
 use tollgate_testing::paypal::{
     CLIENT_ID, CLIENT_SECRET, Delivery, Effect, Event, Fault, Operation, PLAN_ID, PayPal,
     WEBHOOK_ID,
@@ -45,7 +46,7 @@ fn client(paypal: &PayPal) -> Client {
 fn order(key: &str) -> NewOrder<'_> {
     NewOrder {
         key,
-        id: "topup_1",
+        top_up: TopUpId::from_bytes([1; 16]),
         price: PRICE,
         description: "2,000 credits",
         return_url: "https://gateway.example/credits/add/1?from=paypal",
@@ -61,29 +62,29 @@ async fn an_order_is_created_approved_and_captured_once() {
     let again = client.create_order(&order("key")).await.expect("placed");
     assert_eq!(placed, again, "one key, one order");
     assert!(placed.approve_url.contains("/checkoutnow?token="));
-    let seen = client.order(&placed.id).await.expect("readable");
+    let seen = client.order(&placed.order).await.expect("readable");
     assert_eq!(seen.status, OrderStatus::Waiting);
-    assert_eq!(seen.custom_id.as_deref(), Some("topup_1"));
-    let early = client.capture_order(&placed.id, "early").await;
+    assert_eq!(seen.top_up, Some(TopUpId::from_bytes([1; 16]).to_string()));
+    let early = client.capture_order(&placed.order, "early").await;
     assert_eq!(
         early.expect_err("not approved").kind,
         ErrorKind::NotApproved
     );
-    assert!(paypal.approve(&placed.id).await);
+    assert!(paypal.approve(&placed.order).await);
     for key in ["capture", "capture", "another"] {
-        let taken = client.capture_order(&placed.id, key).await;
+        let taken = client.capture_order(&placed.order, key).await;
         match key {
             "another" => assert_eq!(taken.expect_err("paid").kind, ErrorKind::AlreadyDone),
             _ => taken.expect("taken"),
         }
     }
-    let paid = client.order(&placed.id).await.expect("readable");
+    let paid = client.order(&placed.order).await.expect("readable");
     let capture = paid.capture.expect("a payment");
     assert_eq!(capture.status, CaptureStatus::Completed);
     assert_eq!(capture.amount, Some(PRICE));
     assert_eq!(paypal.taken_cents(), 2_000);
-    assert!(paypal.refund(&placed.id, 500).await);
-    let refunded = client.order(&placed.id).await.expect("readable");
+    assert!(paypal.refund(&placed.order, 500).await);
+    let refunded = client.order(&placed.order).await.expect("readable");
     assert_eq!(refunded.returned, Usd::from_cents(500));
 }
 
@@ -121,10 +122,16 @@ async fn a_rejected_token_is_renewed_once_and_the_call_repeated() {
     let client = client(&paypal);
     let placed = client.create_order(&order("key")).await.expect("placed");
     paypal.expire_tokens();
-    client.order(&placed.id).await.expect("with another token");
+    client
+        .order(&placed.order)
+        .await
+        .expect("with another token");
     assert_eq!(paypal.calls(Operation::Token), 2);
     paypal.fault(Fault::once(Operation::Read, Effect::Unauthorized).times(2));
-    let refused = client.order(&placed.id).await.expect_err("refused twice");
+    let refused = client
+        .order(&placed.order)
+        .await
+        .expect_err("refused twice");
     assert_eq!(refused.kind, ErrorKind::Misconfigured);
     assert_eq!(paypal.calls(Operation::Token), 3, "and no third attempt");
 }
@@ -273,30 +280,30 @@ async fn all_charges_are_listed_at_any_page_size() {
     let made = client
         .create_subscription(&NewSubscription {
             key: "key",
-            custom_id: "mandate_1",
+            mandate: MandateId::from_bytes([1; 16]),
             plan_id: PLAN_ID,
             return_url: "https://gateway.example/plan/back/1",
             cancel_url: "https://gateway.example/plan/back/1?from=cancel",
         })
         .await
         .expect("made");
-    assert!(paypal.agree(&made.id).await);
+    assert!(paypal.agree(&made.subscription).await);
     paypal.pass(Duration::from_secs(200 * 86_400)).await;
     let day = Duration::from_secs(86_400);
     let now = Clock::system().now();
     let (from, to) = (now - 31 * day, now + 201 * day);
     let all = client
-        .transactions(&made.id, from, to)
+        .transactions(&made.subscription, from, to)
         .await
         .expect("a list");
     assert!(all.len() > 5, "{all:?}");
     for most in [1, 2, 3] {
         paypal.list_at_most(most);
         let mut listed = client
-            .transactions(&made.id, from, to)
+            .transactions(&made.subscription, from, to)
             .await
             .expect("lists");
-        listed.sort_by_key(|charge| std::cmp::Reverse(charge.time));
+        listed.sort_by_key(|charge| std::cmp::Reverse(charge.at));
         assert_eq!(listed, all, "{most} a page");
     }
 }

@@ -82,14 +82,16 @@ pub struct Capture {
 }
 
 /// Status of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// In this order: of several attempts the greatest one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CaptureStatus {
-    /// Complete, whether or not part of it was refunded since.
-    Completed,
-    /// Pending.
-    Pending,
     /// Declined.
     Declined,
+    /// Pending.
+    Pending,
+    /// Complete, whether or not part of it was refunded since.
+    Completed,
 }
 
 /// Why a provider call failed.
