@@ -10,7 +10,7 @@ const FILES_MAX: usize = 4;
 
 /// The cycles that are larger, by the folder that holds all of their files, with the number of files. The list only shrinks: an entry
 /// without a cycle of exactly that size is refused too.
-const KNOWN: [(&str, usize); 11] = [
+const KNOWN: [(&str, usize); 10] = [
     ("src/commands", 14),
     ("src/config/check", 12),
     ("filters/common/ledger/src", 5),
@@ -19,7 +19,6 @@ const KNOWN: [(&str, usize); 11] = [
     ("filters/common/testing/src/facilitator", 7),
     ("filters/common/testing/src/paypal", 9),
     ("filters/common/testing/src/provider", 9),
-    ("filters/onboarding/src", 10),
     ("filters/portal/src", 31),
     ("filters/rate-limit/src", 8),
 ];

@@ -9,6 +9,10 @@ use tollgate_filter::settings::{At, Problems};
 
 use crate::public_url::{PublicUrl, UrlReference};
 
+/// Paths of the server cards, where the settings name no other.
+pub(crate) const GENERAL_CARD: &str = "/.well-known/mcp/server-card.json";
+pub(crate) const ANDROID_CARD: &str = "/.well-known/mcp/android/server-card.json";
+
 const DEVICES_MAX: u64 = 1_000_000;
 
 /// `[onboarding]` exactly as written.
@@ -155,7 +159,7 @@ impl RawOnboarding {
             mcp_server_card: reader.address(
                 "mcp_server_card",
                 self.mcp_server_card.as_ref(),
-                crate::documents::GENERAL_CARD,
+                GENERAL_CARD,
             ),
             mcp_version: reader.line("mcp_version", self.mcp_version.as_ref(), "1.0.0"),
             security: reader.security(&self.security),
@@ -235,7 +239,7 @@ impl Reader<'_> {
             server_card: self.address(
                 "free_tier.server_card",
                 raw.server_card.as_ref(),
-                crate::documents::ANDROID_CARD,
+                ANDROID_CARD,
             ),
             // The member must be a URL. Without an app, the documentation is used.
             apk_download_url: self.address(

@@ -3,16 +3,14 @@
 use serde_json::{Value, json};
 use tollgate_clock::Timestamp;
 use tollgate_filter::{Document, ServiceIdentity};
-use tollgate_purchase::plan::Plan;
 
-use crate::config::OnboardingSettings;
+use crate::config::{ANDROID_CARD, GENERAL_CARD, OnboardingSettings};
 use crate::developer_onboarding::DeveloperOnboarding;
+use crate::installation::Installation;
 use crate::openapi;
 use crate::security_txt::{self, ExpiresError};
 
 const ONBOARDING: &str = "/developer/onboarding";
-pub(crate) const GENERAL_CARD: &str = "/.well-known/mcp/server-card.json";
-pub(crate) const ANDROID_CARD: &str = "/.well-known/mcp/android/server-card.json";
 const SECURITY_TXT: &str = "/.well-known/security.txt";
 const LLMS_TXT: &str = "/llms.txt";
 const ROBOTS_TXT: &str = "/robots.txt";
@@ -37,28 +35,6 @@ const CARD_SCHEMA: &str =
 
 /// Maximum length of a card description, in characters.
 const CARD_DESCRIPTION_CHARS_MAX: usize = 100;
-
-/// Properties of this installation for the OpenAPI document.
-#[derive(Clone, Debug)]
-pub struct Installation {
-    /// Name and URLs.
-    pub service: ServiceIdentity,
-    /// The plan.
-    pub plan: Plan,
-    /// Contract address of the token that x402 requires.
-    pub usdc: String,
-    /// Deprecated routes.
-    pub deprecated: Vec<Deprecated>,
-}
-
-/// A deprecated route.
-#[derive(Clone, Debug)]
-pub struct Deprecated {
-    /// Method.
-    pub method: http::Method,
-    /// Path, as in the settings.
-    pub path: String,
-}
 
 /// All onboarding documents.
 pub struct Documents {
@@ -229,6 +205,7 @@ const ROBOTS_TXT_BODY: &str = "User-agent: *\n\
 #[cfg(test)]
 mod tests {
     use tollgate_filter::settings::Problems;
+    use tollgate_purchase::plan::Plan;
 
     use super::*;
     use crate::config::RawOnboarding;

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::operations::object;
+use super::operation::object;
 use super::responses;
-use super::schemas::{open, reference};
-use crate::documents::Installation;
+use super::schema::{open, reference};
+use crate::installation::Installation;
 
 /// Paths of the authorization server.
 pub(super) fn paths(installation: &Installation) -> Map<String, Value> {

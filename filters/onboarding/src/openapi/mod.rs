@@ -4,16 +4,18 @@
 //! `DeveloperOnboarding`, the plan and subscriptions are serialised from.
 
 mod access;
+mod operation;
 mod operations;
 mod purchase;
 mod responses;
+mod schema;
 mod schemas;
 
 use serde_json::{Map, Value, json};
 use tollgate_filter::{Scope, ServiceIdentity};
 
 use crate::config::OnboardingSettings;
-use crate::documents::Installation;
+use crate::installation::Installation;
 
 /// Version of the interface, not of the program.
 const VERSION: &str = "1.0.0";
@@ -105,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::config::RawOnboarding;
-    use crate::documents::Deprecated;
+    use crate::installation::Deprecated;
 
     fn plan() -> Plan {
         Plan {

@@ -5,9 +5,9 @@ use tollgate_filter::{CODES, ErrorCode, ErrorType, Scope};
 use tollgate_purchase::plan::{PRICE, PaymentState, RetryAction};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Status, Subscription};
 
-use super::operations::{ACCESS, Document, Operation, document, idempotency_key, object};
-use super::{responses, schemas};
-use crate::documents::Installation;
+use super::operation::{ACCESS, Document, Operation, document, idempotency_key, object};
+use super::{responses, schema};
+use crate::installation::Installation;
 
 /// UCP version of sessions.
 const UCP_VERSION: &str = "2026-04-08";
@@ -143,7 +143,7 @@ fn mpp(installation: &Installation) -> Value {
         json!({
             "description": format!("{means} {}", responses::code_list(payment_codes())),
             "headers": responses::fields(fields, true),
-            "content": {media: {"schema": schemas::reference("Problem"), "example": example}},
+            "content": {media: {"schema": schema::reference("Problem"), "example": example}},
         })
     };
     let mut described = operation.responses([
@@ -199,7 +199,7 @@ fn x402(installation: &Installation) -> Value {
         ),
         "headers": responses::fields(&["PAYMENT-REQUIRED", "PAYMENT-RESPONSE"], true),
         "content": {"application/json": {
-            "schema": schemas::reference("Problem"),
+            "schema": schema::reference("Problem"),
             "example": required(
                 "Pay exactly 199 USDC as in PAYMENT-REQUIRED. x402 clients refuse to pay more than 1 USD until their cap is raised.",
                 PaymentState::Required,
@@ -254,7 +254,7 @@ fn finish(described: &mut Value, installation: &Installation) {
 fn body(schema: &str, example: Value) -> Value {
     json!({
         "required": false,
-        "content": {"application/json": {"schema": schemas::reference(schema), "example": example}},
+        "content": {"application/json": {"schema": schema::reference(schema), "example": example}},
     })
 }
 
@@ -293,7 +293,7 @@ fn unavailable() -> Value {
             responses::code_list(responses::codes(503))
         ),
         "headers": responses::fields(&["Retry-After"], false),
-        "content": {"application/json": {"schema": schemas::reference("PurchaseError")}},
+        "content": {"application/json": {"schema": schema::reference("PurchaseError")}},
     })
 }
 
@@ -339,14 +339,14 @@ fn session(installation: &Installation) -> Value {
 /// Schemas of commerce, by name.
 pub(super) fn schemas(installation: &Installation) -> Map<String, Value> {
     let product_id = json!({"const": &*installation.plan.product});
-    let mut product = schemas::of::<Product>();
+    let mut product = schema::of::<Product>();
     product["properties"]["id"] = product_id.clone();
     product["properties"]["price_usd"] = json!({"type": "number", "const": PRICE.cents() / 100});
     product["properties"]["billing_interval"]["const"] = json!("month");
     product["properties"]["purchase"]["required"] = json!(["ucp", "mpp", "x402", "paypal"]);
-    let mut subscription = schemas::of::<CommerceSubscription>();
-    subscription["properties"]["product"] = schemas::reference("CommerceProduct");
-    subscription["properties"]["subscription"] = schemas::reference("Subscription");
+    let mut subscription = schema::of::<CommerceSubscription>();
+    subscription["properties"]["product"] = schema::reference("CommerceProduct");
+    subscription["properties"]["subscription"] = schema::reference("Subscription");
     subscription["properties"]["payment_state"] = described_enum(
         &PaymentState::ALL
             .iter()
@@ -372,11 +372,11 @@ pub(super) fn schemas(installation: &Installation) -> Map<String, Value> {
     let any = json!({"type": "object", "additionalProperties": true});
     object([
         ("CommerceProduct", product),
-        ("Subscription", schemas::of::<Subscription>()),
+        ("Subscription", schema::of::<Subscription>()),
         ("CommerceSubscription", subscription),
         (
             "Problem",
-            schemas::open(
+            schema::open(
                 &[
                     "type",
                     "title",
@@ -389,7 +389,7 @@ pub(super) fn schemas(installation: &Installation) -> Map<String, Value> {
                 members.clone(),
             ),
         ),
-        ("PurchaseError", schemas::open(&["error"], members)),
+        ("PurchaseError", schema::open(&["error"], members)),
         (
             "CommercePaymentRequest",
             json!({
@@ -403,21 +403,21 @@ pub(super) fn schemas(installation: &Installation) -> Map<String, Value> {
         ),
         (
             "UcpCheckoutRequest",
-            schemas::open(
+            schema::open(
                 &[],
                 json!({"product_id": product_id, "line_items": {"type": "array", "items": any}}),
             ),
         ),
         (
             "UcpCheckoutSession",
-            schemas::open(
+            schema::open(
                 &["id", "status", "ucp"],
                 json!({
                     "id": {"type": "string"},
                     "status": {"enum": ["incomplete", "completed"]},
                     "continue_url": {"type": "string", "format": "uri"},
                     "currency": {"const": "USD"},
-                    "ucp": schemas::open(&["version", "capabilities"], json!({
+                    "ucp": schema::open(&["version", "capabilities"], json!({
                         "version": {"const": UCP_VERSION},
                         "capabilities": {"type": "array", "items": {"type": "string"}},
                     })),

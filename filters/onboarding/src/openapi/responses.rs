@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tollgate_filter::{CODES, ErrorCode, ErrorType};
 
-use super::schemas::reference;
+use super::schema::reference;
 
 /// Headers of a 429 and of every other counted response.
 const QUOTA_FIELDS: [(&str, &str); 5] = [
