@@ -1,5 +1,5 @@
 //! The module registry: every module of the gateway, in the order in which they are built. A module stands after those whose services it
-//! needs.
+//! needs or, if they are there, uses: another order is an error at the start.
 
 use std::sync::Arc;
 
@@ -40,7 +40,11 @@ pub(crate) fn declarations(modules: &[Box<dyn Module>]) -> Declarations {
                 all.filters.push(name);
             }
         }
-        all.sections.extend(module.sections());
+        // As with filters, the later one of a name replaces the earlier one, whose module then has no settings and does not start.
+        for section in module.sections() {
+            all.sections.retain(|known| known.name() != section.name());
+            all.sections.push(section);
+        }
     }
     all
 }

@@ -35,7 +35,8 @@ pub(super) fn read_end(text: &str, now: Timestamp) -> anyhow::Result<Timestamp> 
         .strip_suffix('d')
         .and_then(|days| days.parse::<u32>().ok())
     {
-        return Ok(now + DAY * days);
+        let end = now.checked_add(DAY * days);
+        return end.with_context(|| format!("`{text}` is too far in the future"));
     }
     if let Some(time) = Timestamp::from_rfc3339(text) {
         return Ok(time);
@@ -56,6 +57,7 @@ mod tests {
         check("1970-01-02", now, Some(Timestamp::UNIX_EPOCH + DAY));
         check("1970-01-01T00:00:05Z", now, Some(Timestamp::from_secs(5)));
         check("2d", now, Some(now + 2 * DAY));
+        check("4294967295d", now, None);
         check("tomorrow", now, None);
         check("2026-02-30", now, None);
         check("-1d", now, None);

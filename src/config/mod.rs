@@ -29,6 +29,7 @@ use serde::Deserialize;
 use tollgate_filter::settings::{Problem, Problems};
 use tollgate_module::{CheckedSection, Declarations};
 use toml::Spanned;
+use toml::de::DeTable;
 
 pub use certificate::{Certificate, CertificateError};
 pub use check::CheckContext;
@@ -125,11 +126,7 @@ fn read(
         document::apply_env(&mut table, &root, &over, origins, problems);
     }
     document::validate(&mut table, &root, origins, problems);
-    let sections = modules.sections.iter().filter_map(|section| {
-        let own = document::take_table(&mut table, section.name());
-        section.read(own, problems)
-    });
-    let sections = sections.collect();
+    let sections = sections(&mut table, modules, problems);
     // What is left of it are tables without a key.
     table.remove("filter");
     let deserializer = toml::de::Deserializer::from(Spanned::new(0..text.len(), table));
@@ -143,6 +140,27 @@ fn read(
         RawSettings::default()
     });
     (raw, sections)
+}
+
+/// Takes the sections of modules out of the tree, and checks them.
+fn sections(
+    table: &mut DeTable<'_>,
+    modules: &Declarations,
+    problems: &mut Problems,
+) -> Vec<CheckedSection> {
+    let own = schema(&[]);
+    let mut checked = Vec::new();
+    for section in &modules.sections {
+        let name = section.name();
+        if own["properties"].get(name).is_some() {
+            let message =
+                "is a section of the gateway itself; name the module's section `filter.NAME`";
+            problems.note_missing(name, message);
+        }
+        let table = document::take_table(table, name);
+        checked.extend(section.read(table, problems));
+    }
+    checked
 }
 
 /// Assigns every problem its place: its own, that of the variable it came from, or that of the table it is missing from.

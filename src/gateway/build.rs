@@ -10,7 +10,7 @@ use tollgate_chain::Limits;
 use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_identity::Credentials;
 use tollgate_ledger::{Ledger, record_prices};
-use tollgate_module::{BuildError, Built, Module};
+use tollgate_module::Built;
 use tollgate_pages::{PageRenderer, error_page};
 use tollgate_portal::InProcessApi;
 use tollgate_purchase::PurchaseTasks;
@@ -63,7 +63,9 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     built.services.provide(purchase_tasks.clone());
     built.services.provide(renderer.clone());
     built.services.provide(api.clone() as Arc<dyn InProcessApi>);
-    build_modules(&modules, &mut built).map_err(StartError::Module)?;
+    for module in &modules {
+        built.module(&**module).map_err(StartError::Module)?;
+    }
 
     let running = Running::start(
         &settings,
@@ -193,7 +195,7 @@ fn record_new_prices(
     Ok(())
 }
 
-/// The runtime of everything that is no request.
+/// The runtime of background tasks, purchases and the in-process API calls of the pages.
 fn background_runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -201,21 +203,6 @@ fn background_runtime() -> Result<Runtime, StartError> {
         .enable_all()
         .build()
         .map_err(StartError::Threads)
-}
-
-fn build_modules(modules: &[Box<dyn Module>], built: &mut Built) -> Result<(), BuildError> {
-    for module in modules {
-        module.build(&mut built.context(module.name()))?;
-        for name in module.filters() {
-            if !built.filters.iter().any(|(known, _)| known == name) {
-                let module = module.name();
-                return Err(BuildError::new(format!(
-                    "module `{module}` names the filter `{name}` and does not add it; add it in `build`"
-                )));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// What serves requests.

@@ -1,4 +1,4 @@
-//! Modules of the gateway that are no filters: services that several filters share, built from the settings.
+//! Modules without filters: services that several filters share, built from the settings.
 
 pub(crate) mod mpp;
 pub(crate) mod paypal;

@@ -28,15 +28,15 @@ const MINUTE: NonZeroU32 = NonZeroU32::new(60).expect("not zero");
 /// Bytes of a kind's message that are kept for the report.
 const MESSAGE_BYTES_MAX: usize = 200;
 
-/// Modules that write at the start and at the end of the process, as many lines as the settings have listeners and the like: all of them
-/// are needed. And this module, whose lines are bounded by the number of kinds.
+/// Modules that write at the start and at the end of the process, as many lines as the settings have listeners and the like, or at most a
+/// line every ten seconds (maintenance): all of them are needed. And this module, whose lines are bounded by the number of kinds.
 const LIFECYCLE: [&str; 3] = [
     "tollgate::commands",
     "tollgate::gateway",
     "tollgate::telemetry::event_limit",
 ];
 
-/// Modules and crates that keep books or take payments. Their errors name one account or payment each, which an operator has to examine, so
+/// Modules and crates that keep books, take payments or let people sign in. Their errors name one account or payment each, which an operator has to examine, so
 /// none is suppressed; they come with payments, not with requests.
 const MONEY: [&str; 8] = [
     "tollgate::modules",

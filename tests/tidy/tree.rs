@@ -22,7 +22,7 @@ pub(crate) struct Dependency {
     pub(crate) section: &'static str,
     /// The package's name.
     pub(crate) name: String,
-    /// Whether version and place come from the workspace, or it is a crate of the workspace, named by its folder.
+    /// Whether version and place come from the workspace, or the root package names a crate of the workspace by its folder.
     pub(crate) inherited: bool,
 }
 
@@ -168,7 +168,7 @@ impl Manifest {
                 for (name, value) in lines.into_iter().flatten() {
                     let package = value.get("package").and_then(toml::Value::as_str);
                     let inherited = value.get("workspace").and_then(toml::Value::as_bool);
-                    let is_local = value.get("path").is_some();
+                    let is_local = self.folder.is_empty() && value.get("path").is_some();
                     found.push(Dependency {
                         section,
                         name: package.unwrap_or(name).to_owned(),

@@ -41,7 +41,11 @@ impl Filter for OfficeHours {
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        let hour = exchange.now(&self.clock).as_secs().div_euclid(SECS_PER_HOUR).rem_euclid(24);
+        let hour = exchange
+            .now(&self.clock)
+            .as_secs()
+            .div_euclid(SECS_PER_HOUR)
+            .rem_euclid(24);
         let OfficeHoursSettings { opens, closes } = self.settings;
         if (opens..closes).contains(&hour.unsigned_abs()) {
             self.counters.inc(Decision::Admitted);
@@ -49,6 +53,9 @@ impl Filter for OfficeHours {
         }
         self.counters.inc(Decision::Refused);
         let message = format!("Requests are served from {opens}:00 to {closes}:00 UTC.");
-        Step::now(Outcome::refuse(ApiError::new(ErrorCode::KeyNotPermitted, message)))
+        Step::now(Outcome::refuse(ApiError::new(
+            ErrorCode::KeyNotPermitted,
+            message,
+        )))
     }
 }

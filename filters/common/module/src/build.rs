@@ -1,5 +1,7 @@
 //! What a module reads from and adds to while the gateway is built.
 
+use std::any::{TypeId, type_name};
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,7 +9,10 @@ use std::sync::Arc;
 use tollgate_counters::Source;
 use tollgate_filter::Filter;
 
-use crate::{BuildError, RouteContext, Service, Services};
+use crate::error::BuildError;
+use crate::module::Module;
+use crate::route::RouteContext;
+use crate::services::{Service, Services};
 
 /// Builds a filter for a route.
 pub type BuildFilter =
@@ -26,6 +31,8 @@ pub struct Built {
     pub services: Services,
     /// The filters, by their names in chains.
     pub filters: Vec<(&'static str, BuildFilter)>,
+    /// Services that a module looked for and did not find, with its name.
+    missed: HashMap<TypeId, &'static str>,
     /// The sources of metrics.
     pub metrics: Vec<Source>,
     /// Short calls to make every ten seconds.
@@ -35,18 +42,39 @@ pub struct Built {
 }
 
 impl Built {
-    /// The context in which a module is built.
-    pub fn context<'a>(&'a mut self, module: &'static str) -> Build<'a> {
-        Build {
-            module,
+    /// Builds a module.
+    ///
+    /// # Errors
+    ///
+    /// It could not be built, or did not add a filter that it names.
+    pub fn module(&mut self, module: &dyn Module) -> Result<(), BuildError> {
+        let mut build = Build {
+            module: module.name(),
+            added: Vec::new(),
+            misplaced: None,
             built: self,
+        };
+        module.build(&mut build)?;
+        let (added, misplaced) = (build.added, build.misplaced);
+        if let Some(error) = misplaced {
+            return Err(error);
+        }
+        match module.filters().iter().find(|name| !added.contains(*name)) {
+            None => Ok(()),
+            Some(name) => Err(BuildError::new(format!(
+                "module `{}` names the filter `{name}` and does not add it; add it in `build`",
+                module.name()
+            ))),
         }
     }
 }
-
 /// The context in which a module is built.
 pub struct Build<'a> {
     module: &'static str,
+    /// The names of the filters that it has added.
+    added: Vec<&'static str>,
+    /// A service that an earlier module has looked for in vain.
+    misplaced: Option<BuildError>,
     built: &'a mut Built,
 }
 
@@ -60,13 +88,24 @@ impl Build<'_> {
         self.built.services.get(self.module)
     }
 
-    /// The service of a type; `None` where it is not part of this gateway.
-    pub fn find<T: Service>(&self) -> Option<T> {
-        self.built.services.find()
+    /// The service of a type; `None` where it is not part of this gateway. A later module cannot provide it then.
+    pub fn find<T: Service>(&mut self) -> Option<T> {
+        let found = self.built.services.find();
+        if found.is_none() {
+            self.built.missed.insert(TypeId::of::<T>(), self.module);
+        }
+        found
     }
 
-    /// Adds a service for the modules after this one.
+    /// Adds a service for the modules after this one. It is an error if an earlier one has looked for it and worked without it.
     pub fn provide<T: Service>(&mut self, service: T) {
+        if let Some(earlier) = self.built.missed.get(&TypeId::of::<T>()) {
+            self.misplaced = Some(BuildError::new(format!(
+                "module `{}` provides `{}`, which module `{earlier}` before it has looked for; register it before that one",
+                self.module,
+                type_name::<T>()
+            )));
+        }
         self.built.services.provide(service);
     }
 
@@ -76,6 +115,7 @@ impl Build<'_> {
         name: &'static str,
         build: impl Fn(&RouteContext<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync + 'static,
     ) {
+        self.added.push(name);
         self.built.filters.retain(|(known, _)| *known != name);
         self.built.filters.push((name, Box::new(build)));
     }
@@ -98,5 +138,88 @@ impl Build<'_> {
     /// Adds a future to run once the gateway serves, until it stops.
     pub fn background(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.built.tasks.push(Box::pin(task));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provided;
+
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Discount(u32);
+
+    provided! { "discount" => [Discount]; }
+
+    /// Works with and without the discount.
+    struct PricedModule;
+
+    /// Provides it.
+    struct DiscountModule;
+
+    /// Names a filter that it does not add.
+    struct Careless;
+
+    impl Module for PricedModule {
+        fn name(&self) -> &'static str {
+            "priced"
+        }
+
+        fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+            let _: Option<Discount> = build.find();
+            Ok(())
+        }
+    }
+
+    impl Module for DiscountModule {
+        fn name(&self) -> &'static str {
+            "discount"
+        }
+
+        fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+            build.provide(Discount(5));
+            Ok(())
+        }
+    }
+
+    impl Module for Careless {
+        fn name(&self) -> &'static str {
+            "careless"
+        }
+
+        fn filters(&self) -> &[&'static str] {
+            &["auth"]
+        }
+
+        fn build(&self, _: &mut Build<'_>) -> Result<(), BuildError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_service_that_comes_after_the_module_that_looks_for_it_is_an_error() {
+        let mut built = Built::default();
+        built.module(&DiscountModule).expect("the right order");
+        built.module(&PricedModule).expect("the right order");
+        let mut built = Built::default();
+        built
+            .module(&PricedModule)
+            .expect("it works without a discount");
+        let error = built.module(&DiscountModule).expect_err("too late");
+        let message = error.to_string();
+        assert!(
+            message.starts_with("module `discount` provides"),
+            "{message}"
+        );
+        assert!(message.contains("module `priced` before it"), "{message}");
+    }
+
+    #[test]
+    fn a_filter_that_is_named_and_not_added_is_an_error() {
+        let error = Built::default().module(&Careless).expect_err("no filter");
+        assert_eq!(
+            error.to_string(),
+            "module `careless` names the filter `auth` and does not add it; add it in `build`"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate_filter::RequiredAccess;
 
-use crate::Services;
+use crate::services::Services;
 
 /// The inputs of a filter's constructor. A filter is built once for each route that names it.
 #[derive(Clone, Copy, Debug)]

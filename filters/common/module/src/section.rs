@@ -9,7 +9,7 @@ use tollgate_filter::settings::{At, Problems};
 use toml::Spanned;
 use toml::de::DeTable;
 
-use crate::{Service, Services};
+use crate::services::{Service, Services};
 
 /// A section as written. Its fields are [`At`] values, all optional; the comments are the descriptions in the JSON Schema.
 pub trait Section: DeserializeOwned + JsonSchema + Default + 'static {

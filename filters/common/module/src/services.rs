@@ -19,7 +19,7 @@ use tollgate_purchase::plan::{Plan, Plans};
 use tollgate_purchase::{Credits, PurchaseTasks, TopUps};
 use tollgate_store::Store;
 
-use crate::BuildError;
+use crate::error::BuildError;
 
 /// A type that one module provides: itself where it can be cloned, or in an `Arc`.
 pub trait Provided: Send + Sync + 'static {
@@ -92,6 +92,12 @@ impl Services {
     /// It was not provided. `needed_by` is the name of the module that needs it.
     pub fn get<T: Service>(&self, needed_by: &str) -> Result<T, BuildError> {
         self.find().ok_or_else(|| {
+            if T::PROVIDER == needed_by {
+                return BuildError::new(format!(
+                    "module `{needed_by}` has no `{}`: its section was not read; load the settings with the declarations of the same builder",
+                    type_name::<T>()
+                ));
+            }
             BuildError::new(format!(
                 "module `{needed_by}` needs `{}`, which module `{}` provides; register that module before it",
                 type_name::<T>(),
