@@ -14,41 +14,23 @@ mod route;
 mod secret;
 mod server;
 mod signin;
+mod values;
 mod x402;
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_cache::CacheSettings;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::Problems;
 use tollgate_rate_limit::Limits;
 
-use super::document::words;
-use super::environment::Environment;
 use super::raw::{RawModel, RawSettings, RawTelemetry};
 use super::settings::{
     AccessLog, ClientAddressForm, LogFormat, LogLevel, Provider, Settings, Telemetry,
 };
-
-/// The inputs of the validation besides the settings.
-#[derive(Clone, Copy, Debug)]
-pub struct CheckContext<'a> {
-    /// The base folder of relative paths.
-    pub folder: &'a Path,
-    /// The source of secrets named by variable.
-    pub environment: &'a Environment,
-    /// The filters that a chain may name.
-    pub filters: &'a [&'a str],
-}
-
-impl CheckContext<'_> {
-    /// Resolves a path of the settings against the folder of their file.
-    pub(super) fn path(&self, text: &str) -> PathBuf {
-        self.folder.join(text)
-    }
-}
+pub use values::CheckContext;
+use values::{number, required, seconds, word};
 
 /// A hold has to outlive the call it pays for.
 fn holds(raw: &RawSettings, providers: &[Arc<Provider>], hold: Duration, problems: &mut Problems) {
@@ -208,60 +190,4 @@ fn telemetry(raw: &RawTelemetry, context: &CheckContext<'_>, problems: &mut Prob
             Some(path) => AccessLog::File(context.path(path)),
         },
     }
-}
-
-/// One of a few keywords.
-fn word<T: Copy>(
-    problems: &mut Problems,
-    key: impl Into<String>,
-    at: Option<&At<String>>,
-    known: &[(&str, T)],
-) -> Option<T> {
-    let at = at?;
-    let found = known.iter().find(|(word, _)| *word == at.value);
-    if found.is_none() {
-        let known: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
-        problems.note(
-            key,
-            at,
-            format_args!("is `{}`; use {}", at.value, words(&known)),
-        );
-    }
-    found.map(|(_, value)| *value)
-}
-
-/// A number in its range, or its default.
-fn number(
-    problems: &mut Problems,
-    key: impl Into<String>,
-    at: Option<&At<u64>>,
-    default: u64,
-    range: std::ops::RangeInclusive<u64>,
-) -> u64 {
-    at.and_then(|at| problems.within(key, at, range))
-        .unwrap_or(default)
-}
-
-/// A number of seconds in its range, or its default.
-fn seconds(
-    problems: &mut Problems,
-    key: impl Into<String>,
-    at: Option<&At<u64>>,
-    default: u64,
-    range: std::ops::RangeInclusive<u64>,
-) -> Duration {
-    Duration::from_secs(number(problems, key, at, default, range))
-}
-
-/// A required value; records that it is missing.
-fn required<'a, T>(
-    problems: &mut Problems,
-    key: impl Into<String>,
-    at: Option<&'a At<T>>,
-    example: &str,
-) -> Option<&'a At<T>> {
-    if at.is_none() {
-        problems.note_missing(key, format_args!("is missing; write {example}"));
-    }
-    at
 }
