@@ -19,8 +19,9 @@ use tollgate_store::{Failure, PriceRow, RootSecret, Store, sqlite};
 use super::{Address, Gateway, GatewayBuilder, StartError, health, maintenance, routes, settings};
 use crate::admin::{self, Admin, AdminService};
 use crate::config::{Durability, Settings, StoreUrl};
-use crate::liveness::Liveness;
-use crate::proxy::{Bound, InProcessClient, Proxy, ProxyDeps, server_config};
+use crate::proxy::{
+    Bound, InProcessClient, Liveness, Proxy, ProxyDeps, server_config, spawn_workers,
+};
 use crate::telemetry::{self, Telemetry, sources};
 use crate::upstream::Providers;
 
@@ -259,7 +260,7 @@ impl Running {
             tls: bound.is_tls(),
         });
         let addresses = addresses.collect();
-        let (workers, liveness) = proxy.start(deps.bound).map_err(StartError::Threads)?;
+        let (workers, liveness) = spawn_workers(&proxy, deps.bound).map_err(StartError::Threads)?;
         Ok(Running {
             proxy,
             providers,

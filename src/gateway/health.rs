@@ -7,8 +7,7 @@ use tollgate_store::Store;
 
 use crate::admin::{self, JsonSource, Readiness, Ready, Workers};
 use crate::config::{Durability, Settings};
-use crate::liveness::Liveness;
-use crate::proxy::Proxy;
+use crate::proxy::{Liveness, Proxy};
 use crate::upstream::Providers;
 
 /// Time limit for a worker's answer. A running worker answers within microseconds; a thread that is blocked for a second serves none of its

@@ -13,12 +13,12 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
 
 use super::head::Origin;
+use super::socket::{CorkHandle, Corked, Tcp};
 use super::source::Source;
+use super::wake::{boxed, coalesce_wakes};
+use super::worker::{HeadFault, Worker};
 use super::write_coalescing::coalesced;
-use super::{HeadFault, Worker};
-use crate::socket::{CorkHandle, Corked, Tcp};
-use crate::wait::{Elapsed, within};
-use crate::wake::{boxed, coalesce_wakes};
+use crate::upstream::{Elapsed, within};
 
 /// The HTTP/2 connection preface without TLS (RFC 9113 section 3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

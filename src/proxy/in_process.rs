@@ -21,7 +21,8 @@ use tollgate_money::OperationId;
 use tollgate_portal::{InProcessApi, InProcessFuture, InProcessRequest, InProcessResponse};
 
 use super::routes::Found;
-use super::{OpenExchange, Proxy, RouteObserver, catch_panic, new_upstream};
+use super::state::{OpenExchange, Proxy};
+use super::worker::{RouteObserver, catch_panic, new_upstream};
 use crate::upstream::{Caller, TextViaChat};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");

@@ -10,16 +10,17 @@ use rustls::ServerConfig;
 use tokio::sync::Semaphore;
 
 use super::connection;
+use super::liveness::Liveness;
+use super::memory;
 use super::proxy_protocol;
+use super::socket::Tcp;
 use super::source::Source;
-use super::{OpenConnection, Proxy, Worker};
+use super::state::{OpenConnection, Proxy};
+use super::wake::{boxed, coalesce_wakes};
+use super::worker::Worker;
 use crate::config::{Listener, TrustedProxies};
-use crate::liveness::Liveness;
-use crate::memory;
-use crate::socket::Tcp;
 use crate::telemetry::ProxyProtocolFault;
-use crate::wait::within;
-use crate::wake::{boxed, coalesce_wakes};
+use crate::upstream::within;
 
 /// Backoff when no connection can be accepted for lack of file descriptors or memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -210,7 +211,7 @@ fn is_connection_error(error: &io::Error) -> bool {
 
 /// Runs the workers' threads until the gateway has drained, and returns the liveness checks of the workers. Each owns a runtime, its
 /// connections and its connection pool to the providers: nothing is passed between threads on the request path.
-pub(super) fn spawn_workers(
+pub(crate) fn spawn_workers(
     proxy: &Arc<Proxy>,
     bound: Vec<Bound>,
 ) -> io::Result<(Vec<std::thread::JoinHandle<()>>, Liveness)> {

@@ -14,10 +14,10 @@ use tollgate_filter::Request;
 use tollgate_money::OperationId;
 
 use super::lifecycle::LifecycleHeaders;
+use super::socket::CorkHandle;
 use crate::config::ConnectionLimits;
-use crate::socket::CorkHandle;
 use crate::telemetry::hex;
-use crate::wait::{Elapsed, within};
+use crate::upstream::{Elapsed, within};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");

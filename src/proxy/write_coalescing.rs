@@ -20,7 +20,7 @@ use pingora_core::protocols::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use crate::socket::{CorkHandle, Corked};
+use super::socket::{CorkHandle, Corked};
 
 /// The stream a connection reads from and writes to.
 pub(super) struct CoalescedStream<S>(Arc<Mutex<Corked<S>>>);
@@ -183,8 +183,8 @@ mod tests {
     use tollgate_testing::{Certificate, RawClient};
 
     use super::*;
-    use crate::socket::Tcp;
-    use crate::socket::tests::{Scripted, Turn, pattern};
+    use crate::proxy::socket::Tcp;
+    use crate::proxy::socket::tests::{Scripted, Turn, pattern};
 
     /// What can be read now.
     async fn arrived(far: &mut tokio::io::DuplexStream) -> Vec<u8> {

@@ -109,8 +109,6 @@ fn only_proxy_and_upstream_name_pingora() {
                 "src/proxy.rs",
                 "src/upstream/",
                 "src/upstream.rs",
-                // The byte streams under both.
-                "src/socket.rs",
             ];
             let message = "only src/proxy and src/upstream know the framework";
             words(tree, &["src/"], &exempt, &PINGORA, message)

@@ -12,7 +12,7 @@ use super::endpoint::Endpoint;
 use super::fault;
 use super::http_exchange::{read_error, send_request};
 use super::request::{AttemptError, Delivery, ProviderRequest, connect_error};
-use crate::wait::within;
+use crate::upstream::wait::within;
 
 /// A stale pooled connection reports the provider's close within this time after a request was written to it.
 const STALE_DETECTED_WITHIN: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use tollgate_clock::Clock;
 use super::connections::Connections;
 use super::fault;
 use super::link::Link;
-use crate::wait::within;
+use crate::upstream::wait::within;
 
 /// A successful answer in progress.
 pub(crate) struct Call {

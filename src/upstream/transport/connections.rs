@@ -15,7 +15,7 @@ use super::h1;
 use super::link::Link;
 use super::pool::Pool;
 use super::request::{AttemptError, connect_error};
-use crate::wait::within;
+use crate::upstream::wait::within;
 
 /// The connections of one worker to all providers.
 pub(in crate::upstream) struct Connections {

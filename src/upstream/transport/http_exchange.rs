@@ -15,7 +15,7 @@ use super::h1::{self, RequestHead};
 use super::link::{Link, plain_error, pooled_error};
 use super::request::{AttemptError, Delivery, ProviderRequest};
 use super::retry_after::RetryAfter;
-use crate::wait::within;
+use crate::upstream::wait::within;
 
 /// Maximum bytes read of an error's body.
 const ERROR_BYTES_MAX: usize = 64 * 1024;

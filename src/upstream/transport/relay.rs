@@ -28,7 +28,7 @@ use super::h1::{self, Connection, RequestFraming, Step, Streamed};
 use super::pool::Pool;
 use crate::config::RelayUpstream;
 use crate::telemetry::Telemetry;
-use crate::wait::within;
+use crate::upstream::wait::within;
 
 /// How long a connection may be idle between two calls. Common servers close theirs after 5 s, and a call that meets the close would be
 /// lost: it is not retried.

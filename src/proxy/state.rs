@@ -1,0 +1,222 @@
+//! The state that all workers share: routes, providers, limits, and the lifecycle from the start through the drain to the stop.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{Notify, watch};
+use tollgate_chain::{Chain, Limits, Route};
+use tollgate_clock::{Clock, Entropy};
+use tollgate_filter::{ErrorPage, ErrorShape};
+
+use super::routes::Routes;
+use crate::config::{ConnectionLimits, RelayUpstream};
+use crate::telemetry::Telemetry;
+use crate::upstream::Providers;
+
+/// State shared by all workers.
+pub(crate) struct Proxy {
+    pub(crate) routes: Routes,
+    /// Renders error pages for addresses without a route.
+    pub(crate) pages: ErrorPage,
+    pub(crate) providers: Arc<Providers>,
+    /// The upstreams that requests may be relayed to.
+    pub(crate) relayed_to: Vec<Arc<RelayUpstream>>,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
+    pub(crate) limits: ConnectionLimits,
+    pub(crate) answer_limits: Limits,
+    pub(crate) workers: NonZeroUsize,
+    /// Answers requests without a route.
+    pub(super) unrouted: Route,
+    pub(super) state: State,
+}
+
+/// The lifecycle of the gateway between start and end.
+pub(super) struct State {
+    pub(super) draining: watch::Sender<bool>,
+    stopped: watch::Sender<bool>,
+    exchanges: AtomicUsize,
+    /// The peak number of concurrent exchanges since the last report.
+    peak: AtomicUsize,
+    /// Signals the workers to release unused memory.
+    pub(super) memory_release: watch::Sender<()>,
+    idle: Notify,
+    connections: AtomicUsize,
+    closed: Notify,
+}
+
+/// The settings and dependencies of the proxy.
+pub(crate) struct ProxyDeps {
+    pub(crate) routes: Routes,
+    /// Renders error pages for addresses without a route.
+    pub(crate) pages: ErrorPage,
+    pub(crate) providers: Arc<Providers>,
+    /// The upstreams that requests may be relayed to.
+    pub(crate) relayed_to: Vec<Arc<RelayUpstream>>,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
+    pub(crate) limits: ConnectionLimits,
+    pub(crate) answer_limits: Limits,
+    pub(crate) workers: NonZeroUsize,
+}
+
+impl Proxy {
+    pub(crate) fn new(deps: ProxyDeps) -> Proxy {
+        let unrouted = Route {
+            name: "none".into(),
+            chain: Chain::new(Vec::new()),
+            body_bytes_max: 0,
+            errors: ErrorShape::Envelope,
+        };
+        let state = State {
+            draining: watch::Sender::new(false),
+            stopped: watch::Sender::new(false),
+            exchanges: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            memory_release: watch::Sender::new(()),
+            idle: Notify::new(),
+            connections: AtomicUsize::new(0),
+            closed: Notify::new(),
+        };
+        let ProxyDeps {
+            routes,
+            pages,
+            providers,
+            relayed_to,
+            telemetry,
+            clock,
+            entropy,
+            limits,
+            answer_limits,
+            workers,
+        } = deps;
+        Proxy {
+            routes,
+            pages,
+            providers,
+            relayed_to,
+            telemetry,
+            clock,
+            entropy,
+            limits,
+            answer_limits,
+            workers,
+            unrouted,
+            state,
+        }
+    }
+
+    /// Stops accepting and lets every connection close after its request under way.
+    pub(crate) fn drain(&self) {
+        self.state.draining.send_replace(true);
+    }
+
+    /// Whether [`Proxy::drain`] was called.
+    pub(crate) fn is_draining(&self) -> bool {
+        *self.state.draining.borrow()
+    }
+
+    /// Waits until no exchange is under way.
+    pub(crate) async fn drained(&self) {
+        loop {
+            let idle = self.state.idle.notified();
+            if self.state.exchanges.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Waits until no connection is open. The last write of an exchange may still be in its connection's buffer.
+    pub(crate) async fn closed(&self) {
+        loop {
+            let closed = self.state.closed.notified();
+            if self.state.connections.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            closed.await;
+        }
+    }
+
+    /// Ends the workers at once, exchanges under way included.
+    pub(crate) fn stop(&self) {
+        self.drain();
+        self.state.stopped.send_replace(true);
+    }
+
+    /// Whether [`Proxy::stop`] was called.
+    pub(crate) fn is_stopped(&self) -> bool {
+        *self.state.stopped.borrow()
+    }
+
+    /// The number of exchanges under way.
+    pub(crate) fn open_exchanges(&self) -> usize {
+        self.state.exchanges.load(Ordering::Acquire)
+    }
+
+    /// Makes every worker release unused memory.
+    pub(crate) fn release_memory(&self) {
+        self.state.memory_release.send_replace(());
+    }
+
+    /// The peak number of concurrent exchanges since the last call.
+    pub(crate) fn take_peak_concurrency(&self) -> usize {
+        self.state
+            .peak
+            .swap(self.open_exchanges(), Ordering::Relaxed)
+    }
+
+    pub(super) async fn stopped(&self) {
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = self
+            .state
+            .stopped
+            .subscribe()
+            .wait_for(|stopped| *stopped)
+            .await;
+    }
+}
+
+/// Counts an exchange from its head to its end; a guard, so that no end is missed.
+pub(super) struct OpenExchange<'p>(&'p State);
+
+impl<'p> OpenExchange<'p> {
+    pub(super) fn enter(state: &'p State) -> OpenExchange<'p> {
+        let open = state.exchanges.fetch_add(1, Ordering::AcqRel) + 1;
+        if open > state.peak.load(Ordering::Relaxed) {
+            // Two threads may overwrite each other by one; no decision depends on it.
+            state.peak.store(open, Ordering::Relaxed);
+        }
+        OpenExchange(state)
+    }
+}
+
+impl Drop for OpenExchange<'_> {
+    fn drop(&mut self) {
+        if self.0.exchanges.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}
+
+/// Counts a connection from its first byte to its close.
+pub(super) struct OpenConnection(Arc<Proxy>);
+
+impl OpenConnection {
+    pub(super) fn enter(proxy: Arc<Proxy>) -> OpenConnection {
+        proxy.state.connections.fetch_add(1, Ordering::AcqRel);
+        OpenConnection(proxy)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        let state = &self.0.state;
+        if state.connections.fetch_sub(1, Ordering::AcqRel) == 1 {
+            state.closed.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The worker of one thread: each request from its head to the end of its exchange, with the thread's own connections to the providers.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, header};
+use pingora_core::protocols::http::ServerSession;
+use tokio::sync::watch;
+use tollgate_chain::run::Run;
+use tollgate_chain::{Observer, drive, refuse};
+use tollgate_filter::{ApiError, Ending, ErrorCode, Exchange, OldTls, Outcome, Reply, Request};
+use tollgate_money::OperationId;
+
+use super::cors;
+use super::head::{self, Origin};
+use super::routes::{self, Found, RouteEntry};
+use super::session::DownstreamSession;
+use super::socket::CorkHandle;
+use super::state::{OpenExchange, Proxy};
+use super::wake::WakeQueue;
+use crate::config::ConnectionLimits;
+use crate::upstream::{Caller, Relays, TextViaChat};
+
+/// Why a head could not be parsed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum HeadFault {
+    Malformed,
+    TooLarge,
+    /// It has started and was not complete in time.
+    Slow,
+}
+
+/// Creates the upstream of one thread.
+pub(super) fn new_upstream(proxy: &Proxy) -> TextViaChat<Caller> {
+    let relays = Relays::new(
+        &proxy.relayed_to,
+        proxy.clock.clone(),
+        proxy.telemetry.clone(),
+        proxy.state.draining.subscribe(),
+    );
+    let caller = Caller::new(
+        proxy.providers.clone(),
+        proxy.clock.clone(),
+        proxy.entropy.clone(),
+        proxy.telemetry.clone(),
+        relays,
+    );
+    TextViaChat::new(caller, proxy.answer_limits)
+}
+
+/// The state of one thread: its own connection pool to the providers.
+pub(super) struct Worker {
+    proxy: Arc<Proxy>,
+    calls: TextViaChat<Caller>,
+    wake_queue: Arc<WakeQueue>,
+}
+
+impl Worker {
+    /// The worker of the current thread.
+    pub(super) fn new(proxy: Arc<Proxy>) -> Worker {
+        Worker {
+            calls: new_upstream(&proxy),
+            proxy,
+            wake_queue: WakeQueue::of_this_thread(),
+        }
+    }
+
+    pub(super) fn wake_queue(&self) -> &Arc<WakeQueue> {
+        &self.wake_queue
+    }
+
+    pub(super) fn proxy(&self) -> &Arc<Proxy> {
+        &self.proxy
+    }
+
+    pub(super) fn limits(&self) -> &ConnectionLimits {
+        &self.proxy.limits
+    }
+
+    pub(super) fn memory_release(&self) -> watch::Receiver<()> {
+        self.proxy.state.memory_release.subscribe()
+    }
+
+    pub(super) fn draining(&self) -> watch::Receiver<bool> {
+        self.proxy.state.draining.subscribe()
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.proxy.is_draining()
+    }
+
+    /// Serves the request whose head a session has read. Returns the session if its connection can be reused.
+    pub(super) async fn serve(
+        &self,
+        session: ServerSession,
+        cork: Option<CorkHandle>,
+        origin: &Origin,
+    ) -> Option<ServerSession> {
+        let proxy = &*self.proxy;
+        let _open = OpenExchange::enter(&proxy.state);
+        let now = proxy.clock.reading();
+        let id = OperationId::generate(now.now, &proxy.entropy);
+        let (request, known) = head::request(id, session.req_header(), origin);
+        let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());
+        let checked = head::check(&request, raw.as_deref(), &proxy.limits).and(known);
+        let found = proxy.routes.find(&request.method, &request.path);
+        let answer = match (checked, found) {
+            (Err(error), _) => Dispatch::Error(None, error),
+            (Ok(()), Found::Route(entry)) => Dispatch::Drive(entry),
+            (Ok(()), Found::OtherMethods { allow, first }) => options(&request, allow, first),
+            (Ok(()), Found::None) => Dispatch::Error(None, routes::not_found()),
+        };
+        let mut client = DownstreamSession::new(session, cork, proxy.limits, &request);
+        let mut exchange = Exchange::beginning(request, now);
+        if origin.old_tls {
+            exchange.put(OldTls);
+        }
+        match answer {
+            Dispatch::Drive(entry) => {
+                cors::mark(&mut exchange, entry.cors);
+                client.set_lifecycle(entry.lifecycle.clone());
+                if let Some(pages) = &entry.pages {
+                    exchange.put(pages.clone());
+                }
+                self.drive(entry, exchange, &mut client).await;
+            }
+            Dispatch::Error(entry, error) => {
+                if let Some(entry) = entry {
+                    cors::mark(&mut exchange, entry.cors);
+                }
+                let pages = match entry {
+                    Some(entry) => entry.pages.as_ref(),
+                    // A browser at an unknown address receives a page.
+                    None => Some(&proxy.pages).filter(|_| prefers_html(&exchange.request)),
+                };
+                if let Some(pages) = pages {
+                    exchange.put(pages.clone());
+                }
+                Box::pin(self.answer(entry, exchange, &mut client, Outcome::refuse(error))).await;
+            }
+            Dispatch::Preflight(entry, reply) => {
+                let outcome = Outcome::reply(reply);
+                Box::pin(self.answer(Some(entry), exchange, &mut client, outcome)).await;
+            }
+        }
+        client.into_finished()
+    }
+
+    /// Answers a head that could not be parsed.
+    pub(super) async fn refuse_head(
+        &self,
+        session: ServerSession,
+        cork: CorkHandle,
+        origin: &Origin,
+        fault: HeadFault,
+    ) {
+        let proxy = &*self.proxy;
+        let _open = OpenExchange::enter(&proxy.state);
+        let now = proxy.clock.reading();
+        let id = OperationId::generate(now.now, &proxy.entropy);
+        let error = match fault {
+            HeadFault::Malformed => ApiError::new(
+                ErrorCode::InvalidRequest,
+                "The request head is malformed HTTP. Check the request line, the header fields and the lengths.",
+            ),
+            HeadFault::TooLarge => ApiError::new(
+                ErrorCode::HeadTooLarge,
+                "The request head is too large. Send fewer or shorter header fields.",
+            ),
+            HeadFault::Slow => ApiError::new(
+                ErrorCode::RequestTimeout,
+                "The request head did not arrive in time. Retry the request.",
+            ),
+        };
+        let request = head::unparsed(id, origin);
+        let mut client = DownstreamSession::new(session, Some(cork), proxy.limits, &request);
+        let exchange = Exchange::beginning(request, now);
+        let outcome = Outcome::refuse(error.closing());
+        self.answer(None, exchange, &mut client, outcome).await;
+    }
+
+    async fn drive(&self, entry: &RouteEntry, exchange: Exchange, client: &mut DownstreamSession) {
+        let proxy = &*self.proxy;
+        let id = exchange.request.id;
+        let observer = RouteObserver {
+            proxy,
+            route: Some(entry.index),
+        };
+        let panicked = {
+            let mut run = Run::new(exchange, &entry.route.chain, &observer);
+            let limits = &proxy.answer_limits;
+            let exchange = drive(
+                &entry.route,
+                &mut run,
+                client,
+                &self.calls,
+                &proxy.clock,
+                limits,
+            );
+            catch_panic(pin!(exchange)).await.is_err()
+        };
+        if panicked {
+            tracing::error!(request_id = %id, "request aborted: panic, see the line before");
+            if !client.has_started() {
+                let error = ApiError::new(
+                    ErrorCode::InternalError,
+                    "The gateway failed on this request. Report the request id to the operator.",
+                );
+                let error = error.closing();
+                // The exchange is complete and counted; an error here affects the client alone.
+                let _ = tollgate_chain::send_bare(client, entry.route.errors, &error).await;
+            }
+        }
+    }
+
+    /// Sends an answer that no filter has seen.
+    async fn answer(
+        &self,
+        entry: Option<&RouteEntry>,
+        exchange: Exchange,
+        client: &mut DownstreamSession,
+        outcome: Outcome,
+    ) {
+        let route = entry.map_or(&self.proxy.unrouted, |entry| &entry.route);
+        let observer = RouteObserver {
+            proxy: &self.proxy,
+            route: entry.map(|entry| entry.index),
+        };
+        let mut run = Run::new(exchange, &self.proxy.unrouted.chain, &observer);
+        refuse(route, &mut run, client, &self.proxy.clock, outcome).await;
+    }
+}
+
+/// Whether the sender of a request prefers HTML to JSON, as browsers declare.
+fn prefers_html(request: &Request) -> bool {
+    let accept = request.headers.get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.starts_with("text/html"))
+}
+
+/// What routing decides about a request.
+enum Dispatch<'p> {
+    /// Through the chain of this route.
+    Drive(&'p RouteEntry),
+    Error(Option<&'p RouteEntry>, ApiError),
+    Preflight(&'p RouteEntry, Reply),
+}
+
+fn options<'p>(request: &Request, allow: HeaderValue, first: &'p RouteEntry) -> Dispatch<'p> {
+    let preflight = cors::is_preflight(&request.method, &request.headers);
+    if request.method == Method::OPTIONS {
+        let cors = if preflight {
+            first.cors
+        } else {
+            crate::config::Cors::None
+        };
+        let (status, headers) = cors::preflight(cors, allow, &request.headers);
+        let mut reply = Reply::of(status, "text/plain", Bytes::new());
+        reply.headers = headers;
+        debug_assert_eq!(status, StatusCode::NO_CONTENT);
+        return Dispatch::Preflight(first, reply);
+    }
+    Dispatch::Error(Some(first), routes::refuse_method(&request.method, allow))
+}
+
+/// Reports the end of an exchange on a route to telemetry.
+pub(super) struct RouteObserver<'p> {
+    pub(super) proxy: &'p Proxy,
+    /// The index of the route in the settings.
+    pub(super) route: Option<usize>,
+}
+
+impl Observer for RouteObserver<'_> {
+    fn ended(&self, exchange: &Exchange, ending: Ending) {
+        self.proxy.telemetry.record(exchange, self.route, ending);
+    }
+
+    fn redact(&self, exchange: &Exchange, message: String) -> String {
+        let provider = exchange.record.provider.as_deref();
+        self.proxy.providers.redact(provider, message)
+    }
+
+    fn filter_failed(&self, filter: &'static str) {
+        self.proxy.telemetry.filter_failed(filter);
+    }
+}
+
+/// The payload of a panic is printed by the panic hook; only the fact matters here.
+pub(super) struct Panicked;
+
+/// Runs a future and converts a panic in it to an error. It must not be polled again then; its guards run when it is dropped.
+pub(super) async fn catch_panic<F: Future>(mut future: Pin<&mut F>) -> Result<F::Output, Panicked> {
+    poll_fn(
+        move |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+            Err(_) => Poll::Ready(Err(Panicked)),
+        },
+    )
+    .await
+}
