@@ -1,55 +1,35 @@
-//! The x402 endpoint: translates HTTP to purchase requests, and their outcomes to HTTP.
+//! The x402 endpoint: the payment of a request, read from its header, and the response to the outcome of its purchase.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use serde_json::Value;
-use tollgate_filter::{ApiError, ErrorCode, Exchange, Outcome, Reply, ReplyBody};
+use http::{HeaderMap, HeaderName};
+use tollgate_filter::{ApiError, ErrorCode, Exchange, Outcome};
 use tollgate_money::AccountId;
-use tollgate_purchase::idempotency::Answer;
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 
-use super::extensions::{self, identifier};
-use super::offer::Offer;
+use super::extensions::identifier;
 use super::payment::{HEADER_BYTES_MAX, Payment, PaymentError};
-use super::processor::{Processor, PurchaseOutcome, PurchaseRequest};
+use super::processor::Processor;
+use super::purchase::{PurchaseOutcome, PurchaseRequest};
+use super::response::Responses;
 use crate::problem::{JSON, Problem};
 use crate::request::ValidatedRequest;
 
-/// The offer, in a response.
-const REQUIRED: HeaderName = HeaderName::from_static("payment-required");
 /// The payment, in a request.
 const SIGNATURE: HeaderName = HeaderName::from_static("payment-signature");
-/// The receipt, in a response.
-const RESPONSE: HeaderName = HeaderName::from_static("payment-response");
 /// The payment header of protocol version 1.
 const VERSION_1: HeaderName = HeaderName::from_static("x-payment");
 
-/// `Retry-After` while a payment's outcome is not known.
-const RETRY_SOON: Duration = Duration::from_secs(3);
-
-/// `Retry-After` while no payment can be accepted.
-const RETRY_LATER: Duration = Duration::from_secs(15);
-
-/// The x402 endpoint: the processor, and the content of its offers in addition to the terms.
+/// The x402 endpoint.
 pub(crate) struct X402Endpoint {
     processor: Processor,
-    url: String,
-    description: String,
-    extensions: Value,
-    /// The price as text.
-    price: String,
+    responses: Responses,
 }
 
 impl X402Endpoint {
     pub(crate) fn new(processor: Processor) -> X402Endpoint {
-        let product = processor.product();
         X402Endpoint {
-            url: product.purchase.get("x402").cloned().unwrap_or_default(),
-            description: format!("{}, 30 days", product.name),
-            extensions: extensions::offered(&product.id),
-            price: format!("{} USDC", product.price_usd),
+            responses: Responses::new(processor.terms().clone(), processor.product()),
             processor,
         }
     }
@@ -92,145 +72,11 @@ impl X402Endpoint {
         });
         let outcome = match (outcome.await, why) {
             // An unreadable payment counts as none; its refusal is sent where an offer may be shown.
-            (PurchaseOutcome::Offer, Some(why)) => PurchaseOutcome::Refused {
-                why: why.to_owned(),
-                failure: None,
-                is_proven: true,
-            },
+            (PurchaseOutcome::Offer, Some(why)) => PurchaseOutcome::refused(why),
             (outcome, _) => outcome,
         };
-        self.respond(exchange, outcome)
-    }
-
-    fn respond(&self, exchange: &mut Exchange, outcome: PurchaseOutcome) -> Outcome {
-        use {PaymentState as State, RetryAction as Action};
-        let problem = match outcome {
-            PurchaseOutcome::Done(answer) => return done(answer),
-            PurchaseOutcome::Offer | PurchaseOutcome::Refused { .. } if !self.processor.is_available() => unavailable(),
-            PurchaseOutcome::Offer => {
-                let detail = format!(
-                    "Pay exactly {} on the network that PAYMENT-REQUIRED names, for 30 days of the plan: sign the offer with an x402 client \
-                     (version 2) and repeat the same request with PAYMENT-SIGNATURE. {}",
-                    self.price,
-                    self.spending_cap()
-                );
-                let problem = Problem::new(
-                    ErrorCode::PaymentRequired,
-                    detail,
-                    State::Required,
-                    Action::Pay,
-                );
-                self.with_offer(problem, "Payment required")
-            }
-            PurchaseOutcome::Refused {
-                why,
-                failure,
-                is_proven,
-            } => {
-                let state = match failure {
-                    None => State::Refused,
-                    Some(_) => State::Failed,
-                };
-                let advice = match is_proven {
-                    true => "Nothing was charged. Make a new payment for the offer in PAYMENT-REQUIRED.",
-                    false => {
-                        "It, or another signature for its nonce, was submitted before, and this service cannot prove that nothing was \
-                         charged: look up the wallet's transfers before you make a new payment for the offer in PAYMENT-REQUIRED. Repeating the \
-                         same request is safe: it is checked again and charged at most once."
-                    }
-                };
-                let detail = format!("{} {advice} {}", explained(&why), self.spending_cap());
-                let problem = Problem::new(code(&why), detail, state, Action::PayAgain);
-                let problem = match failure.map(HeaderValue::try_from) {
-                    Some(Ok(value)) => problem.header(RESPONSE, value),
-                    _ => problem,
-                };
-                self.with_offer(problem, &why)
-            }
-            PurchaseOutcome::UsedByAnother => Problem::new(
-                ErrorCode::PaymentAlreadyUsed,
-                "Another account presented this payment first, and it counts for that account. Find out which account that is before you pay again.",
-                State::Refused,
-                Action::ContactSupport,
-            ),
-            PurchaseOutcome::OtherRequest => Problem::new(
-                ErrorCode::IdempotencyConflict,
-                "This idempotency key, or this `payment-identifier`, was used with another payment. Use a new one for a new payment.",
-                State::Refused,
-                Action::None,
-            ),
-            PurchaseOutcome::InProgress => Problem::new(
-                ErrorCode::InProgress,
-                "A request with this idempotency key is in progress. Repeat the same request after `Retry-After`.",
-                State::Processing,
-                Action::RetrySame,
-            )
-            .retry_after(RETRY_SOON),
-            PurchaseOutcome::Processing => Problem::new(
-                ErrorCode::PaymentRouteUnavailable,
-                "The outcome of a payment of this account is not known yet: the money may be moving. Do not pay again; repeat the same request \
-                 after `Retry-After`. If the money has moved, the plan is activated without a request.",
-                State::Processing,
-                Action::RetrySame,
-            )
-            .retry_after(RETRY_SOON),
-            PurchaseOutcome::NotFinal { why, secs } => Problem::new(
-                ErrorCode::PaymentRouteUnavailable,
-                format!(
-                    "The facilitator refused the last payment of this account after it was submitted ({why}). {} The transfer can still settle \
-                     for up to {secs} seconds, so no other payment is accepted before then. Repeat the same request: it is checked again and \
-                     charged at most once. If the money has moved, the plan is activated without a request.",
-                    explained(&why)
-                ),
-                State::Processing,
-                Action::RetrySame,
-            )
-            .retry_after(RETRY_SOON),
-            PurchaseOutcome::Unavailable => unavailable(),
-            PurchaseOutcome::TooManyUnverified(wait) => Problem::new(
-                ErrorCode::RateLimitExceeded,
-                "Too many payments whose signatures do not recover to their wallets. Wait for `Retry-After`, and check how the wallet signs.",
-                State::Refused,
-                Action::RetrySame,
-            )
-            .retry_after(wait),
-            PurchaseOutcome::TooManyRefused(wait) => Problem::new(
-                ErrorCode::RateLimitExceeded,
-                "Too many payments of this account were refused after they were submitted. This one was not submitted and nothing was \
-                 charged for it. Look up the wallet's transfers, and ask the operator to close the refused payments.",
-                State::Refused,
-                Action::RetrySame,
-            )
-            .retry_after(wait),
-            PurchaseOutcome::StoreUnavailable => Problem::new(
-                ErrorCode::StoreUnavailable,
-                "The service cannot read or write its store at the moment. Do not pay again; repeat the same request after `Retry-After`.",
-                State::Processing,
-                Action::RetrySame,
-            )
-            .retry_after(RETRY_SOON),
-        };
-        problem.outcome(exchange, JSON)
-    }
-
-    fn with_offer(&self, problem: Problem, error: &str) -> Problem {
-        let offer = Offer {
-            terms: self.processor.terms(),
-            url: &self.url,
-            description: &self.description,
-            error,
-            extensions: Some(&self.extensions),
-        };
-        let value = HeaderValue::try_from(offer.header()).expect("base64 is visible ASCII");
-        problem.header(REQUIRED, value)
-    }
-
-    /// Advice for the operators of paying programs.
-    fn spending_cap(&self) -> String {
-        format!(
-            "Stock x402 clients refuse to sign for more than 1 USD until their spending cap is raised: set it to {} for this payment.",
-            self.price
-        )
+        self.responses
+            .respond(exchange, outcome, self.processor.is_available())
     }
 }
 
@@ -276,79 +122,4 @@ fn payment(headers: &HeaderMap) -> Result<Read, ApiError> {
         Err(PaymentError::Version) => Ok(Read::Refused("invalid_x402_version")),
         Err(_) => Ok(Read::Refused("invalid_payload")),
     }
-}
-
-fn done(answer: Answer) -> Outcome {
-    let mut headers = HeaderMap::with_capacity(8);
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
-    headers.insert(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("private, no-store"),
-    );
-    for (name, value) in &answer.fields {
-        if let (Ok(name), Ok(value)) = (
-            HeaderName::try_from(name.as_str()),
-            HeaderValue::try_from(value.as_str()),
-        ) {
-            headers.insert(name, value);
-        }
-    }
-    Outcome::reply(Reply {
-        status: StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK),
-        headers,
-        body: ReplyBody::Whole(answer.body.to_vec().into()),
-    })
-}
-
-fn unavailable() -> Problem {
-    Problem::new(
-        ErrorCode::PaymentRouteUnavailable,
-        "The plan cannot be bought with x402 at the moment: the facilitator is unavailable. Nothing was charged. A payment in this request \
-         stays valid until its expiry: repeat the same request, or use another payment method.",
-        PaymentState::Unavailable,
-        RetryAction::RetrySame,
-    )
-    .retry_after(RETRY_LATER)
-}
-
-/// The error code of a reason.
-fn code(why: &str) -> ErrorCode {
-    match why {
-        why if why.starts_with("invalid_payload") || why.starts_with("invalid_x402_version") => {
-            ErrorCode::InvalidPayload
-        }
-        why if why.ends_with("valid_before") => ErrorCode::PaymentExpired,
-        _ => ErrorCode::VerificationFailed,
-    }
-}
-
-/// The text for people of a reason.
-fn explained(why: &str) -> String {
-    let plain = match why {
-        "insufficient_funds" | "invalid_exact_evm_insufficient_balance" => {
-            "The wallet does not have enough USDC on this network."
-        }
-        "No matching payment requirements" => {
-            "The payment accepts other terms than the ones offered."
-        }
-        "invalid_payload" => "PAYMENT-SIGNATURE cannot be read as an x402 payment of version 2.",
-        why if why.starts_with("invalid_x402_version") => {
-            "This service supports x402 version 2: send PAYMENT-SIGNATURE."
-        }
-        why if why.ends_with("valid_before") => {
-            "The payment has expired, or expires within seconds; check the clock of the signing machine."
-        }
-        why if why.ends_with("valid_before_too_far") => {
-            "The payment is valid for much longer than the offer requests."
-        }
-        why if why.ends_with("valid_after") => {
-            "The payment is not valid yet; check the clock of the signing machine."
-        }
-        why if why.ends_with("signature") => "The signature is not by the paying wallet.",
-        why if why.ends_with("_kyt") => {
-            "The facilitator does not accept payments from this wallet."
-        }
-        why => return format!("The payment was not accepted ({why})."),
-    };
-    plain.to_owned()
 }

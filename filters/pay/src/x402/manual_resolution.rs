@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 use tollgate_evm::TxHash;
-use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, Plans};
+use tollgate_purchase::plan::{PayOutcome, PlanError, Plans};
 use tollgate_store::{
     Admission, AuthorizationPart, AuthorizationRow, AuthorizationState, CommitError, ReadError,
-    Refusal, Route, Store, UnitOfWork, commit, reading,
+    Refusal, Store, UnitOfWork, commit, reading,
 };
 
-use super::processor::part;
+use super::context::part;
+use super::grant::plan_payment;
 use super::rows::{self, GRACE};
 
 /// The operator's finding, from a block explorer.
@@ -125,17 +126,7 @@ pub async fn close(
                 receipt: Some(receipt.clone()),
                 ..closed
             };
-            let paid = Paid {
-                account: closed.account,
-                route: Route::X402,
-                payment: payment.into(),
-                reference: transaction.to_string().into(),
-                amount: PRICE,
-                period: Period::Days(DAYS),
-                renews: false,
-                receipt: Some(receipt),
-                at: now,
-            };
+            let paid = plan_payment(&closed, transaction, &receipt, now);
             let settle = AuthorizationPart::Settle {
                 row: closed,
                 is_proven: is_shared,

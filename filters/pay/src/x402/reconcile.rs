@@ -1,120 +1,174 @@
-//! Reconciliation of payments of unknown outcome: each is looked up on the chain, submitted again where that is safe, and closed only by
-//! proof.
+//! The worker's reconciliation: each payment of unknown outcome is looked up on the chain, submitted again where that is safe, and closed
+//! only by proof; a settled one is looked up once more when its block is final.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use serde_json::Value;
-use tollgate_evm::TxHash;
-use tollgate_purchase::idempotency::Claim;
-use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, Reversal};
-use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState, Refusal, Route};
+use tollgate_purchase::plan::Reversal;
+use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState, Route, reading};
 
-use super::answer::Settled;
 use super::chain_lookup::OnChainStatus;
+use super::context::{Context, part};
 use super::counters::X402Event;
-use super::offer::Terms;
-use super::payment_outcome::{ChainEvidence, PaymentOutcome, decide_outcome};
-use super::processor::{Inner, PurchaseOutcome, StoreFailure, part, store_failure};
+use super::payment_outcome::{ChainEvidence, PaymentOutcome};
+use super::purchase::{PurchaseOutcome, Stop, StoreFailure};
 use super::rows::{self, FINAL, MINUTE};
+use super::settle::Cause;
+use super::single_flight::{FlightKey, Joined, finished};
 
-/// Attempts to record a settled payment, before the next reconciliation retries it.
-const WRITE_ATTEMPTS_MAX: u32 = 6;
+/// Interval at which the processor reads the due payments from the store.
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The stored body of a facilitator call, and the terms that the payment is judged by.
-pub(super) struct StoredCall {
-    pub(super) body: Bytes,
-    pub(super) terms: Terms,
-}
+/// Payments reconciled concurrently.
+const CONCURRENT_MAX: usize = 8;
 
-/// Why a payment is reconciled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// Its buyer presented it again.
-    Presented,
-    /// It is due.
-    Scheduled,
-}
+/// How long after its expiry a payment that was refused after submission is kept for the operator.
+const REFUSED_RETENTION: Duration = Duration::from_hours(30 * 24);
 
-/// Whether reconciliation may submit a payment again. With a node, a payment that the facilitator refused is submitted again only when its
-/// buyer presents it: the chain shows whether it has moved already.
-fn may_submit(row: &AuthorizationRow, chain: ChainEvidence, cause: Cause) -> bool {
-    chain == ChainEvidence::NoNode || cause == Cause::Presented || !rows::is_refused(row)
-}
+/// Passes of reconciliation between two deletions of expired payments.
+const DELETE_EVERY: u32 = 600;
 
-impl Inner {
-    /// Reconciles a due payment.
-    pub(super) async fn reconcile_row(self: Arc<Self>, due: AuthorizationRow) -> PurchaseOutcome {
-        let reconciled = async {
-            let key = due.key.clone();
-            let (plan_state, row) = self.read(due.account, &key).await?;
-            match row {
-                Some(row) if rows::state(row.state).is_open() => {
-                    self.reconcile(row, Cause::Scheduled, Vec::new()).await
-                }
-                Some(row) if row.state == AuthorizationState::RefusedAfterSubmit => {
-                    self.look_up_refused(row).await
-                }
-                Some(row) if row.state == AuthorizationState::Settled => {
-                    let answer = plan_state.subscription.as_ref().map(|subscription| {
-                        PurchaseOutcome::Done(self.answer(
-                            subscription,
-                            row.receipt.as_deref(),
-                            true,
-                        ))
-                    });
-                    if row.next_attempt_at.is_some_and(|at| at <= self.now()) {
-                        self.check_finality(row).await?;
-                    }
-                    Ok(answer.unwrap_or(PurchaseOutcome::Processing))
-                }
-                _ => Ok(PurchaseOutcome::Processing),
+impl Context {
+    pub(super) async fn run_reconciliation(self: &Arc<Self>) {
+        self.recover().await;
+        let mut passes = 0u32;
+        loop {
+            self.reconcile_due().await;
+            if passes.is_multiple_of(DELETE_EVERY) {
+                self.delete_expired().await;
             }
-        };
-        reconciled
-            .await
-            .unwrap_or_else(|error| store_failure(&error))
+            passes = passes.wrapping_add(1);
+            tokio::time::sleep(RECONCILE_INTERVAL).await;
+        }
     }
 
-    /// Reconciles a payment: the chain is read first, and if it does not decide, an identical call is submitted again. A facilitator that
-    /// has submitted the transfer waits for the same transaction, and the token executes it once.
-    pub(super) async fn reconcile(
-        &self,
-        row: AuthorizationRow,
-        cause: Cause,
-        claims: Vec<Claim>,
-    ) -> Result<PurchaseOutcome, StoreFailure> {
-        let last = Settled::Unknown {
-            transaction: row.transaction.map(TxHash),
-            why: row.note.as_deref().unwrap_or_default().to_owned(),
-        };
-        let chain = self.read_chain(&row, None).await;
-        let mut outcome = decide_outcome(&last, chain);
-        if may_submit(&row, chain, cause)
-            && matches!(
-                outcome,
-                PaymentOutcome::Open {
-                    may_resubmit: true,
-                    ..
+    /// Reconciles all payments that an earlier run left open, a few at a time. Payments that fall due meanwhile are reconciled in between.
+    pub(super) async fn recover(self: &Arc<Self>) {
+        let has_node = self.deps.node.is_some();
+        let (mut last, mut payments) = (None::<AuthorizationRow>, 0);
+        loop {
+            let Some(_background) = self.deps.runtime.background() else {
+                return;
+            };
+            let after = last.take();
+            let open = reading(&self.deps.store, move |store| {
+                store.authorizations_open(after.as_ref(), CONCURRENT_MAX)
+            });
+            let mut rows = match open.await {
+                Ok(rows) => rows,
+                Err(error) => {
+                    tracing::error!(%error, "reading open payments failed");
+                    return;
                 }
-            )
-            && let Some(sent) = self.unseal(&row)
-        {
-            outcome = self.submit_and_confirm(&row, sent.body, false).await;
+            };
+            last = rows.last().cloned();
+            if last.is_none() {
+                break;
+            }
+            // Without a node a refused payment cannot be looked up.
+            rows.retain(|row| has_node || row.state != AuthorizationState::RefusedAfterSubmit);
+            if rows.is_empty() {
+                continue;
+            }
+            payments += self.reconcile_all(rows).await;
+            self.reconcile_due().await;
         }
-        self.record_outcome(row, outcome, claims).await
+        if payments > 0 {
+            tracing::warn!(
+                payments,
+                "reconciled payments that an earlier run left open"
+            );
+        }
+    }
+
+    /// Reconciles all due payments once and returns their number.
+    pub(super) async fn reconcile_due(self: &Arc<Self>) -> usize {
+        let Some(_background) = self.deps.runtime.background() else {
+            return 0;
+        };
+        let now = self.now();
+        let due = reading(&self.deps.store, move |store| {
+            store.authorizations_due(now, CONCURRENT_MAX)
+        });
+        match due.await {
+            Ok(rows) => self.reconcile_all(rows).await,
+            Err(error) => {
+                tracing::error!(%error, "reading due payments failed");
+                0
+            }
+        }
+    }
+
+    async fn reconcile_all(self: &Arc<Self>, rows: Vec<AuthorizationRow>) -> usize {
+        let mut ends = Vec::new();
+        for row in rows {
+            // A payment with an attempt in progress is skipped: the attempt decides it.
+            if self.single_flight.has(&row.key) {
+                continue;
+            }
+            let flight_key = FlightKey {
+                account: row.account,
+                digest: row.digest,
+            };
+            let (context, key) = (Arc::clone(self), row.key.clone());
+            let joined = self.single_flight.join(&key, flight_key, || async move {
+                let reconciled = context.reconcile_row(&row).await;
+                reconciled.unwrap_or_else(Stop::into_outcome)
+            });
+            if let Joined::Started(end) | Joined::Same(end) = joined {
+                ends.push(end);
+            }
+        }
+        let count = ends.len();
+        for end in ends {
+            finished(end).await;
+        }
+        count
+    }
+
+    /// Deletes payments that were never submitted and have expired, and refused ones at the end of their retention.
+    pub(super) async fn delete_expired(&self) {
+        let deletion = part(AuthorizationPart::Forget {
+            before: self.now() - 60 * rows::MINUTE,
+            refused_before: self.now() - REFUSED_RETENTION,
+            limit: 10_000,
+        });
+        if let Err(error) = self.write(deletion).await {
+            tracing::warn!(%error, "deleting expired payments failed");
+        }
+    }
+
+    /// Reconciles a due payment.
+    async fn reconcile_row(&self, due: &AuthorizationRow) -> Result<PurchaseOutcome, Stop> {
+        let (plan_state, row) = self.read(due.account, &due.key).await?;
+        match row {
+            Some(row) if rows::state(row.state).is_open() => {
+                let paid = self.settle_again(row, Cause::Scheduled).await?;
+                self.grant(paid, &[]).await
+            }
+            Some(row) if row.state == AuthorizationState::RefusedAfterSubmit => {
+                self.look_up_refused(row).await
+            }
+            Some(row) if row.state == AuthorizationState::Settled => {
+                let answer = plan_state.subscription.as_ref().map(|subscription| {
+                    PurchaseOutcome::Done(self.answer(subscription, row.receipt.as_deref(), true))
+                });
+                if row.next_attempt_at.is_some_and(|at| at <= self.now()) {
+                    self.check_finality(row).await?;
+                }
+                Ok(answer.unwrap_or(PurchaseOutcome::Processing))
+            }
+            _ => Ok(PurchaseOutcome::Processing),
+        }
     }
 
     /// Looks up a payment that was refused after submission, without submitting it again: an earlier run had no node, and this one may have
     /// one.
-    async fn look_up_refused(
-        &self,
-        row: AuthorizationRow,
-    ) -> Result<PurchaseOutcome, StoreFailure> {
+    async fn look_up_refused(&self, row: AuthorizationRow) -> Result<PurchaseOutcome, Stop> {
         let chain = self.read_chain(&row, None).await;
         if let Some(outcome) = chain.outcome() {
-            return self.record_outcome(row, outcome, Vec::new()).await;
+            let paid = self.record_outcome(row, outcome).await?;
+            return self.grant(paid, &[]).await;
         }
         if chain != ChainEvidence::NoNode {
             let now = self.now();
@@ -128,147 +182,6 @@ impl Inner {
             self.write(part(AuthorizationPart::Change(row))).await?;
         }
         Ok(PurchaseOutcome::Processing)
-    }
-
-    /// Settles a payment that has moved money in the books, together with the plan that it pays for.
-    pub(super) async fn record_settlement(
-        &self,
-        open: AuthorizationRow,
-        (transaction, is_proven): (TxHash, bool),
-        claims: Vec<Claim>,
-    ) -> Result<PurchaseOutcome, StoreFailure> {
-        if open.state == AuthorizationState::RefusedAfterSubmit {
-            tracing::error!(account = %open.account, payment = %rows::reference(&open.key), %transaction,
-                "payment settled although the facilitator had refused it: the account may have paid twice, and is granted both periods");
-        }
-        let receipt: Arc<str> = Arc::from(rows::receipt(&open.key, transaction));
-        let now = self.now();
-        let row = AuthorizationRow {
-            state: AuthorizationState::Settled,
-            version: open.version + 1,
-            transaction: Some(transaction.0),
-            receipt: Some(receipt.clone()),
-            note: None,
-            attempts: 0,
-            // One more lookup when its block is final; only a node can do it.
-            next_attempt_at: self.deps.node.as_ref().map(|_| now + FINAL),
-            sealed: open.sealed.clone().filter(|_| self.deps.node.is_some()),
-            updated_at: now,
-            ..open.clone()
-        };
-        let settle = part(AuthorizationPart::Settle {
-            row: row.clone(),
-            is_proven,
-        });
-        let mut wait = Duration::from_millis(100);
-        for attempt in 1.. {
-            let paid = Paid {
-                account: row.account,
-                route: Route::X402,
-                payment: rows::reference(&row.key).into(),
-                reference: transaction.to_string().into(),
-                amount: PRICE,
-                period: Period::Days(DAYS),
-                renews: false,
-                receipt: Some(receipt.clone()),
-                at: now,
-            };
-            let outcome = self.deps.plans.pay(paid, |subscription| {
-                let answer = self.answer(subscription, Some(&receipt), false);
-                let mut parts = vec![settle.clone()];
-                parts.extend(claims.iter().map(|claim| claim.answer_part(&answer)));
-                parts
-            });
-            match outcome.await {
-                Ok(PayOutcome::New(subscription)) => {
-                    self.counters.inc(X402Event::Settled);
-                    return Ok(PurchaseOutcome::Done(self.answer(
-                        &subscription,
-                        Some(&receipt),
-                        false,
-                    )));
-                }
-                // Activated before, and the payment not marked as settled: it is now.
-                Ok(PayOutcome::Repeated(subscription) | PayOutcome::Duplicate(subscription)) => {
-                    tracing::error!(payment = %rows::reference(&row.key), "recorded settlement: the payment had activated the plan before");
-                    self.write(settle).await?;
-                    return Ok(PurchaseOutcome::Done(self.answer(
-                        &subscription,
-                        Some(&receipt),
-                        true,
-                    )));
-                }
-                Err(PlanError::AttachedPart(Refusal::TransactionUsed)) => {
-                    tracing::error!(account = %open.account, payment = %rows::reference(&open.key), %transaction,
-                        "rejected settlement: the facilitator names a transaction that has paid for another payment");
-                    let why =
-                        "the facilitator names a transaction that has paid for another payment";
-                    return self.leave_open(open, None, why).await;
-                }
-                Err(error @ PlanError::AttachedPart(_)) => return Err(error.into()),
-                Err(error) if attempt >= WRITE_ATTEMPTS_MAX => {
-                    tracing::error!(account = %row.account, payment = %rows::reference(&row.key), %transaction, %error,
-                        "recording settlement failed, left to reconciliation");
-                    return Err(error.into());
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "recording settlement failed, retrying");
-                    tokio::time::sleep(wait).await;
-                    wait *= 2;
-                }
-            }
-        }
-        unreachable!("the loop ends with an answer or an error")
-    }
-
-    /// Records that a payment can never move money any more.
-    pub(super) async fn mark_void(
-        &self,
-        row: AuthorizationRow,
-        why: &str,
-    ) -> Result<PurchaseOutcome, StoreFailure> {
-        self.counters.inc(X402Event::Dead);
-        let row = AuthorizationRow {
-            state: AuthorizationState::Dead,
-            version: row.version + 1,
-            sealed: None,
-            note: Some(Arc::from(why)),
-            next_attempt_at: None,
-            updated_at: self.now(),
-            ..row
-        };
-        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), why, "payment is void: no money has moved");
-        let failure = rows::failure(&row.key, "authorization_over");
-        self.write(part(AuthorizationPart::Change(row))).await?;
-        Ok(PurchaseOutcome::Refused {
-            why: why.to_owned(),
-            failure: Some(failure),
-            is_proven: true,
-        })
-    }
-
-    /// Ends a payment that the facilitator has reported as settled and that the chain shows to be void, once two lookups have shown that,
-    /// [`FINAL`] apart: the first block may be replaced by one that has the transfer. A lookup between them that shows anything else
-    /// restarts the interval.
-    pub(super) async fn mark_void_when_final(
-        &self,
-        row: AuthorizationRow,
-        reported: TxHash,
-        why: &str,
-    ) -> Result<PurchaseOutcome, StoreFailure> {
-        match row
-            .next_attempt_at
-            .filter(|_| rows::is_void_at_latest(&row))
-        {
-            Some(at) if at <= self.now() => self.mark_void(row, why).await,
-            Some(_) => Ok(self.open_outcome(&row)),
-            None => {
-                let row = self
-                    .record_unknown(row, Some(reported), rows::VOID_AT_LATEST)
-                    .await?;
-                Ok(self.open_outcome(&row))
-            }
-        }
     }
 
     /// The second lookup of a settled payment, once its block is final: the transfer may have been reorganized out.
@@ -335,30 +248,5 @@ impl Inner {
             Reversal::Nothing => Ok(self.write(change).await?),
             _ => Ok(()),
         }
-    }
-
-    /// Logs that an operator has to resolve a payment, and counts it.
-    pub(super) fn alert_stuck(&self, row: &AuthorizationRow) {
-        self.counters.inc(X402Event::Stuck);
-        let (payment, note) = (rows::reference(&row.key), row.note.as_deref());
-        match self.deps.node {
-            None => tracing::error!(account = %row.account, payment, note,
-                "payment outcome unknown after expiry: set `payments.x402.rpc_url` to look it up on the chain, or look it up and use `tollgate payment close`"),
-            Some(_) => tracing::error!(account = %row.account, payment, note,
-                "payment outcome unknown after expiry: neither the facilitator nor the chain shows it; look it up and use `tollgate payment close`"),
-        }
-    }
-
-    /// The facilitator call that was stored with a payment, decrypted.
-    pub(super) fn unseal(&self, row: &AuthorizationRow) -> Option<StoredCall> {
-        let name = rows::reference(&row.key);
-        let body = self
-            .sealer
-            .open(name.as_bytes(), &row.digest, row.sealed.as_deref()?)?;
-        let request: Value = serde_json::from_slice(&body).ok()?;
-        Some(StoredCall {
-            terms: Terms::read(request.get("paymentRequirements")?)?,
-            body: body.into(),
-        })
     }
 }

@@ -1,4 +1,5 @@
-//! Confirmation of a submission by a chain lookup: with a node no answer of the facilitator is final before the chain was read.
+//! Step 3 of a payment, settle: the facilitator submits it to the chain, and a chain lookup confirms that. With a node no answer of the
+//! facilitator is final before the chain was read.
 
 use std::time::Duration;
 
@@ -8,11 +9,14 @@ use tollgate_clock::Timestamp;
 use tollgate_evm::{Address, Nonce, TxHash};
 use tollgate_store::AuthorizationRow;
 
-use super::answer::Settled;
+use super::answer::{Settled, settled};
 use super::chain_lookup::{AuthorizationLookup, OnChainStatus, look_up};
+use super::context::Context;
 use super::counters::X402Event;
+use super::facilitator::Operation;
 use super::payment_outcome::{ChainEvidence, PaymentOutcome, decide_outcome};
-use super::processor::Inner;
+use super::purchase::Stop;
+use super::record::{Paid, Recorded, Verified};
 use super::rows::{self, GRACE, unix_seconds};
 
 /// How long the facilitator has to answer before the chain is polled concurrently.
@@ -28,10 +32,77 @@ const FIRST_POLL: Duration = Duration::from_millis(250);
 /// hour.
 const USED_BEFORE: Duration = Duration::from_mins(75);
 
-impl Inner {
+/// Why a payment is settled again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Its buyer presented it again.
+    Presented,
+    /// It is due.
+    Scheduled,
+}
+
+/// Whether a payment may be submitted again. With a node, a payment that the facilitator refused is submitted again only when its
+/// buyer presents it: the chain shows whether it has moved already.
+fn may_submit(row: &AuthorizationRow, chain: ChainEvidence, cause: Cause) -> bool {
+    chain == ChainEvidence::NoNode || cause == Cause::Presented || !rows::is_refused(row)
+}
+
+impl Context {
+    /// Submits a payment. Where the facilitator gives no usable answer, the identical call is repeated once at once.
+    pub(super) async fn settle(&self, recorded: Recorded) -> Result<Paid, Stop> {
+        let Recorded(Verified {
+            row,
+            body,
+            is_spent,
+        }) = recorded;
+        if is_spent {
+            return self.settle_again(row, Cause::Presented).await;
+        }
+        match self.call_and_confirm(&row, body.clone(), true).await {
+            PaymentOutcome::Open {
+                transaction,
+                why,
+                may_resubmit: true,
+            } => {
+                let row = self.record_unknown(row, transaction, &why).await?;
+                let outcome = self.call_and_confirm(&row, body, false).await;
+                self.record_outcome(row, outcome).await
+            }
+            outcome => self.record_outcome(row, outcome).await,
+        }
+    }
+
+    /// Settles a payment that was submitted before: the chain is read first, and if it does not decide, an identical call is submitted
+    /// again. A facilitator that has submitted the transfer waits for the same transaction, and the token executes it once.
+    pub(super) async fn settle_again(
+        &self,
+        row: AuthorizationRow,
+        cause: Cause,
+    ) -> Result<Paid, Stop> {
+        let last = Settled::Unknown {
+            transaction: row.transaction.map(TxHash),
+            why: row.note.as_deref().unwrap_or_default().to_owned(),
+        };
+        let chain = self.read_chain(&row, None).await;
+        let mut outcome = decide_outcome(&last, chain);
+        if may_submit(&row, chain, cause)
+            && matches!(
+                outcome,
+                PaymentOutcome::Open {
+                    may_resubmit: true,
+                    ..
+                }
+            )
+            && let Some(sent) = self.unseal(&row)
+        {
+            outcome = self.call_and_confirm(&row, sent.body, false).await;
+        }
+        self.record_outcome(row, outcome).await
+    }
+
     /// Submits a payment and waits for the facilitator's answer or proof on the chain, whichever is first; an answer is confirmed by a
     /// chain lookup. `first`: the payment was never submitted before, or was refused when it was.
-    pub(super) async fn submit_and_confirm(
+    async fn call_and_confirm(
         &self,
         row: &AuthorizationRow,
         body: Bytes,
@@ -91,6 +162,29 @@ impl Inner {
             }
         };
         timeout(self.deps.confirm, polled).await.unwrap_or(first)
+    }
+
+    /// Calls `/settle`, for the first time or again.
+    pub(super) async fn call_settle(
+        &self,
+        row: &AuthorizationRow,
+        body: Bytes,
+        first: bool,
+    ) -> Settled {
+        let payer = Address(row.key.payer);
+        match self.facilitator.call(Operation::Settle, body).await {
+            Ok(response) => settled(
+                response.status,
+                &response.body,
+                &row.key.network,
+                payer,
+                first,
+            ),
+            Err(error) => Settled::Unknown {
+                transaction: None,
+                why: error.to_string(),
+            },
+        }
     }
 
     /// One chain lookup. `hint`: a transaction that may contain the transfer; the stored one is tried if there is no hint.

@@ -1,0 +1,119 @@
+//! A purchase request and its outcomes, as the steps of a payment return them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_money::AccountId;
+use tollgate_purchase::idempotency::{Answer, ClaimError};
+use tollgate_purchase::plan::PlanError;
+use tollgate_store::{CommitError, ReadError};
+
+use super::payment::Payment;
+
+/// A purchase request.
+#[derive(Clone, Debug)]
+pub struct PurchaseRequest {
+    /// The account that gets the plan: the owner of the credential.
+    pub account: AccountId,
+    /// The payment, if there is one.
+    pub payment: Option<Payment>,
+    /// The idempotency keys of the request, if any.
+    pub idempotency_keys: Vec<Arc<str>>,
+}
+
+/// The outcome of a purchase request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PurchaseOutcome {
+    /// No payment in the request: an offer may be shown.
+    Offer,
+    /// The payment is invalid, and moves no money: an offer may be shown.
+    Refused {
+        /// The reason, as the protocol names it.
+        why: String,
+        /// The value of `PAYMENT-RESPONSE` for a payment that was tried.
+        failure: Option<String>,
+        /// Whether it is proved that no money has moved. Otherwise it was submitted, and only the facilitator says so.
+        is_proven: bool,
+    },
+    /// The facilitator refused the payment after submission, and the chain does not rule out yet that it settles: no offer.
+    NotFinal {
+        /// The reason of the refusal, as the protocol names it.
+        why: String,
+        /// Seconds for which it can still settle.
+        secs: u64,
+    },
+    /// The account has the plan.
+    Done(Answer),
+    /// The payment was presented by another account before.
+    UsedByAnother,
+    /// An idempotency key of the request was used with another request.
+    OtherRequest,
+    /// A request with the same idempotency key is in progress.
+    InProgress,
+    /// Money may be moving.
+    Processing,
+    /// The facilitator is unavailable; no money has moved.
+    Unavailable,
+    /// Too many signatures that could not be verified locally.
+    TooManyUnverified(Duration),
+    /// Too many payments of the account were refused after submission, and no node confirms that. This one was not submitted.
+    TooManyRefused(Duration),
+    /// The store could not be read or written.
+    StoreUnavailable,
+}
+
+/// A read or write of the store that failed during an attempt.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StoreFailure {
+    #[error("could not read a payment")]
+    Read(#[from] ReadError),
+    #[error("could not write a payment")]
+    Write(#[from] CommitError),
+    #[error("could not read or write the plan state of the account")]
+    Plan(#[from] PlanError),
+    #[error("could not claim an idempotency key")]
+    IdempotencyKey(#[from] ClaimError),
+}
+
+impl PurchaseOutcome {
+    /// The refusal of a payment that was not submitted.
+    pub(super) fn refused(why: &str) -> PurchaseOutcome {
+        PurchaseOutcome::Refused {
+            why: why.to_owned(),
+            failure: None,
+            is_proven: true,
+        }
+    }
+}
+
+/// The end of a payment before its last step.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It has this outcome.
+    Outcome(PurchaseOutcome),
+    /// The store failed. What was stored before is reconciled.
+    Store(StoreFailure),
+}
+
+impl<E> From<E> for Stop
+where
+    StoreFailure: From<E>,
+{
+    fn from(error: E) -> Stop {
+        Stop::Store(StoreFailure::from(error))
+    }
+}
+
+impl Stop {
+    /// The outcome for the buyer. A failure of the store is logged.
+    pub(super) fn into_outcome(self) -> PurchaseOutcome {
+        match self {
+            Stop::Outcome(outcome) => outcome,
+            Stop::Store(error) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::error!(%error, cause, "payment attempt failed");
+                PurchaseOutcome::StoreUnavailable
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Step 2 of a payment, record: its row is stored as submitted before it is submitted (write ahead). Also every other state without a
+//! grant: seen, refused, unknown, dead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tollgate_clock::Timestamp;
+use tollgate_evm::TxHash;
+use tollgate_money::AccountId;
+use tollgate_store::{
+    AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState, CommitError,
+    Refusal, reading,
+};
+
+use super::context::{Context, buyer_state, part};
+use super::counters::X402Event;
+use super::decide::{Decision, decide};
+use super::payment::Payment;
+use super::payment_outcome::PaymentOutcome;
+use super::purchase::{PurchaseOutcome, Stop, StoreFailure};
+use super::rows::{self, GRACE, MINUTE};
+use super::single_flight::FlightKey;
+
+/// How many payments of an account may be refused after submission within [`REFUSED_WINDOW`] where there is no node: each stays for the
+/// operator, and any of them may have moved money.
+const REFUSED_MAX: usize = 8;
+
+/// See [`REFUSED_MAX`].
+const REFUSED_WINDOW: Duration = Duration::from_hours(24);
+
+/// A payment as its request presents it.
+#[derive(Clone, Debug)]
+pub(super) struct Presented {
+    pub(super) flight_key: FlightKey,
+    pub(super) key: AuthorizationKey,
+    pub(super) payment: Payment,
+}
+
+/// A payment that was verified and may be submitted.
+pub(super) struct Verified {
+    pub(super) row: AuthorizationRow,
+    /// The body of the facilitator call.
+    pub(super) body: Bytes,
+    /// Whether its nonce is used already: the chain shows by which transfer.
+    pub(super) is_spent: bool,
+}
+
+/// A payment that is stored as submitted.
+pub(super) struct Recorded(pub(super) Verified);
+
+/// A payment that has moved the money, and is not recorded as settled yet.
+pub(super) struct Paid {
+    pub(super) row: AuthorizationRow,
+    pub(super) transaction: TxHash,
+    /// Whether the chain proves it.
+    pub(super) is_proven: bool,
+}
+
+impl Context {
+    /// Records a payment as submitted before it is submitted, unless another payment of the account precedes it.
+    pub(super) async fn record(&self, verified: Verified) -> Result<Recorded, Stop> {
+        let Verified {
+            row,
+            body,
+            is_spent,
+        } = verified;
+        let plan_state = self.plan_state(row.account).await?;
+        match decide(buyer_state(&plan_state), Some(None)) {
+            Decision::Pay => {}
+            Decision::AlreadyActive => return Err(Stop::Outcome(self.already_active(&plan_state))),
+            _ => return Err(Stop::Outcome(self.outcome_while_open(&plan_state))),
+        }
+        // A payment that is stored as submitted adds no row, so the limit does not apply.
+        let is_new = !is_spent && row.state != AuthorizationState::RefusedAfterSubmit;
+        if is_new && let Some(wait) = self.refused_wait(row.account).await? {
+            tracing::warn!(account = %row.account, payment = %rows::reference(&row.key),
+                "rejected payment before submission: too many of the account were refused after submission; see `tollgate payment list`");
+            return Err(Stop::Outcome(PurchaseOutcome::TooManyRefused(wait)));
+        }
+        let now = self.now();
+        let row = AuthorizationRow {
+            state: match is_spent {
+                true => AuthorizationState::Unknown,
+                false => AuthorizationState::Settling,
+            },
+            version: row.version + 1,
+            sealed: Some(self.seal(&row, &body)),
+            // After a crash of this process the next one reconciles at once; while it runs, the submitting task knows the state.
+            next_attempt_at: Some(now + 2 * MINUTE),
+            updated_at: now,
+            ..row
+        };
+        let submission = AuthorizationPart::Send {
+            row: row.clone(),
+            subscription: plan_state.subscription.as_ref().map(|row| row.version),
+        };
+        match self.write(part(submission)).await {
+            Ok(()) => Ok(Recorded(Verified {
+                row,
+                body,
+                is_spent,
+            })),
+            Err(CommitError::Refused(Refusal::AuthorizationOpen)) => {
+                Err(Stop::Outcome(PurchaseOutcome::Processing))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Stores a payment that has passed the local checks.
+    pub(super) async fn record_seen(
+        &self,
+        presented: &Presented,
+        now: Timestamp,
+    ) -> Result<AuthorizationRow, StoreFailure> {
+        let ends = presented
+            .payment
+            .authorization
+            .valid_before
+            .to_u64()
+            .unwrap_or(u64::MAX);
+        let row = AuthorizationRow {
+            key: presented.key.clone(),
+            account: presented.flight_key.account,
+            state: AuthorizationState::Seen,
+            version: 0,
+            digest: presented.flight_key.digest,
+            sealed: None,
+            valid_before: Timestamp::from_secs(i64::try_from(ends).unwrap_or(i64::MAX)),
+            transaction: None,
+            receipt: None,
+            note: None,
+            attempts: 0,
+            next_attempt_at: None,
+            created_at: now,
+            updated_at: now,
+        };
+        self.write(part(AuthorizationPart::Begin(row.clone())))
+            .await?;
+        Ok(row)
+    }
+
+    /// Records that a payment is refused. No money moved.
+    pub(super) async fn record_refused(
+        &self,
+        row: AuthorizationRow,
+        why: &str,
+    ) -> Result<(), StoreFailure> {
+        self.counters.inc(X402Event::Refused);
+        let row = AuthorizationRow {
+            state: AuthorizationState::Refused,
+            version: row.version + 1,
+            sealed: None,
+            note: Some(Arc::from(why)),
+            next_attempt_at: None,
+            updated_at: self.now(),
+            ..row
+        };
+        tracing::info!(account = %row.account, payment = %rows::reference(&row.key), %why, "payment refused before submission");
+        Ok(self.write(part(AuthorizationPart::Change(row))).await?)
+    }
+
+    /// Records that the facilitator refused a payment after submission, where no node confirms that. The submitted body is kept: the
+    /// payment is checked again when it is presented again.
+    async fn record_refused_after_submit(
+        &self,
+        row: AuthorizationRow,
+        why: String,
+    ) -> Result<PurchaseOutcome, StoreFailure> {
+        self.counters.inc(X402Event::Unconfirmed);
+        let row = AuthorizationRow {
+            state: AuthorizationState::RefusedAfterSubmit,
+            version: row.version + 1,
+            note: Some(Arc::from(&*why)),
+            attempts: 0,
+            next_attempt_at: None,
+            updated_at: self.now(),
+            ..row
+        };
+        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), %why,
+            "payment refused after submission, not confirmed: `payments.x402.rpc_url` is missing; see `tollgate payment list`");
+        let failure = rows::failure(&row.key, &why);
+        self.write(part(AuthorizationPart::Change(row))).await?;
+        Ok(PurchaseOutcome::Refused {
+            why,
+            failure: Some(failure),
+            is_proven: false,
+        })
+    }
+
+    /// Records that the outcome of a payment is not known yet.
+    pub(super) async fn record_unknown(
+        &self,
+        row: AuthorizationRow,
+        transaction: Option<TxHash>,
+        why: &str,
+    ) -> Result<AuthorizationRow, StoreFailure> {
+        let now = self.now();
+        let mut row = AuthorizationRow {
+            state: AuthorizationState::Unknown,
+            version: row.version + 1,
+            transaction: transaction.map(|hash| hash.0).or(row.transaction),
+            note: Some(Arc::from(why)),
+            attempts: row.attempts + 1,
+            updated_at: now,
+            ..row
+        };
+        row.next_attempt_at = Some(rows::next_attempt_at(&row, now));
+        if row.attempts == 1 {
+            self.counters.inc(X402Event::Unclear);
+        }
+        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), attempts = row.attempts, %why,
+            "payment outcome not known yet");
+        self.write(part(AuthorizationPart::Change(row.clone())))
+            .await?;
+        Ok(row)
+    }
+
+    /// Records the outcome of a submission where it is no payment, and returns a payment to be granted.
+    pub(super) async fn record_outcome(
+        &self,
+        row: AuthorizationRow,
+        outcome: PaymentOutcome,
+    ) -> Result<Paid, Stop> {
+        let outcome = match outcome {
+            PaymentOutcome::Paid {
+                transaction,
+                is_proven,
+            } => {
+                return Ok(Paid {
+                    row,
+                    transaction,
+                    is_proven,
+                });
+            }
+            PaymentOutcome::Void(why) => self.mark_void(row, why).await?,
+            PaymentOutcome::VoidAtLatest { why, reported } => {
+                match reported.or(row.transaction.map(TxHash)) {
+                    None => self.mark_void(row, why).await?,
+                    Some(reported) => self.mark_void_when_final(row, reported, why).await?,
+                }
+            }
+            PaymentOutcome::Refused(why) => self.record_refused_after_submit(row, why).await?,
+            PaymentOutcome::Open {
+                transaction, why, ..
+            } => self.leave_open(row, transaction, &why).await?,
+        };
+        Err(Stop::Outcome(outcome))
+    }
+
+    /// Leaves a payment open: it is reconciled later, and an alert is raised once its authorization should have expired.
+    pub(super) async fn leave_open(
+        &self,
+        row: AuthorizationRow,
+        transaction: Option<TxHash>,
+        why: &str,
+    ) -> Result<PurchaseOutcome, StoreFailure> {
+        let row = self.record_unknown(row, transaction, why).await?;
+        if self.now() > row.valid_before + GRACE {
+            self.alert_stuck(&row);
+        }
+        Ok(self.open_outcome(&row))
+    }
+
+    /// Records that a payment can never move money any more.
+    async fn mark_void(
+        &self,
+        row: AuthorizationRow,
+        why: &str,
+    ) -> Result<PurchaseOutcome, StoreFailure> {
+        self.counters.inc(X402Event::Dead);
+        let row = AuthorizationRow {
+            state: AuthorizationState::Dead,
+            version: row.version + 1,
+            sealed: None,
+            note: Some(Arc::from(why)),
+            next_attempt_at: None,
+            updated_at: self.now(),
+            ..row
+        };
+        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), why, "payment is void: no money has moved");
+        let failure = rows::failure(&row.key, "authorization_over");
+        self.write(part(AuthorizationPart::Change(row))).await?;
+        Ok(PurchaseOutcome::Refused {
+            why: why.to_owned(),
+            failure: Some(failure),
+            is_proven: true,
+        })
+    }
+
+    /// Ends a payment that the facilitator has reported as settled and that the chain shows to be void, once two lookups have shown that,
+    /// [`FINAL`] apart: the first block may be replaced by one that has the transfer. A lookup between them that shows anything else
+    /// restarts the interval.
+    async fn mark_void_when_final(
+        &self,
+        row: AuthorizationRow,
+        reported: TxHash,
+        why: &str,
+    ) -> Result<PurchaseOutcome, StoreFailure> {
+        match row
+            .next_attempt_at
+            .filter(|_| rows::is_void_at_latest(&row))
+        {
+            Some(at) if at <= self.now() => self.mark_void(row, why).await,
+            Some(_) => Ok(self.open_outcome(&row)),
+            None => {
+                let row = self
+                    .record_unknown(row, Some(reported), rows::VOID_AT_LATEST)
+                    .await?;
+                Ok(self.open_outcome(&row))
+            }
+        }
+    }
+
+    /// How long an account has to wait until another payment of it may be submitted, if too many were refused afterwards. This limit alone
+    /// bounds the rows of an account: no row is deleted before the end of its retention, since it may be the proof of a transfer.
+    async fn refused_wait(&self, account: AccountId) -> Result<Option<Duration>, StoreFailure> {
+        if self.deps.node.is_some() {
+            return Ok(None);
+        }
+        let since = self.now() - REFUSED_WINDOW;
+        let refused = reading(&self.deps.store, move |store| {
+            store.authorizations_refused(account, since, REFUSED_MAX)
+        })
+        .await?;
+        let oldest = refused.get(REFUSED_MAX - 1);
+        Ok(oldest.map(|oldest| oldest.duration_since(since).max(rows::SECOND)))
+    }
+
+    /// Logs that an operator has to resolve a payment, and counts it.
+    pub(super) fn alert_stuck(&self, row: &AuthorizationRow) {
+        self.counters.inc(X402Event::Stuck);
+        let (payment, note) = (rows::reference(&row.key), row.note.as_deref());
+        match self.deps.node {
+            None => tracing::error!(account = %row.account, payment, note,
+                "payment outcome unknown after expiry: set `payments.x402.rpc_url` to look it up on the chain, or look it up and use `tollgate payment close`"),
+            Some(_) => tracing::error!(account = %row.account, payment, note,
+                "payment outcome unknown after expiry: neither the facilitator nor the chain shows it; look it up and use `tollgate payment close`"),
+        }
+    }
+}
