@@ -13,8 +13,8 @@ use tollgate_purchase::idempotency::{Answer, IdempotencyKeys};
 use tollgate_purchase::plan::{PlanState, Plans};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription};
 use tollgate_store::{
-    Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, CommitError, Part, Store,
-    SubscriptionRow, UnitOfWork, commit, reading,
+    Admission, AuthorizationKey, AuthorizationRow, CommitError, Part, Store, SubscriptionRow,
+    UnitOfWork, commit, reading,
 };
 
 use super::counters::X402Event;
@@ -27,6 +27,7 @@ use super::rows;
 use super::sealing::Sealer;
 use super::signature_limit::UnverifiedSignatureLimit;
 use super::single_flight::SingleFlight;
+use super::transfer::{Change, Transfer};
 
 /// Dependencies of the processor.
 pub struct X402Deps {
@@ -100,10 +101,17 @@ impl Context {
         &self,
         account: AccountId,
         key: &AuthorizationKey,
-    ) -> Result<(PlanState, Option<AuthorizationRow>), StoreFailure> {
+    ) -> Result<(PlanState, Option<Transfer>), StoreFailure> {
         let wanted = key.clone();
         let row = reading(&self.deps.store, move |store| store.authorization(&wanted)).await?;
-        Ok((self.plan_state(account).await?, row))
+        Ok((self.plan_state(account).await?, row.map(Transfer::stored)))
+    }
+
+    /// Stores a transition.
+    pub(super) async fn store(&self, change: Change) -> Result<Transfer, CommitError> {
+        let (part, after) = change.into_parts();
+        self.write(part).await?;
+        Ok(after)
     }
 
     pub(super) async fn write(&self, part: Part) -> Result<(), CommitError> {
@@ -183,8 +191,4 @@ pub(super) fn buyer_state(plan_state: &PlanState) -> BuyerState {
         is_active: plan_state.is_active(),
         may_renew: plan_state.may_renew(),
     }
-}
-
-pub(super) fn part(part: AuthorizationPart) -> Part {
-    Part::Authorization(Box::new(part))
 }

@@ -5,15 +5,20 @@ use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 use tollgate_evm::TxHash;
-use tollgate_purchase::plan::{PayOutcome, PlanError, Plans};
+use tollgate_purchase::plan::{PlanError, Plans};
 use tollgate_store::{
-    Admission, AuthorizationPart, AuthorizationRow, AuthorizationState, CommitError, ReadError,
-    Refusal, Store, UnitOfWork, commit, reading,
+    Admission, AuthorizationRow, AuthorizationState, CommitError, ReadError, Refusal, Store,
+    UnitOfWork, commit, reading,
 };
 
-use super::context::part;
-use super::grant::plan_payment;
 use super::rows::{self, GRACE};
+use super::transfer::{Evidence, Transfer};
+
+/// The note of a payment that an operator has closed.
+const CLOSED: &str = "closed by an operator";
+
+/// The same, paid by a transaction that has paid for another payment too.
+const CLOSED_SHARED: &str = "closed by an operator: the transaction has a separate transfer for it";
 
 /// The operator's finding, from a block explorer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,56 +93,35 @@ pub async fn close(
     let row = reading(store, move |store| store.authorization(&key)).await?;
     let row = row.filter(|row| is_unproved(row.state));
     let row = row.ok_or_else(unknown)?;
-    let note = match resolution {
-        Resolution::Paid {
-            is_shared: true, ..
-        } => "closed by an operator: the transaction has a separate transfer for it",
-        _ => "closed by an operator",
-    };
-    let closed = AuthorizationRow {
-        version: row.version + 1,
-        sealed: None,
-        note: Some(Arc::from(note)),
-        next_attempt_at: None,
-        updated_at: now,
-        ..row
-    };
-    tracing::warn!(account = %closed.account, payment, ?resolution, "closing payment: resolved by an operator");
+    let row = Transfer::stored(row);
+    tracing::warn!(account = %row.account, payment, ?resolution, "closing payment: resolved by an operator");
     match resolution {
         Resolution::NotMoved => {
-            let left = (closed.valid_before + GRACE).duration_since(now);
+            let left = (row.valid_before + GRACE).duration_since(now);
             if !left.is_zero() {
                 return Err(CloseError::Early(left.as_secs() + 1));
             }
-            let dead = AuthorizationRow {
-                state: AuthorizationState::Dead,
-                ..closed
-            };
-            write(store, AuthorizationPart::Change(dead)).await
+            let dead = row.dead(CLOSED, now).map_err(|_| unknown())?;
+            let (part, _) = dead.into_parts();
+            match commit(&**store, UnitOfWork::of(part, Admission::Always)).await {
+                Ok(_) => Ok(()),
+                Err(CommitError::Refused(Refusal::AuthorizationConflict)) => Err(CloseError::Moved),
+                Err(error) => Err(CloseError::Write(error)),
+            }
         }
         Resolution::Paid {
             transaction,
             is_shared,
         } => {
-            let receipt: Arc<str> = Arc::from(rows::receipt(&closed.key, transaction));
-            let closed = AuthorizationRow {
-                state: AuthorizationState::Settled,
-                transaction: Some(transaction.0),
-                receipt: Some(receipt.clone()),
-                ..closed
-            };
-            let paid = plan_payment(&closed, transaction, &receipt, now);
-            let settle = AuthorizationPart::Settle {
-                row: closed,
+            let evidence = Evidence {
+                transaction,
                 is_proven: is_shared,
+                note: Some(if is_shared { CLOSED_SHARED } else { CLOSED }),
+                final_at: None,
             };
-            let attached = |_: &_| vec![part(settle.clone())];
-            match plans.pay(paid, attached).await {
-                Ok(PayOutcome::New(_)) => Ok(()),
-                // Activated before, and the payment not marked as settled: it is now.
-                Ok(PayOutcome::Repeated(_) | PayOutcome::Duplicate(_)) => {
-                    write(store, settle).await
-                }
+            let settlement = row.settled(evidence, now).map_err(|_| unknown())?;
+            match settlement.grant((&**store, plans), |_| Vec::new()).await {
+                Ok(_) => Ok(()),
                 Err(PlanError::AttachedPart(Refusal::TransactionUsed)) => {
                     Err(CloseError::TransactionUsed(transaction))
                 }
@@ -152,12 +136,4 @@ pub async fn close(
 fn is_unproved(state: AuthorizationState) -> bool {
     use AuthorizationState::{RefusedAfterSubmit, Settling, Unknown};
     matches!(state, Settling | Unknown | RefusedAfterSubmit)
-}
-
-async fn write(store: &Arc<dyn Store>, change: AuthorizationPart) -> Result<(), CloseError> {
-    match commit(&**store, UnitOfWork::of(part(change), Admission::Always)).await {
-        Ok(_) => Ok(()),
-        Err(CommitError::Refused(Refusal::AuthorizationConflict)) => Err(CloseError::Moved),
-        Err(error) => Err(CloseError::Write(error)),
-    }
 }

@@ -30,6 +30,7 @@ mod settle;
 mod signature_limit;
 mod single_flight;
 mod submit;
+mod transfer;
 mod verify;
 
 pub use answer::{Settled, Verified, settled, verified};

@@ -9,6 +9,7 @@ use tollgate_purchase::plan::PlanError;
 use tollgate_store::{CommitError, ReadError};
 
 use super::payment::Payment;
+use super::transfer::IllegalTransition;
 
 /// A purchase request.
 #[derive(Clone, Debug)]
@@ -73,6 +74,8 @@ pub(super) enum StoreFailure {
     Plan(#[from] PlanError),
     #[error("could not claim an idempotency key")]
     IdempotencyKey(#[from] ClaimError),
+    #[error("the payment has changed meanwhile")]
+    Transition(#[from] IllegalTransition),
 }
 
 impl PurchaseOutcome {

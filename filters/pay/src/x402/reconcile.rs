@@ -8,13 +8,14 @@ use tollgate_purchase::plan::Reversal;
 use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState, Route, reading};
 
 use super::chain_lookup::OnChainStatus;
-use super::context::{Context, part};
+use super::context::Context;
 use super::counters::X402Event;
 use super::payment_outcome::{ChainEvidence, PaymentOutcome};
 use super::purchase::{PurchaseOutcome, Stop, StoreFailure};
 use super::rows::{self, FINAL, MINUTE};
 use super::settle::Cause;
 use super::single_flight::{FlightKey, Joined, finished};
+use super::transfer::{Transfer, part};
 
 /// Interval at which the processor reads the due payments from the store.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
@@ -164,7 +165,7 @@ impl Context {
 
     /// Looks up a payment that was refused after submission, without submitting it again: an earlier run had no node, and this one may have
     /// one.
-    async fn look_up_refused(&self, row: AuthorizationRow) -> Result<PurchaseOutcome, Stop> {
+    async fn look_up_refused(&self, row: Transfer) -> Result<PurchaseOutcome, Stop> {
         let chain = self.read_chain(&row, None).await;
         if let Some(outcome) = chain.outcome() {
             let paid = self.record_outcome(row, outcome).await?;
@@ -172,27 +173,15 @@ impl Context {
         }
         if chain != ChainEvidence::NoNode {
             let now = self.now();
-            let mut row = AuthorizationRow {
-                version: row.version + 1,
-                attempts: row.attempts + 1,
-                updated_at: now,
-                ..row
-            };
-            row.next_attempt_at = Some(rows::next_attempt_at(&row, now));
-            self.write(part(AuthorizationPart::Change(row))).await?;
+            let looked_up = row.looked_up(now, |row| rows::next_attempt_at(row, now))?;
+            self.store(looked_up).await?;
         }
         Ok(PurchaseOutcome::Processing)
     }
 
     /// The second lookup of a settled payment, once its block is final: the transfer may have been reorganized out.
-    async fn check_finality(&self, row: AuthorizationRow) -> Result<(), StoreFailure> {
+    async fn check_finality(&self, row: Transfer) -> Result<(), StoreFailure> {
         let now = self.now();
-        let mut next = AuthorizationRow {
-            version: row.version + 1,
-            attempts: row.attempts + 1,
-            updated_at: now,
-            ..row.clone()
-        };
         let chain = self.read_chain(&row, None).await;
         let status = match chain {
             ChainEvidence::Read { status, .. } => Some(status),
@@ -200,51 +189,45 @@ impl Context {
         };
         match chain.outcome() {
             Some(PaymentOutcome::Paid { transaction, .. }) => {
-                next.transaction = Some(transaction.0);
-                (next.next_attempt_at, next.sealed) = (None, None);
-                return Ok(self.write(part(AuthorizationPart::Change(next))).await?);
+                self.store(row.confirmed(transaction, now)?).await?;
+                return Ok(());
             }
             Some(PaymentOutcome::Void(why) | PaymentOutcome::VoidAtLatest { why, .. }) => {
-                return self.revoke(next, why).await;
+                return self.revoke(&row, why).await;
             }
             _ => {}
         }
-        match status {
+        let looked_up = match status {
             Some(OnChainStatus::Spent) => {
                 self.counters.inc(X402Event::Stuck);
-                tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
+                tracing::error!(account = %row.account, payment = %row,
                     "settled payment not found on the chain: check its transaction, and the facilitator");
-                next.next_attempt_at = Some(rows::next_attempt_at(&next, now + FINAL));
+                row.looked_up(now, |row| rows::next_attempt_at(row, now + FINAL))?
             }
             Some(_) => {
-                tracing::error!(account = %row.account, payment = %rows::reference(&row.key),
+                tracing::error!(account = %row.account, payment = %row,
                     "settled payment was reorganized out of the chain, submitting it again");
                 if let Some(sent) = self.unseal(&row) {
                     self.call_settle(&row, sent.body, false).await;
                 }
-                next.next_attempt_at = Some(now + MINUTE);
+                row.looked_up(now, |_| now + MINUTE)?
             }
-            None => next.next_attempt_at = Some(rows::next_attempt_at(&next, now + MINUTE)),
-        }
-        Ok(self.write(part(AuthorizationPart::Change(next))).await?)
+            None => row.looked_up(now, |row| rows::next_attempt_at(row, now + MINUTE))?,
+        };
+        self.store(looked_up).await?;
+        Ok(())
     }
 
     /// Records that a settled payment has moved no money and never will, and revokes what it granted.
-    async fn revoke(&self, mut row: AuthorizationRow, why: &str) -> Result<(), StoreFailure> {
+    async fn revoke(&self, row: &Transfer, why: &str) -> Result<(), StoreFailure> {
         self.counters.inc(X402Event::Vanished);
-        let name = rows::reference(&row.key);
-        tracing::error!(account = %row.account, payment = %name, why,
+        let payment = row.to_string();
+        tracing::error!(account = %row.account, payment, why,
             "revoking settled payment: it is not on the chain and can no longer be included");
-        row.state = AuthorizationState::Dead;
-        row.note = Some(Arc::from(why));
-        (row.next_attempt_at, row.sealed) = (None, None);
-        let change = part(AuthorizationPart::Change(row));
-        let reversed = self
-            .deps
-            .plans
-            .reverse_payment(Route::X402, &name, vec![change.clone()])
-            .await?;
-        match reversed {
+        let (change, _) = row.revoked(why, self.now())?.into_parts();
+        let plans = &self.deps.plans;
+        let reversed = plans.reverse_payment(Route::X402, &payment, vec![change.clone()]);
+        match reversed.await? {
             Reversal::Nothing => Ok(self.write(change).await?),
             _ => Ok(()),
         }

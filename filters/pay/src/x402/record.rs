@@ -1,26 +1,23 @@
 //! Step 2 of a payment, record: its row is stored as submitted before it is submitted (write ahead). Also every other state without a
 //! grant: seen, refused, unknown, dead.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tollgate_clock::Timestamp;
 use tollgate_evm::TxHash;
 use tollgate_money::AccountId;
-use tollgate_store::{
-    AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState, CommitError,
-    Refusal, reading,
-};
+use tollgate_store::{AuthorizationKey, AuthorizationState, CommitError, Refusal, reading};
 
-use super::context::{Context, buyer_state, part};
+use super::context::{Context, buyer_state};
 use super::counters::X402Event;
 use super::decide::{Decision, decide};
 use super::payment::Payment;
 use super::payment_outcome::PaymentOutcome;
 use super::purchase::{PurchaseOutcome, Stop, StoreFailure};
-use super::rows::{self, GRACE, MINUTE};
+use super::rows::{self, GRACE};
 use super::single_flight::FlightKey;
+use super::transfer::Transfer;
 
 /// How many payments of an account may be refused after submission within [`REFUSED_WINDOW`] where there is no node: each stays for the
 /// operator, and any of them may have moved money.
@@ -39,7 +36,7 @@ pub(super) struct Presented {
 
 /// A payment that was verified and may be submitted.
 pub(super) struct Verified {
-    pub(super) row: AuthorizationRow,
+    pub(super) row: Transfer,
     /// The body of the facilitator call.
     pub(super) body: Bytes,
     /// Whether its nonce is used already: the chain shows by which transfer.
@@ -51,7 +48,7 @@ pub(super) struct Recorded(pub(super) Verified);
 
 /// A payment that has moved the money, and is not recorded as settled yet.
 pub(super) struct Paid {
-    pub(super) row: AuthorizationRow,
+    pub(super) row: Transfer,
     pub(super) transaction: TxHash,
     /// Whether the chain proves it.
     pub(super) is_proven: bool,
@@ -74,29 +71,19 @@ impl Context {
         // A payment that is stored as submitted adds no row, so the limit does not apply.
         let is_new = !is_spent && row.state != AuthorizationState::RefusedAfterSubmit;
         if is_new && let Some(wait) = self.refused_wait(row.account).await? {
-            tracing::warn!(account = %row.account, payment = %rows::reference(&row.key),
+            tracing::warn!(account = %row.account, payment = %row,
                 "rejected payment before submission: too many of the account were refused after submission; see `tollgate payment list`");
             return Err(Stop::Outcome(PurchaseOutcome::TooManyRefused(wait)));
         }
         let now = self.now();
-        let row = AuthorizationRow {
-            state: match is_spent {
-                true => AuthorizationState::Unknown,
-                false => AuthorizationState::Settling,
-            },
-            version: row.version + 1,
-            sealed: Some(self.seal(&row, &body)),
-            // After a crash of this process the next one reconciles at once; while it runs, the submitting task knows the state.
-            next_attempt_at: Some(now + 2 * MINUTE),
-            updated_at: now,
-            ..row
+        let sealed = self.seal(&row, &body);
+        let subscription = plan_state.subscription.as_ref().map(|row| row.version);
+        let submission = match is_spent {
+            true => row.sent_by_another(sealed, subscription, now)?,
+            false => row.sent(sealed, subscription, now)?,
         };
-        let submission = AuthorizationPart::Send {
-            row: row.clone(),
-            subscription: plan_state.subscription.as_ref().map(|row| row.version),
-        };
-        match self.write(part(submission)).await {
-            Ok(()) => Ok(Recorded(Verified {
+        match self.store(submission).await {
+            Ok(row) => Ok(Recorded(Verified {
                 row,
                 body,
                 is_spent,
@@ -113,75 +100,44 @@ impl Context {
         &self,
         presented: &Presented,
         now: Timestamp,
-    ) -> Result<AuthorizationRow, StoreFailure> {
+    ) -> Result<Transfer, StoreFailure> {
         let ends = presented
             .payment
             .authorization
             .valid_before
             .to_u64()
             .unwrap_or(u64::MAX);
-        let row = AuthorizationRow {
-            key: presented.key.clone(),
-            account: presented.flight_key.account,
-            state: AuthorizationState::Seen,
-            version: 0,
-            digest: presented.flight_key.digest,
-            sealed: None,
-            valid_before: Timestamp::from_secs(i64::try_from(ends).unwrap_or(i64::MAX)),
-            transaction: None,
-            receipt: None,
-            note: None,
-            attempts: 0,
-            next_attempt_at: None,
-            created_at: now,
-            updated_at: now,
-        };
-        self.write(part(AuthorizationPart::Begin(row.clone())))
-            .await?;
-        Ok(row)
+        let valid_before = Timestamp::from_secs(i64::try_from(ends).unwrap_or(i64::MAX));
+        let (key, flight_key) = (presented.key.clone(), presented.flight_key);
+        let seen = Transfer::seen(key, flight_key, valid_before, now);
+        Ok(self.store(seen).await?)
     }
 
     /// Records that a payment is refused. No money moved.
     pub(super) async fn record_refused(
         &self,
-        row: AuthorizationRow,
+        row: Transfer,
         why: &str,
     ) -> Result<(), StoreFailure> {
         self.counters.inc(X402Event::Refused);
-        let row = AuthorizationRow {
-            state: AuthorizationState::Refused,
-            version: row.version + 1,
-            sealed: None,
-            note: Some(Arc::from(why)),
-            next_attempt_at: None,
-            updated_at: self.now(),
-            ..row
-        };
-        tracing::info!(account = %row.account, payment = %rows::reference(&row.key), %why, "payment refused before submission");
-        Ok(self.write(part(AuthorizationPart::Change(row))).await?)
+        tracing::info!(account = %row.account, payment = %row, %why, "payment refused before submission");
+        self.store(row.refused(why, self.now())?).await?;
+        Ok(())
     }
 
     /// Records that the facilitator refused a payment after submission, where no node confirms that. The submitted body is kept: the
     /// payment is checked again when it is presented again.
     async fn record_refused_after_submit(
         &self,
-        row: AuthorizationRow,
+        row: Transfer,
         why: String,
     ) -> Result<PurchaseOutcome, StoreFailure> {
         self.counters.inc(X402Event::Unconfirmed);
-        let row = AuthorizationRow {
-            state: AuthorizationState::RefusedAfterSubmit,
-            version: row.version + 1,
-            note: Some(Arc::from(&*why)),
-            attempts: 0,
-            next_attempt_at: None,
-            updated_at: self.now(),
-            ..row
-        };
-        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), %why,
+        tracing::warn!(account = %row.account, payment = %row, %why,
             "payment refused after submission, not confirmed: `payments.x402.rpc_url` is missing; see `tollgate payment list`");
         let failure = rows::failure(&row.key, &why);
-        self.write(part(AuthorizationPart::Change(row))).await?;
+        self.store(row.refused_after_submit(&why, self.now())?)
+            .await?;
         Ok(PurchaseOutcome::Refused {
             why,
             failure: Some(failure),
@@ -192,35 +148,24 @@ impl Context {
     /// Records that the outcome of a payment is not known yet.
     pub(super) async fn record_unknown(
         &self,
-        row: AuthorizationRow,
+        row: Transfer,
         transaction: Option<TxHash>,
         why: &str,
-    ) -> Result<AuthorizationRow, StoreFailure> {
-        let now = self.now();
-        let mut row = AuthorizationRow {
-            state: AuthorizationState::Unknown,
-            version: row.version + 1,
-            transaction: transaction.map(|hash| hash.0).or(row.transaction),
-            note: Some(Arc::from(why)),
-            attempts: row.attempts + 1,
-            updated_at: now,
-            ..row
-        };
-        row.next_attempt_at = Some(rows::next_attempt_at(&row, now));
+    ) -> Result<Transfer, StoreFailure> {
+        let row = self
+            .store(row.unknown(transaction, why, self.now())?)
+            .await?;
         if row.attempts == 1 {
             self.counters.inc(X402Event::Unclear);
         }
-        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), attempts = row.attempts, %why,
-            "payment outcome not known yet");
-        self.write(part(AuthorizationPart::Change(row.clone())))
-            .await?;
+        tracing::warn!(account = %row.account, payment = %row, attempts = row.attempts, %why, "payment outcome not known yet");
         Ok(row)
     }
 
     /// Records the outcome of a submission where it is no payment, and returns a payment to be granted.
     pub(super) async fn record_outcome(
         &self,
-        row: AuthorizationRow,
+        row: Transfer,
         outcome: PaymentOutcome,
     ) -> Result<Paid, Stop> {
         let outcome = match outcome {
@@ -252,7 +197,7 @@ impl Context {
     /// Leaves a payment open: it is reconciled later, and an alert is raised once its authorization should have expired.
     pub(super) async fn leave_open(
         &self,
-        row: AuthorizationRow,
+        row: Transfer,
         transaction: Option<TxHash>,
         why: &str,
     ) -> Result<PurchaseOutcome, StoreFailure> {
@@ -264,24 +209,11 @@ impl Context {
     }
 
     /// Records that a payment can never move money any more.
-    async fn mark_void(
-        &self,
-        row: AuthorizationRow,
-        why: &str,
-    ) -> Result<PurchaseOutcome, StoreFailure> {
+    async fn mark_void(&self, row: Transfer, why: &str) -> Result<PurchaseOutcome, StoreFailure> {
         self.counters.inc(X402Event::Dead);
-        let row = AuthorizationRow {
-            state: AuthorizationState::Dead,
-            version: row.version + 1,
-            sealed: None,
-            note: Some(Arc::from(why)),
-            next_attempt_at: None,
-            updated_at: self.now(),
-            ..row
-        };
-        tracing::warn!(account = %row.account, payment = %rows::reference(&row.key), why, "payment is void: no money has moved");
+        tracing::warn!(account = %row.account, payment = %row, why, "payment is void: no money has moved");
         let failure = rows::failure(&row.key, "authorization_over");
-        self.write(part(AuthorizationPart::Change(row))).await?;
+        self.store(row.dead(why, self.now())?).await?;
         Ok(PurchaseOutcome::Refused {
             why: why.to_owned(),
             failure: Some(failure),
@@ -294,7 +226,7 @@ impl Context {
     /// restarts the interval.
     async fn mark_void_when_final(
         &self,
-        row: AuthorizationRow,
+        row: Transfer,
         reported: TxHash,
         why: &str,
     ) -> Result<PurchaseOutcome, StoreFailure> {
@@ -329,9 +261,9 @@ impl Context {
     }
 
     /// Logs that an operator has to resolve a payment, and counts it.
-    pub(super) fn alert_stuck(&self, row: &AuthorizationRow) {
+    pub(super) fn alert_stuck(&self, row: &Transfer) {
         self.counters.inc(X402Event::Stuck);
-        let (payment, note) = (rows::reference(&row.key), row.note.as_deref());
+        let (payment, note) = (row.to_string(), row.note.as_deref());
         match self.deps.node {
             None => tracing::error!(account = %row.account, payment, note,
                 "payment outcome unknown after expiry: set `payments.x402.rpc_url` to look it up on the chain, or look it up and use `tollgate payment close`"),

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 use tollgate_clock::Timestamp;
 use tollgate_evm::{Address, Nonce, TxHash};
-use tollgate_store::AuthorizationRow;
 
 use super::answer::{Settled, settled};
 use super::chain_lookup::{AuthorizationLookup, OnChainStatus, look_up};
@@ -18,6 +17,7 @@ use super::payment_outcome::{ChainEvidence, PaymentOutcome, decide_outcome};
 use super::purchase::Stop;
 use super::record::{Paid, Recorded, Verified};
 use super::rows::{self, GRACE, unix_seconds};
+use super::transfer::Transfer;
 
 /// How long the facilitator has to answer before the chain is polled concurrently.
 const SLOW: Duration = Duration::from_secs(3);
@@ -43,7 +43,7 @@ pub(super) enum Cause {
 
 /// Whether a payment may be submitted again. With a node, a payment that the facilitator refused is submitted again only when its
 /// buyer presents it: the chain shows whether it has moved already.
-fn may_submit(row: &AuthorizationRow, chain: ChainEvidence, cause: Cause) -> bool {
+fn may_submit(row: &Transfer, chain: ChainEvidence, cause: Cause) -> bool {
     chain == ChainEvidence::NoNode || cause == Cause::Presented || !rows::is_refused(row)
 }
 
@@ -74,11 +74,7 @@ impl Context {
 
     /// Settles a payment that was submitted before: the chain is read first, and if it does not decide, an identical call is submitted
     /// again. A facilitator that has submitted the transfer waits for the same transaction, and the token executes it once.
-    pub(super) async fn settle_again(
-        &self,
-        row: AuthorizationRow,
-        cause: Cause,
-    ) -> Result<Paid, Stop> {
+    pub(super) async fn settle_again(&self, row: Transfer, cause: Cause) -> Result<Paid, Stop> {
         let last = Settled::Unknown {
             transaction: row.transaction.map(TxHash),
             why: row.note.as_deref().unwrap_or_default().to_owned(),
@@ -102,12 +98,7 @@ impl Context {
 
     /// Submits a payment and waits for the facilitator's answer or proof on the chain, whichever is first; an answer is confirmed by a
     /// chain lookup. `first`: the payment was never submitted before, or was refused when it was.
-    async fn call_and_confirm(
-        &self,
-        row: &AuthorizationRow,
-        body: Bytes,
-        first: bool,
-    ) -> PaymentOutcome {
+    async fn call_and_confirm(&self, row: &Transfer, body: Bytes, first: bool) -> PaymentOutcome {
         if self.deps.node.is_none() {
             return decide_outcome(
                 &self.call_settle(row, body, first).await,
@@ -122,14 +113,14 @@ impl Context {
         let outcome = decide_outcome(&answer, chain);
         if chain != ChainEvidence::Unreadable && contradict(&answer, &outcome) {
             self.counters.inc(X402Event::Contradicted);
-            tracing::error!(account = %row.account, payment = %rows::reference(&row.key), ?answer, ?outcome,
+            tracing::error!(account = %row.account, payment = %row, ?answer, ?outcome,
                 "facilitator answer contradicts the chain");
         }
         outcome
     }
 
     /// Waits until the chain alone proves the outcome.
-    async fn outcome_on_chain(&self, row: &AuthorizationRow) -> PaymentOutcome {
+    async fn outcome_on_chain(&self, row: &Transfer) -> PaymentOutcome {
         sleep(SLOW).await;
         loop {
             if let Some(outcome) = self.read_chain(row, None).await.outcome() {
@@ -140,7 +131,7 @@ impl Context {
     }
 
     /// Reads the chain after an answer. After a success it is read repeatedly for a while: nodes are a block or two behind one another.
-    async fn confirm(&self, row: &AuthorizationRow, answer: &Settled) -> ChainEvidence {
+    async fn confirm(&self, row: &Transfer, answer: &Settled) -> ChainEvidence {
         let (hint, is_success) = match answer {
             Settled::Done { transaction, .. } => (Some(*transaction), true),
             Settled::Unknown { transaction, .. } => (*transaction, false),
@@ -165,12 +156,7 @@ impl Context {
     }
 
     /// Calls `/settle`, for the first time or again.
-    pub(super) async fn call_settle(
-        &self,
-        row: &AuthorizationRow,
-        body: Bytes,
-        first: bool,
-    ) -> Settled {
+    pub(super) async fn call_settle(&self, row: &Transfer, body: Bytes, first: bool) -> Settled {
         let payer = Address(row.key.payer);
         match self.facilitator.call(Operation::Settle, body).await {
             Ok(response) => settled(
@@ -188,11 +174,7 @@ impl Context {
     }
 
     /// One chain lookup. `hint`: a transaction that may contain the transfer; the stored one is tried if there is no hint.
-    pub(super) async fn read_chain(
-        &self,
-        row: &AuthorizationRow,
-        hint: Option<TxHash>,
-    ) -> ChainEvidence {
+    pub(super) async fn read_chain(&self, row: &Transfer, hint: Option<TxHash>) -> ChainEvidence {
         let Some(node) = self.deps.node.as_deref() else {
             return ChainEvidence::NoNode;
         };
@@ -214,14 +196,14 @@ impl Context {
                 is_expired: matches!(status, OnChainStatus::Unspent { until } if self.is_expired(row, until)),
             },
             Err(error) => {
-                tracing::warn!(payment = %rows::reference(&row.key), %error, "chain lookup failed");
+                tracing::warn!(payment = %row, %error, "chain lookup failed");
                 ChainEvidence::Unreadable
             }
         }
     }
 
     /// Whether the chain no longer accepts a payment: by its own clock, and by ours, which may lag.
-    fn is_expired(&self, row: &AuthorizationRow, until: u64) -> bool {
+    fn is_expired(&self, row: &Transfer, until: u64) -> bool {
         let until = Timestamp::from_secs(i64::try_from(until).unwrap_or(i64::MAX));
         until >= row.valid_before && self.now() > row.valid_before + GRACE
     }

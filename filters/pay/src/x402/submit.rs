@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tollgate_purchase::idempotency::{Claim, ClaimOutcome};
 use tollgate_purchase::plan::PlanState;
-use tollgate_store::{AuthorizationRow, AuthorizationState, Endpoint};
+use tollgate_store::{AuthorizationState, Endpoint};
 
 use super::context::{Context, buyer_state};
 use super::decide::{Decision, decide};
@@ -15,6 +15,7 @@ use super::record::{Presented, Verified};
 use super::rows;
 use super::settle::Cause;
 use super::single_flight::FlightKey;
+use super::transfer::Transfer;
 
 impl Context {
     /// Carries a presented payment to its outcome. A single flight per payment.
@@ -108,7 +109,7 @@ impl Context {
             }
             (Decision::Refuse, row) => {
                 let is_proven = row.as_ref().is_none_or(|row| has_moved_nothing(row.state));
-                let note = row.and_then(|row| row.note);
+                let note = row.and_then(|row| row.note.clone());
                 PurchaseOutcome::Refused {
                     why: note.as_deref().unwrap_or("invalid_payload").to_owned(),
                     failure: None,
@@ -135,7 +136,7 @@ impl Context {
     /// The answer to a settled payment that is presented again, stored under the keys of this request.
     async fn replay(
         &self,
-        row: &AuthorizationRow,
+        row: &Transfer,
         plan_state: &PlanState,
         claims: &[Claim],
     ) -> Result<PurchaseOutcome, Stop> {
@@ -155,13 +156,13 @@ impl Context {
 /// A presented payment that may be paid with, by what is stored of it.
 enum Admitted {
     /// Nothing, or that it was seen.
-    New(Option<AuthorizationRow>),
+    New(Option<Transfer>),
     /// It was refused before its submission.
-    Refused(AuthorizationRow),
+    Refused(Transfer),
     /// It was refused after its submission.
-    RefusedAfterSubmit(AuthorizationRow),
+    RefusedAfterSubmit(Transfer),
     /// It was submitted, and its outcome is not known.
-    Submitted(AuthorizationRow),
+    Submitted(Transfer),
 }
 
 /// Whether a payment in this state was never submitted here, or is proved to have moved nothing. This holds for every other signature of

@@ -2,7 +2,7 @@
 //! refusal of it is confirmed by a chain lookup.
 
 use bytes::Bytes;
-use tollgate_store::{AuthorizationRow, AuthorizationState};
+use tollgate_store::AuthorizationState;
 
 use super::answer::{Verified as Answer, verified};
 use super::chain_lookup::OnChainStatus;
@@ -13,14 +13,14 @@ use super::facilitator::{Operation, request_body};
 use super::payment_outcome::ChainEvidence;
 use super::purchase::{PurchaseOutcome, Stop};
 use super::record::{Presented, Verified};
-use super::rows;
+use super::transfer::Transfer;
 
 impl Context {
     /// Verifies a payment that is new, or that was presented before and not submitted.
     pub(super) async fn verify(
         &self,
         presented: &Presented,
-        row: Option<AuthorizationRow>,
+        row: Option<Transfer>,
     ) -> Result<Verified, Stop> {
         let (terms, payment) = (&self.deps.terms, &presented.payment);
         let now = self.now();
@@ -53,7 +53,7 @@ impl Context {
     pub(super) async fn verify_refused(
         &self,
         presented: &Presented,
-        row: AuthorizationRow,
+        row: Transfer,
     ) -> Result<Verified, Stop> {
         let terms = &self.deps.terms;
         let by_payer = presented.payment.is_by_payer(terms);
@@ -65,7 +65,7 @@ impl Context {
 
     async fn decide_verified(
         &self,
-        row: AuthorizationRow,
+        row: Transfer,
         (body, by_payer): (Bytes, bool),
         answer: Answer,
     ) -> Result<Verified, Stop> {
@@ -75,7 +75,7 @@ impl Context {
             // are public on the chain.
             Answer::NonceSpent if by_payer => true,
             Answer::NonceSpent => {
-                tracing::warn!(account = %row.account, payment = %rows::reference(&row.key),
+                tracing::warn!(account = %row.account, payment = %row,
                     "rejected payment: its nonce is used, and its signature is not the payer's");
                 return Err(Stop::Outcome(PurchaseOutcome::Unavailable));
             }
@@ -100,12 +100,7 @@ impl Context {
 
     /// Confirms a refusal of `/verify` against the chain: a refusal of a used authorization does not count, and while the chain cannot be
     /// read no refusal is final. The chain's result is attributed to this buyer only if the signature is the payer's.
-    async fn confirm_refusal(
-        &self,
-        row: &AuthorizationRow,
-        answer: Answer,
-        by_payer: bool,
-    ) -> Answer {
+    async fn confirm_refusal(&self, row: &Transfer, answer: Answer, by_payer: bool) -> Answer {
         let Answer::Refused(why) = answer else {
             return answer;
         };
