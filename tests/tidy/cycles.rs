@@ -14,7 +14,7 @@ const KNOWN: [(&str, usize); 9] = [
     ("src/commands", 14),
     ("filters/common/ledger/src", 5),
     ("filters/common/purchase/src", 7),
-    ("filters/common/store/src/sqlite", 25),
+    ("filters/common/store/src/sqlite", 17),
     ("filters/common/testing/src/facilitator", 7),
     ("filters/common/testing/src/paypal", 9),
     ("filters/common/testing/src/provider", 9),

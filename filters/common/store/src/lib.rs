@@ -10,6 +10,7 @@
 
 mod checkout;
 mod codes;
+mod engine;
 pub mod entries;
 mod error;
 mod gauges;
@@ -17,6 +18,7 @@ mod idempotency;
 mod journal;
 mod mandate;
 mod oauth;
+mod opened;
 mod plan;
 mod queue;
 mod rows;

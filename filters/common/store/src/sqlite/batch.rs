@@ -1,66 +1,24 @@
 //! Group commit: units of work written in one transaction.
 
-use std::path::Path;
-
-use rusqlite::{Connection, ErrorCode, params};
+use rusqlite::{Connection, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 
 use super::coalesce::{Step, plan as coalesced};
-use super::failure::{RowError, open_error};
 use super::journal::{self, BalanceDelta};
 use super::journal_tail::JournalTail;
 use super::statements::Statements;
 use super::{checkout, keys, mandate, oauth, parts, plan, signin, topup, x402};
 use crate::codes::{ChangeKind, EntryKind};
+use crate::engine::{RowError, WriteError};
 use crate::entries::{Entry, LedgerPart, Seal};
-use crate::error::{Failure, OpenError, Refusal};
+use crate::error::Refusal;
 use crate::journal::Packer;
 use crate::oauth::OAuthPart;
 use crate::plan::PlanPart;
 use crate::queue::Item;
 use crate::seal::Sums;
 use crate::unit::{Part, Receipt};
-
-/// Why a part could not be written.
-pub(crate) enum WriteError {
-    /// The data does not permit it.
-    Refused(Refusal),
-    /// The engine failed.
-    Engine(rusqlite::Error),
-    /// A balance differs from the one that decisions were based on.
-    Inconsistent(String),
-    /// This run has lost the file.
-    Stopped(Failure),
-}
-
-impl From<rusqlite::Error> for WriteError {
-    fn from(error: rusqlite::Error) -> WriteError {
-        WriteError::Engine(error)
-    }
-}
-
-impl WriteError {
-    /// The same while the store at `path` is opened.
-    pub(crate) fn opening(self, path: &Path) -> OpenError {
-        let damaged = |problem| OpenError::Unbalanced {
-            path: path.to_owned(),
-            problem,
-        };
-        match self {
-            // A balance that does not follow from the journal.
-            WriteError::Engine(error)
-                if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) =>
-            {
-                damaged(error.to_string())
-            }
-            WriteError::Engine(error) => open_error(path, "write", error),
-            WriteError::Inconsistent(problem) => damaged(problem),
-            WriteError::Refused(refusal) => damaged(refusal.to_string()),
-            WriteError::Stopped(failure) => OpenError::Stopped(failure),
-        }
-    }
-}
 
 /// The result of each unit of a batch, in order.
 pub(crate) type Answers = Vec<Result<Receipt, Refusal>>;
@@ -436,19 +394,5 @@ impl Batch {
             .prepare_cached("INSERT INTO changes (id, at, kind, subject) VALUES (?1, ?2, ?3, ?4)")?
             .execute(params![id, at.as_micros(), kind.code(), subject])?;
         Ok(())
-    }
-}
-
-/// A refusal when the error is a key conflict.
-pub(crate) fn key_conflict(
-    error: rusqlite::Error,
-    refusal: impl FnOnce() -> Refusal,
-) -> WriteError {
-    use rusqlite::ffi::{SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE};
-    match error.sqlite_error().map(|error| error.extended_code) {
-        Some(SQLITE_CONSTRAINT_PRIMARYKEY | SQLITE_CONSTRAINT_UNIQUE) => {
-            WriteError::Refused(refusal())
-        }
-        _ => WriteError::Engine(error),
     }
 }

@@ -6,15 +6,14 @@ use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
 
-use super::SqliteStore;
-use super::batch::{WriteError, key_conflict};
 use super::columns::{each_row, rows_max, word};
-use super::failure::RowError;
+use super::failure::key_conflict;
 use super::parts::account_exists;
-use super::read::Reader;
+use super::read::SqliteStore;
 use super::versioned::VersionedTable;
 use crate::checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
 use crate::codes::CheckoutState;
+use crate::engine::{RowError, WriteError};
 use crate::error::{ReadError, Refusal};
 
 static CHECKOUTS: LazyLock<VersionedTable> = LazyLock::new(|| {
@@ -127,7 +126,7 @@ fn checkout(row: &Row<'_>) -> Result<CheckoutRow, RowError> {
     })
 }
 
-impl Reader {
+impl<W> SqliteStore<W> {
     fn some_checkouts(
         &self,
         which: &str,
@@ -144,7 +143,7 @@ impl Reader {
     }
 }
 
-impl ReadCheckouts for Reader {
+impl<W> ReadCheckouts for SqliteStore<W> {
     fn checkout(&self, id: CheckoutId) -> Result<Option<CheckoutRow>, ReadError> {
         let found = self.some_checkouts("WHERE id = ?1", [id.as_bytes()])?;
         Ok(found.into_iter().next())
@@ -159,19 +158,5 @@ impl ReadCheckouts for Reader {
             "WHERE account_id = ?1 ORDER BY created_at DESC, id DESC LIMIT ?2",
             params![account.as_bytes(), rows_max(limit)],
         )
-    }
-}
-
-impl ReadCheckouts for SqliteStore {
-    fn checkout(&self, id: CheckoutId) -> Result<Option<CheckoutRow>, ReadError> {
-        self.reader.checkout(id)
-    }
-
-    fn checkouts_of(
-        &self,
-        account: AccountId,
-        limit: usize,
-    ) -> Result<Vec<CheckoutRow>, ReadError> {
-        self.reader.checkouts_of(account, limit)
     }
 }

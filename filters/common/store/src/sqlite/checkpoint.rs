@@ -67,7 +67,7 @@ fn run(
     fence: &Fence,
     stop: &(Mutex<bool>, Condvar),
 ) -> Result<(), Failure> {
-    let stopped_by = |error| failure(&shared.path, &error);
+    let stopped_by = |error| failure(&shared.path, error);
     let mut epoch = fence.prepare(connection).map_err(stopped_by)?;
     let mut seen = 0;
     let (flag, wake) = stop;

@@ -11,9 +11,9 @@ use tollgate_money::{
     TokenPrice,
 };
 
-use super::failure::RowError;
 use super::journal;
 use crate::codes::{AccountStatus, CacheScope, CredentialKind, LoginKind, cap_period};
+use crate::engine::RowError;
 use crate::rows::{
     AccountRow, CredentialRow, LoginRow, NewCredential, OpenHold, PriceRow, UsageRow, UsageTotal,
 };

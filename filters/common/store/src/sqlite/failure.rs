@@ -1,41 +1,81 @@
-//! Mapping of SQLite's error codes to store errors.
+//! Mapping of SQLite's error codes to faults, and of faults to the errors that name the file.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::ErrorCode;
+use rusqlite::types::FromSqlError;
 
-use crate::error::{Failure, FailureKind, OpenError, ReadError};
+use crate::engine::{EngineError, Fault, RowError, WriteError};
+use crate::error::{Failure, FailureKind, OpenError, Refusal};
+
+impl From<rusqlite::Error> for EngineError {
+    fn from(error: rusqlite::Error) -> EngineError {
+        let fault = match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
+            Some(ErrorCode::DiskFull) => Fault::Full,
+            Some(ErrorCode::NotADatabase) => Fault::Foreign,
+            Some(ErrorCode::DatabaseCorrupt) => Fault::Corrupt,
+            Some(ErrorCode::ConstraintViolation) => Fault::Constraint,
+            _ => Fault::Other,
+        };
+        EngineError {
+            fault,
+            source: Box::new(error),
+        }
+    }
+}
+
+impl From<FromSqlError> for EngineError {
+    fn from(error: FromSqlError) -> EngineError {
+        EngineError::from(rusqlite::Error::from(error))
+    }
+}
+
+/// A refusal when the error is a key conflict.
+pub(crate) fn key_conflict(
+    error: rusqlite::Error,
+    refusal: impl FnOnce() -> Refusal,
+) -> WriteError {
+    use rusqlite::ffi::{SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE};
+    match error.sqlite_error().map(|error| error.extended_code) {
+        Some(SQLITE_CONSTRAINT_PRIMARYKEY | SQLITE_CONSTRAINT_UNIQUE) => {
+            WriteError::Refused(refusal())
+        }
+        _ => error.into(),
+    }
+}
 
 /// Why the writer stops for good.
-pub(crate) fn failure(path: &Path, error: &rusqlite::Error) -> Failure {
+pub(crate) fn failure(path: &Path, error: impl Into<EngineError>) -> Failure {
+    let EngineError { fault, source } = error.into();
     let path = path.display();
-    let (kind, message) = match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => (
+    let (kind, message) = match fault {
+        Fault::Full => (
             FailureKind::DiskFull,
             format!(
-                "the disk is full: no space is left for `{path}`; free disk space and start again ({error})"
+                "the disk is full: no space is left for `{path}`; free disk space and start again ({source})"
             ),
         ),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
+        Fault::Corrupt | Fault::Foreign => (
             FailureKind::Damaged,
-            format!("`{path}` is damaged; restore a backup ({error})"),
+            format!("`{path}` is damaged; restore a backup ({source})"),
         ),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+        Fault::Busy => (
             FailureKind::Locked,
             format!(
-                "`{path}` stayed locked by another program; close whatever has it open and start again ({error})"
+                "`{path}` stayed locked by another program; close whatever has it open and start again ({source})"
             ),
         ),
-        Some(ErrorCode::ConstraintViolation) => (
+        Fault::Constraint => (
             FailureKind::Inconsistent,
             format!(
-                "the balances in `{path}` violate a constraint; run `tollgate audit` ({error})"
+                "the balances in `{path}` violate a constraint; run `tollgate audit` ({source})"
             ),
         ),
         _ => (
             FailureKind::Io,
-            format!("could not write `{path}`; check its disk, then start again ({error})"),
+            format!("could not write `{path}`; check its disk, then start again ({source})"),
         ),
     };
     Failure {
@@ -45,72 +85,59 @@ pub(crate) fn failure(path: &Path, error: &rusqlite::Error) -> Failure {
 }
 
 /// Why the store does not open.
-pub(crate) fn open_error(path: &Path, action: &'static str, error: rusqlite::Error) -> OpenError {
+pub(crate) fn open_error(
+    path: &Path,
+    action: &'static str,
+    error: impl Into<EngineError>,
+) -> OpenError {
+    let EngineError { fault, source } = error.into();
     let path = path.to_owned();
     let damaged = |problem: &str| OpenError::Damaged {
         path: path.clone(),
         problem: problem.to_owned(),
     };
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenError::Locked { path },
-        Some(ErrorCode::NotADatabase) => damaged("is not a database"),
-        Some(ErrorCode::DatabaseCorrupt) => damaged("is damaged"),
+    match fault {
+        Fault::Busy => OpenError::Locked { path },
+        Fault::Foreign => damaged("is not a database"),
+        Fault::Corrupt => damaged("is damaged"),
         _ => OpenError::Engine {
             action,
             path,
-            source: Box::new(error),
+            source,
         },
     }
 }
 
-/// Why a row could not be read.
-#[derive(Debug)]
-pub(crate) enum RowError {
-    Sql(rusqlite::Error),
-    Unknown {
-        what: &'static str,
-        value: String,
-    },
-    /// The cause, as a sentence without its full stop.
-    Damaged(String),
-}
-
-impl From<rusqlite::Error> for RowError {
-    fn from(error: rusqlite::Error) -> RowError {
-        RowError::Sql(error)
-    }
-}
-
-impl From<rusqlite::types::FromSqlError> for RowError {
-    fn from(error: rusqlite::types::FromSqlError) -> RowError {
-        RowError::Sql(error.into())
-    }
-}
-
-impl RowError {
-    pub(crate) fn reading(self, what: &'static str) -> ReadError {
-        match self {
-            RowError::Sql(error) => ReadError::Engine {
-                what,
-                source: Box::new(error),
-            },
-            RowError::Unknown { what, value } => ReadError::Unknown { what, value },
-            RowError::Damaged(problem) => ReadError::Damaged { what, problem },
+/// Why the store at `path` does not open, where a row could not be read.
+pub(crate) fn row_open_error(path: &Path, error: RowError) -> OpenError {
+    let damaged = |problem: String| OpenError::Damaged {
+        path: path.to_owned(),
+        problem,
+    };
+    match error {
+        RowError::Engine(error) => open_error(path, "read", error),
+        RowError::Unknown { what, value } => {
+            damaged(format!("has {what} of the unknown value `{value}`"))
         }
+        RowError::Damaged(problem) => damaged(format!("is damaged: {problem}")),
     }
+}
 
-    /// The same while the store at `path` is opened.
-    pub(crate) fn opening(self, path: &Path) -> OpenError {
-        let damaged = |problem: String| OpenError::Damaged {
-            path: path.to_owned(),
-            problem,
-        };
-        match self {
-            RowError::Sql(error) => open_error(path, "read", error),
-            RowError::Unknown { what, value } => {
-                damaged(format!("has {what} of the unknown value `{value}`"))
-            }
-            RowError::Damaged(problem) => damaged(format!("is damaged: {problem}")),
+/// The same where a row could not be written.
+pub(crate) fn write_open_error(path: &Path, error: WriteError) -> OpenError {
+    let unbalanced = |problem| OpenError::Unbalanced {
+        path: path.to_owned(),
+        problem,
+    };
+    match error {
+        // A balance that does not follow from the journal.
+        WriteError::Engine(error) if error.fault == Fault::Constraint => {
+            unbalanced(error.source.to_string())
         }
+        WriteError::Engine(error) => open_error(path, "write", error),
+        WriteError::Row(error) => row_open_error(path, error),
+        WriteError::Inconsistent(problem) => unbalanced(problem),
+        WriteError::Refused(refusal) => unbalanced(refusal.to_string()),
+        WriteError::Stopped(failure) => OpenError::Stopped(failure),
     }
 }

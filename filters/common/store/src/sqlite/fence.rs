@@ -94,7 +94,7 @@ impl Fence {
                 Ok((epoch, name.transpose()?))
             })
             .optional()
-            .map_err(|error| failure(&self.path, &error))?;
+            .map_err(|error| failure(&self.path, error))?;
         match found {
             Some((_, None)) => self.check_header(),
             Some((epoch, Some(name))) => Err(self.fenced(epoch, &format!(" by the {name}"))),

@@ -7,7 +7,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::columns::{each_row, hold};
-use super::failure::RowError;
+use crate::engine::RowError;
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record, Seal};
 use crate::rows::OpenHold;
 

@@ -12,10 +12,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
-use super::batch::WriteError;
-use super::failure::RowError;
 use super::journal::{self, BalanceDelta};
 use super::recent_operations::RecentOperations;
+use crate::engine::{RowError, WriteError};
 use crate::entries::{self, Body, DecodeError, LedgerPart, Record};
 use crate::journal::Packer;
 use crate::rows::OpenHold;
@@ -156,11 +155,7 @@ impl JournalTail {
         );
         match (read, error) {
             (_, Some(error)) => Err(error),
-            (Err(RowError::Sql(error)), None) => Err(WriteError::Engine(error)),
-            (Err(RowError::Damaged(problem)), None) => Err(WriteError::Inconsistent(problem)),
-            (Err(RowError::Unknown { what, value }), None) => {
-                Err(WriteError::Inconsistent(format!("{what} is `{value}`")))
-            }
+            (Err(error), None) => Err(WriteError::Row(error)),
             (Ok(()), None) => tail.post(connection),
         }
     }

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_clock::Timestamp;
 
-use super::batch::WriteError;
+use crate::engine::WriteError;
 use crate::error::Refusal;
 use crate::idempotency::{
     IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse, state,

@@ -6,14 +6,13 @@ use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, MandateId, Usd};
 
-use super::SqliteStore;
-use super::batch::{WriteError, key_conflict};
 use super::columns::{each_row, optional_time, rows_max, word};
-use super::failure::RowError;
+use super::failure::key_conflict;
 use super::parts::account_exists;
-use super::read::Reader;
+use super::read::SqliteStore;
 use super::versioned::VersionedTable;
 use crate::codes::{MandateState, Route};
+use crate::engine::{RowError, WriteError};
 use crate::error::{ReadError, Refusal};
 use crate::mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
 
@@ -126,7 +125,7 @@ fn mandate(row: &Row<'_>) -> Result<MandateRow, RowError> {
     })
 }
 
-impl Reader {
+impl<W> SqliteStore<W> {
     fn some_mandates(
         &self,
         which: &str,
@@ -143,7 +142,7 @@ impl Reader {
     }
 }
 
-impl ReadMandates for Reader {
+impl<W> ReadMandates for SqliteStore<W> {
     fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError> {
         let found = self.some_mandates("WHERE id = ?1", [id.as_bytes()])?;
         Ok(found.into_iter().next())
@@ -184,23 +183,5 @@ impl ReadMandates for Reader {
                 .query_row([state.code()], |row| row.get(0))?;
             Ok(count.unsigned_abs())
         })
-    }
-}
-
-impl ReadMandates for SqliteStore {
-    fn mandate(&self, id: MandateId) -> Result<Option<MandateRow>, ReadError> {
-        self.reader.mandate(id)
-    }
-
-    fn mandates_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
-        self.reader.mandates_due(now, limit)
-    }
-
-    fn mandates_of(&self, account: AccountId, limit: usize) -> Result<Vec<MandateRow>, ReadError> {
-        self.reader.mandates_of(account, limit)
-    }
-
-    fn mandates_in(&self, state: MandateState) -> Result<u64, ReadError> {
-        self.reader.mandates_in(state)
     }
 }

@@ -50,25 +50,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use self::batch::Batch;
 use self::checkpoint::Checkpointer;
-use self::failure::open_error;
+use self::failure::{open_error, row_open_error, write_open_error};
 use self::fence::Fence;
-use self::read::Reader;
+use self::read::{Pool, SqliteStore};
 use self::writer::{Shared, Writer};
-use crate::codes::LoginKind;
-use crate::error::{Failure, FailureKind, OpenError, ReadError, SubmitError};
+use crate::error::{Failure, FailureKind, OpenError, SubmitError};
 use crate::gauges::Gauges;
-use crate::idempotency::{IdempotencyKey, IdempotencyRow};
-use crate::rows::{
-    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret, UsageRow,
-    UsageTotal,
-};
-use crate::store::{Observer, OperationRows, Read, Snapshot, Store};
+use crate::rows::RootSecret;
+use crate::store::{Observer, Read, Store};
 use crate::unit::{Done, UnitOfWork};
-use crate::usage::{RequestsQuery, UsageDay};
 
 pub use self::backup::{BackupError, backup, export};
 pub use self::lock::Lock;
@@ -163,9 +156,9 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     // The header of the file shows the epoch to processes that cannot see the log.
     checkpoint::checkpoint(&connection).map_err(|error| open_error(path, "write", error))?;
     let mut batch = Batch::load(&connection, options.node, epoch, options.post_records)
-        .map_err(|error| error.opening(path))?;
+        .map_err(|error| row_open_error(path, error))?;
     // Posts the tail of the previous run once, so that readers need not.
-    writer::post(&connection, &mut batch, &fence).map_err(|error| error.opening(path))?;
+    writer::post(&connection, &mut batch, &fence).map_err(|error| write_open_error(path, error))?;
     let thread = failed("start a thread for");
     let shared = Arc::new(Shared::new(
         path.to_owned(),
@@ -175,7 +168,7 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     let checkpoints = checkpoint::connect(path).map_err(|error| open_error(path, "open", error))?;
     let checkpointer = Checkpointer::start(Arc::clone(&shared), checkpoints, Arc::clone(&fence))
         .map_err(thread)?;
-    let reader = Reader::new(path).map_err(failed("open"))?;
+    let connections = Pool::new(path).map_err(failed("open"))?;
     let writer = Writer {
         shared: Arc::clone(&shared),
         connection,
@@ -191,12 +184,14 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
         .spawn(move || writer.run())
         .map_err(thread)?;
     Ok(Arc::new(SqliteStore {
-        reader,
-        shared,
-        writer: Mutex::new(Some(writer)),
-        node: options.node,
-        epoch,
-        root_secret,
+        connections,
+        writing: Writing {
+            shared,
+            thread: Mutex::new(Some(writer)),
+            node: options.node,
+            epoch,
+            root_secret,
+        },
     }))
 }
 
@@ -215,29 +210,58 @@ fn acquire_lock(path: &Path, options: &mut Options) -> Result<Lock, OpenError> {
 pub fn open_read(path: &Path) -> Result<Arc<dyn Read>, OpenError> {
     let path = &resolve(path);
     name::check_links(path)?;
-    Ok(Arc::new(Reader::open(path)?))
+    Ok(Arc::new(SqliteStore {
+        connections: Pool::open(path)?,
+        writing: (),
+    }))
 }
 
-struct SqliteStore {
-    reader: Reader,
+/// The handle of the writer.
+struct Writing {
     shared: Arc<Shared>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     node: i64,
     epoch: i64,
     root_secret: RootSecret,
 }
 
-impl Store for SqliteStore {
+impl Writing {
+    fn close(&self) {
+        self.shared.queue.stop(Failure {
+            kind: FailureKind::Closed,
+            message: Arc::from("the store was closed"),
+        });
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        // The last owner may be a callback, which runs on the writer's own thread; that thread then ends by itself.
+        let elsewhere = thread.filter(|thread| thread.thread().id() != std::thread::current().id());
+        if elsewhere.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("store writer thread panicked");
+        }
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Store for SqliteStore<Writing> {
     fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
-        self.shared.queue.push(unit, done)
+        self.writing.shared.queue.push(unit, done)
     }
 
     fn admit(&self) -> Result<(), SubmitError> {
-        self.shared.queue.admit()
+        self.writing.shared.queue.admit()
     }
 
     fn observe(&self, observer: Arc<dyn Observer>) {
-        self.shared
+        self.writing
+            .shared
             .observers
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -245,151 +269,26 @@ impl Store for SqliteStore {
     }
 
     fn node(&self) -> i64 {
-        self.node
+        self.writing.node
     }
 
     fn epoch(&self) -> i64 {
-        self.epoch
+        self.writing.epoch
     }
 
     fn root_secret(&self) -> RootSecret {
-        self.root_secret.clone()
+        self.writing.root_secret.clone()
     }
 
     fn gauges(&self) -> &Gauges {
-        &self.shared.gauges
+        &self.writing.shared.gauges
     }
 
     fn failure(&self) -> Option<Failure> {
-        self.shared.queue.failure()
+        self.writing.shared.queue.failure()
     }
 
     fn close(&self) {
-        self.shared.queue.stop(Failure {
-            kind: FailureKind::Closed,
-            message: Arc::from("the store was closed"),
-        });
-        let writer = self
-            .writer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        // The last owner may be a callback, which runs on the writer's own thread; that thread then ends by itself.
-        let elsewhere = writer.filter(|writer| writer.thread().id() != std::thread::current().id());
-        if elsewhere.is_some_and(|writer| writer.join().is_err()) {
-            tracing::error!("store writer thread panicked");
-        }
-    }
-}
-
-impl Drop for SqliteStore {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
-impl Read for SqliteStore {
-    fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
-        self.reader.accounts(each)
-    }
-
-    fn credentials(
-        &self,
-        now: Timestamp,
-        each: &mut dyn FnMut(CredentialRow),
-    ) -> Result<(), ReadError> {
-        self.reader.credentials(now, each)
-    }
-
-    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
-        self.reader.prices(each)
-    }
-
-    fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError> {
-        self.reader.open_holds(each)
-    }
-
-    fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
-        self.reader.account(id)
-    }
-
-    fn account_by_login(
-        &self,
-        kind: LoginKind,
-        address: &str,
-    ) -> Result<Option<AccountRow>, ReadError> {
-        self.reader.account_by_login(kind, address)
-    }
-
-    fn accounts_after(
-        &self,
-        after: Option<AccountId>,
-        limit: usize,
-    ) -> Result<Vec<AccountRow>, ReadError> {
-        self.reader.accounts_after(after, limit)
-    }
-
-    fn logins(&self, account: AccountId) -> Result<Vec<LoginRow>, ReadError> {
-        self.reader.logins(account)
-    }
-
-    fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError> {
-        self.reader.account_credentials(account)
-    }
-
-    fn credential_spent(
-        &self,
-        account: AccountId,
-        credential: CredentialId,
-        since: Timestamp,
-    ) -> Result<Micros, ReadError> {
-        self.reader.credential_spent(account, credential, since)
-    }
-
-    fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError> {
-        self.reader.credential_by_hash(hash)
-    }
-
-    fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError> {
-        self.reader.idempotency(key)
-    }
-
-    fn usage_totals(
-        &self,
-        account: AccountId,
-        from: Timestamp,
-        to: Timestamp,
-    ) -> Result<Vec<UsageTotal>, ReadError> {
-        self.reader.usage_totals(account, from, to)
-    }
-
-    fn usage_days(
-        &self,
-        account: AccountId,
-        from: Timestamp,
-        to: Timestamp,
-    ) -> Result<Vec<UsageDay>, ReadError> {
-        self.reader.usage_days(account, from, to)
-    }
-
-    fn requests(&self, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, ReadError> {
-        self.reader.requests(wanted)
-    }
-
-    fn lines(
-        &self,
-        account: AccountId,
-        before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<LedgerLine>, ReadError> {
-        self.reader.lines(account, before, limit)
-    }
-
-    fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError> {
-        self.reader.operation(id)
-    }
-
-    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError> {
-        self.reader.snapshot()
+        self.writing.close();
     }
 }

@@ -7,11 +7,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, GrantId};
 
-use super::SqliteStore;
-use super::batch::{WriteError, key_conflict};
 use super::columns::{each_row, optional_time};
-use super::failure::RowError;
-use super::read::Reader;
+use super::failure::key_conflict;
+use super::read::SqliteStore;
+use crate::engine::{RowError, WriteError};
 use crate::error::{ReadError, Refusal};
 use crate::oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
@@ -465,7 +464,7 @@ fn grant(row: &Row<'_>, first: usize) -> rusqlite::Result<GrantRow> {
     })
 }
 
-impl OAuthRead for Reader {
+impl<W> OAuthRead for SqliteStore<W> {
     fn oauth_client(&self, id: &str) -> Result<Option<ClientRow>, ReadError> {
         self.with("an OAuth client", |connection| {
             Ok(connection
@@ -582,31 +581,5 @@ impl OAuthRead for Reader {
             )?;
             Ok(found)
         })
-    }
-}
-
-impl OAuthRead for SqliteStore {
-    fn oauth_grant(&self, id: GrantId) -> Result<Option<GrantRow>, ReadError> {
-        self.reader.oauth_grant(id)
-    }
-
-    fn oauth_client(&self, id: &str) -> Result<Option<ClientRow>, ReadError> {
-        self.reader.oauth_client(id)
-    }
-
-    fn oauth_pending(&self, id: &[u8; 16]) -> Result<Option<PendingRow>, ReadError> {
-        self.reader.oauth_pending(id)
-    }
-
-    fn oauth_code(&self, hash: &[u8; 32]) -> Result<Option<CodeRow>, ReadError> {
-        self.reader.oauth_code(hash)
-    }
-
-    fn oauth_refresh(&self, hash: &[u8; 32]) -> Result<Option<RefreshRow>, ReadError> {
-        self.reader.oauth_refresh(hash)
-    }
-
-    fn oauth_grants(&self, account: AccountId, now: Timestamp) -> Result<Vec<GrantRow>, ReadError> {
-        self.reader.oauth_grants(account, now)
     }
 }

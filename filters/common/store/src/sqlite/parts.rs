@@ -4,8 +4,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price};
 
-use super::batch::{WriteError, key_conflict};
+use super::failure::key_conflict;
 use crate::codes::{EntryKind, cap_period_code};
+use crate::engine::WriteError;
 use crate::error::Refusal;
 use crate::rows::{NewAccount, NewCredential, NewLogin, PriceRow};
 use crate::unit::AccountChange;

@@ -6,13 +6,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, PaymentId, SubscriptionId, Usd};
 
-use super::SqliteStore;
-use super::batch::{WriteError, key_conflict};
 use super::columns::{duration, duration_micros, each_row, optional_time, rows_max, word};
-use super::failure::RowError;
-use super::read::Reader;
+use super::failure::key_conflict;
+use super::read::SqliteStore;
 use super::versioned::VersionedTable;
 use crate::codes::{PaymentStatus, Route, SubscriptionStatus};
+use crate::engine::{RowError, WriteError};
 use crate::error::{ReadError, Refusal};
 use crate::plan::{PaymentRow, PlanPart, ReadPlans, SubscriptionRow};
 
@@ -157,7 +156,7 @@ pub(crate) fn all_subscriptions(
     each_row(connection, &sql, [], subscription, each)
 }
 
-impl Reader {
+impl<W> SqliteStore<W> {
     fn some_payments(
         &self,
         which: &str,
@@ -174,7 +173,7 @@ impl Reader {
     }
 }
 
-impl ReadPlans for Reader {
+impl<W> ReadPlans for SqliteStore<W> {
     fn subscription(&self, account: AccountId) -> Result<Option<SubscriptionRow>, ReadError> {
         self.with("a subscription", |connection| {
             let mut found = None;
@@ -216,23 +215,5 @@ impl ReadPlans for Reader {
                 .optional()?;
             Ok(count.unwrap_or_default().unsigned_abs())
         })
-    }
-}
-
-impl ReadPlans for SqliteStore {
-    fn subscription(&self, account: AccountId) -> Result<Option<SubscriptionRow>, ReadError> {
-        self.reader.subscription(account)
-    }
-
-    fn payment(&self, route: Route, provider_ref: &str) -> Result<Option<PaymentRow>, ReadError> {
-        self.reader.payment(route, provider_ref)
-    }
-
-    fn payments_of(&self, account: AccountId, limit: usize) -> Result<Vec<PaymentRow>, ReadError> {
-        self.reader.payments_of(account, limit)
-    }
-
-    fn subscriptions_active(&self, now: Timestamp) -> Result<u64, ReadError> {
-        self.reader.subscriptions_active(now)
     }
 }

@@ -5,20 +5,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use super::columns::{add, all_accounts, all_credentials, all_prices, each_row, login, rows_max};
 use super::descriptor::Descriptor;
-use super::failure::RowError;
 use super::records::RecordQuery;
 use super::snapshot::SqliteSnapshot;
 use super::{file, journal, keys};
 use crate::codes::LoginKind;
+use crate::engine::RowError;
 use crate::entries::{Entry, LedgerPart};
 use crate::error::{OpenError, ReadError};
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
+use crate::opened::{Connections, OpenedStore};
 use crate::rows::{
     AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageRow, UsageTotal,
 };
@@ -28,17 +29,20 @@ use crate::usage::{RequestsQuery, UsageDay};
 /// Connections kept for the next reader.
 const IDLE_MAX: usize = 4;
 
+/// A store in one SQLite file.
+pub(crate) type SqliteStore<W = ()> = OpenedStore<Pool, W>;
+
 /// A connection pool: opens connections on demand, and keeps a few.
-pub(crate) struct Reader {
+pub(crate) struct Pool {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
     /// Released after the connections.
     _file: Descriptor,
 }
 
-impl Reader {
-    pub(crate) fn new(path: &Path) -> io::Result<Reader> {
-        Ok(Reader {
+impl Pool {
+    pub(crate) fn new(path: &Path) -> io::Result<Pool> {
+        Ok(Pool {
             path: path.to_owned(),
             idle: Mutex::default(),
             _file: Descriptor::open(path)?,
@@ -46,13 +50,17 @@ impl Reader {
     }
 
     /// The same once there is a store to read.
-    pub(crate) fn open(path: &Path) -> Result<Reader, OpenError> {
-        let reader = Reader::new(path).map_err(|error| no_file(path, error))?;
-        reader.release(file::connect_read(path)?);
-        Ok(reader)
+    pub(crate) fn open(path: &Path) -> Result<Pool, OpenError> {
+        let pool = Pool::new(path).map_err(|error| no_file(path, error))?;
+        pool.release(file::connect_read(path)?);
+        Ok(pool)
     }
+}
 
-    pub(crate) fn acquire(&self, what: &'static str) -> Result<Connection, ReadError> {
+impl Connections for Pool {
+    type View = Connection;
+
+    fn acquire(&self, what: &'static str) -> Result<Connection, ReadError> {
         let idle = self
             .idle
             .lock()
@@ -67,33 +75,18 @@ impl Reader {
         }
     }
 
-    pub(crate) fn release(&self, connection: Connection) {
+    fn release(&self, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
             idle.push(connection);
         }
     }
 
-    pub(crate) fn with<T>(
-        &self,
-        what: &'static str,
+    fn in_snapshot<T>(
+        connection: &Connection,
         read: impl FnOnce(&Connection) -> Result<T, RowError>,
-    ) -> Result<T, ReadError> {
-        let connection = self.acquire(what)?;
-        let result = read(&connection).map_err(|error| error.reading(what));
-        self.release(connection);
-        result
-    }
-
-    /// The same, for several reads that need one snapshot.
-    pub(crate) fn with_view<T>(
-        &self,
-        what: &'static str,
-        read: impl FnOnce(&Transaction<'_>) -> Result<T, RowError>,
-    ) -> Result<T, ReadError> {
-        self.with(what, |connection| {
-            read(&connection.unchecked_transaction()?)
-        })
+    ) -> Result<T, RowError> {
+        read(&*connection.unchecked_transaction()?)
     }
 }
 
@@ -110,7 +103,7 @@ pub(crate) fn no_file(path: &Path, error: io::Error) -> OpenError {
     }
 }
 
-impl Read for Reader {
+impl<W: Send + Sync> Read for SqliteStore<W> {
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
         self.with_view("accounts", |view| all_accounts(view, None, "", [], each))
     }
@@ -333,12 +326,12 @@ impl Read for Reader {
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError> {
-        let snapshot = SqliteSnapshot::begin(self)?;
+        let snapshot = SqliteSnapshot::begin(&self.connections)?;
         Ok(Box::new(snapshot))
     }
 }
 
-fn one_account(view: &Transaction<'_>, id: AccountId) -> Result<Option<AccountRow>, RowError> {
+fn one_account(view: &Connection, id: AccountId) -> Result<Option<AccountRow>, RowError> {
     let mut found = None;
     let which = "WHERE id = ?1";
     all_accounts(view, Some(id), which, [id.as_bytes()], &mut |row| {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use rusqlite::{Connection, params};
 
-use super::batch::WriteError;
 use super::columns::each_row;
-use super::failure::RowError;
+use super::failure::{row_open_error, write_open_error};
 use super::journal_tail::JournalTail;
 use super::{Options, acquire_lock, file, journal, resolve};
+use crate::engine::{RowError, WriteError};
 use crate::entries::{Body, LedgerPart};
 use crate::error::OpenError;
 use crate::store::BatchRows;
@@ -20,10 +20,10 @@ pub fn rebuild_postings(path: &Path, mut options: Options) -> Result<(), OpenErr
     let _lock = acquire_lock(path, &mut options)?;
     let connection = file::connect(path, &options)?;
     file::in_transaction(&connection, path, || {
-        verify_seals(&connection).map_err(|error| error.opening(path))?;
+        verify_seals(&connection).map_err(|error| row_open_error(path, error))?;
         // A process that has the store in spite of the lock must not continue with its cached balances.
         file::raise_epoch_within(&connection, path, &options)?;
-        rebuild(&connection, options.post_records).map_err(|error| error.opening(path))
+        rebuild(&connection, options.post_records).map_err(|error| write_open_error(path, error))
     })
 }
 

@@ -6,8 +6,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use rusqlite::Connection;
 use tollgate_money::OperationId;
 
-use super::failure::RowError;
 use super::journal;
+use crate::engine::RowError;
 use crate::entries::Body;
 
 /// Minimum number of operations remembered; at most twice as many.

@@ -7,8 +7,8 @@ use rusqlite::{Connection, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, OperationId};
 
-use super::failure::RowError;
 use super::journal;
+use crate::engine::RowError;
 use crate::entries::{Body, DecodeError, LedgerPart, Record};
 
 /// An instant and an operation: the position of a record in the order of time.

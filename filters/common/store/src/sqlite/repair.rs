@@ -16,11 +16,11 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_money::{AccountId, Micros, OperationId};
 
-use super::batch::WriteError;
 use super::columns::{all_accounts, each_row};
-use super::failure::{RowError, open_error};
+use super::failure::{open_error, row_open_error, write_open_error};
 use super::{Options, acquire_lock, file, journal, rebuild_postings, resolve};
 use crate::codes::EntryKind;
+use crate::engine::{RowError, WriteError};
 use crate::entries::{Body, Entry, LedgerPart, Seal};
 use crate::error::OpenError;
 use crate::journal::Packer;
@@ -138,8 +138,8 @@ fn check_pages(connection: &Connection, path: &Path) -> Result<(), OpenError> {
 }
 
 fn run(connection: &Connection, path: &Path, options: &Options) -> Result<Repair, OpenError> {
-    let reading = |error: RowError| error.opening(path);
-    let writing = |error: WriteError| error.opening(path);
+    let reading = |error: RowError| row_open_error(path, error);
+    let writing = |error: WriteError| write_open_error(path, error);
     let before = balances(connection).map_err(reading)?;
     let mut scan = JournalScan::new(connection).map_err(reading)?;
     scan.journal().map_err(reading)?;

@@ -4,13 +4,11 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId, Micros};
 
-use super::SqliteStore;
-use super::batch::WriteError;
 use super::columns::{optional_time, word};
-use super::failure::RowError;
 use super::parts::account_exists;
-use super::read::Reader;
+use super::read::SqliteStore;
 use crate::codes::{AccountStatus, CodePurpose, LoginKind};
+use crate::engine::{RowError, WriteError};
 use crate::error::{ReadError, Refusal};
 use crate::signin::{
     Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,
@@ -311,7 +309,7 @@ fn sweep(
     Ok(())
 }
 
-impl SigninRead for Reader {
+impl<W: Send + Sync> SigninRead for SqliteStore<W> {
     fn session(&self, hash: &[u8; 32]) -> Result<Option<SessionRow>, ReadError> {
         self.with("a session", |connection| {
             connection
@@ -451,38 +449,4 @@ fn message(row: &Row<'_>) -> Result<MessageRow, RowError> {
         },
         tries: row.get(5)?,
     })
-}
-
-impl SigninRead for SqliteStore {
-    fn session(&self, hash: &[u8; 32]) -> Result<Option<SessionRow>, ReadError> {
-        self.reader.session(hash)
-    }
-
-    fn login_code(&self, session_hash: &[u8; 32]) -> Result<Option<LoginCodeRow>, ReadError> {
-        self.reader.login_code(session_hash)
-    }
-
-    fn login(
-        &self,
-        kind: LoginKind,
-        address: &str,
-    ) -> Result<Option<(LoginId, AccountId)>, ReadError> {
-        self.reader.login(kind, address)
-    }
-
-    fn barred_until(&self, key: &[u8; 32]) -> Result<Option<Timestamp>, ReadError> {
-        self.reader.barred_until(key)
-    }
-
-    fn messages_due(&self, now: Timestamp, limit: usize) -> Result<Vec<MessageRow>, ReadError> {
-        self.reader.messages_due(now, limit)
-    }
-
-    fn next_message_at(&self) -> Result<Option<Timestamp>, ReadError> {
-        self.reader.next_message_at()
-    }
-
-    fn grants_owed(&self) -> Result<Vec<(AccountId, Micros)>, ReadError> {
-        self.reader.grants_owed()
-    }
 }

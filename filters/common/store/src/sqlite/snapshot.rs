@@ -6,26 +6,27 @@ use rusqlite::Connection;
 use tollgate_money::{AccountId, OperationId};
 
 use super::columns::{all_accounts, all_prices, each_row};
-use super::failure::RowError;
-use super::read::Reader;
+use super::read::Pool;
 use super::{journal, plan};
+use crate::engine::RowError;
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::error::ReadError;
 use crate::journal::Packer;
+use crate::opened::Connections;
 use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::rows::{AccountRow, OpenHold, PriceRow};
 use crate::store::{BatchRows, OperationRows, Snapshot};
 
 /// A read transaction on its own connection.
 pub(crate) struct SqliteSnapshot<'r> {
-    reader: &'r Reader,
+    pool: &'r Pool,
     /// Present until the drop.
     connection: Option<Connection>,
 }
 
 impl<'r> SqliteSnapshot<'r> {
-    pub(crate) fn begin(reader: &'r Reader) -> Result<SqliteSnapshot<'r>, ReadError> {
-        let connection = reader.acquire("a snapshot")?;
+    pub(crate) fn begin(pool: &'r Pool) -> Result<SqliteSnapshot<'r>, ReadError> {
+        let connection = pool.acquire("a snapshot")?;
         // The snapshot is fixed by the first read, not by the start of the transaction.
         connection
             .execute_batch("BEGIN")
@@ -34,7 +35,7 @@ impl<'r> SqliteSnapshot<'r> {
             })
             .map_err(|error| RowError::from(error).reading("a snapshot"))?;
         Ok(SqliteSnapshot {
-            reader,
+            pool,
             connection: Some(connection),
         })
     }
@@ -49,7 +50,7 @@ impl Drop for SqliteSnapshot<'_> {
         if let Some(connection) = self.connection.take()
             && connection.execute_batch("ROLLBACK").is_ok()
         {
-            self.reader.release(connection);
+            self.pool.release(connection);
         }
     }
 }

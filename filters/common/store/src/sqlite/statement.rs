@@ -3,20 +3,19 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use rusqlite::Transaction;
+use rusqlite::Connection;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros};
 
-use super::SqliteStore;
 use super::columns::all_accounts;
-use super::failure::RowError;
-use super::read::Reader;
+use super::read::SqliteStore;
 use super::records::RecordQuery;
+use crate::engine::RowError;
 use crate::entries::{Entry, LedgerPart};
 use crate::error::ReadError;
 use crate::statement::{DaySpending, ReadStatement, Statement};
 
-impl ReadStatement for Reader {
+impl<W> ReadStatement for SqliteStore<W> {
     fn statement(
         &self,
         account: AccountId,
@@ -27,19 +26,8 @@ impl ReadStatement for Reader {
     }
 }
 
-impl ReadStatement for SqliteStore {
-    fn statement(
-        &self,
-        account: AccountId,
-        from: Timestamp,
-        to: Timestamp,
-    ) -> Result<Option<Statement>, ReadError> {
-        self.reader.statement(account, from, to)
-    }
-}
-
 fn read(
-    view: &Transaction<'_>,
+    view: &Connection,
     account: AccountId,
     from: Timestamp,
     to: Timestamp,

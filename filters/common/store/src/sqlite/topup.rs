@@ -6,14 +6,13 @@ use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, TopUpId, Usd};
 
-use super::SqliteStore;
-use super::batch::{WriteError, key_conflict};
 use super::columns::{each_row, optional_time, rows_max, word};
-use super::failure::RowError;
+use super::failure::key_conflict;
 use super::parts::account_exists;
-use super::read::Reader;
+use super::read::SqliteStore;
 use super::versioned::VersionedTable;
 use crate::codes::TopUpState;
+use crate::engine::{RowError, WriteError};
 use crate::error::{ReadError, Refusal};
 use crate::topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 
@@ -129,7 +128,7 @@ fn top_up(row: &Row<'_>) -> Result<TopUpRow, RowError> {
     })
 }
 
-impl Reader {
+impl<W> SqliteStore<W> {
     fn some_top_ups(
         &self,
         which: &str,
@@ -144,7 +143,7 @@ impl Reader {
     }
 }
 
-impl ReadTopUps for Reader {
+impl<W> ReadTopUps for SqliteStore<W> {
     fn top_up(&self, id: TopUpId) -> Result<Option<TopUpRow>, ReadError> {
         let found = self.some_top_ups("WHERE id = ?1", [id.as_bytes()])?;
         Ok(found.into_iter().next())
@@ -191,28 +190,5 @@ impl ReadTopUps for Reader {
                 )?;
             Ok(open.unsigned_abs())
         })
-    }
-}
-
-impl ReadTopUps for SqliteStore {
-    fn top_up(&self, id: TopUpId) -> Result<Option<TopUpRow>, ReadError> {
-        self.reader.top_up(id)
-    }
-
-    fn top_ups_due(&self, now: Timestamp, limit: usize) -> Result<Vec<TopUpRow>, ReadError> {
-        self.reader.top_ups_due(now, limit)
-    }
-
-    fn top_ups_of(
-        &self,
-        account: AccountId,
-        before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<TopUpRow>, ReadError> {
-        self.reader.top_ups_of(account, before, limit)
-    }
-
-    fn top_ups_open(&self) -> Result<u64, ReadError> {
-        self.reader.top_ups_open()
     }
 }

@@ -9,8 +9,8 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{CredentialId, Micros, OperationId, Price};
 
 use super::columns::all_prices;
-use super::failure::RowError;
 use super::records::RecordQuery;
+use crate::engine::RowError;
 use crate::entries::LedgerPart;
 use crate::rows::{UsageFlags, UsageRow};
 use crate::usage::{PageCursor, RequestPosition, RequestsQuery, UsageDay};

@@ -9,12 +9,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, Statement};
 
-use super::batch::{Answers, Batch, WriteError};
+use super::batch::{Answers, Batch};
 use super::checkpoint::{Checkpointer, checkpoint};
 use super::failure::failure;
 use super::fence::Fence;
 use super::lock::Lock;
 use super::statements::Statements;
+use crate::engine::{RowError, WriteError};
 use crate::error::{CommitError, Failure, FailureKind};
 use crate::gauges::Gauges;
 use crate::queue::{Item, Queue};
@@ -130,7 +131,7 @@ fn is_lost(shared: &Shared, connection: &Connection, fence: &Fence) -> bool {
         |failure: Failure| matches!(failure.kind, FailureKind::Fenced | FailureKind::Replaced);
     let checked = fence
         .prepare(connection)
-        .map_err(|error| failure(&shared.path, &error))
+        .map_err(|error| failure(&shared.path, error))
         .and_then(|mut epoch| fence.check(&mut epoch));
     let is_refused = checked.as_ref().is_err_and(|failure| {
         tracing::warn!(%failure, "closing the database without a checkpoint");
@@ -155,7 +156,7 @@ fn serve(run: &Run<'_>, batch: &mut Batch, batch_max: usize) -> Result<(), Failu
         fence,
         monotonic_us,
     } = *run;
-    let stopped = |error| failure(&shared.path, &error);
+    let stopped = |error| failure(&shared.path, error);
     let mut statements = Statements::prepare(connection, fence).map_err(stopped)?;
     let mut items = Vec::with_capacity(batch_max);
     let mut acknowledged = 0;
@@ -223,7 +224,7 @@ fn commit(
         fence,
         monotonic_us,
     } = *run;
-    let stopped = |error| failure(&shared.path, &error);
+    let stopped = |error| failure(&shared.path, error);
     begin(shared, &mut statements.begin)?;
     // From here on no other writer of this log can increment the epoch before the commit.
     let fenced = fence.check(&mut statements.epoch);
@@ -250,7 +251,13 @@ fn commit(
 
 fn failure_of(shared: &Shared, error: WriteError) -> Failure {
     match error {
-        WriteError::Engine(error) => failure(&shared.path, &error),
+        WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)) => {
+            failure(&shared.path, error)
+        }
+        WriteError::Row(RowError::Damaged(problem)) => inconsistent(shared, &problem),
+        WriteError::Row(RowError::Unknown { what, value }) => {
+            inconsistent(shared, &format!("{what} is `{value}`"))
+        }
         WriteError::Refused(refusal) => inconsistent(shared, &refusal.to_string()),
         WriteError::Inconsistent(problem) => inconsistent(shared, &problem),
         WriteError::Stopped(failure) => failure,
@@ -288,7 +295,7 @@ fn begin(shared: &Shared, begin: &mut Statement<'_>) -> Result<(), Failure> {
                 tries += 1;
                 let busy = error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
                 if !busy || tries == BUSY_TRIES {
-                    return Err(failure(&shared.path, &error));
+                    return Err(failure(&shared.path, error));
                 }
                 tracing::warn!(
                     "waiting for the database lock: another program holds it, and nothing is written until it is released"

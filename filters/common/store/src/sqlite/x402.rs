@@ -6,14 +6,13 @@ use rusqlite::{Connection, Row, ToSql, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 
-use super::SqliteStore;
-use super::batch::{WriteError, key_conflict};
 use super::columns::{each_row, optional_time, rows_max, word};
-use super::failure::RowError;
+use super::failure::key_conflict;
 use super::parts::account_exists;
-use super::read::Reader;
+use super::read::SqliteStore;
 use super::versioned::VersionedTable;
 use crate::codes::AuthorizationState;
+use crate::engine::{RowError, WriteError};
 use crate::error::{ReadError, Refusal};
 use crate::x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow, ReadAuthorizations};
 
@@ -155,7 +154,7 @@ fn authorization(row: &Row<'_>) -> Result<AuthorizationRow, RowError> {
     })
 }
 
-impl Reader {
+impl<W> SqliteStore<W> {
     fn some_authorizations(
         &self,
         which: &str,
@@ -175,7 +174,7 @@ impl Reader {
     }
 }
 
-impl ReadAuthorizations for Reader {
+impl<W> ReadAuthorizations for SqliteStore<W> {
     fn authorization(&self, key: &AuthorizationKey) -> Result<Option<AuthorizationRow>, ReadError> {
         let found = self.some_authorizations(
             "WHERE network = ?1 AND asset = ?2 AND payer = ?3 AND nonce = ?4",
@@ -255,47 +254,5 @@ impl ReadAuthorizations for Reader {
             let found = statement.query_map(values, |row| row.get(0).map(Timestamp::from_micros))?;
             Ok(found.collect::<Result<_, _>>()?)
         })
-    }
-}
-
-impl ReadAuthorizations for SqliteStore {
-    fn authorization(&self, key: &AuthorizationKey) -> Result<Option<AuthorizationRow>, ReadError> {
-        self.reader.authorization(key)
-    }
-
-    fn authorization_open(
-        &self,
-        account: AccountId,
-    ) -> Result<Option<AuthorizationRow>, ReadError> {
-        self.reader.authorization_open(account)
-    }
-
-    fn authorizations_due(
-        &self,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<AuthorizationRow>, ReadError> {
-        self.reader.authorizations_due(now, limit)
-    }
-
-    fn authorizations_open(
-        &self,
-        after: Option<&AuthorizationRow>,
-        limit: usize,
-    ) -> Result<Vec<AuthorizationRow>, ReadError> {
-        self.reader.authorizations_open(after, limit)
-    }
-
-    fn authorizations_moving(&self) -> Result<u64, ReadError> {
-        self.reader.authorizations_moving()
-    }
-
-    fn authorizations_refused(
-        &self,
-        account: AccountId,
-        since: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<Timestamp>, ReadError> {
-        self.reader.authorizations_refused(account, since, limit)
     }
 }

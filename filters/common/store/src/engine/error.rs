@@ -1,0 +1,82 @@
+//! Errors at the boundary to an engine: what it reported, rows that could not be read, parts that could not be written.
+
+use std::error::Error;
+
+use crate::error::{Failure, ReadError, Refusal};
+
+/// What an engine's error code means for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Another program has a lock.
+    Busy,
+    /// No space is left.
+    Full,
+    /// The data is not of this engine.
+    Foreign,
+    /// The engine cannot read its own data.
+    Corrupt,
+    /// A constraint of the schema is violated.
+    Constraint,
+    /// Anything else: the disk, the connection.
+    Other,
+}
+
+/// An error that an engine reported.
+#[derive(Debug)]
+pub(crate) struct EngineError {
+    pub(crate) fault: Fault,
+    pub(crate) source: Box<dyn Error + Send + Sync>,
+}
+
+/// Why a row could not be read.
+#[derive(Debug)]
+pub(crate) enum RowError {
+    Engine(EngineError),
+    Unknown {
+        what: &'static str,
+        value: String,
+    },
+    /// The cause, as a sentence without its full stop.
+    Damaged(String),
+}
+
+impl<E: Into<EngineError>> From<E> for RowError {
+    fn from(error: E) -> RowError {
+        RowError::Engine(error.into())
+    }
+}
+
+impl RowError {
+    /// The same for the caller of a read.
+    pub(crate) fn reading(self, what: &'static str) -> ReadError {
+        match self {
+            RowError::Engine(error) => ReadError::Engine {
+                what,
+                source: error.source,
+            },
+            RowError::Unknown { what, value } => ReadError::Unknown { what, value },
+            RowError::Damaged(problem) => ReadError::Damaged { what, problem },
+        }
+    }
+}
+
+/// Why a part could not be written.
+#[derive(Debug)]
+pub(crate) enum WriteError {
+    /// The data does not permit it.
+    Refused(Refusal),
+    /// The engine failed.
+    Engine(EngineError),
+    /// A row that the write depends on could not be read.
+    Row(RowError),
+    /// A balance differs from the one that decisions were based on.
+    Inconsistent(String),
+    /// This run has lost the store.
+    Stopped(Failure),
+}
+
+impl<E: Into<EngineError>> From<E> for WriteError {
+    fn from(error: E) -> WriteError {
+        WriteError::Engine(error.into())
+    }
+}
