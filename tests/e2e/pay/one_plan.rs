@@ -3,7 +3,10 @@
 use serde_json::json;
 use tollgate::config::Environment;
 use tollgate_testing::facilitator::{Effect, Fault, Operation};
-use tollgate_testing::paypal::{PayPal, Purse, Subscription};
+use tollgate_testing::paypal::{
+    Effect as PayPalEffect, Fault as PayPalFault, Operation as PayPalOperation, PayPal, Purse,
+    Subscription,
+};
 use tollgate_testing::{Answer, Facilitator, within};
 
 use super::mpp::{self, Offer};
@@ -134,6 +137,39 @@ async fn an_approved_mandate_blocks_x402_until_it_is_paid() {
     let bought = both.submit(&offer).await;
     assert_eq!(bought.status, 200, "{}", bought.text());
     has_plan_of(&both.fixture.ask().await, "paypal");
+    has_plan_of(&both.fixture.submit(&payment).await, "paypal");
+    assert_eq!(both.fixture.transfers(), 0, "it stays unspent");
+    both.close().await;
+}
+
+/// Every notification of PayPal is lost. A transfer was taken beside a charge of PayPal's, which was refunded only when the mandate was
+/// reconciled by its schedule: the buyer had paid twice for 16 seconds. The mandate is read at PayPal before a transfer is offered or sent.
+#[tokio::test]
+async fn a_charge_whose_notifications_are_lost_prevents_a_transfer() {
+    let both = BothRoutes::open().await;
+    let payment = both.fixture.payment(1).await;
+    let offer = both.offer().await;
+    both.paypal.send_no_notices();
+    assert!(both.paypal.agree(&offer.subscription).await);
+    has_plan_of(&both.fixture.submit(&payment).await, "paypal");
+    has_plan_of(&both.fixture.ask().await, "paypal");
+    assert_eq!(both.fixture.transfers(), 0, "it stays unspent");
+    both.close().await;
+}
+
+/// The same while PayPal cannot be read: it may have charged, so neither is an offer shown nor a transfer sent.
+#[tokio::test]
+async fn an_offered_mandate_that_cannot_be_read_blocks_x402() {
+    let both = BothRoutes::open().await;
+    let payment = both.fixture.payment(1).await;
+    let offer = both.offer().await;
+    both.paypal.send_no_notices();
+    let lost = PayPalFault::once(PayPalOperation::Subscription, PayPalEffect::Unavailable);
+    both.paypal.fault(lost.times(u32::MAX));
+    assert!(both.paypal.agree(&offer.subscription).await);
+    is_shut(&both.fixture.submit(&payment).await);
+    is_shut(&both.fixture.ask().await);
+    both.paypal.no_faults();
     has_plan_of(&both.fixture.submit(&payment).await, "paypal");
     assert_eq!(both.fixture.transfers(), 0, "it stays unspent");
     both.close().await;

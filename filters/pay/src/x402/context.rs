@@ -13,8 +13,8 @@ use tollgate_purchase::idempotency::{Answer, IdempotencyKeys};
 use tollgate_purchase::plan::{PlanState, Plans};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription};
 use tollgate_store::{
-    Admission, AuthorizationKey, AuthorizationRow, CommitError, Part, Store, SubscriptionRow,
-    UnitOfWork, commit, reading,
+    Admission, AuthorizationKey, AuthorizationRow, CommitError, Part, Route, Store,
+    SubscriptionRow, UnitOfWork, commit, reading,
 };
 
 use super::counters::X402Event;
@@ -92,8 +92,10 @@ impl Context {
         self.deps.clock.now()
     }
 
+    /// The plan state of an account that is about to be offered a payment or to make one: the other rails are reconciled first.
     pub(super) async fn plan_state(&self, account: AccountId) -> Result<PlanState, StoreFailure> {
-        Ok(self.deps.plans.state(account).await?)
+        let plans = &self.deps.plans;
+        Ok(plans.state_across_rails(account, Route::X402).await?)
     }
 
     /// The plan state of an account, and the stored state of a payment.
@@ -104,7 +106,8 @@ impl Context {
     ) -> Result<(PlanState, Option<Transfer>), StoreFailure> {
         let wanted = key.clone();
         let row = reading(&self.deps.store, move |store| store.authorization(&wanted)).await?;
-        Ok((self.plan_state(account).await?, row.map(Transfer::stored)))
+        let plan_state = self.deps.plans.state(account).await?;
+        Ok((plan_state, row.map(Transfer::stored)))
     }
 
     /// Stores a transition.

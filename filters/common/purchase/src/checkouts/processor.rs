@@ -8,7 +8,7 @@ use std::time::Duration;
 use tollgate_clock::{Clock, Timestamp};
 use tollgate_money::{AccountId, CheckoutId};
 use tollgate_store::{
-    Admission, CheckoutPart, CheckoutRow, CommitError, MandateRow, Part, Refusal, Store,
+    Admission, CheckoutPart, CheckoutRow, CommitError, MandateRow, Part, Refusal, Route, Store,
     SubscriptionRow, UnitOfWork, commit, reading,
 };
 
@@ -107,7 +107,7 @@ impl Checkouts {
         attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
         let deps = self.deps();
-        let state = deps.plans.state(new.account).await?;
+        let state = self.buyer_state(new.account).await?;
         let active = state.active().cloned();
         let mut agreed = None;
         if active.is_none() && new.content.has_plan {
@@ -127,7 +127,7 @@ impl Checkouts {
         let view = View {
             row,
             active,
-            is_clear: state.authorization.is_none(),
+            is_clear: !has_transfer(&state),
             now,
         };
         let begin = CheckoutPart::Begin {
@@ -140,6 +140,12 @@ impl Checkouts {
         Ok(view)
     }
 
+    /// The owner's state after a transfer that may be under way was reconciled.
+    async fn buyer_state(&self, account: AccountId) -> Result<PlanState, CheckoutError> {
+        let plans = &self.deps().plans;
+        Ok(plans.state_across_rails(account, Route::PayPal).await?)
+    }
+
     /// Checks that the plan can be sold to the account now; returns the mandate that its owner has agreed to, if any.
     async fn check_open(&self, state: &PlanState) -> Result<Option<MandateRow>, CheckoutError> {
         let Some(mandates) = &self.deps().mandates else {
@@ -147,7 +153,7 @@ impl Checkouts {
                 "the settings name no payment provider",
             )));
         };
-        if state.authorization.is_some() {
+        if has_transfer(state) {
             return Err(CheckoutError::Processing);
         }
         if state.awaits_first_charge() {
@@ -294,7 +300,7 @@ impl Checkouts {
         content: CheckoutContent,
         attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
-        let state = self.deps().plans.state(view.row.account).await?;
+        let state = self.buyer_state(view.row.account).await?;
         let begins = content.has_plan && view.status() == Status::Incomplete;
         if begins && !state.is_active() {
             self.check_open(&state).await?;
@@ -339,10 +345,6 @@ impl Checkouts {
                 "the settings name no payment provider",
             )));
         };
-        let state = self.deps().plans.state(view.row.account).await?;
-        if state.authorization.is_some() {
-            return Err(CheckoutError::Processing);
-        }
         match mandates.open(view.row.account, urls).await {
             Ok(mandate) => {
                 let link = |view: &View| Ok(session::link_mandate(&view.row, mandate.id, view.now));
@@ -438,6 +440,11 @@ impl Checkouts {
         reconciled_at.retain(|_, at| (*at..*at + FRESH_FOR).contains(&view.now));
         reconciled_at.insert(view.row.id, view.now).is_none()
     }
+}
+
+/// Whether a payment of the account on another rail may still move money.
+fn has_transfer(state: &PlanState) -> bool {
+    state.is_open_elsewhere || state.authorization.is_some()
 }
 
 /// Attaches no parts.

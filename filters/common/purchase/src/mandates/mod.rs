@@ -19,6 +19,7 @@ mod open;
 mod period;
 mod plan_check;
 mod processor;
+mod rail;
 mod reconcile;
 mod recurring;
 mod schedule;

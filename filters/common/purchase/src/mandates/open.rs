@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_money::AccountId;
-use tollgate_store::{MandatePart, MandateRow, MandateState, Part};
+use tollgate_store::{MandatePart, MandateRow, MandateState, Part, Route};
 
 use super::cancel::request_cancellation;
 use super::counters::MandateEvent;
@@ -38,6 +38,11 @@ impl Inner {
         account: AccountId,
         urls: &Urls,
     ) -> Result<MandateRow, OpenError> {
+        // Before the lock: the other rail may be asking this one.
+        let across = self.plans.state_across_rails(account, Route::PayPal);
+        if across.await.map_err(OpenError::Plan)?.is_open_elsewhere {
+            return Err(OpenError::Transfer);
+        }
         let _lock = self.lock(account).await;
         for _ in 0..RECONCILE_ROUNDS {
             let state = self.plans.state(account);

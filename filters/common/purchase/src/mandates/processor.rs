@@ -19,9 +19,10 @@ use super::counters::MandateEvent;
 use super::error::{CancelError, OpenError, VerifyError};
 use super::open::Urls;
 use super::plan_check::{self, PlanCheck};
+use super::rail::MandateRail;
 use super::recurring::Recurring;
 use crate::keyed_lock::KeyedLock;
-use crate::plan::Plans;
+use crate::plan::{Plans, Rail};
 use crate::tasks::PurchaseTasks;
 use crate::topups::Draw;
 
@@ -88,6 +89,8 @@ pub type AttachParts = Arc<dyn Fn(&SubscriptionRow, &MandateRow) -> Vec<Part> + 
 #[derive(Clone)]
 pub struct Mandates {
     pub(super) inner: Arc<Inner>,
+    /// Kept for the plans, which hold it weakly.
+    _rail: Arc<dyn Rail>,
 }
 
 pub(super) struct Inner {
@@ -101,7 +104,7 @@ pub(super) struct Inner {
     pub(super) plan_check: Mutex<PlanCheck>,
     pub(super) reads_plan: AsyncMutex<()>,
     draw: Draw,
-    runtime: PurchaseTasks,
+    pub(super) runtime: PurchaseTasks,
     /// One lock for each account that has mandates in work: decisions about one mandate depend on the others.
     locks: KeyedLock<AccountId>,
     wake: Notify,
@@ -110,23 +113,24 @@ pub(super) struct Inner {
 impl Mandates {
     /// A processor. Due mandates are reconciled only while [`Mandates::run`] runs.
     pub fn new(deps: MandateDeps) -> Mandates {
-        Mandates {
-            inner: Arc::new(Inner {
-                store: deps.store,
-                plans: deps.plans,
-                recurring: deps.recurring,
-                plan_id: deps.plan_id.map(Arc::from),
-                environment: deps.environment,
-                counters: Counters::default(),
-                clock: deps.clock,
-                plan_check: Mutex::default(),
-                reads_plan: AsyncMutex::default(),
-                draw: deps.draw,
-                runtime: deps.runtime,
-                locks: KeyedLock::default(),
-                wake: Notify::new(),
-            }),
-        }
+        let inner = Arc::new(Inner {
+            store: deps.store,
+            plans: deps.plans,
+            recurring: deps.recurring,
+            plan_id: deps.plan_id.map(Arc::from),
+            environment: deps.environment,
+            counters: Counters::default(),
+            clock: deps.clock,
+            plan_check: Mutex::default(),
+            reads_plan: AsyncMutex::default(),
+            draw: deps.draw,
+            runtime: deps.runtime,
+            locks: KeyedLock::default(),
+            wake: Notify::new(),
+        });
+        let rail: Arc<dyn Rail> = Arc::new(MandateRail(inner.clone()));
+        inner.plans.add_rail(&rail);
+        Mandates { inner, _rail: rail }
     }
 
     /// Counters of mandate events.

@@ -12,6 +12,7 @@ mod error;
 mod extend;
 mod payment_state;
 mod plans;
+mod rails;
 mod state;
 
 pub use counters::PlanEvent;
@@ -19,6 +20,7 @@ pub use error::PlanError;
 pub use extend::{Paid, Period, Renewal};
 pub use payment_state::{PaymentState, RetryAction};
 pub use plans::{PayOutcome, PlanDeps, Plans, Reversal};
+pub use rails::Rail;
 pub use state::PlanState;
 
 use std::sync::Arc;

@@ -14,6 +14,7 @@ use tollgate_store::{
 
 use super::counters::PlanEvent;
 use super::extend::{Paid, Renewal, ReportedPayment, advance, extend, renewal, shorten};
+use super::rails::{Rail, Rails};
 use super::state::PlanState;
 use super::{Plan, PlanError};
 use crate::checkouts;
@@ -45,6 +46,7 @@ pub struct PlanDeps {
 pub struct Plans {
     inner: Arc<PlanDeps>,
     counters: Arc<Counters<PlanEvent>>,
+    rails: Arc<Rails>,
 }
 
 /// Outcome of recording a payment.
@@ -80,6 +82,7 @@ impl Plans {
         Plans {
             inner: Arc::new(deps),
             counters: Arc::default(),
+            rails: Arc::default(),
         }
     }
 
@@ -108,6 +111,30 @@ impl Plans {
             authorization,
             ..state
         })
+    }
+
+    /// Adds a rail to those that [`Plans::state_across_rails`] reconciles, for as long as it exists.
+    pub fn add_rail(&self, rail: &Arc<dyn Rail>) {
+        self.rails.add(rail);
+    }
+
+    /// The account's state after every rail but `own` has reconciled the account's open purchases. Every rail reads this before it offers
+    /// or takes a payment.
+    pub async fn state_across_rails(
+        &self,
+        account: AccountId,
+        own: Route,
+    ) -> Result<PlanState, PlanError> {
+        let before = self.state(account).await?;
+        // Nothing more can be bought.
+        if before.is_active() && !before.may_renew() {
+            return Ok(before);
+        }
+        let is_open = self.rails.have_open(account, own).await;
+        // Reconciliation may have recorded a payment.
+        let mut state = self.state(account).await?;
+        state.is_open_elsewhere = is_open;
+        Ok(state)
     }
 
     /// Records a payment: the payment, the subscription after it, the rate class, the credits, and the parts that `attached` builds from

@@ -17,6 +17,9 @@ pub struct PlanState {
     pub mandate: Option<MandateRow>,
     /// A signed transfer that may still move money.
     pub authorization: Option<AuthorizationRow>,
+    /// Whether money may still move on another rail than the one that asks, or that rail could not be read
+    /// ([`super::Plans::state_across_rails`]).
+    pub is_open_elsewhere: bool,
     pub(super) renewal_days: u32,
 }
 
@@ -28,13 +31,14 @@ impl PlanState {
             subscription,
             mandate: None,
             authorization: None,
+            is_open_elsewhere: false,
             renewal_days: plan.renewal_days,
         }
     }
 
     /// Whether a payment for the plan may be in progress on any route. While it may, no other payment is offered.
     pub fn money_may_move(&self) -> bool {
-        self.authorization.is_some() || self.awaits_first_charge()
+        self.is_open_elsewhere || self.authorization.is_some() || self.awaits_first_charge()
     }
 
     /// The subscription while it gives access.
