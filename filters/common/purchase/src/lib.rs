@@ -11,8 +11,10 @@
 //! [`checkouts`] are sessions of commerce platforms; [`idempotency`] makes requests to buy repeatable. No HTTP: payment providers
 //! are traits, and time and randomness are injected.
 
+mod backoff;
 pub mod checkouts;
 mod credits;
+mod due;
 pub mod idempotency;
 mod keyed_lock;
 mod keys;
@@ -20,9 +22,12 @@ pub mod mandates;
 pub mod plan;
 mod tasks;
 pub mod topups;
+mod versioned;
 pub mod wire;
 
+pub use backoff::Backoff;
 pub use credits::Credits;
+pub use due::{Due, DueWork, DueWorker};
 pub use keyed_lock::KeyedLock;
 pub use keys::key_of;
 pub use tasks::PurchaseTasks;
@@ -31,3 +36,4 @@ pub use topups::{
     OFFERED, Offer, Order, OrderError, OrderStatus, Orders, PriceError, PurchaseRequest,
     ReconcileError, TopUpDeps, TopUpEvent, TopUps,
 };
+pub use versioned::{Versioned, VersionedRow};

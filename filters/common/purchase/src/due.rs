@@ -1,0 +1,382 @@
+//! The worker of due work: reconciles stored rows at their time, with bounded concurrency and exponential backoff.
+//!
+//! Top-ups, mandates and signed transfers each have one. A row that is under way or that failed holds back itself alone: the read of due rows
+//! is widened by their number, so that the rows behind them are always reached.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tollgate_clock::{Clock, Deadline, Timestamp};
+use tollgate_store::ReadError;
+
+use crate::backoff::Backoff;
+use crate::tasks::PurchaseTasks;
+
+/// Interval at which due rows are read from the store, unless the worker is woken.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Rows reconciled concurrently.
+const CONCURRENCY_MAX: usize = 8;
+
+/// The wait after a failed reconciliation, beside what the row itself stores.
+const RETRY: Backoff = Backoff {
+    first: Duration::from_secs(2),
+    max: Duration::from_mins(15),
+};
+
+/// Rows of one kind that have to be reconciled at a stored time, or after a notification.
+#[async_trait]
+pub trait DueWork: Send + Sync + 'static {
+    /// What identifies a row.
+    type Key: Clone + Eq + Hash + Send + Sync + 'static;
+
+    /// The kind of rows, for the log.
+    const NAME: &'static str;
+
+    /// At most `limit` rows that are due, the longest waiting first.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be read; the worker reads it again later.
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due<Self::Key>>, ReadError>;
+
+    /// Reconciles one row; `false` when that failed and is retried.
+    async fn reconcile(&self, key: Self::Key) -> bool;
+}
+
+/// A due row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due<K> {
+    /// The row.
+    pub key: K,
+    /// Notifications that were stored about it: a further one ends its backoff. 0 where there are none.
+    pub notifications: i64,
+}
+
+/// Reconciles due rows of one kind.
+pub struct DueWorker<W: DueWork> {
+    work: Arc<W>,
+    clock: Clock,
+    tasks: PurchaseTasks,
+    held: Arc<Mutex<Held<W::Key>>>,
+    wake: Notify,
+}
+
+/// Rows that are not started although the store names them as due.
+type Held<K> = HashMap<K, Hold>;
+
+#[derive(Clone, Copy)]
+struct Hold {
+    notifications: i64,
+    failures: u32,
+    /// The end of the backoff; `None` while the row is under way.
+    until: Option<Deadline>,
+}
+
+impl<W: DueWork> DueWorker<W> {
+    /// A worker, which works while [`DueWorker::run`] runs.
+    pub fn new(work: Arc<W>, clock: Clock, tasks: PurchaseTasks) -> DueWorker<W> {
+        DueWorker {
+            work,
+            clock,
+            tasks,
+            held: Arc::default(),
+            wake: Notify::new(),
+        }
+    }
+
+    /// Reads due rows now: one has been notified.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Reconciles due rows until it is dropped, or the tasks are closed. Work that an earlier run left unfinished is due at once.
+    pub async fn run(&self) {
+        let mut running = JoinSet::new();
+        loop {
+            self.start_due(&mut running).await;
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                // A place is free: the next row may start before the others end.
+                Some(_) = running.join_next() => {}
+            }
+        }
+    }
+
+    /// Reconciles what is due, up to the bound, and waits for it; returns the number of rows.
+    pub async fn run_once(&self) -> usize {
+        let mut running = JoinSet::new();
+        let count = self.start_due(&mut running).await;
+        while running.join_next().await.is_some() {}
+        count
+    }
+
+    /// Starts due rows while there are free places; returns how many.
+    async fn start_due(&self, running: &mut JoinSet<()>) -> usize {
+        // Held until the rows are started: a shutdown in between waits for them.
+        let Some(_round) = self.tasks.background() else {
+            return 0;
+        };
+        while running.try_join_next().is_some() {}
+        let free = CONCURRENCY_MAX - running.len();
+        if free == 0 {
+            return 0;
+        }
+        let limit = free + self.held().len();
+        let due = match self.work.due(self.clock.now(), limit).await {
+            Ok(due) => due,
+            Err(error) => {
+                tracing::error!(rows = W::NAME, %error, "reading due rows failed");
+                return 0;
+            }
+        };
+        let due: Vec<_> = due
+            .into_iter()
+            .filter(|due| self.may_start(due))
+            .take(free)
+            .collect();
+        let count = due.len();
+        for Due { key, notifications } in due {
+            let started = UnderWay::start(&self.held, &key, notifications);
+            let (work, clock) = (self.work.clone(), self.clock.clone());
+            // Not in the set alone: dropping the worker must not cut off a payment.
+            let task = self.tasks.spawn(async move {
+                let is_done = work.reconcile(key).await;
+                started.end(is_done, &clock);
+            });
+            running.spawn(async move {
+                if let Err(error) = task.await
+                    && error.is_panic()
+                {
+                    tracing::error!(rows = W::NAME, "reconciling a row panicked, retrying");
+                }
+            });
+        }
+        count
+    }
+
+    fn may_start(&self, due: &Due<W::Key>) -> bool {
+        let elapsed = self.clock.elapsed();
+        match self.held().get(&due.key) {
+            None => true,
+            Some(Hold { until: None, .. }) => false,
+            Some(hold) => {
+                due.notifications > hold.notifications
+                    || hold.until.is_some_and(|until| until.has_passed(elapsed))
+            }
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held<W::Key>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The entry of a row under way.
+struct UnderWay<K: Eq + Hash> {
+    held: Arc<Mutex<Held<K>>>,
+    key: K,
+    hold: Hold,
+    has_ended: bool,
+}
+
+impl<K: Clone + Eq + Hash> UnderWay<K> {
+    fn start(held: &Arc<Mutex<Held<K>>>, key: &K, notifications: i64) -> UnderWay<K> {
+        let mut rows = held.lock().unwrap_or_else(PoisonError::into_inner);
+        let hold = Hold {
+            notifications,
+            failures: rows.get(key).map_or(0, |hold| hold.failures),
+            until: None,
+        };
+        rows.insert(key.clone(), hold);
+        UnderWay {
+            held: held.clone(),
+            key: key.clone(),
+            hold,
+            has_ended: false,
+        }
+    }
+
+    fn end(mut self, is_done: bool, clock: &Clock) {
+        self.has_ended = true;
+        let elapsed = clock.elapsed();
+        let mut rows = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another reconciliation, such as a buyer's, may have ended what failed here: such entries would stay for ever.
+        rows.retain(|_, hold| {
+            hold.until
+                .is_none_or(|until| !until.has_passed(elapsed.saturating_sub(RETRY.max)))
+        });
+        if is_done {
+            rows.remove(&self.key);
+            return;
+        }
+        let wait = RETRY.after(self.hold.failures, &self.key);
+        self.hold.failures += 1;
+        self.hold.until = Some(Deadline::after(elapsed, wait));
+        rows.insert(self.key.clone(), self.hold);
+    }
+}
+
+impl<K: Eq + Hash> Drop for UnderWay<K> {
+    fn drop(&mut self) {
+        // A panic: the row is not held for ever.
+        if !self.has_ended {
+            let mut rows = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            rows.remove(&self.key);
+        }
+    }
+}
+
+impl<W: DueWork> fmt::Debug for DueWorker<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DueWorker")
+            .field("rows", &W::NAME)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use tokio::runtime::Handle;
+    use tollgate_clock::ManualClock;
+
+    use super::*;
+
+    /// Rows by number, with their notifications; reconciling one removes it.
+    #[derive(Default)]
+    struct Rows {
+        due: Mutex<BTreeMap<u32, i64>>,
+        failing: Mutex<BTreeSet<u32>>,
+        attempts: Mutex<Vec<u32>>,
+        /// Rows that wait for `go` before they end.
+        slow: BTreeSet<u32>,
+        go: Notify,
+    }
+
+    #[async_trait]
+    impl DueWork for Rows {
+        type Key = u32;
+        const NAME: &'static str = "rows";
+
+        async fn due(&self, _: Timestamp, limit: usize) -> Result<Vec<Due<u32>>, ReadError> {
+            let due = self.due.lock().expect("no panic");
+            let rows = due.iter().map(|(key, notifications)| Due {
+                key: *key,
+                notifications: *notifications,
+            });
+            Ok(rows.take(limit).collect())
+        }
+
+        async fn reconcile(&self, key: u32) -> bool {
+            self.attempts.lock().expect("no panic").push(key);
+            if self.slow.contains(&key) {
+                self.go.notified().await;
+            }
+            assert!(key != 99, "the row that panics");
+            if self.failing.lock().expect("no panic").contains(&key) {
+                return false;
+            }
+            self.due.lock().expect("no panic").remove(&key);
+            true
+        }
+    }
+
+    impl Rows {
+        fn of(keys: impl IntoIterator<Item = u32>) -> Rows {
+            Rows {
+                due: Mutex::new(keys.into_iter().map(|key| (key, 0)).collect()),
+                ..Rows::default()
+            }
+        }
+
+        fn fail(self, keys: impl IntoIterator<Item = u32>) -> Rows {
+            self.failing.lock().expect("no panic").extend(keys);
+            self
+        }
+
+        fn attempts(&self) -> Vec<u32> {
+            std::mem::take(&mut *self.attempts.lock().expect("no panic"))
+        }
+    }
+
+    fn worker(rows: Rows) -> (DueWorker<Rows>, Arc<Rows>, ManualClock, PurchaseTasks) {
+        let (clock, time) = Clock::manual(Timestamp::from_secs(1_000_000));
+        let tasks = PurchaseTasks::new(Handle::current());
+        let rows = Arc::new(rows);
+        let worker = DueWorker::new(rows.clone(), clock, tasks.clone());
+        (worker, rows, time, tasks)
+    }
+
+    #[tokio::test]
+    async fn rows_that_fail_do_not_keep_the_others_from_their_turn() {
+        // More failing rows than places, and all of them due before the others.
+        let (worker, rows, time, _) = worker(Rows::of(0..40).fail(0..20));
+        while worker.run_once().await > 0 {}
+        let mut attempts = rows.attempts();
+        attempts.sort_unstable();
+        assert_eq!(attempts, (0..40).collect::<Vec<_>>(), "each once");
+        time.advance(RETRY.first);
+        rows.failing.lock().expect("no panic").clear();
+        while worker.run_once().await > 0 {}
+        assert_eq!(rows.attempts().len(), 20, "those that failed, once more");
+        assert!(worker.held().is_empty(), "nothing is kept of them");
+    }
+
+    #[tokio::test]
+    async fn a_failing_row_backs_off_until_its_next_notification() {
+        let (worker, rows, time, _) = worker(Rows::of([1]).fail([1]));
+        assert_eq!(worker.run_once().await, 1);
+        assert_eq!(worker.run_once().await, 0, "it backs off");
+        rows.due.lock().expect("no panic").insert(1, 1);
+        assert_eq!(worker.run_once().await, 1, "a notification ends that");
+        time.advance(RETRY.first);
+        assert_eq!(worker.run_once().await, 0, "the second wait is longer");
+        time.advance(RETRY.first);
+        assert_eq!(worker.run_once().await, 1);
+    }
+
+    #[tokio::test]
+    async fn a_slow_row_holds_one_place_alone() {
+        let mut rows = Rows::of(0..30);
+        rows.slow.insert(0);
+        let (worker, rows, _, tasks) = worker(rows);
+        let worker = Arc::new(worker);
+        let running = worker.clone();
+        let run = tokio::spawn(async move { running.run().await });
+        while rows.due.lock().expect("no panic").len() > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(rows.attempts().len(), 30, "the slow one is under way");
+        run.abort();
+        assert!(run.await.expect_err("aborted").is_cancelled());
+        // The worker is gone, and the row is not cut off.
+        rows.go.notify_one();
+        tasks.wait().await;
+        assert!(rows.due.lock().expect("no panic").is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_row_that_panics_is_tried_again() {
+        let (worker, rows, _, _) = worker(Rows::of([99]));
+        assert_eq!(worker.run_once().await, 1);
+        assert_eq!(worker.run_once().await, 1);
+        assert_eq!(rows.attempts(), [99, 99]);
+    }
+
+    #[tokio::test]
+    async fn nothing_starts_once_the_tasks_are_closed() {
+        let (worker, rows, _, tasks) = worker(Rows::of([1]));
+        tasks.close();
+        assert_eq!(worker.run_once().await, 0);
+        assert!(rows.attempts().is_empty());
+    }
+}
