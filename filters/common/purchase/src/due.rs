@@ -96,6 +96,16 @@ impl<W: DueWork> DueWorker<W> {
         self.wake.notify_one();
     }
 
+    /// Leaves a row alone for the first wait of its backoff: another caller has just tried it in vain.
+    pub fn hold_back(&self, key: W::Key) {
+        let until = Deadline::after(self.clock.elapsed(), RETRY.after(0, &key));
+        self.held().entry(key).or_insert(Hold {
+            notifications: i64::MAX,
+            failures: 0,
+            until: Some(until),
+        });
+    }
+
     /// Reconciles due rows until it is dropped, or the tasks are closed. Work that an earlier run left unfinished is due at once.
     pub async fn run(&self) {
         let mut running = JoinSet::new();

@@ -11,6 +11,6 @@ mod processor;
 mod session;
 
 pub use error::CheckoutError;
-pub(crate) use processor::completed;
 pub use processor::{AttachParts, CheckoutDeps, Checkouts, View, attach_nothing};
+pub(crate) use session::completed;
 pub use session::{CheckoutContent, NewCheckout, NotModifiable, Status};

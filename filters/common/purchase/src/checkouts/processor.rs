@@ -13,7 +13,7 @@ use tollgate_store::{
 };
 
 use super::error::CheckoutError;
-use super::session::{self, CheckoutContent, NewCheckout, OwnerDecision, Status};
+use super::session::{self, CheckoutContent, NewCheckout, OwnerDecision, Status, part};
 use crate::mandates::{Mandates, OpenError, Urls, Verified, is_past_due};
 use crate::plan::{PlanState, Plans};
 use crate::topups::Draw;
@@ -450,19 +450,6 @@ fn has_transfer(state: &PlanState) -> bool {
 /// Attaches no parts.
 pub fn attach_nothing(_: &View) -> Vec<Part> {
     Vec::new()
-}
-
-/// The part that completes an account's checkouts, for the unit of work that grants the plan.
-pub(crate) fn completed(subscription: &SubscriptionRow, at: Timestamp) -> Part {
-    part(CheckoutPart::Complete {
-        account: subscription.account,
-        subscription: subscription.id,
-        at,
-    })
-}
-
-fn part(part: CheckoutPart) -> Part {
-    Part::Checkout(Box::new(part))
 }
 
 impl fmt::Debug for Checkouts {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
-use tollgate_store::{CheckoutRow, CheckoutState};
+use tollgate_store::{CheckoutPart, CheckoutRow, CheckoutState, Part, SubscriptionRow};
 
 /// Status of a checkout, in the terms of the protocol (UCP 2026-04-08, Checkout, "Checkout Status Lifecycle").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -220,6 +220,19 @@ fn touched(row: &CheckoutRow, now: Timestamp) -> CheckoutRow {
     next.version += 1;
     next.updated_at = now;
     next
+}
+
+/// The part that completes an account's checkouts, for the unit of work that grants the plan.
+pub(crate) fn completed(subscription: &SubscriptionRow, at: Timestamp) -> Part {
+    part(CheckoutPart::Complete {
+        account: subscription.account,
+        subscription: subscription.id,
+        at,
+    })
+}
+
+pub(super) fn part(part: CheckoutPart) -> Part {
+    Part::Checkout(Box::new(part))
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tollgate_clock::Timestamp;
 use tollgate_store::{MandatePart, MandateRow, MandateState, Route};
 
+use super::current::{current_mandate, part};
 use super::decide::is_stopped;
-use super::processor::{current_mandate, part};
 use super::schedule;
 use crate::plan::{PlanError, Plans, Renewal};
 

@@ -11,7 +11,9 @@
 //! 4. A mandate that was offered once stays under reconciliation: a buyer may agree to it long after another was created.
 
 mod cancel;
+mod context;
 mod counters;
+mod current;
 mod decide;
 mod error;
 mod keys;
@@ -25,13 +27,13 @@ mod recurring;
 mod schedule;
 
 pub use cancel::{may_charge, request_cancellation};
+pub use context::AttachParts;
 pub use counters::MandateEvent;
+pub use current::current_mandate;
 pub use decide::{is_past_due, is_stopped};
 pub use error::{CancelError, OpenError, VerifyError};
 pub use open::Urls;
-pub use processor::{
-    AttachParts, MandateDeps, MandateNotification, Mandates, Verified, current_mandate,
-};
+pub use processor::{MandateDeps, MandateNotification, Mandates, Verified};
 pub use recurring::{
     Charge, ChargeStatus, CreatedSubscription, NewSubscription, ProviderPlan, ProviderSubscription,
     Recurring, RecurringError, Status,

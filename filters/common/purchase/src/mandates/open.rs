@@ -6,11 +6,12 @@ use tollgate_money::AccountId;
 use tollgate_store::{MandatePart, MandateRow, MandateState, Part, Route};
 
 use super::cancel::request_cancellation;
+use super::context::Inner;
 use super::counters::MandateEvent;
+use super::current::part;
 use super::decide::{is_past_due, is_stopped};
 use super::error::{CancelError, OpenError, VerifyError};
 use super::keys;
-use super::processor::{Inner, part};
 use super::reconcile::GONE;
 use super::recurring::NewSubscription;
 use super::schedule::{self, DAY, RECURRING_OFFERED};

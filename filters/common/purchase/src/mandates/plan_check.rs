@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_clock::Timestamp;
 
-use super::processor::Inner;
+use super::context::Inner;
 use super::recurring::ProviderPlan;
 use crate::plan::PRICE;
 

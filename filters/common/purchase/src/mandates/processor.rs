@@ -3,37 +3,30 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
-use tokio::task::JoinSet;
-use tollgate_clock::Clock;
+use async_trait::async_trait;
+use tokio::sync::Mutex as AsyncMutex;
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_counters::Counters;
 use tollgate_money::{AccountId, MandateId};
 use tollgate_store::{
-    Admission, CommitError, MandatePart, MandateRow, MandateState, MandateSubject, Part, Refusal,
-    Store, SubscriptionRow, TopUpPart, TopUpSubject, UnitOfWork, commit, reading,
+    Admission, CommitError, MandatePart, MandateRow, MandateState, MandateSubject, Part, ReadError,
+    Refusal, Store, SubscriptionRow, TopUpPart, TopUpSubject, UnitOfWork, commit, reading,
 };
 
+use super::context::{AttachParts, Inner};
 use super::counters::MandateEvent;
+use super::current::{current_mandate, is_own, part};
 use super::error::{CancelError, OpenError, VerifyError};
 use super::open::Urls;
-use super::plan_check::{self, PlanCheck};
+use super::plan_check;
 use super::rail::MandateRail;
 use super::recurring::Recurring;
+use crate::due::{Due, DueWork, DueWorker};
 use crate::keyed_lock::KeyedLock;
 use crate::plan::{Plans, Rail};
 use crate::tasks::PurchaseTasks;
 use crate::topups::Draw;
-
-/// Polling interval for due mandates, unless a notification wakes the processor.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Mandates reconciled concurrently.
-const CONCURRENCY_MAX: usize = 8;
-
-/// Mandates of one account that are read: the open one, and earlier ones that may still be charged.
-pub(super) const OF_ACCOUNT: usize = 64;
 
 /// Dependencies of [`Mandates`].
 pub struct MandateDeps {
@@ -81,38 +74,19 @@ pub enum Verified {
     Over(MandateRow),
 }
 
-/// Builds parts for the unit of work that records a payment, from the subscription and the mandate after it. May be called again on a write
-/// conflict.
-pub type AttachParts = Arc<dyn Fn(&SubscriptionRow, &MandateRow) -> Vec<Part> + Send + Sync>;
-
 /// Opens and reconciles mandates. Cheap to clone.
 #[derive(Clone)]
 pub struct Mandates {
     pub(super) inner: Arc<Inner>,
+    worker: Arc<DueWorker<Inner>>,
     /// Kept for the plans, which hold it weakly.
     _rail: Arc<dyn Rail>,
-}
-
-pub(super) struct Inner {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) plans: Plans,
-    pub(super) recurring: Arc<dyn Recurring>,
-    pub(super) plan_id: Option<Arc<str>>,
-    pub(super) environment: String,
-    pub(super) counters: Counters<MandateEvent>,
-    pub(super) clock: Clock,
-    pub(super) plan_check: Mutex<PlanCheck>,
-    pub(super) reads_plan: AsyncMutex<()>,
-    draw: Draw,
-    pub(super) runtime: PurchaseTasks,
-    /// One lock for each account that has mandates in work: decisions about one mandate depend on the others.
-    locks: KeyedLock<AccountId>,
-    wake: Notify,
 }
 
 impl Mandates {
     /// A processor. Due mandates are reconciled only while [`Mandates::run`] runs.
     pub fn new(deps: MandateDeps) -> Mandates {
+        let (clock, tasks) = (deps.clock.clone(), deps.runtime.clone());
         let inner = Arc::new(Inner {
             store: deps.store,
             plans: deps.plans,
@@ -126,11 +100,15 @@ impl Mandates {
             draw: deps.draw,
             runtime: deps.runtime,
             locks: KeyedLock::default(),
-            wake: Notify::new(),
         });
         let rail: Arc<dyn Rail> = Arc::new(MandateRail(inner.clone()));
         inner.plans.add_rail(&rail);
-        Mandates { inner, _rail: rail }
+        let worker = Arc::new(DueWorker::new(inner.clone(), clock, tasks));
+        Mandates {
+            inner,
+            worker,
+            _rail: rail,
+        }
     }
 
     /// Counters of mandate events.
@@ -217,7 +195,7 @@ impl Mandates {
         let unit = UnitOfWork::of_all(parts, Admission::Normal);
         match commit(&*inner.store, unit).await {
             Ok(_) => {
-                inner.wake.notify_one();
+                self.worker.wake();
                 Ok(true)
             }
             Err(CommitError::Refused(Refusal::DuplicateNotification)) => Ok(false),
@@ -235,56 +213,12 @@ impl Mandates {
                 tokio::time::sleep(plan_check::POLL_INTERVAL).await;
             }
         };
-        let reconciliation = async {
-            loop {
-                // A full batch is followed by the next at once, unless every reconciliation failed.
-                if self.reconcile_batch().await == (CONCURRENCY_MAX, true) {
-                    continue;
-                }
-                tokio::select! {
-                    () = self.inner.wake.notified() => {}
-                    () = tokio::time::sleep(POLL_INTERVAL) => {}
-                }
-            }
-        };
-        tokio::join!(plan, reconciliation);
+        tokio::join!(plan, self.worker.run());
     }
 
-    /// Reconciles everything that is due, once; returns the number of mandates.
+    /// Reconciles what is due, once; returns the number of mandates.
     pub async fn reconcile_due(&self) -> usize {
-        self.reconcile_batch().await.0
-    }
-
-    /// The same; also returns whether any reconciliation succeeded.
-    async fn reconcile_batch(&self) -> (usize, bool) {
-        let Some(_task) = self.inner.runtime.background() else {
-            return (0, false);
-        };
-        let now = self.inner.clock.now();
-        let due = reading(&self.inner.store, move |store| {
-            store.mandates_due(now, CONCURRENCY_MAX)
-        });
-        let due = match due.await {
-            Ok(due) => due,
-            Err(error) => {
-                tracing::error!(%error, "reading due mandates failed");
-                return (0, false);
-            }
-        };
-        let mut attempts = JoinSet::new();
-        let count = due.len();
-        for row in due {
-            let this = self.clone();
-            attempts.spawn(async move {
-                // A failed reconciliation is rescheduled and logged where it failed.
-                this.inner.reconcile(row.id, None).await.is_ok()
-            });
-        }
-        let mut is_done = false;
-        while let Some(attempt) = attempts.join_next().await {
-            is_done |= attempt.unwrap_or(false);
-        }
-        (count, is_done)
+        self.worker.run_once().await
     }
 
     /// Runs work in a task of its own; `None` when the runtime is shutting down.
@@ -302,35 +236,27 @@ impl fmt::Debug for Mandates {
     }
 }
 
-/// The current mandate among all of an account, given newest first.
-pub fn current_mandate(rows: Vec<MandateRow>) -> Option<MandateRow> {
-    let rank = |row: &MandateRow| match row.state {
-        MandateState::Active | MandateState::Agreed => 0,
-        MandateState::Open | MandateState::Created => 1,
-        MandateState::CancelPending => 2,
-        MandateState::Ended => 3,
-        _ => 4,
-    };
-    rows.into_iter().min_by_key(rank)
+#[async_trait]
+impl DueWork for Inner {
+    type Key = MandateId;
+    const NAME: &'static str = "mandates";
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due<MandateId>>, ReadError> {
+        let due = reading(&self.store, move |store| store.mandates_due(now, limit)).await?;
+        let due = due.into_iter().map(|row| Due {
+            key: row.id,
+            notifications: row.notifications,
+        });
+        Ok(due.collect())
+    }
+
+    async fn reconcile(&self, id: MandateId) -> bool {
+        // A failed reconciliation is logged where it failed.
+        self.reconcile(id, None).await.is_ok()
+    }
 }
 
 impl Inner {
-    /// The mandates of an account, newest first.
-    pub(super) async fn of(&self, account: AccountId) -> Result<Vec<MandateRow>, VerifyError> {
-        reading(&self.store, move |store| {
-            store.mandates_of(account, OF_ACCOUNT)
-        })
-        .await
-        .map_err(VerifyError::Read)
-    }
-
-    pub(super) async fn row(&self, id: MandateId) -> Result<MandateRow, VerifyError> {
-        reading(&self.store, move |store| store.mandate(id))
-            .await
-            .map_err(VerifyError::Read)?
-            .ok_or(VerifyError::Unknown(id))
-    }
-
     async fn verify(
         &self,
         id: MandateId,
@@ -352,40 +278,4 @@ impl Inner {
             _ => Verified::Over(row),
         })
     }
-
-    /// Writes parts in one unit of work.
-    pub(super) async fn write(&self, parts: Vec<Part>) -> Result<(), CommitError> {
-        commit(&*self.store, UnitOfWork::of_all(parts, Admission::Normal))
-            .await
-            .map(|_| ())
-    }
-
-    /// The part that replaces a row (optimistic locking by `version`).
-    pub(super) fn changed(&self, row: &mut MandateRow) -> Part {
-        row.version += 1;
-        row.updated_at = self.clock.now();
-        part(MandatePart::Change(row.clone()))
-    }
-
-    /// Acquires the lock of an account's mandates.
-    pub(super) async fn lock(&self, account: AccountId) -> OwnedMutexGuard<()> {
-        self.locks.acquire(account).await
-    }
-
-    pub(super) fn new_id(&self) -> MandateId {
-        let mut random = [0; 10];
-        (self.draw)(&mut random);
-        let ms = self.clock.now().as_millis();
-        MandateId::from_parts(ms.unsigned_abs(), random)
-    }
-}
-
-pub(super) fn part(part: MandatePart) -> Part {
-    Part::Mandate(Box::new(part))
-}
-
-/// Whether a subscription is paid by this mandate.
-pub(super) fn is_own(subscription: &SubscriptionRow, row: &MandateRow) -> bool {
-    subscription.route == tollgate_store::Route::PayPal
-        && row.provider_ref.as_deref() == Some(&*subscription.reference)
 }

@@ -12,9 +12,9 @@ use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 use tollgate_store::{MandateRow, MandateState, Route};
 
+use super::context::Inner;
 use super::decide::is_past_due;
 use super::error::VerifyError;
-use super::processor::Inner;
 use super::reconcile::GONE;
 use super::schedule::RECURRING_OFFERED;
 use crate::plan::Rail;

@@ -9,11 +9,12 @@ use tollgate_store::{
     MandateRow, MandateState, Part, PaymentStatus, Read, Route, SubscriptionRow, reading,
 };
 
+use super::context::{AttachParts, Inner};
 use super::counters::MandateEvent;
+use super::current::is_own;
 use super::decide::{Decision, Facts, PAST_DUE, PlanSource, Recorded, decide, is_past_due};
 use super::error::VerifyError;
 use super::keys;
-use super::processor::{AttachParts, Inner, is_own};
 use super::recurring::{Charge, ProviderSubscription, RecurringError, Status};
 use super::schedule::{self, DAY, RECURRING_OFFERED, TRANSFER_GRACE, days};
 use crate::plan::{Paid, PayOutcome, Period, PlanError, Renewal, Reversal};

@@ -1,4 +1,4 @@
-//! Reconciliation schedule of mandates: exponential backoff by state. Notifications only bring it forward.
+//! Reconciliation schedule of mandates: exponential backoff with jitter, by state. Notifications only bring it forward.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use tollgate_clock::Timestamp;
 use tollgate_store::{MandateRow, MandateState};
 
 use super::decide::SUSPENDED;
+use crate::backoff::Backoff;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_mins(1);
@@ -55,26 +56,24 @@ pub(super) fn next(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
         // The buyer retries, or it is over.
         MandateState::Created => return Some(row.created_at + RECURRING_OFFERED),
         MandateState::Open if now.duration_since(row.created_at) < RECURRING_OFFERED => {
-            doubled(15 * SECOND, row.attempts, 10 * MINUTE)
+            doubled(row, 15 * SECOND, 10 * MINUTE)
         }
         MandateState::Open => HOUR,
-        MandateState::Agreed => doubled(5 * SECOND, row.attempts, HOUR),
+        MandateState::Agreed => doubled(row, 5 * SECOND, HOUR),
         MandateState::Active => {
             let near = row.paid_until.unwrap_or(now) - NEAR_END;
             match row.advanced_for.is_some() || near <= now {
                 // A payment that is reported but not listed yet, or a charge that is due.
-                true => doubled(MINUTE, row.attempts, HOUR),
+                true => doubled(row, MINUTE, HOUR),
                 false => DAY.min(near.duration_since(now)),
             }
         }
-        MandateState::CancelPending | MandateState::Duplicate => {
-            doubled(2 * SECOND, row.attempts, HOUR)
-        }
+        MandateState::CancelPending | MandateState::Duplicate => doubled(row, 2 * SECOND, HOUR),
         MandateState::Dropped => DAY,
         MandateState::Ended => {
             // A payment is reported but not listed yet.
             if row.advanced_for.is_some() && row.attempts < LISTING_ATTEMPTS_MAX {
-                return Some(now + doubled(MINUTE, row.attempts, DAY));
+                return Some(now + doubled(row, MINUTE, DAY));
             }
             // A payment that was only reported, or only agreed to, may be listed later.
             let paid_at = row.paid_at.or(row.advanced_for).or(row.agreed_at)?;
@@ -92,7 +91,7 @@ pub(super) fn next(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
         }
         // A charge may be listed late.
         MandateState::Over if row.provider_ref.is_some() && row.attempts < OVER_ATTEMPTS_MAX => {
-            doubled(HOUR, row.attempts, 8 * DAY)
+            doubled(row, HOUR, 8 * DAY)
         }
         _ => return None,
     };
@@ -101,7 +100,7 @@ pub(super) fn next(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
 
 /// The next attempt after a failed reconciliation.
 pub(super) fn retry(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
-    Some(now + doubled(2 * SECOND, row.attempts, 15 * MINUTE))
+    Some(now + doubled(row, 2 * SECOND, 15 * MINUTE))
 }
 
 /// The next attempt for a mandate that needs manual resolution, in case it resolves itself.
@@ -109,6 +108,6 @@ pub(super) fn stuck(now: Timestamp) -> Option<Timestamp> {
     Some(now + DAY)
 }
 
-fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
-    first.saturating_mul(1 << times.min(20)).min(most)
+fn doubled(row: &MandateRow, first: Duration, max: Duration) -> Duration {
+    Backoff { first, max }.after(row.attempts, row.id)
 }

@@ -1,20 +1,19 @@
 //! Processor of credit purchases: creation, reconciliation and provider notifications.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedMutexGuard};
-use tokio::task::JoinSet;
+use async_trait::async_trait;
+use tokio::sync::OwnedMutexGuard;
 use tollgate_clock::{Clock, Timestamp};
 use tollgate_counters::Counters;
 use tollgate_ledger::Ledger;
 use tollgate_money::{AccountId, Micros, OperationId, TopUpId, Usd};
 use tollgate_store::{
-    Admission, CommitError, Part, Refusal, Store, TopUpPart, TopUpRow, TopUpState, TopUpSubject,
-    UnitOfWork, commit, reading,
+    Admission, CommitError, Part, ReadError, Refusal, Store, TopUpPart, TopUpRow, TopUpState,
+    TopUpSubject, UnitOfWork, commit, reading,
 };
 
 use super::counters::TopUpEvent;
@@ -23,14 +22,9 @@ use super::keys::{Step, key};
 use super::offer::Offer;
 use super::orders::{FailureKind, NewOrder, Orders};
 use super::schedule;
+use crate::due::{Due, DueWork, DueWorker};
 use crate::keyed_lock::KeyedLock;
 use crate::tasks::PurchaseTasks;
-
-/// Polling interval for due purchases, unless a notification wakes the processor.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Purchases reconciled concurrently.
-const CONCURRENCY_MAX: usize = 8;
 
 /// Unfinished purchases that an account may have.
 const OPEN_MAX: usize = 10;
@@ -38,8 +32,8 @@ const OPEN_MAX: usize = 10;
 /// Retention of notification ids: PayPal retries for three days (Webhooks guide), and an old event can be resent on request.
 const NOTIFICATION_RETENTION: Duration = Duration::from_hours(30 * 24);
 
-/// Reconciliation rounds between two clean-ups of notification ids.
-const CLEANUP_ROUNDS: u32 = 900;
+/// Interval between two clean-ups of notification ids.
+const CLEANUP_INTERVAL: Duration = Duration::from_mins(30);
 
 /// Fills a slice with random bytes.
 pub type Draw = Box<dyn Fn(&mut [u8]) + Send + Sync>;
@@ -96,6 +90,7 @@ pub struct Notification {
 #[derive(Clone)]
 pub struct TopUps {
     pub(super) inner: Arc<Inner>,
+    worker: Arc<DueWorker<Inner>>,
 }
 
 pub(super) struct Inner {
@@ -111,32 +106,27 @@ pub(super) struct Inner {
     runtime: PurchaseTasks,
     /// One lock for each purchase in work. The ledger would refuse the second writer anyway; the lock saves the provider a call.
     locks: KeyedLock<TopUpId>,
-    /// Purchases with a notification whose order could not be read, and their notification count: they back off like others until another
-    /// notification arrives.
-    deferred: Mutex<HashMap<TopUpId, i64>>,
-    wake: Notify,
 }
 
 impl TopUps {
     /// A processor. Due purchases are reconciled only while [`TopUps::run`] runs.
     pub fn new(deps: TopUpDeps) -> TopUps {
-        TopUps {
-            inner: Arc::new(Inner {
-                store: deps.store,
-                ledger: deps.ledger,
-                orders: deps.orders,
-                environment: deps.environment,
-                counters: Counters::default(),
-                clock: deps.clock,
-                offer: deps.offer,
-                description: deps.description,
-                draw: deps.draw,
-                runtime: deps.runtime,
-                locks: KeyedLock::default(),
-                deferred: Mutex::default(),
-                wake: Notify::new(),
-            }),
-        }
+        let (clock, tasks) = (deps.clock.clone(), deps.runtime.clone());
+        let inner = Arc::new(Inner {
+            store: deps.store,
+            ledger: deps.ledger,
+            orders: deps.orders,
+            environment: deps.environment,
+            counters: Counters::default(),
+            clock: deps.clock,
+            offer: deps.offer,
+            description: deps.description,
+            draw: deps.draw,
+            runtime: deps.runtime,
+            locks: KeyedLock::default(),
+        });
+        let worker = Arc::new(DueWorker::new(inner.clone(), clock, tasks));
+        TopUps { inner, worker }
     }
 
     /// Prices and limits.
@@ -170,9 +160,14 @@ impl TopUps {
         is_notified: bool,
     ) -> Result<TopUpRow, ReconcileError> {
         let this = self.clone();
-        self.spawn(async move { this.inner.reconcile(id, is_notified).await })
-            .await
-            .unwrap_or(Err(ReconcileError::Ending))
+        let reconciled = self.spawn(async move {
+            let reconciled = this.inner.reconcile(id, is_notified).await;
+            if reconciled.is_err() {
+                this.worker.hold_back(id);
+            }
+            reconciled
+        });
+        reconciled.await.unwrap_or(Err(ReconcileError::Ending))
     }
 
     /// Stores a notification and marks what it names for reconciliation. Durable on return; `false` for a duplicate.
@@ -194,7 +189,7 @@ impl TopUps {
         let unit = UnitOfWork::of_all(parts, Admission::Normal);
         match commit(&*inner.store, unit).await {
             Ok(_) => {
-                inner.wake.notify_one();
+                self.worker.wake();
                 Ok(true)
             }
             Err(CommitError::Refused(Refusal::DuplicateNotification)) => Ok(false),
@@ -204,57 +199,18 @@ impl TopUps {
 
     /// Reconciles due purchases until it is dropped. Work that an earlier run left unfinished is due at once.
     pub async fn run(&self) {
-        let mut rounds = 0u32;
-        loop {
-            self.reconcile_due().await;
-            if rounds.is_multiple_of(CLEANUP_ROUNDS) {
+        let clean_up = async {
+            loop {
                 self.delete_old_notifications().await;
+                tokio::time::sleep(CLEANUP_INTERVAL).await;
             }
-            rounds = rounds.wrapping_add(1);
-            tokio::select! {
-                () = self.inner.wake.notified() => {}
-                () = tokio::time::sleep(POLL_INTERVAL) => {}
-            }
-        }
+        };
+        tokio::join!(self.worker.run(), clean_up);
     }
 
-    /// Reconciles everything that is due, once; returns the number of purchases.
+    /// Reconciles what is due, once; returns the number of purchases.
     pub async fn reconcile_due(&self) -> usize {
-        let Some(_task) = self.inner.runtime.background() else {
-            return 0;
-        };
-        let now = self.inner.clock.now();
-        let unacknowledged = self.inner.deferred().clone();
-        // Widened by the number of deferred purchases, so that those do not block others.
-        let most = CONCURRENCY_MAX + unacknowledged.len();
-        let due = reading(&self.inner.store, move |store| store.top_ups_due(now, most));
-        let due = match due.await {
-            Ok(due) => due,
-            Err(error) => {
-                tracing::error!(%error, "reading due purchases failed");
-                return 0;
-            }
-        };
-        let mut attempts = JoinSet::new();
-        let waits = |row: &TopUpRow| {
-            unacknowledged.get(&row.id) == Some(&row.notifications)
-                && row.next_attempt_at.is_some_and(|at| at > now)
-        };
-        let due: Vec<_> = due
-            .into_iter()
-            .filter(|row| !waits(row))
-            .take(CONCURRENCY_MAX)
-            .collect();
-        let count = due.len();
-        for row in due {
-            let this = self.clone();
-            attempts.spawn(async move {
-                // A failed reconciliation is rescheduled and logged where it failed.
-                let _ = this.inner.reconcile(row.id, false).await;
-            });
-        }
-        while attempts.join_next().await.is_some() {}
-        count
+        self.worker.run_once().await
     }
 
     async fn delete_old_notifications(&self) {
@@ -281,6 +237,26 @@ impl TopUps {
 impl fmt::Debug for TopUps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TopUps").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl DueWork for Inner {
+    type Key = TopUpId;
+    const NAME: &'static str = "top-ups";
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due<TopUpId>>, ReadError> {
+        let due = reading(&self.store, move |store| store.top_ups_due(now, limit)).await?;
+        let due = due.into_iter().map(|row| Due {
+            key: row.id,
+            notifications: row.notifications,
+        });
+        Ok(due.collect())
+    }
+
+    async fn reconcile(&self, id: TopUpId) -> bool {
+        // A failed reconciliation is logged where it failed.
+        self.reconcile(id, false).await.is_ok()
     }
 }
 
@@ -410,20 +386,6 @@ impl Inner {
         row.version += 1;
         row.updated_at = self.clock.now();
         part(TopUpPart::Change(row.clone()))
-    }
-
-    /// Defers a notified purchase to its next attempt, or until it has more notifications than this.
-    pub(super) fn defer(&self, id: TopUpId, notifications: i64) {
-        self.deferred().insert(id, notifications);
-    }
-
-    /// The notification was acknowledged.
-    pub(super) fn clear_deferred(&self, id: TopUpId) {
-        self.deferred().remove(&id);
-    }
-
-    fn deferred(&self) -> MutexGuard<'_, HashMap<TopUpId, i64>> {
-        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Acquires the lock of a purchase.

@@ -50,7 +50,6 @@ impl Inner {
             // Only after a successful read: a notification before a lost answer stays unacknowledged.
             if std::mem::take(&mut unacknowledged) {
                 row.acknowledged = row.notifications;
-                self.clear_deferred(id);
             }
             let now = self.clock.now();
             match decide(&row, &view, is_notified, now) {
@@ -133,7 +132,6 @@ impl Inner {
             // In the states that decide on it, this read acknowledges the notification.
             let before = row.acknowledged;
             row.acknowledged = row.notifications;
-            self.clear_deferred(row.id);
             match row.state {
                 TopUpState::Open | TopUpState::Created
                     if now.duration_since(row.created_at) >= schedule::EXPIRES =>
@@ -261,8 +259,6 @@ impl Inner {
             row.notifications += 1;
             parts.push(part(TopUpPart::Notify(TopUpSubject::TopUp(row.id))));
         }
-        // Before the write: the row is due from then on.
-        self.defer(row.id, row.notifications);
         let unit = UnitOfWork::of_all(parts, Admission::Normal);
         commit(&*self.store, unit)
             .await

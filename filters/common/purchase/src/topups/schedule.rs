@@ -1,9 +1,11 @@
-//! Reconciliation schedule of credit purchases: exponential backoff by state. Notifications only bring it forward.
+//! Reconciliation schedule of credit purchases: exponential backoff with jitter, by state. Notifications only bring it forward.
 
 use std::time::Duration;
 
 use tollgate_clock::Timestamp;
 use tollgate_store::{TopUpRow, TopUpState};
+
+use crate::backoff::Backoff;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_mins(1);
@@ -29,11 +31,11 @@ pub(super) fn next(row: &TopUpRow, now: Timestamp) -> Option<Timestamp> {
     let wait = match row.state {
         // The buyer retries, or it is over.
         TopUpState::Created => return Some(row.created_at + EXPIRES),
-        TopUpState::Open => doubled(15 * SECOND, row.attempts, 10 * MINUTE),
-        TopUpState::Capturing => doubled(2 * SECOND, row.attempts, 15 * MINUTE),
-        TopUpState::Pending => doubled(MINUTE, row.attempts, 6 * HOUR),
+        TopUpState::Open => doubled(row, 15 * SECOND, 10 * MINUTE),
+        TopUpState::Capturing => doubled(row, 2 * SECOND, 15 * MINUTE),
+        TopUpState::Pending => doubled(row, MINUTE, 6 * HOUR),
         // Owed credits become available when a hold ends or with the next purchase.
-        TopUpState::Captured if row.owed.is_positive() => doubled(MINUTE, row.attempts, DAY),
+        TopUpState::Captured if row.owed.is_positive() => doubled(row, MINUTE, DAY),
         TopUpState::Captured => {
             let next = AFTER_PAYMENT
                 .iter()
@@ -48,7 +50,7 @@ pub(super) fn next(row: &TopUpRow, now: Timestamp) -> Option<Timestamp> {
 
 /// The next attempt after a failed reconciliation.
 pub(super) fn retry(row: &TopUpRow, now: Timestamp) -> Option<Timestamp> {
-    Some(now + doubled(2 * SECOND, row.attempts, 15 * MINUTE))
+    Some(now + doubled(row, 2 * SECOND, 15 * MINUTE))
 }
 
 /// The next attempt for a purchase that needs manual resolution, in case it resolves itself.
@@ -56,6 +58,6 @@ pub(super) fn stuck(now: Timestamp) -> Option<Timestamp> {
     Some(now + DAY)
 }
 
-fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
-    first.saturating_mul(1 << times.min(20)).min(most)
+fn doubled(row: &TopUpRow, first: Duration, max: Duration) -> Duration {
+    Backoff { first, max }.after(row.attempts, row.id)
 }
