@@ -195,11 +195,11 @@ impl Bench {
             root_url: "http://localhost".to_owned(),
         };
         // Counted, and never refused.
-        let limits: RawLimits = toml::from_str("[classes.free]\nquota = 1000000\nwindow_secs = 1")
-            .expect("good settings");
-        let limits = limits
-            .check("limits", &mut Default::default())
-            .expect("good settings");
+        let limits = tollgate_module::check_text::<RawLimits>(
+            "[classes.free]\nquota = 1000000\nwindow_secs = 1",
+            &Default::default(),
+        )
+        .expect("good settings");
         let key = open_account(&*store, &ledger, &clock, &entropy).await;
         let mut headers = HeaderMap::new();
         let authorization = HeaderValue::from_str(&format!("Bearer {key}"));

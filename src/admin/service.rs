@@ -11,10 +11,12 @@ use tollgate_identity::{
     set_cache_scope, set_class, set_status,
 };
 use tollgate_ledger::{Credit, Ledger};
+use tollgate_meter::MeterSettings;
 use tollgate_money::{AccountId, CapPeriod, Micros, OperationId, SpendingCap};
 use tollgate_pay::x402::{Resolution, close_payment};
 use tollgate_purchase::mandates::request_cancellation;
 use tollgate_purchase::plan::Plans;
+use tollgate_rate_limit::Limits;
 use tollgate_store::{AccountStatus, CacheScope, Store};
 
 use super::JsonSource;
@@ -58,6 +60,8 @@ impl AdminService {
             (&store, &ledger),
             (&clock, &entropy),
         );
+        let limits: Limits = settings.sections.find().unwrap_or_default();
+        let meter: MeterSettings = settings.sections.find().unwrap_or_default();
         AdminService {
             plans,
             store,
@@ -65,8 +69,7 @@ impl AdminService {
             clock,
             entropy,
             form: Form::api_key(&settings.service.name),
-            classes: settings
-                .limits
+            classes: limits
                 .classes()
                 .iter()
                 .map(|class| class.name.clone())
@@ -77,7 +80,7 @@ impl AdminService {
                 .iter()
                 .map(|model| model.id.clone())
                 .collect(),
-            credit_limit: settings.meter.credit_limit,
+            credit_limit: meter.credit_limit,
             cache: None,
             providers: None,
         }

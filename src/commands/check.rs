@@ -69,7 +69,11 @@ pub(super) fn schema(modules: &Declarations, out: &mut dyn Write) -> anyhow::Res
 
 /// Prints the OpenAPI document.
 pub(super) fn openapi(settings: &Settings, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let document = tollgate_onboarding::openapi(&settings.onboarding, &installation(settings));
+    let documents = settings
+        .sections
+        .find()
+        .context("this gateway has no onboarding documents")?;
+    let document = tollgate_onboarding::openapi(&documents, &installation(settings));
     let text = serde_json::to_string_pretty(&document).context("cannot write JSON")?;
     writeln!(out, "{text}").context("cannot print")?;
     Ok(SUCCESS)

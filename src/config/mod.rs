@@ -27,7 +27,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use tollgate_filter::settings::{Problem, Problems};
-use tollgate_module::{CheckedSection, Declarations};
+use tollgate_module::{Declarations, SectionType, Services};
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -44,8 +44,8 @@ pub use schema::schema;
 pub use settings::{
     AccessLog, Admin, ClientAddressForm, Concurrency, ConnectionLimits, Cors, Durability,
     Lifecycle, Listener, LogFormat, LogLevel, Probe, Provider, ProviderHealth, ProviderTimeouts,
-    RetryBudget, Route, Server, Service, Settings, Signin, SigninMail, SigninSms, Store, StoreUrl,
-    Telemetry, Upstream,
+    RetryBudget, Route, Sections, Server, Service, Settings, Signin, SigninMail, SigninSms, Store,
+    StoreUrl, Telemetry, Upstream,
 };
 pub use url::{BaseUrl, PublicUrl, UrlError};
 pub use warnings::Warning;
@@ -93,32 +93,36 @@ pub fn load_text(
 ) -> Result<Settings, Report> {
     let mut problems = Problems::default();
     let mut origins = Origins::new();
-    let (raw, sections) = read(text, environment, modules, &mut origins, &mut problems);
+    let (raw, tables) = read(text, environment, modules, &mut origins, &mut problems);
     let folder = file.parent().unwrap_or(Path::new(""));
     let context = CheckContext {
         folder,
         environment,
         filters: &modules.filters,
     };
-    let settings = check::settings(&raw, &context, &mut problems);
-    let settings = settings.map(|settings| Settings {
-        sections,
-        ..settings
-    });
+    let settings = check::settings(
+        &raw,
+        &context,
+        |before, problems| checked_sections(tables, before, &context, problems),
+        &mut problems,
+    );
     match settings {
         Some(settings) if problems.is_empty() => Ok(settings),
         _ => Err(report(file, text, &origins, problems.into_vec())),
     }
 }
 
-/// From text to the raw settings and the checked sections of modules; invalid parts are recorded and left out.
-fn read(
-    text: &str,
-    environment: &Environment,
+/// A section of a module, with its part of the file.
+type SectionTable<'a> = (SectionType, Spanned<DeTable<'a>>);
+
+/// From text to the raw settings and the sections of modules; invalid parts are recorded and left out.
+fn read<'a>(
+    text: &'a str,
+    environment: &'a Environment,
     modules: &Declarations,
     origins: &mut Origins,
     problems: &mut Problems,
-) -> (RawSettings, Vec<CheckedSection>) {
+) -> (RawSettings, Vec<SectionTable<'a>>) {
     let schema = schema(&modules.sections);
     let root = Node::root(&schema);
     let mut table = document::parse(text, problems);
@@ -126,7 +130,7 @@ fn read(
         document::apply_env(&mut table, &root, &over, origins, problems);
     }
     document::validate(&mut table, &root, origins, problems);
-    let sections = sections(&mut table, modules, problems);
+    let tables = section_tables(&mut table, modules, problems);
     // What is left of it are tables without a key.
     table.remove("filter");
     let deserializer = toml::de::Deserializer::from(Spanned::new(0..text.len(), table));
@@ -139,17 +143,17 @@ fn read(
         problems.note("", &at, error.message().trim());
         RawSettings::default()
     });
-    (raw, sections)
+    (raw, tables)
 }
 
-/// Takes the sections of modules out of the tree, and checks them.
-fn sections(
-    table: &mut DeTable<'_>,
+/// Takes the sections of modules out of the tree.
+fn section_tables<'a>(
+    table: &mut DeTable<'a>,
     modules: &Declarations,
     problems: &mut Problems,
-) -> Vec<CheckedSection> {
+) -> Vec<SectionTable<'a>> {
     let own = schema(&[]);
-    let mut checked = Vec::new();
+    let mut tables = Vec::new();
     for section in &modules.sections {
         let name = section.name();
         if own["properties"].get(name).is_some() {
@@ -157,10 +161,25 @@ fn sections(
                 "is a section of the gateway itself; name the module's section `filter.NAME`";
             problems.note_missing(name, message);
         }
-        let table = document::take_table(table, name);
-        checked.extend(section.read(table, problems));
+        tables.push((*section, document::take_table(table, name)));
     }
-    checked
+    tables
+}
+
+/// Checks the sections of modules, each with those before it.
+fn checked_sections(
+    tables: Vec<SectionTable<'_>>,
+    before: Services,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Sections {
+    let mut sections = Sections::new(before);
+    for (section, table) in tables {
+        if let Some(checked) = section.read(table, sections.services(), context, problems) {
+            sections.add(checked);
+        }
+    }
+    sections
 }
 
 /// Assigns every problem its place: its own, that of the variable it came from, or that of the table it is missing from.

@@ -9,17 +9,11 @@ pub(crate) use signin::{RawBrand, RawMail, RawSignin, RawSms};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_cache::RawCache;
 use tollgate_filter::settings::At;
-use tollgate_meter::RawMeter;
-use tollgate_oauth::RawOAuth;
-use tollgate_onboarding::RawOnboarding;
-use tollgate_rate_limit::RawLimits;
 
 use super::mcp::RawMcp;
 use super::payments::{RawCredits, RawPayments};
 use super::plan::RawPlan;
-use tollgate_commerce::RawUcp;
 
 /// The settings of a tollgate gateway.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -43,28 +37,16 @@ pub(crate) struct RawSettings {
     pub(crate) provider: Vec<RawProvider>,
     /// The models on sale.
     pub(crate) model: Vec<RawModel>,
-    /// Rate classes.
-    pub(crate) limits: RawLimits,
-    /// Credit holds and charges.
-    pub(crate) meter: RawMeter,
-    /// The response cache.
-    pub(crate) cache: RawCache,
     /// The price of a credit, and limits of purchases.
     pub(crate) credits: RawCredits,
     /// The benefits of the monthly plan.
     pub(crate) plan: RawPlan,
     /// The payment providers.
     pub(crate) payments: RawPayments,
-    /// Checkouts of the Universal Commerce Protocol.
-    pub(crate) ucp: RawUcp,
     /// Sign-in with one-time codes.
     pub(crate) signin: RawSignin,
     /// The brand on the pages.
     pub(crate) brand: RawBrand,
-    /// The onboarding documents.
-    pub(crate) onboarding: RawOnboarding,
-    /// The OAuth authorization server.
-    pub(crate) oauth: RawOAuth,
     /// The servers behind the MCP resources.
     pub(crate) mcp: RawMcp,
     /// The diagnostics and the access log.

@@ -11,19 +11,13 @@ use std::time::Duration;
 use http::Method;
 use rustls::pki_types::CertificateDer;
 use secrecy::SecretString;
-use tollgate_cache::CacheSettings;
-use tollgate_commerce::UcpSettings;
 use tollgate_filter::{Catalog, ErrorShape, RequiredAccess, ServiceIdentity};
 use tollgate_identity::signin::CodeLength;
-use tollgate_meter::MeterSettings;
-use tollgate_module::CheckedSection;
-use tollgate_oauth::OAuthConfig;
-use tollgate_onboarding::OnboardingSettings;
+use tollgate_module::{CheckedSection, Services};
 use tollgate_outbox::mail::TransportSecurity;
 use tollgate_pages::Brand;
 use tollgate_purchase::Credits;
 use tollgate_purchase::plan::Plan;
-use tollgate_rate_limit::Limits;
 
 use super::certificate::Certificate;
 use super::mcp::Mcp;
@@ -53,34 +47,68 @@ pub struct Settings {
     pub providers: Vec<Arc<Provider>>,
     /// The models on sale.
     pub catalog: Arc<Catalog>,
-    /// Rate classes.
-    pub limits: Limits,
-    /// Holding and charging credit.
-    pub meter: MeterSettings,
-    /// The response cache.
-    pub cache: CacheSettings,
     /// The value of a credit, and the limits of purchases.
     pub credits: Credits,
     /// The benefits of the plan for a month.
     pub plan: Plan,
     /// The payment providers.
     pub payments: Payments,
-    /// Checkouts of the Universal Commerce Protocol.
-    pub ucp: UcpSettings,
     /// Sign-in.
     pub signin: Signin,
     /// The brand of the pages.
     pub brand: Brand,
-    /// The onboarding documents for programs and people.
-    pub onboarding: OnboardingSettings,
-    /// The authorization server.
-    pub oauth: OAuthConfig,
     /// The servers behind the MCP resources.
     pub mcp: Mcp,
     /// Logs.
     pub telemetry: Telemetry,
     /// The sections of modules.
-    pub sections: Vec<CheckedSection>,
+    pub sections: Sections,
+}
+
+/// The checked sections of modules, by type.
+#[derive(Clone, Default)]
+pub struct Sections {
+    checked: Vec<CheckedSection>,
+    services: Services,
+}
+
+impl Sections {
+    /// No sections yet. `before` is what their checks find of the gateway's own settings.
+    pub(super) fn new(before: Services) -> Sections {
+        Sections {
+            checked: Vec::new(),
+            services: before,
+        }
+    }
+
+    /// What the next section's check finds.
+    pub(super) fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// Adds a section, and what it provides.
+    pub(super) fn add(&mut self, section: CheckedSection) {
+        section.provide(&mut self.services);
+        self.checked.push(section);
+    }
+
+    /// What the sections provide of this type; `None` where the module that has the section was not declared.
+    pub fn find<T: tollgate_module::Service>(&self) -> Option<T> {
+        self.services.find()
+    }
+
+    /// Makes everything that the sections provide services of the modules.
+    pub(crate) fn provide(&self, services: &mut Services) {
+        for section in &self.checked {
+            section.provide(services);
+        }
+    }
+}
+
+impl std::fmt::Debug for Sections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.checked).finish()
+    }
 }
 
 impl Settings {

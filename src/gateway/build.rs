@@ -10,10 +10,12 @@ use tollgate_chain::Limits;
 use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_identity::Credentials;
 use tollgate_ledger::{Ledger, record_prices};
+use tollgate_meter::MeterSettings;
 use tollgate_module::Built;
 use tollgate_pages::{PageRenderer, error_page};
 use tollgate_portal::InProcessApi;
 use tollgate_purchase::PurchaseTasks;
+use tollgate_rate_limit::Limits as RateLimits;
 use tollgate_store::{Failure, PriceRow, RootSecret, Store, sqlite};
 
 use super::{Address, Gateway, GatewayBuilder, StartError, health, maintenance, routes, settings};
@@ -136,8 +138,9 @@ impl Storage {
         }
         record_new_prices(settings, &*store, now)?;
         let credentials = Credentials::open(&*store, now).map_err(ledger_error)?;
+        let limits: RateLimits = settings.sections.find().unwrap_or_default();
         for class in credentials.classes() {
-            if settings.limits.class(&class).is_none() {
+            if limits.class(&class).is_none() {
                 tracing::warn!(%class, "rate class of accounts is not configured, using `free`");
             }
         }
@@ -237,6 +240,7 @@ impl Running {
             settings.catalog.clone(),
             deps.clock.clone(),
         ));
+        let meter: MeterSettings = settings.sections.find().unwrap_or_default();
         let proxy = Arc::new(Proxy::new(ProxyDeps {
             routes,
             pages: deps.pages,
@@ -249,8 +253,8 @@ impl Running {
             answer_limits: Limits {
                 answer_bytes_max: ANSWER_BYTES_MAX,
                 event_bytes_max: EVENT_BYTES_MAX,
-                drain: settings.meter.drain,
-                after_leaving: settings.meter.after_leaving,
+                drain: meter.drain,
+                after_leaving: meter.after_leaving,
                 keep_alive: settings.server.comment,
             },
             workers: settings.server.workers,

@@ -3,21 +3,26 @@
 use std::num::NonZeroU32;
 
 use tollgate_clock::Timestamp;
+use tollgate_commerce::UcpSettings;
 use tollgate_filter::Scope;
+use tollgate_oauth::OAuthConfig;
 use tollgate_portal::{Channels, DeprecationInfo, Installation, PortalSettings, RateClassInfo};
+use tollgate_rate_limit::Limits;
 
 use crate::config::{Route, Settings};
 
 /// The settings of the portal.
 pub(super) fn settings(settings: &Settings) -> PortalSettings {
+    let oauth: OAuthConfig = settings.sections.find().unwrap_or_default();
+    let ucp: UcpSettings = settings.sections.find().unwrap_or_default();
     PortalSettings {
-        buy_needs_checkbox: settings.oauth.tick_to_buy,
+        buy_needs_checkbox: oauth.tick_to_buy,
         channels: Channels {
             email: settings.signin.mail.is_some(),
             phone: settings.signin.sms.is_some(),
         },
         sign_up: settings.signin.sign_up,
-        refund_url: settings.ucp.refund_url.clone(),
+        refund_url: ucp.refund_url,
         installation: installation(settings),
     }
 }
@@ -35,7 +40,8 @@ fn deprecation(route: &Route) -> Option<DeprecationInfo> {
 
 /// The installation's data that pages show.
 fn installation(settings: &Settings) -> Installation {
-    let classes = settings.limits.classes().iter().map(|class| RateClassInfo {
+    let limits: Limits = settings.sections.find().unwrap_or_default();
+    let classes = limits.classes().iter().map(|class| RateClassInfo {
         name: class.name.to_string(),
         requests: class.quota.limit().get(),
         window_secs: class.quota.window_secs().get(),

@@ -19,17 +19,9 @@ pub(super) fn provide(settings: &Arc<Settings>, services: &mut Services) {
     services.provide(settings.credits.clone());
     services.provide(settings.plan.clone());
     services.provide(settings.brand.clone());
-    services.provide(settings.limits.clone());
-    services.provide(settings.meter.clone());
-    services.provide(settings.cache.clone());
-    services.provide(settings.oauth);
-    services.provide(settings.ucp.clone());
-    services.provide(settings.onboarding.clone());
     services.provide(installation(settings));
     services.provide(portal::settings(settings));
-    for section in &settings.sections {
-        section.provide(services);
-    }
+    settings.sections.provide(services);
     services.provide(McpResources {
         general: resource(&settings.mcp.general),
         android: resource(&settings.mcp.android),

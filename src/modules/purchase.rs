@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
+use tollgate_commerce::UcpSettings;
 use tollgate_counters::{Counters, Metric, metrics};
 use tollgate_ledger::Ledger;
 use tollgate_module::{Build, BuildError, Module};
@@ -119,12 +120,13 @@ fn checkouts(
     mandates: Option<Mandates>,
     (clock, entropy): (&Clock, &Entropy),
 ) -> Checkouts {
+    let ucp: UcpSettings = settings.sections.find().unwrap_or_default();
     let entropy = entropy.clone();
     Checkouts::new(CheckoutDeps {
         store: store.clone(),
         plans: plans.clone(),
         mandates,
-        lifetime: settings.ucp.session,
+        lifetime: ucp.session,
         clock: clock.clone(),
         draw: Box::new(move |out| entropy.fill(out)),
     })

@@ -15,6 +15,7 @@ use prometheus::{
 use tollgate_counters::{Metric, Source};
 use tollgate_filter::{Ending, ErrorCode, Exchange, Record, UpstreamFault};
 use tollgate_money::IdHasher;
+use tollgate_rate_limit::Limits;
 
 use super::collector::Sources;
 use super::names;
@@ -166,6 +167,7 @@ impl Metrics {
             results: RESULTS.map(|result| calls.with_label_values(&[name, result_word(result)])),
             first_byte: first_byte.with_label_values(&[name]),
         };
+        let limits: Limits = settings.sections.find().unwrap_or_default();
         let rate_limit = make.counters(names::RATE_LIMIT);
         let class = |name: &str| Class {
             admitted: rate_limit.with_label_values(&[name, "admitted"]),
@@ -197,8 +199,7 @@ impl Metrics {
                 .chain(settings.mcp.upstreams().map(|one| &*one.name))
                 .map(|name| (Box::from(name), provider(name)))
                 .collect(),
-            classes: settings
-                .limits
+            classes: limits
                 .classes()
                 .iter()
                 .map(|one| &*one.name)

@@ -1,12 +1,14 @@
 //! The settings of `[cache]`, as written and as checked.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::{RateClassNames, UncachedModels};
+use tollgate_module::{Section, SectionContext};
 
 /// `[cache]` exactly as written.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -59,7 +61,7 @@ pub struct CacheSettings {
     /// The price of a hit in millionths of the normal one.
     pub hit_price_ppm: u32,
     /// Models whose answers are never stored (`cache = false` in their section).
-    pub uncached: HashSet<Arc<str>>,
+    pub uncached: UncachedModels,
 }
 
 const BYTES_MAX: u64 = 256 << 20;
@@ -77,15 +79,22 @@ impl Default for CacheSettings {
             wait: Duration::from_secs(WAIT_SECS),
             partition: Partition::None,
             hit_price_ppm: 0,
-            uncached: HashSet::new(),
+            uncached: UncachedModels::default(),
         }
     }
 }
 
-impl RawCache {
-    /// The checked settings of `section`, or `None` after noting everything that is wrong with them.
-    pub fn check(&self, section: &str, problems: &mut Problems) -> Option<CacheSettings> {
-        let key = |key: &str| format!("{section}.{key}");
+impl Section for RawCache {
+    const NAME: &'static str = "cache";
+    type Settings = CacheSettings;
+
+    fn check(
+        &self,
+        context: &SectionContext<'_>,
+        problems: &mut Problems,
+    ) -> Option<CacheSettings> {
+        let key = |name: &str| context.key(name);
+        self.check_classes(context, problems);
         let mut number = |name: &str, at: Option<&At<u64>>, range, default: u64| match at {
             Some(at) => problems.within(key(name), at, range),
             None => Some(default),
@@ -112,7 +121,7 @@ impl RawCache {
             0..=1_000_000,
             0,
         );
-        let partition = self.partition(section, problems);
+        let partition = self.partition(context, problems);
         Some(CacheSettings {
             enabled: self.enabled.as_ref().is_none_or(|at| at.value),
             bytes_max: usize::try_from(bytes?).ok()?,
@@ -121,12 +130,31 @@ impl RawCache {
             wait: Duration::from_secs(wait?),
             partition: partition?,
             hit_price_ppm: u32::try_from(price?).ok()?,
-            uncached: HashSet::new(),
+            uncached: context.find().unwrap_or_default(),
         })
     }
+}
 
-    fn partition(&self, section: &str, problems: &mut Problems) -> Option<Partition> {
-        let key = format!("{section}.partition");
+impl RawCache {
+    /// Salts must name existing classes.
+    fn check_classes(&self, context: &SectionContext<'_>, problems: &mut Problems) {
+        let Some(RateClassNames(known)) = context.find() else {
+            return;
+        };
+        for (class, at) in &self.salts {
+            if !known.iter().any(|name| **name == **class) {
+                let message = "is not a rate class; use the name of a class of `limits.classes`";
+                problems.note(context.key(&format!("salts.{class}")), at, message);
+            }
+        }
+    }
+
+    fn partition(
+        &self,
+        context: &SectionContext<'_>,
+        problems: &mut Problems,
+    ) -> Option<Partition> {
+        let key = context.key("partition");
         let partition = match self.partition.as_ref().map(|at| (at, at.value.as_str())) {
             None | Some((_, "none")) => Partition::None,
             Some((_, "account")) => Partition::Account,
@@ -151,7 +179,7 @@ impl RawCache {
         for (class, at) in &self.salts {
             let message =
                 "has no effect without `partition = \"keyed\"`; remove it, or set the partition";
-            problems.note(format!("{section}.salts.{class}"), at, message);
+            problems.note(context.key(&format!("salts.{class}")), at, message);
         }
         Some(partition)
     }
@@ -159,6 +187,8 @@ impl RawCache {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_module::{Services, check_text};
+
     use super::*;
 
     #[test]
@@ -191,7 +221,7 @@ mod tests {
                 wait: Duration::from_secs(5),
                 partition: Partition::Keyed(Arc::from([pair("free", "a"), pair("pro", "b")])),
                 hit_price_ppm: 100_000,
-                uncached: HashSet::new(),
+                uncached: UncachedModels::default(),
             })
         );
     }
@@ -227,17 +257,7 @@ mod tests {
     }
 
     fn check(text: &str) -> Result<CacheSettings, Vec<String>> {
-        let raw: RawCache = toml::from_str(text).expect("TOML of the section");
-        let mut problems = Problems::default();
-        let settings = raw.check("cache", &mut problems);
-        let found: Vec<String> = problems
-            .into_vec()
-            .into_iter()
-            .map(|problem| problem.key)
-            .collect();
-        match settings {
-            Some(settings) if found.is_empty() => Ok(settings),
-            _ => Err(found),
-        }
+        check_text::<RawCache>(text, &Services::default())
+            .map_err(|found| found.into_iter().map(|problem| problem.key).collect())
     }
 }

@@ -163,7 +163,7 @@ impl Cache {
             return pass(exchange, CacheStatus::Bypass);
         };
         // A plugin's result may differ each time.
-        if request.plugins || self.settings.uncached.contains(&forward.model.id) {
+        if request.plugins || self.settings.uncached.0.contains(&forward.model.id) {
             return pass(exchange, CacheStatus::Uncacheable);
         }
         let body = &exchange.request.body;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{HitPrice, ServiceIdentity};
-use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+use tollgate_module::{Build, BuildError, Module, SectionType, provided};
 use tollgate_store::Store;
 
+use crate::config::RawCache;
 use crate::{Cache, CacheDeps, CacheSettings};
 
 provided! {
-    GATEWAY => [CacheSettings];
-    "cache" => [Cache];
+    "cache" => [CacheSettings, Cache];
 }
 
 metrics! {
@@ -41,6 +41,10 @@ impl Module for CacheModule {
 
     fn filters(&self) -> &[&'static str] {
         &["cache"]
+    }
+
+    fn sections(&self) -> Vec<SectionType> {
+        vec![SectionType::of::<RawCache>()]
     }
 
     fn metrics(&self) -> &'static [Metric] {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, Problems};
+use tollgate_module::{Section, SectionContext};
 
 const SESSION_SECS: u64 = 6 * 3600;
 
@@ -94,15 +95,17 @@ impl Default for UcpSettings {
     }
 }
 
-impl RawUcp {
-    /// The validated settings of `section`; `None` after reporting every problem with them.
-    pub fn check(&self, section: &str, problems: &mut Problems) -> Option<UcpSettings> {
-        let key = |name: &str| format!("{section}.{name}");
+impl Section for RawUcp {
+    const NAME: &'static str = "ucp";
+    type Settings = UcpSettings;
+
+    fn check(&self, context: &SectionContext<'_>, problems: &mut Problems) -> Option<UcpSettings> {
+        let key = |name: &str| context.key(name);
         let session = match &self.session_secs {
             None => Some(SESSION_SECS),
             Some(at) => problems.within(key("session_secs"), at, 900..=604_800),
         };
-        let hosts = self.hosts(section, problems);
+        let hosts = self.hosts(&key("profile_hosts"), problems);
         let fetch = match &self.profile_fetch {
             None => Some(ProfileFetch::Never),
             Some(at) => problems.parse(key("profile_fetch"), at),
@@ -135,17 +138,18 @@ impl RawUcp {
             refund_url: refund?,
         })
     }
+}
 
-    fn hosts(&self, section: &str, problems: &mut Problems) -> Option<Option<Arc<[String]>>> {
+impl RawUcp {
+    fn hosts(&self, key: &str, problems: &mut Problems) -> Option<Option<Arc<[String]>>> {
         let Some(list) = &self.profile_hosts else {
             return Some(None);
         };
-        let key = format!("{section}.profile_hosts");
         let mut sound = true;
         if list.value.is_empty() {
             let message =
                 "is empty, so no platform would be served; name a host, or remove the setting";
-            problems.note(&key, list, message);
+            problems.note(key, list, message);
             sound = false;
         }
         for (number, at) in list.value.iter().enumerate() {
@@ -168,6 +172,8 @@ impl RawUcp {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_module::{Services, check_text};
+
     use super::*;
 
     #[test]
@@ -207,11 +213,7 @@ mod tests {
     }
 
     fn check(text: &str) -> Result<UcpSettings, Vec<String>> {
-        let raw: RawUcp = toml::from_str(text).expect("TOML of the section");
-        let mut problems = Problems::default();
-        let checked = raw.check("ucp", &mut problems);
-        let found = problems.into_vec().into_iter();
-        let found: Vec<String> = found.map(|problem| problem.key).collect();
-        checked.filter(|_| found.is_empty()).ok_or(found)
+        check_text::<RawUcp>(text, &Services::default())
+            .map_err(|found| found.into_iter().map(|problem| problem.key).collect())
     }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::ServiceIdentity;
-use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+use tollgate_module::{Build, BuildError, Module, SectionType, provided};
 use tollgate_pages::Brand;
 use tollgate_purchase::plan::Plan;
 
+use crate::config::RawUcp;
 use crate::{Commerce, CommerceDeps, CommerceServices, PayPal, UcpSettings};
 
-provided! { GATEWAY => [UcpSettings]; }
+provided! { "commerce" => [UcpSettings]; }
 
 metrics! {
     PAYMENT_NOTICES = "tollgate_payment_notices_total", Counter, ["result"],
@@ -27,6 +28,10 @@ impl Module for CommerceModule {
 
     fn filters(&self) -> &[&'static str] {
         &["commerce"]
+    }
+
+    fn sections(&self) -> Vec<SectionType> {
+        vec![SectionType::of::<RawUcp>()]
     }
 
     fn metrics(&self) -> &'static [Metric] {

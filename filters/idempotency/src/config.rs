@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, Problems};
-use tollgate_module::Section;
+use tollgate_module::{Section, SectionContext};
 
 const KEEP_SECS: u64 = 86_400;
 const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -42,9 +42,13 @@ impl Section for RawIdempotency {
     const NAME: &'static str = "idempotency";
     type Settings = IdempotencySettings;
 
-    fn check(&self, section: &str, problems: &mut Problems) -> Option<IdempotencySettings> {
+    fn check(
+        &self,
+        context: &SectionContext<'_>,
+        problems: &mut Problems,
+    ) -> Option<IdempotencySettings> {
         let mut number = |name: &str, at: Option<&At<u64>>, range, default| match at {
-            Some(at) => problems.within(format!("{section}.{name}"), at, range),
+            Some(at) => problems.within(context.key(name), at, range),
             None => Some(default),
         };
         let keep = number(
@@ -68,6 +72,8 @@ impl Section for RawIdempotency {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_module::{Services, check_text};
+
     use super::*;
 
     #[test]
@@ -90,11 +96,7 @@ mod tests {
     }
 
     fn check(text: &str) -> Result<IdempotencySettings, Vec<String>> {
-        let raw: RawIdempotency = toml::from_str(text).expect("TOML of the section");
-        let mut problems = Problems::default();
-        raw.check("idempotency", &mut problems).ok_or_else(|| {
-            let found = problems.into_vec().into_iter();
-            found.map(|problem| problem.key).collect()
-        })
+        check_text::<RawIdempotency>(text, &Services::default())
+            .map_err(|found| found.into_iter().map(|problem| problem.key).collect())
     }
 }

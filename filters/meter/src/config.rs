@@ -6,7 +6,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::AfterLeaving;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, CallTimeouts, Problems};
+use tollgate_module::{Section, SectionContext};
 use tollgate_money::Micros;
 
 /// `[meter]` exactly as written.
@@ -60,7 +61,7 @@ pub struct MeterSettings {
 }
 
 const DRAIN_SECS: u64 = 30;
-const HOLD_SECS: u64 = 3_600;
+const HOLD: Duration = Duration::from_secs(3_600);
 const CLAMP_TOKENS_MIN: NonZeroU64 = NonZeroU64::new(16).expect("16 is not zero");
 const BYTES_PER_TOKEN: NonZeroU64 = NonZeroU64::new(3).expect("3 is not zero");
 const COUNT_PARALLEL: usize = 2;
@@ -71,7 +72,7 @@ impl Default for MeterSettings {
             credit_limit: Micros::ZERO,
             drain: Duration::from_secs(DRAIN_SECS),
             after_leaving: AfterLeaving::default(),
-            hold: Duration::from_secs(HOLD_SECS),
+            hold: HOLD,
             clamp_tokens_min: Some(CLAMP_TOKENS_MIN),
             bytes_per_token: BYTES_PER_TOKEN,
             count_parallel: COUNT_PARALLEL,
@@ -79,12 +80,34 @@ impl Default for MeterSettings {
     }
 }
 
+impl Section for RawMeter {
+    const NAME: &'static str = "meter";
+    type Settings = MeterSettings;
+
+    fn check(
+        &self,
+        context: &SectionContext<'_>,
+        problems: &mut Problems,
+    ) -> Option<MeterSettings> {
+        let settings = self.values(context, problems);
+        if let Some(timeouts) = context.find() {
+            let hold = settings.as_ref().map_or(HOLD, |settings| settings.hold);
+            self.outlives(&timeouts, hold, context, problems);
+        }
+        settings
+    }
+}
+
 impl RawMeter {
-    /// The checked settings of `section`, or `None` after recording every problem.
-    pub fn check(&self, section: &str, problems: &mut Problems) -> Option<MeterSettings> {
+    /// The checked values, or `None` after recording every problem.
+    fn values(
+        &self,
+        context: &SectionContext<'_>,
+        problems: &mut Problems,
+    ) -> Option<MeterSettings> {
         let default = MeterSettings::default();
         let estimate = &self.estimate;
-        let key = |key: &str| format!("{section}.{key}");
+        let key = |name: &str| context.key(name);
         let credit_limit = self.credit_limit(&key("credit_limit"), problems);
         let after_leaving = match &self.after_leaving {
             Some(at) => problems.parse(key("after_leaving"), at),
@@ -136,6 +159,38 @@ impl RawMeter {
         })
     }
 
+    /// A hold has to outlive the call it pays for.
+    fn outlives(
+        &self,
+        timeouts: &CallTimeouts,
+        hold: Duration,
+        context: &SectionContext<'_>,
+        problems: &mut Problems,
+    ) {
+        for (key, at) in &*timeouts.written {
+            if hold <= Duration::from_secs(at.value) {
+                let message = format_args!(
+                    "is {}, but credit is held for only {} seconds; raise `meter.hold_secs` above it",
+                    at.value,
+                    hold.as_secs()
+                );
+                problems.note(key, at, message);
+            }
+        }
+        // A provider without a value of its own has the default, so the error is reported at the other setting.
+        if let (Some(at), Some(longest)) = (&self.hold_secs, timeouts.longest)
+            && hold <= longest
+            && timeouts.written.is_empty()
+        {
+            let message = format_args!(
+                "is {}, but a call may take {} seconds; use more",
+                at.value,
+                longest.as_secs()
+            );
+            problems.note(context.key("hold_secs"), at, message);
+        }
+    }
+
     fn credit_limit(&self, key: &str, problems: &mut Problems) -> Option<Micros> {
         let Some(at) = &self.credit_limit else {
             return Some(Micros::ZERO);
@@ -152,6 +207,8 @@ impl RawMeter {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_module::{Services, check_text};
+
     use super::*;
 
     #[test]
@@ -222,11 +279,7 @@ mod tests {
     }
 
     fn check(text: &str) -> Result<MeterSettings, Vec<String>> {
-        let raw: RawMeter = toml::from_str(text).expect("TOML of the section");
-        let mut problems = Problems::default();
-        raw.check("meter", &mut problems).ok_or_else(|| {
-            let found = problems.into_vec().into_iter();
-            found.map(|problem| problem.key).collect()
-        })
+        check_text::<RawMeter>(text, &Services::default())
+            .map_err(|found| found.into_iter().map(|problem| problem.key).collect())
     }
 }

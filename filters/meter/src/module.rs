@@ -5,13 +5,14 @@ use std::sync::Arc;
 use tollgate_clock::Clock;
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{HitPrice, HoldLifetime};
-use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+use tollgate_module::{Build, BuildError, Module, SectionType, provided};
 use tollgate_purchase::Credits;
 use tollgate_store::Store;
 
+use crate::config::RawMeter;
 use crate::{Meter, MeterSettings, Spending};
 
-provided! { GATEWAY => [MeterSettings]; }
+provided! { "meter" => [MeterSettings]; }
 
 metrics! {
     METER_EVENTS = "tollgate_meter_total", Counter, ["event"],
@@ -30,6 +31,10 @@ impl Module for MeterModule {
 
     fn filters(&self) -> &[&'static str] {
         &["meter"]
+    }
+
+    fn sections(&self) -> Vec<SectionType> {
+        vec![SectionType::of::<RawMeter>()]
     }
 
     fn metrics(&self) -> &'static [Metric] {

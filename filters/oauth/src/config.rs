@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, Problems};
 use tollgate_identity::oauth::{OAuthSettings, RefreshSettings};
+use tollgate_module::{Section, SectionContext};
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
@@ -43,12 +44,14 @@ pub struct OAuthConfig {
     pub tick_to_buy: bool,
 }
 
-impl RawOAuth {
-    /// Validates the section and reports each problem under a key that starts with `key` (`oauth`). `None` if there is one.
-    pub fn check(&self, key: &str, problems: &mut Problems) -> Option<OAuthConfig> {
+impl Section for RawOAuth {
+    const NAME: &'static str = "oauth";
+    type Settings = OAuthConfig;
+
+    fn check(&self, context: &SectionContext<'_>, problems: &mut Problems) -> Option<OAuthConfig> {
         let mut within = |name: &str, at: &Option<At<u64>>, default, range| match at {
             None => Some(default),
-            Some(at) => problems.within(format!("{key}.{name}"), at, range),
+            Some(at) => problems.within(context.key(name), at, range),
         };
         let access = within("access_token_secs", &self.access_token_secs, HOUR, 60..=DAY);
         let idle = within(

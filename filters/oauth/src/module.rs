@@ -5,11 +5,12 @@ use std::sync::Arc;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::ServiceIdentity;
 use tollgate_identity::oauth::{AuthorizationServer, AuthorizationServerDeps};
-use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+use tollgate_module::{Build, BuildError, Module, SectionType, provided};
 
+use crate::config::RawOAuth;
 use crate::{Endpoints, OAuth, OAuthConfig};
 
-provided! { GATEWAY => [OAuthConfig]; }
+provided! { "oauth" => [OAuthConfig]; }
 
 /// The authorization server.
 pub struct OAuthModule;
@@ -21,6 +22,10 @@ impl Module for OAuthModule {
 
     fn filters(&self) -> &[&'static str] {
         &["oauth"]
+    }
+
+    fn sections(&self) -> Vec<SectionType> {
+        vec![SectionType::of::<RawOAuth>()]
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {

@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tollgate_filter::ServiceIdentity;
 use tollgate_filter::settings::{At, Problems};
+use tollgate_module::{Section, SectionContext};
 
 use crate::public_url::{PublicUrl, UrlReference};
 
@@ -123,22 +125,25 @@ pub struct Security {
     pub(crate) languages: Option<String>,
 }
 
-impl RawOnboarding {
-    /// The validated settings of `section`; every problem is reported, and the default is used in its place. `name` is the service name,
-    /// `base_url` its URL without a trailing slash.
-    pub fn check(
+impl Section for RawOnboarding {
+    const NAME: &'static str = "onboarding";
+    type Settings = OnboardingSettings;
+
+    /// Every problem is reported, and the default is used in its place.
+    fn check(
         &self,
-        section: &str,
-        (name, base_url): (&str, &str),
+        context: &SectionContext<'_>,
         problems: &mut Problems,
-    ) -> OnboardingSettings {
+    ) -> Option<OnboardingSettings> {
+        let service: ServiceIdentity = context.find()?;
+        let name = &service.name;
         let mut reader = Reader {
-            section,
-            base_url,
+            context,
+            base_url: &service.base_url,
             problems,
         };
         let free_tier = reader.free_tier(&self.free_tier);
-        OnboardingSettings {
+        Some(OnboardingSettings {
             service: reader.line("service", self.service.as_ref(), name),
             login_required: flag(self.login_required.as_ref(), true),
             signup_url: reader.address("signup_url", self.signup_url.as_ref(), "/sign-up"),
@@ -163,7 +168,7 @@ impl RawOnboarding {
             ),
             mcp_version: reader.line("mcp_version", self.mcp_version.as_ref(), "1.0.0"),
             security: reader.security(&self.security),
-        }
+        })
     }
 }
 
@@ -172,14 +177,14 @@ fn flag(at: Option<&At<bool>>, default: bool) -> bool {
 }
 
 struct Reader<'a> {
-    section: &'a str,
+    context: &'a SectionContext<'a>,
     base_url: &'a str,
     problems: &'a mut Problems,
 }
 
 impl Reader<'_> {
     fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.section)
+        self.context.key(name)
     }
 
     fn parsed<T: FromStr<Err: Display> + Display>(
@@ -303,21 +308,28 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_module::{Services, check_text};
+
     use super::*;
 
-    fn check(text: &str) -> (OnboardingSettings, Vec<String>) {
-        let raw: RawOnboarding = toml::from_str(text).expect("TOML of the section");
-        let mut problems = Problems::default();
-        let service = ("svc", "https://api.example.com");
-        let settings = raw.check("onboarding", service, &mut problems);
-        let keys = problems.into_vec().into_iter().map(|problem| problem.key);
-        (settings, keys.collect())
+    fn check(text: &str) -> Result<OnboardingSettings, Vec<String>> {
+        let mut checked = Services::default();
+        checked.provide(ServiceIdentity {
+            name: "svc".to_owned(),
+            base_url: "https://api.example.com".to_owned(),
+            root_url: "https://example.com".to_owned(),
+        });
+        check_text::<RawOnboarding>(text, &checked)
+            .map_err(|found| found.into_iter().map(|problem| problem.key).collect())
+    }
+
+    fn problems(text: &str) -> Vec<String> {
+        check(text).expect_err("problems")
     }
 
     #[test]
     fn defaults_point_to_this_service() {
-        let (settings, problems) = check("");
-        assert_eq!(problems, Vec::<String>::new());
+        let settings = check("").expect("defaults are good");
         assert_eq!(settings.signup_url, "https://api.example.com/sign-up");
         assert_eq!(settings.sandbox_url, "/sandbox");
         assert!(!settings.free_tier.available, "there is no app to download");
@@ -326,20 +338,18 @@ mod tests {
 
     #[test]
     fn an_app_download_enables_the_free_tier() {
-        let (settings, problems) =
-            check("free_tier.apk_download_url = \"https://e.example/a.apk\"");
-        assert_eq!(problems, Vec::<String>::new());
-        assert!(settings.free_tier.available);
+        let settings = check("free_tier.apk_download_url = \"https://e.example/a.apk\"");
+        assert!(settings.expect("good settings").free_tier.available);
     }
 
     #[test]
     fn every_problem_is_reported() {
-        let (_, problems) = check(
+        let found = problems(
             "service = \" \"\nsignup_url = \"/here\"\nsandbox_url = \"here\"\n\
              free_tier = { available = true, included_devices = 0, endpoint = \"x\" }\n\
              security = { contact = \"me\", expires = \"tomorrow\", policy = \"p\" }",
         );
-        let found: Vec<&str> = problems
+        let found: Vec<&str> = found
             .iter()
             .map(|key| key.strip_prefix("onboarding.").expect("of the section"))
             .collect();
@@ -357,9 +367,9 @@ mod tests {
                 "security.policy",
             ]
         );
-        let (_, problems) = check("security = { policy = \"https://e.example\" }");
-        assert_eq!(problems, ["onboarding.security.contact"]);
-        let (_, problems) = check("security = { contact = \"mailto:a@b.example\" }");
-        assert_eq!(problems, ["onboarding.security.expires"]);
+        let found = problems("security = { policy = \"https://e.example\" }");
+        assert_eq!(found, ["onboarding.security.contact"]);
+        let found = problems("security = { contact = \"mailto:a@b.example\" }");
+        assert_eq!(found, ["onboarding.security.expires"]);
     }
 }

@@ -204,26 +204,21 @@ const ROBOTS_TXT_BODY: &str = "User-agent: *\n\
 
 #[cfg(test)]
 mod tests {
-    use tollgate_filter::settings::Problems;
+    use tollgate_module::{Services, check_text};
     use tollgate_purchase::plan::Plan;
 
     use super::*;
     use crate::config::RawOnboarding;
 
     fn build(text: &str) -> Documents {
-        let raw: RawOnboarding = toml::from_str(text).expect("TOML of the section");
-        let mut problems = Problems::default();
         let service = ServiceIdentity {
             name: "svc".to_owned(),
             base_url: "https://api.svc.example:8443/gate".to_owned(),
             root_url: "https://api.svc.example:8443/gate".to_owned(),
         };
-        let settings = raw.check(
-            "onboarding",
-            (&service.name, &service.base_url),
-            &mut problems,
-        );
-        assert_eq!(problems.into_vec(), []);
+        let mut checked = Services::default();
+        checked.provide(service.clone());
+        let settings = check_text::<RawOnboarding>(text, &checked).expect("good settings");
         let now = Timestamp::from_rfc3339("2027-01-01T00:00:00Z").expect("a time");
         let plan = Plan {
             product: "svc-pro-monthly".into(),

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use tollgate_clock::Clock;
-use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+use tollgate_module::{Build, BuildError, GATEWAY, Module, SectionType, provided};
 
+use crate::config::RawOnboarding;
 use crate::{Documents, Installation, Onboarding, OnboardingSettings};
 
-provided! { GATEWAY => [OnboardingSettings, Installation]; }
+provided! {
+    "onboarding" => [OnboardingSettings];
+    GATEWAY => [Installation];
+}
 
 /// The onboarding documents.
 pub struct OnboardingModule;
@@ -19,6 +23,10 @@ impl Module for OnboardingModule {
 
     fn filters(&self) -> &[&'static str] {
         &["onboarding"]
+    }
+
+    fn sections(&self) -> Vec<SectionType> {
+        vec![SectionType::of::<RawOnboarding>()]
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {

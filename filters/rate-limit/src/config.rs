@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tollgate_filter::RateClassNames;
 use tollgate_filter::settings::{At, Problems};
+use tollgate_module::{Section, SectionContext, Services, check_text};
 
 use crate::quota::Quota;
 use crate::tokens::TokenQuota;
@@ -127,15 +129,16 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        RawLimits::default()
-            .check("limits", &mut Problems::default())
+        check_text::<RawLimits>("", &Services::default())
             .expect("the built-in limits pass their own check")
     }
 }
 
-impl RawLimits {
-    /// Checks everything, recording each problem under a key that starts with `key` (`limits`). `None` when there was one.
-    pub fn check(&self, key: &str, problems: &mut Problems) -> Option<Limits> {
+impl Section for RawLimits {
+    const NAME: &'static str = "limits";
+    type Settings = Limits;
+
+    fn check(&self, context: &SectionContext<'_>, problems: &mut Problems) -> Option<Limits> {
         let mut quotas: BTreeMap<&str, Option<Checked>> = CLASSES
             .into_iter()
             .map(|(name, limit, window_secs, burst)| {
@@ -147,7 +150,7 @@ impl RawLimits {
             })
             .collect();
         for (name, raw) in &self.classes {
-            let key = format!("{key}.classes.{name}");
+            let key = context.key(&format!("classes.{name}"));
             let quota = raw.check(&key, problems);
             if is_name(name) {
                 quotas.insert(name, quota);
@@ -168,7 +171,7 @@ impl RawLimits {
                 let (quota, window_secs) = REFUSED_CREDENTIALS;
                 Some(built_in(quota, window_secs, quota))
             }
-            Some(raw) => raw.check(&format!("{key}.{name}"), problems),
+            Some(raw) => raw.check(&context.key(name), problems),
         };
         let failed_credentials = refused("failed_credentials", &self.failed_credentials);
         let missing_credentials = refused("missing_credentials", &self.missing_credentials);
@@ -189,6 +192,12 @@ impl RawLimits {
             failed_credentials: failed_credentials?,
             missing_credentials: missing_credentials?,
         })
+    }
+
+    fn provide(limits: Limits, services: &mut Services) {
+        let names = limits.classes.iter().map(|class| class.name.clone());
+        services.provide(RateClassNames(names.collect()));
+        services.provide(limits);
     }
 }
 
@@ -268,15 +277,10 @@ mod tests {
     use super::*;
 
     fn check(text: &str) -> (Option<Limits>, Vec<String>) {
-        let raw: RawLimits = toml::from_str(text).expect("the shape is right");
-        let mut problems = Problems::default();
-        let limits = raw.check("limits", &mut problems);
-        let found = problems
-            .into_vec()
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        (limits, found)
+        match check_text::<RawLimits>(text, &Services::default()) {
+            Ok(limits) => (Some(limits), Vec::new()),
+            Err(found) => (None, found.iter().map(ToString::to_string).collect()),
+        }
     }
 
     fn quota(limits: &Limits, class: &str) -> (u32, u32) {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+use tollgate_module::{Build, BuildError, Module, SectionType, provided};
 
+use crate::config::RawLimits;
 use crate::{Counters, Limits, RateLimits};
 
-provided! { GATEWAY => [Limits]; }
+provided! { "rate-limit" => [Limits]; }
 
 /// Limits of requests, tokens and concurrency by rate class.
 pub struct RateLimitModule;
@@ -18,6 +19,10 @@ impl Module for RateLimitModule {
 
     fn filters(&self) -> &[&'static str] {
         &["address-limit", "rate-limit"]
+    }
+
+    fn sections(&self) -> Vec<SectionType> {
+        vec![SectionType::of::<RawLimits>()]
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {

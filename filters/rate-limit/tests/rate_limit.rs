@@ -9,12 +9,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use tollgate_clock::{Clock, Entropy, ManualClock, Timestamp};
-use tollgate_filter::settings::Problems;
 use tollgate_filter::{
     Api, ApiError, ClientAddress, CredentialKind, Ending, ErrorCode, Exchange, Filter, Forward,
     ForwardBody, Model, ModelAccess, ModelLimits, Outcome, PartCeilings, Phase, Principal,
     Protocol, Request, Routing, Scopes, Step, Tail,
 };
+use tollgate_module::{Services, check_text};
 use tollgate_money::{AccountId, CredentialId, OperationId, Price};
 use tollgate_rate_limit::{Counters, Limits, RateLimit, RateLimits, RawLimits};
 
@@ -48,9 +48,7 @@ struct Bench {
 }
 
 fn limits(text: &str) -> Limits {
-    let raw: RawLimits = toml::from_str(text).expect("the shape is right");
-    raw.check("limits", &mut Problems::default())
-        .expect("nothing is wrong")
+    check_text::<RawLimits>(text, &Services::default()).expect("nothing is wrong")
 }
 
 fn bench() -> Bench {

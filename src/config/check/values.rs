@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tollgate_filter::settings::{At, Problems};
+use tollgate_module::Inputs;
 
 use crate::config::document::words;
 use crate::config::environment::Environment;
@@ -17,6 +18,16 @@ pub struct CheckContext<'a> {
     pub environment: &'a Environment,
     /// The filters that a chain may name.
     pub filters: &'a [&'a str],
+}
+
+impl Inputs for CheckContext<'_> {
+    fn path(&self, text: &str) -> PathBuf {
+        self.folder.join(text)
+    }
+
+    fn variable(&self, name: &str) -> Option<&str> {
+        self.environment.get(name)
+    }
 }
 
 impl CheckContext<'_> {

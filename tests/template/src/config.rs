@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, Problems};
-use tollgate_module::Section;
+use tollgate_module::{Section, SectionContext};
 
 /// Hours in which requests are served, in UTC.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -26,9 +26,13 @@ impl Section for RawOfficeHours {
     const NAME: &'static str = "office_hours";
     type Settings = OfficeHoursSettings;
 
-    fn check(&self, section: &str, problems: &mut Problems) -> Option<OfficeHoursSettings> {
+    fn check(
+        &self,
+        context: &SectionContext<'_>,
+        problems: &mut Problems,
+    ) -> Option<OfficeHoursSettings> {
         let mut hour = |name: &str, at: &Option<At<u64>>, last, default| match at {
-            Some(at) => problems.within(format!("{section}.{name}"), at, 0..=last),
+            Some(at) => problems.within(context.key(name), at, 0..=last),
             None => Some(default),
         };
         let opens = hour("opens", &self.opens, 23, 8);

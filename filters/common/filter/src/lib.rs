@@ -56,5 +56,5 @@ pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
 pub use relay::{Relay, end_to_end};
 pub use reply::{DeferredHeaders, Reply, ReplyBody};
 pub use service::ServiceIdentity;
-pub use shared::{HitPrice, HoldLifetime, PaymentPaths};
+pub use shared::{HitPrice, HoldLifetime, PaymentPaths, RateClassNames, UncachedModels};
 pub use unambiguous::Unambiguous;

@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
@@ -60,6 +62,15 @@ impl<T: JsonSchema> JsonSchema for At<T> {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         generator.subschema_for::<T>()
     }
+}
+
+/// The time limits of whole calls to the providers, for checks of what has to outlive a call.
+#[derive(Clone, Debug)]
+pub struct CallTimeouts {
+    /// Those that are written: key, and value in seconds.
+    pub written: Arc<[(String, At<u64>)]>,
+    /// The longest, defaults included.
+    pub longest: Option<Duration>,
 }
 
 /// One error in the settings.

@@ -1,10 +1,20 @@
 //! Values that a filter shares with others when the gateway is built, so that no filter names another.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The price of a stored answer, in millionths of the normal one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitPrice(pub u32);
+
+/// The names of all rate classes.
+#[derive(Clone, Debug)]
+pub struct RateClassNames(pub Arc<[Arc<str>]>);
+
+/// Models whose answers are never stored, by id (`cache = false` in their section).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UncachedModels(pub Arc<HashSet<Arc<str>>>);
 
 /// The longest lifetime of a hold, and so of a request that is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

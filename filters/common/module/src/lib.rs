@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod build;
+mod context;
 mod error;
 mod module;
 mod route;
@@ -8,8 +9,9 @@ mod section;
 mod services;
 
 pub use build::{BackgroundTask, Build, BuildFilter, Built, Sweep};
+pub use context::{Inputs, NoInputs, SectionContext};
 pub use error::BuildError;
 pub use module::Module;
 pub use route::RouteContext;
-pub use section::{CheckedSection, Declarations, Section, SectionType};
+pub use section::{CheckedSection, Declarations, Section, SectionType, check_text};
 pub use services::{GATEWAY, Provided, Service, Services};

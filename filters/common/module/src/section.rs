@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, Problem, Problems};
 use toml::Spanned;
 use toml::de::DeTable;
 
+use crate::context::{Inputs, NoInputs, SectionContext};
 use crate::services::{Service, Services};
 
 /// A section as written. Its fields are [`At`] values, all optional; the comments are the descriptions in the JSON Schema.
@@ -19,8 +20,17 @@ pub trait Section: DeserializeOwned + JsonSchema + Default + 'static {
     /// The checked settings, a service for the module.
     type Settings: Service + fmt::Debug;
 
-    /// The checked settings, or `None` after noting every problem with them. `section` is [`Section::NAME`].
-    fn check(&self, section: &str, problems: &mut Problems) -> Option<Self::Settings>;
+    /// The checked settings, or `None` after noting every problem with them.
+    fn check(
+        &self,
+        context: &SectionContext<'_>,
+        problems: &mut Problems,
+    ) -> Option<Self::Settings>;
+
+    /// Makes the checked settings a service, and what later sections and modules need to know of them.
+    fn provide(settings: Self::Settings, services: &mut Services) {
+        services.provide(settings);
+    }
 }
 
 /// A [`Section`] without its type: what reading the file needs to know of it.
@@ -28,8 +38,11 @@ pub trait Section: DeserializeOwned + JsonSchema + Default + 'static {
 pub struct SectionType {
     name: &'static str,
     schema: fn(&mut SchemaGenerator) -> Schema,
-    read: fn(Spanned<DeTable<'_>>, &mut Problems) -> Option<CheckedSection>,
+    read: ReadSection,
 }
+
+type ReadSection =
+    fn(Spanned<DeTable<'_>>, (&Services, &dyn Inputs), &mut Problems) -> Option<CheckedSection>;
 
 impl SectionType {
     /// The section of this type.
@@ -51,13 +64,16 @@ impl SectionType {
         (self.schema)(generator)
     }
 
-    /// Reads and checks the section; `None` after noting every problem with it. Positions in the table are those in the file.
+    /// Reads and checks the section with what was checked before it; `None` after noting every problem with it. Positions in the table are
+    /// those in the file.
     pub fn read(
         &self,
         table: Spanned<DeTable<'_>>,
+        checked: &Services,
+        inputs: &dyn Inputs,
         problems: &mut Problems,
     ) -> Option<CheckedSection> {
-        (self.read)(table, problems)
+        (self.read)(table, (checked, inputs), problems)
     }
 }
 
@@ -89,6 +105,7 @@ impl fmt::Debug for CheckedSection {
 
 fn read<S: Section>(
     table: Spanned<DeTable<'_>>,
+    (checked, inputs): (&Services, &dyn Inputs),
     problems: &mut Problems,
 ) -> Option<CheckedSection> {
     let raw = match S::deserialize(toml::de::Deserializer::from(table)) {
@@ -103,11 +120,32 @@ fn read<S: Section>(
             return None;
         }
     };
-    let settings = raw.check(S::NAME, problems)?;
+    let context = SectionContext::new(S::NAME, checked, inputs);
+    let settings = raw.check(&context, problems)?;
     Some(CheckedSection {
         debug: Arc::new(settings.clone()),
-        provide: Arc::new(move |services| services.provide(settings.clone())),
+        provide: Arc::new(move |services| S::provide(settings.clone(), services)),
     })
+}
+
+/// Reads and checks the text of one section by itself, with what was checked before it: for tests of sections.
+///
+/// # Errors
+///
+/// Every problem.
+///
+/// # Panics
+///
+/// The text is not TOML, or has keys that are not of this section.
+pub fn check_text<S: Section>(text: &str, checked: &Services) -> Result<S::Settings, Vec<Problem>> {
+    let raw = toml::from_str::<S>(text).expect("TOML of the section");
+    let mut problems = Problems::default();
+    let settings = raw.check(
+        &SectionContext::new(S::NAME, checked, &NoInputs),
+        &mut problems,
+    );
+    let found = problems.into_vec();
+    settings.filter(|_| found.is_empty()).ok_or(found)
 }
 
 /// What modules declare to the settings: the filters that chains may name, and their sections.
@@ -144,9 +182,9 @@ mod tests {
         const NAME: &'static str = "filter.hours";
         type Settings = Hours;
 
-        fn check(&self, section: &str, problems: &mut Problems) -> Option<Hours> {
+        fn check(&self, context: &SectionContext<'_>, problems: &mut Problems) -> Option<Hours> {
             let opens = match &self.opens {
-                Some(at) => problems.within(format!("{section}.opens"), at, 0..=23)?,
+                Some(at) => problems.within(context.key("opens"), at, 0..=23)?,
                 None => 8,
             };
             Some(Hours { opens })
@@ -156,7 +194,12 @@ mod tests {
     fn read(text: &str) -> Result<Option<Hours>, String> {
         let table = DeTable::parse(text).expect("TOML");
         let mut problems = Problems::default();
-        let checked = SectionType::of::<RawHours>().read(table, &mut problems);
+        let checked = SectionType::of::<RawHours>().read(
+            table,
+            &Services::default(),
+            &NoInputs,
+            &mut problems,
+        );
         let mut services = Services::default();
         if let Some(checked) = checked {
             checked.provide(&mut services);

@@ -6,7 +6,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
-use tollgate_filter::{Catalog, HitPrice, HoldLifetime, PaymentPaths, ServiceIdentity};
+use tollgate_filter::settings::CallTimeouts;
+use tollgate_filter::{
+    Catalog, HitPrice, HoldLifetime, PaymentPaths, RateClassNames, ServiceIdentity, UncachedModels,
+};
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::{Credentials, Signin};
 use tollgate_ledger::Ledger;
@@ -56,27 +59,29 @@ macro_rules! provided {
 
 provided! {
     GATEWAY => [
-        Clock, Entropy, dyn Store, Ledger, Credentials, PurchaseTasks, ServiceIdentity, Catalog, Credits, Plan, Brand, PageRenderer,
+        Clock, Entropy, dyn Store, Ledger, Credentials, PurchaseTasks, ServiceIdentity, Catalog, PageRenderer, CallTimeouts, UncachedModels,
     ];
-    "purchase" => [Plans, IdempotencyKeys, TopUps, Mandates, Checkouts, paypal::Client];
+    "purchase" => [Credits, Plan, Plans, IdempotencyKeys, TopUps, Mandates, Checkouts, paypal::Client];
     "signin" => [Signin];
+    "rate-limit" => [RateClassNames];
     "cache" => [HitPrice];
     "meter" => [HoldLifetime];
     "oauth" => [AuthorizationServer];
+    "portal" => [Brand];
     "pay" => [PaymentPaths];
 }
 
 /// The services built so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Services {
-    by_type: HashMap<TypeId, (&'static str, Box<dyn Any + Send + Sync>)>,
+    by_type: HashMap<TypeId, (&'static str, Arc<dyn Any + Send + Sync>)>,
 }
 
 impl Services {
     /// Adds a service, in place of an earlier one of its type.
     pub fn provide<T: Service>(&mut self, service: T) {
         self.by_type
-            .insert(TypeId::of::<T>(), (type_name::<T>(), Box::new(service)));
+            .insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(service)));
     }
 
     /// The service of a type, if it was provided.

@@ -101,8 +101,8 @@ fn meaning(scope: Scope) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_filter::settings::Problems;
     use tollgate_filter::{CODES, ErrorType};
+    use tollgate_module::{Services, check_text};
     use tollgate_purchase::plan::Plan;
 
     use super::*;
@@ -130,11 +130,9 @@ mod tests {
             base_url: "https://api.example.com".to_owned(),
             root_url: "https://example.com".to_owned(),
         };
-        let settings = RawOnboarding::default().check(
-            "onboarding",
-            (&service.name, &service.base_url),
-            &mut Problems::default(),
-        );
+        let mut checked = Services::default();
+        checked.provide(service.clone());
+        let settings = check_text::<RawOnboarding>("", &checked).expect("defaults are good");
         let installation = Installation {
             service,
             plan,

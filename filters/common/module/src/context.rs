@@ -1,0 +1,65 @@
+//! What the check of a section reads besides the section: files, variables, and the settings that were checked before it.
+
+use std::path::PathBuf;
+
+use crate::services::{Service, Services};
+
+/// The files and the environment, as the settings name them.
+pub trait Inputs {
+    /// A path of the settings, which is relative to the folder of their file.
+    fn path(&self, text: &str) -> PathBuf;
+
+    /// The value of an environment variable.
+    fn variable(&self, name: &str) -> Option<&str>;
+}
+
+/// No files and no variables, for sections that need none.
+pub struct NoInputs;
+
+impl Inputs for NoInputs {
+    fn path(&self, text: &str) -> PathBuf {
+        PathBuf::from(text)
+    }
+
+    fn variable(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+/// The context of a section's check.
+#[derive(Clone, Copy)]
+pub struct SectionContext<'a> {
+    section: &'a str,
+    checked: &'a Services,
+    inputs: &'a dyn Inputs,
+}
+
+impl<'a> SectionContext<'a> {
+    pub(crate) fn new(
+        section: &'a str,
+        checked: &'a Services,
+        inputs: &'a dyn Inputs,
+    ) -> SectionContext<'a> {
+        SectionContext {
+            section,
+            checked,
+            inputs,
+        }
+    }
+
+    /// The path of a key of the section, for problems with it.
+    pub fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.section)
+    }
+
+    /// Settings that were checked before: those of the gateway (service, models, timeouts), and the sections of earlier modules. `None` also
+    /// where they have problems of their own, which are reported there.
+    pub fn find<T: Service>(&self) -> Option<T> {
+        self.checked.find()
+    }
+
+    /// The files and the environment.
+    pub fn inputs(&self) -> &'a dyn Inputs {
+        self.inputs
+    }
+}
