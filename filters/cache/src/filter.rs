@@ -10,6 +10,7 @@ use tollgate_filter::{
     Ending, Exchange, FailureMode, Filter, FilterError, Forward, Outcome, Phase, Principal, Reply,
     ReplyBody, Step, Tail, Tokens,
 };
+use tollgate_module::Snapshot;
 use tollgate_openai::{Accumulator, CompletionRequest, Endpoint, Stamp, StoredError};
 
 use crate::CacheSettings;
@@ -22,7 +23,7 @@ use crate::store::{EntryStore, Purge};
 
 /// The completion cache with single flight. One instance serves every route that names it.
 pub struct Cache {
-    settings: CacheSettings,
+    settings: Snapshot<CacheSettings>,
     keys: Keys,
     store: EntryStore,
     flight: Arc<SingleFlight>,
@@ -107,10 +108,15 @@ impl Cache {
             flight: Arc::default(),
             counters,
             metadata: format!("x_{service}").into(),
-            settings,
+            settings: settings.into(),
             clock,
             entropy,
         }
+    }
+
+    /// Its settings in force. The sizes are those of the start.
+    pub fn settings(&self) -> &Snapshot<CacheSettings> {
+        &self.settings
     }
 
     /// Its counters, for the metrics.
@@ -123,7 +129,7 @@ impl Cache {
         Totals {
             entries: self.store.len() as u64,
             bytes: self.store.weight(),
-            bytes_max: self.settings.bytes_max as u64,
+            bytes_max: self.settings.load().bytes_max as u64,
             waiting: self.flight.waiting() as u64,
         }
     }
@@ -148,9 +154,10 @@ impl Cache {
         let principal = exchange
             .get::<Principal>()
             .ok_or(CacheError::Missing { what: "principal" })?;
+        let settings = self.settings.load();
         let scope = scope(
             principal.sharing,
-            &self.settings.partition,
+            &settings.partition,
             principal.account,
             &principal.class,
         );
@@ -159,11 +166,11 @@ impl Cache {
             self.counters.lookups.inc(Lookup::Bypass);
             Ok(LookupResult::Forward)
         };
-        let Some(scope) = scope.filter(|_| request.cache && self.settings.enabled) else {
+        let Some(scope) = scope.filter(|_| request.cache && settings.enabled) else {
             return pass(exchange, CacheStatus::Bypass);
         };
         // A plugin's result may differ each time.
-        if request.plugins || self.settings.uncached.0.contains(&forward.model.id) {
+        if request.plugins || settings.uncached.0.contains(&forward.model.id) {
             return pass(exchange, CacheStatus::Uncacheable);
         }
         let body = &exchange.request.body;
@@ -210,7 +217,8 @@ impl Cache {
         key: Key,
         message: oneshot::Receiver<Handover>,
     ) -> Result<Outcome, FilterError> {
-        let result = match tokio::time::timeout(self.settings.wait, message).await {
+        let wait = self.settings.load().wait;
+        let result = match tokio::time::timeout(wait, message).await {
             Ok(Ok(Handover::Answer(entry))) => {
                 self.counters.followers.inc(Following::Followed);
                 LookupResult::Hit(key, entry)
@@ -332,7 +340,7 @@ impl Cache {
     ) -> Result<Entry, StoredError> {
         let expires = exchange
             .elapsed(&self.clock)
-            .saturating_add(self.settings.ttl);
+            .saturating_add(self.settings.load().ttl);
         let (Some(request), Some(forward)) = (
             exchange.get::<CompletionRequest>(),
             exchange.get::<Forward>(),
@@ -340,7 +348,7 @@ impl Cache {
             return Err(StoredError::NoChoices);
         };
         let model = &forward.model.id;
-        let bytes_max = self.settings.entry_bytes_max;
+        let bytes_max = self.settings.load().entry_bytes_max;
         let (answer, tokens) = if request.stream {
             let copy: Option<Box<dyn Any>> = copy.map(|copy| copy as Box<dyn Any>);
             let copy = copy.and_then(|copy| copy.downcast::<Copy>().ok());
@@ -418,7 +426,7 @@ impl Filter for Cache {
             let accumulator = Accumulator::new(
                 request.endpoint,
                 &self.metadata,
-                self.settings.entry_bytes_max,
+                self.settings.load().entry_bytes_max,
             );
             if let Some(usage) = exchange.get_mut::<AnswerUsage>() {
                 usage.copy = Some(Box::new(Copy(accumulator)));

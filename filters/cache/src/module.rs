@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{HitPrice, ServiceIdentity};
-use tollgate_module::{Build, BuildError, Module, SectionType, provided};
+use tollgate_module::{
+    Build, BuildError, Module, Reload, SectionType, Services, provided, reload_snapshot,
+};
 use tollgate_store::Store;
 
 use crate::config::RawCache;
@@ -63,6 +65,7 @@ impl Module for CacheModule {
             clock: build.get()?,
             entropy: build.get()?,
         }));
+        build.provide(cache.settings().clone());
         build.metrics(source(cache.clone()));
         let swept = cache.clone();
         build.sweep(move || {
@@ -71,6 +74,19 @@ impl Module for CacheModule {
         build.provide(cache.clone());
         build.shared_filter("cache", cache);
         Ok(())
+    }
+
+    /// The sizes are those of the memory that was set aside at the start, and the meter has copied the price of a hit.
+    fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
+        reload_snapshot(
+            self.name(),
+            (running, settings),
+            |old: &CacheSettings, new| {
+                let fixed =
+                    |one: &CacheSettings| (one.bytes_max, one.entry_bytes_max, one.hit_price_ppm);
+                fixed(old) == fixed(new)
+            },
+        )
     }
 }
 

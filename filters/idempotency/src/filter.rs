@@ -12,6 +12,7 @@ use tollgate_filter::{
     FilterError, Outcome, Phase, Principal, Reply, ReplyBody, Step, Tail, Tokens,
 };
 use tollgate_ledger::AttachedPart;
+use tollgate_module::Snapshot;
 use tollgate_money::Micros;
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{
@@ -48,7 +49,7 @@ const FREE: Charge = Charge {
 
 /// Answers a completion that repeats its `Idempotency-Key` from the record.
 pub struct Idempotency {
-    settings: IdempotencySettings,
+    settings: Snapshot<IdempotencySettings>,
     /// Lifetime of a claim.
     claim: Duration,
     store: Arc<dyn Store>,
@@ -60,13 +61,13 @@ pub struct Idempotency {
 impl Idempotency {
     /// A filter over one store. Frees the keys that an earlier run left claimed. `hold` is the longest lifetime of a hold.
     pub fn new(
-        settings: IdempotencySettings,
+        settings: impl Into<Snapshot<IdempotencySettings>>,
         hold: Duration,
         store: Arc<dyn Store>,
         clock: Clock,
     ) -> Idempotency {
         let filter = Idempotency {
-            settings,
+            settings: settings.into(),
             claim: hold.saturating_add(AFTER_HOLD),
             store,
             clock,
@@ -132,15 +133,16 @@ impl Idempotency {
         let Reading { elapsed, now } = self.clock.reading();
         let deadline = Deadline::after(elapsed, self.claim);
         let token = self.claims.enter(key.clone(), deadline);
+        let settings: IdempotencySettings = **self.settings.load();
         let claim = part(IdempotencyPart::Claim {
             key: key.clone(),
             request_hash: *blake3::hash(&exchange.request.body).as_bytes(),
             token,
             at: now,
-            expires_at: now + self.settings.keep,
+            expires_at: now + settings.keep,
         });
         // Before waiting: a request that is cancelled while it waits still frees the key at its end.
-        let bytes_max = self.settings.answer_bytes_max;
+        let bytes_max = settings.answer_bytes_max;
         exchange.put(Claim::new(key.clone(), token, bytes_max));
         exchange.put(BeforeCharge::new(keep_beside));
         let claimed = commit(&*self.store, UnitOfWork::of(claim, Admission::Normal)).await;

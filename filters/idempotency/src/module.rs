@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::HoldLifetime;
-use tollgate_module::{Build, BuildError, Module, SectionType, provided};
+use tollgate_module::{
+    Build, BuildError, Module, Reload, SectionType, Services, Snapshot, provided, reload_snapshot,
+};
 
 use crate::config::RawIdempotency;
 use crate::{Idempotency, IdempotencySettings};
@@ -38,7 +40,10 @@ impl Module for IdempotencyModule {
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let HoldLifetime(hold) = build.get()?;
-        let filter = Idempotency::new(build.get()?, hold, build.get()?, build.get()?);
+        let settings: IdempotencySettings = build.get()?;
+        let settings = Snapshot::from(settings);
+        build.provide(settings.clone());
+        let filter = Idempotency::new(settings, hold, build.get()?, build.get()?);
         let filter = Arc::new(filter);
         let counters = filter.counters();
         build.metrics(Box::new(move |samples| {
@@ -48,5 +53,9 @@ impl Module for IdempotencyModule {
         build.sweep(move || swept.forget());
         build.shared_filter("idempotency", filter);
         Ok(())
+    }
+
+    fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
+        reload_snapshot::<IdempotencySettings>(self.name(), (running, settings), |_, _| true)
     }
 }

@@ -14,6 +14,7 @@ use tollgate_filter::{
 use tollgate_ledger::{
     AttachedPart, Hold, HoldError, HoldRequest, Ledger, Settle, Settled, Settlement,
 };
+use tollgate_module::Snapshot;
 use tollgate_money::{CredentialId, Micros, SpendingCap};
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{UsageFlags, UsageRecord};
@@ -28,7 +29,7 @@ use crate::spending::{CapReached, Reserved, Spending};
 
 /// Holds the worst case before the upstream is called, and settles the usage when the answer is over.
 pub struct Meter {
-    settings: MeterSettings,
+    settings: Snapshot<MeterSettings>,
     pub(crate) ledger: Ledger,
     pub(crate) clock: Clock,
     topup_url: Arc<str>,
@@ -95,9 +96,16 @@ pub(crate) struct Used {
 
 impl Meter {
     /// A meter over one ledger. `topup_url` is the page for adding credits, for refusals.
-    pub fn new(settings: MeterSettings, ledger: Ledger, clock: Clock, topup_url: &str) -> Meter {
+    pub fn new(
+        settings: impl Into<Snapshot<MeterSettings>>,
+        ledger: Ledger,
+        clock: Clock,
+        topup_url: &str,
+    ) -> Meter {
+        let settings = settings.into();
+        let count_parallel = settings.load().count_parallel;
         Meter {
-            counter: Counter::new(settings.count_parallel),
+            counter: Counter::new(count_parallel),
             settings,
             ledger,
             clock,
@@ -136,7 +144,11 @@ impl Meter {
         let forward = exchange
             .get::<Forward>()
             .ok_or(MeterError::Missing { what: "forward" })?;
-        let quote = Quote::new(request, &forward.model, self.settings.bytes_per_token);
+        let quote = Quote::new(
+            request,
+            &forward.model,
+            self.settings.load().bytes_per_token,
+        );
         let balance = self.ledger.balance(account).ok_or(MeterError::NoAccount)?;
         if !balance
             .total()
@@ -194,14 +206,15 @@ impl Meter {
                 Err(reached) => return Ok(self.refuse_cap(quote, reached)),
             }
         }
+        let hold = self.settings.load().hold;
         let request = HoldRequest {
             operation,
             account,
             amount: clamped.as_ref().unwrap_or(quote).amount,
             price_version: Some(quote.model.price_version),
             at,
-            deadline: Deadline::after(elapsed, self.settings.hold),
-            expires_at: at + self.settings.hold,
+            deadline: Deadline::after(elapsed, hold),
+            expires_at: at + hold,
         };
         // From the original request: clamping to its key's cap does not exclude further clamping.
         let fallback = |available| {
@@ -264,6 +277,7 @@ impl Meter {
         self.counters.events.inc(MeterEvent::Refused);
         let floor = self
             .settings
+            .load()
             .clamp_tokens_min
             .map(std::num::NonZeroU64::get);
         Outcome::refuse(cap_reached(quote.least(floor), reached))
@@ -271,7 +285,7 @@ impl Meter {
 
     /// The quote for the longest answer that `available` pays for, where the request has no output cap.
     fn clamp(&self, quote: &Quote, available: Micros) -> Option<Quote> {
-        let floor = self.settings.clamp_tokens_min?.get();
+        let floor = self.settings.load().clamp_tokens_min?.get();
         quote.clamp(available, floor)
     }
 
@@ -279,6 +293,7 @@ impl Meter {
         self.counters.events.inc(MeterEvent::Refused);
         let required = quote.least(
             self.settings
+                .load()
                 .clamp_tokens_min
                 .map(std::num::NonZeroU64::get),
         );

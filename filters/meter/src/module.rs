@@ -5,7 +5,9 @@ use std::sync::Arc;
 use tollgate_clock::Clock;
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{HitPrice, HoldLifetime};
-use tollgate_module::{Build, BuildError, Module, SectionType, provided};
+use tollgate_module::{
+    Build, BuildError, Module, Reload, SectionType, Services, Snapshot, provided, reload_snapshot,
+};
 use tollgate_purchase::Credits;
 use tollgate_store::Store;
 
@@ -51,6 +53,8 @@ impl Module for MeterModule {
             )
         })?;
         build.provide(HoldLifetime(settings.hold));
+        let settings = Snapshot::from(settings);
+        build.provide(settings.clone());
         let credits: Credits = build.get()?;
         let mut meter =
             Meter::new(settings, build.get()?, clock, &credits.topup_url).spending(spending);
@@ -64,5 +68,22 @@ impl Module for MeterModule {
         }));
         build.shared_filter("meter", Arc::new(meter));
         Ok(())
+    }
+
+    /// The estimate and the smallest cap change with the next request. The lifetime of a hold, what follows a client's disconnection, the
+    /// number of counting threads and the limit of new accounts were copied at the start.
+    fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
+        reload_snapshot(
+            self.name(),
+            (running, settings),
+            |old: &MeterSettings, new| {
+                let changed = MeterSettings {
+                    clamp_tokens_min: new.clamp_tokens_min,
+                    bytes_per_token: new.bytes_per_token,
+                    ..old.clone()
+                };
+                changed == *new
+            },
+        )
     }
 }

@@ -4,82 +4,36 @@ use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, Phase};
+use tollgate_module::Snapshot;
 
 use crate::Counters;
-use crate::config::Limits;
-use crate::fields::{Policy, PolicyFields, PolicyState};
-use crate::partitions::{Owner, Partition, Partitions};
-use crate::quota::Quota;
+use crate::fields::PolicyState;
+use crate::in_force::InForce;
+use crate::partitions::{Owner, Partition};
 use crate::refusal::{spread, too_many};
-
-/// The limit on invalid credentials, as named in headers, log and metrics.
-pub const FAILED_CREDENTIALS: &str = "failed-credentials";
-
-/// The limit on requests without a credential, as named in headers, log and metrics.
-pub const MISSING_CREDENTIALS: &str = "missing-credentials";
 
 /// Limits how many requests of an address are answered 401.
 ///
 /// It decides after a credential has been refused, not before: a request with a valid credential is never limited.
 pub struct AddressLimit {
-    failed: Bucket,
-    missing: Bucket,
+    in_force: Snapshot<InForce>,
     counters: Arc<Counters>,
     clock: Clock,
     entropy: Entropy,
 }
 
-/// The quota of one kind of refusal.
-struct Bucket {
-    quota: Quota,
-    fields: Arc<PolicyFields>,
-    /// The name of the limit in log and metrics.
-    class: Arc<str>,
-    /// The counted events, for the error message.
-    what: &'static str,
-}
-
-impl Bucket {
-    fn new(quota: Quota, class: &'static str, what: &'static str) -> Bucket {
-        Bucket {
-            quota,
-            fields: Arc::new(PolicyFields::alone(Policy::requests(class, &quota))),
-            class: Arc::from(class),
-            what,
-        }
-    }
-}
-
 impl AddressLimit {
     pub(crate) fn new(
-        limits: &Limits,
+        in_force: Snapshot<InForce>,
         counters: Arc<Counters>,
         clock: Clock,
         entropy: Entropy,
     ) -> AddressLimit {
         AddressLimit {
-            failed: Bucket::new(
-                limits.failed_credentials,
-                FAILED_CREDENTIALS,
-                "failed credentials",
-            ),
-            missing: Bucket::new(
-                limits.missing_credentials,
-                MISSING_CREDENTIALS,
-                "requests without a credential",
-            ),
+            in_force,
             counters,
             clock,
             entropy,
-        }
-    }
-
-    /// The bucket for a refusal, and the table that counts it. A credential of another resource is valid, and not counted.
-    fn bucket(&self, code: ErrorCode) -> Option<(&Bucket, &Partitions)> {
-        match code {
-            ErrorCode::InvalidCredential => Some((&self.failed, &self.counters.failed)),
-            ErrorCode::MissingCredential => Some((&self.missing, &self.counters.missing)),
-            _ => None,
         }
     }
 }
@@ -98,8 +52,12 @@ impl Filter for AddressLimit {
     }
 
     fn on_refusal(&self, exchange: &mut Exchange, error: &mut ApiError) {
-        let Some((bucket, table)) = self.bucket(error.code) else {
-            return;
+        let in_force = self.in_force.load();
+        // A credential of another resource is valid, and not counted.
+        let (bucket, table) = match error.code {
+            ErrorCode::InvalidCredential => (&in_force.failed, &self.counters.failed),
+            ErrorCode::MissingCredential => (&in_force.missing, &self.counters.missing),
+            _ => return,
         };
         let Some(prefix) = exchange.request.client.limited_prefix() else {
             return;

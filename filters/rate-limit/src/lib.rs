@@ -4,6 +4,7 @@ mod address_limit;
 mod concurrency;
 pub mod config;
 mod fields;
+mod in_force;
 mod module;
 mod partitions;
 mod quota;
@@ -14,15 +15,18 @@ mod tokens;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_clock::{Clock, Entropy};
+use tollgate_module::Snapshot;
 
-pub use address_limit::{AddressLimit, FAILED_CREDENTIALS, MISSING_CREDENTIALS};
+pub use address_limit::AddressLimit;
 pub use config::{Class, Limits, RawLimits};
+pub use in_force::{FAILED_CREDENTIALS, MISSING_CREDENTIALS};
 pub use module::RateLimitModule;
 pub use quota::{Decision, Quota};
 pub use rate_limit::{RateLimit, UnknownClass};
 pub use tokens::TokenQuota;
 
 use concurrency::ConcurrencyLimit;
+use in_force::InForce;
 use partitions::Partitions;
 use tokens::TokenCounts;
 
@@ -32,6 +36,7 @@ const ADDRESSES_MAX: usize = 1 << 17;
 /// Builds the filters of this crate, which share their counters.
 pub struct RateLimits {
     limits: Limits,
+    in_force: Snapshot<InForce>,
     counters: Arc<Counters>,
     clock: Clock,
     entropy: Entropy,
@@ -46,6 +51,7 @@ impl RateLimits {
         entropy: Entropy,
     ) -> RateLimits {
         RateLimits {
+            in_force: InForce::new(&limits).into(),
             limits,
             counters,
             clock,
@@ -56,7 +62,7 @@ impl RateLimits {
     /// The filter `address-limit`.
     pub fn address_limit(&self) -> AddressLimit {
         AddressLimit::new(
-            &self.limits,
+            self.in_force.clone(),
             self.counters.clone(),
             self.clock.clone(),
             self.entropy.clone(),
@@ -70,6 +76,7 @@ impl RateLimits {
     pub fn rate_limit(&self, class: Option<&str>) -> Result<RateLimit, UnknownClass> {
         RateLimit::new(
             &self.limits,
+            self.in_force.clone(),
             class,
             self.counters.clone(),
             self.clock.clone(),

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use tollgate_module::{Build, BuildError, Module, SectionType, provided};
+use tollgate_module::{
+    Build, BuildError, Module, Reload, SectionType, Services, Snapshot, provided,
+};
 
 use crate::config::RawLimits;
+use crate::in_force::InForce;
 use crate::{Counters, Limits, RateLimits};
 
-provided! { "rate-limit" => [Limits]; }
+provided! { "rate-limit" => [Limits, InForce]; }
 
 /// Limits of requests, tokens and concurrency by rate class.
 pub struct RateLimitModule;
@@ -28,11 +31,25 @@ impl Module for RateLimitModule {
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let counters = Arc::new(Counters::default());
         let limits = RateLimits::new(build.get()?, counters, build.get()?, build.get()?);
+        build.provide(limits.in_force.clone());
         build.shared_filter("address-limit", Arc::new(limits.address_limit()));
         build.filter("rate-limit", move |route| {
             let filter = limits.rate_limit(route.class);
             Ok(Arc::new(filter.map_err(BuildError::of)?))
         });
         Ok(())
+    }
+
+    /// Counts go on under the new quotas. Another set of classes, and the first or last limit of tokens or of concurrent requests, need a
+    /// restart.
+    fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
+        let in_force: Snapshot<InForce> = running.get(self.name())?;
+        let limits: Limits = settings.get(self.name())?;
+        let new = InForce::new(&limits);
+        if !in_force.load().fits(&new) {
+            return Ok(Reload::NeedsRestart);
+        }
+        in_force.replace(new);
+        Ok(Reload::InForce)
     }
 }

@@ -1,6 +1,5 @@
 //! The filter `rate-limit`: request, token and concurrency quotas per owner.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
@@ -8,19 +7,20 @@ use tollgate_filter::{
     Body, Contract, Exchange, FailureMode, Filter, Forward, Outcome, Phase, Phases, Principal,
     Step, Tail,
 };
+use tollgate_module::Snapshot;
 
 use crate::Counters;
 use crate::concurrency::{ConcurrencyLimit, Permit};
-use crate::config::{ANONYMOUS, Class, FREE, Limits};
-use crate::fields::{Policy, PolicyFields, PolicyState};
+use crate::config::{ANONYMOUS, FREE, Limits};
+use crate::fields::PolicyState;
+use crate::in_force::InForce;
 use crate::partitions::{Owner, Partition};
-use crate::quota::Quota;
 use crate::refusal::{CONCURRENCY_WAIT_SECS, spread, too_many, too_many_at_once, too_many_tokens};
-use crate::tokens::{TokenQuota, TokenReservation};
+use crate::tokens::TokenReservation;
 
 /// Counts every request, and the tokens it may use, against the quotas of its class, and refuses requests beyond them.
 pub struct RateLimit {
-    classes: Box<[Counted]>,
+    in_force: Snapshot<InForce>,
     anonymous: usize,
     free: usize,
     /// The class of every request, where the route has a fixed one.
@@ -28,31 +28,6 @@ pub struct RateLimit {
     counters: Arc<Counters>,
     clock: Clock,
     entropy: Entropy,
-}
-
-struct Counted {
-    name: Arc<str>,
-    quota: Quota,
-    fields: Arc<PolicyFields>,
-    tokens: Option<Box<(TokenQuota, Arc<PolicyFields>)>>,
-    concurrent: Option<Box<(NonZeroU32, Arc<PolicyFields>)>>,
-}
-
-impl Counted {
-    fn new(class: &Class) -> Counted {
-        let mut policies = vec![Policy::requests("requests", &class.quota)];
-        policies.extend(class.tokens.as_ref().map(Policy::tokens));
-        policies.extend(class.concurrent.map(Policy::concurrent));
-        let mut fields = PolicyFields::of(&policies).into_iter();
-        let mut next = || Arc::new(fields.next().expect("each policy has its fields"));
-        Counted {
-            name: class.name.clone(),
-            quota: class.quota,
-            fields: next(),
-            tokens: class.tokens.map(|quota| Box::new((quota, next()))),
-            concurrent: class.concurrent.map(|max| Box::new((max, next()))),
-        }
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -72,6 +47,7 @@ pub struct UnknownClass {
 impl RateLimit {
     pub(crate) fn new(
         limits: &Limits,
+        in_force: Snapshot<InForce>,
         fixed: Option<&str>,
         counters: Arc<Counters>,
         clock: Clock,
@@ -90,7 +66,7 @@ impl RateLimit {
             anonymous: built_in(ANONYMOUS),
             free: built_in(FREE),
             fixed,
-            classes: limits.classes.iter().map(Counted::new).collect(),
+            in_force,
             counters,
             clock,
             entropy,
@@ -99,9 +75,12 @@ impl RateLimit {
 
     /// The counted partition and its class. `None` for a request without a principal from a trusted proxy that reported no client: its
     /// counter would be shared by every client behind the proxy.
-    fn counted_as(&self, exchange: &Exchange) -> Option<(Partition, usize)> {
+    fn counted_as(&self, in_force: &InForce, exchange: &Exchange) -> Option<(Partition, usize)> {
         let (owner, own_class) = match exchange.get::<Principal>() {
-            Some(principal) => (Owner::Account(principal.account), self.class_of(principal)),
+            Some(principal) => (
+                Owner::Account(principal.account),
+                self.class_of(in_force, principal),
+            ),
             None => (
                 Owner::Address(exchange.request.client.limited_prefix()?),
                 self.anonymous,
@@ -113,9 +92,10 @@ impl RateLimit {
         })
     }
 
-    fn class_of(&self, principal: &Principal) -> usize {
+    fn class_of(&self, in_force: &InForce, principal: &Principal) -> usize {
         // A handful of short names: comparison is faster than hashing.
-        self.classes
+        in_force
+            .classes
             .iter()
             .position(|class| class.name == principal.class)
             .unwrap_or(self.free)
@@ -125,10 +105,11 @@ impl RateLimit {
 impl RateLimit {
     /// Counts one request, and refuses it when the quota is exhausted.
     fn count(&self, exchange: &mut Exchange) -> Outcome {
-        let Some((partition, class)) = self.counted_as(exchange) else {
+        let in_force = self.in_force.load();
+        let Some((partition, class)) = self.counted_as(&in_force, exchange) else {
             return Outcome::Continue;
         };
-        let class = &self.classes[class];
+        let class = &in_force.classes[class];
         exchange.record.class = Some(class.name.clone());
         let mut under_way = None;
         if let Some(concurrent) = &class.concurrent {
@@ -159,10 +140,11 @@ impl RateLimit {
 
     /// Reserves the tokens that a request may use, or refuses it.
     fn reserve(&self, exchange: &mut Exchange) -> Outcome {
-        let Some((partition, class)) = self.counted_as(exchange) else {
+        let in_force = self.in_force.load();
+        let Some((partition, class)) = self.counted_as(&in_force, exchange) else {
             return Outcome::Continue;
         };
-        let Some(tokens) = &self.classes[class].tokens else {
+        let Some(tokens) = &in_force.classes[class].tokens else {
             return Outcome::Continue;
         };
         let (quota, fields) = &**tokens;
@@ -203,12 +185,12 @@ impl Filter for RateLimit {
 
     fn contract(&self) -> Contract {
         let mut phases: Phases = Phase::Request.into();
-        let any = |has: fn(&Counted) -> bool| self.classes.iter().any(has);
-        let tokens = any(|class| class.tokens.is_some());
+        let in_force = self.in_force.load();
+        let tokens = in_force.any_tokens();
         if tokens {
             phases = phases | Phase::Forward;
         }
-        if tokens || any(|class| class.concurrent.is_some()) {
+        if tokens || in_force.any_concurrent() {
             phases = phases | Phase::Tail;
         }
         Contract {

@@ -7,6 +7,7 @@ mod module;
 mod route;
 mod section;
 mod services;
+mod snapshot;
 
 pub use build::{BackgroundTask, Build, BuildFilter, Built, Sweep};
 pub use context::{Inputs, NoInputs, SectionContext};
@@ -15,3 +16,4 @@ pub use module::Module;
 pub use route::RouteContext;
 pub use section::{CheckedSection, Declarations, Section, SectionType, check_text};
 pub use services::{GATEWAY, Provided, Service, Services};
+pub use snapshot::{Reload, Snapshot, reload_snapshot};

@@ -5,6 +5,8 @@ use tollgate_counters::Metric;
 use crate::build::Build;
 use crate::error::BuildError;
 use crate::section::SectionType;
+use crate::services::Services;
+use crate::snapshot::Reload;
 
 /// A part of the gateway that builds itself.
 pub trait Module: Send + Sync {
@@ -32,4 +34,15 @@ pub trait Module: Send + Sync {
     ///
     /// A missing service, or settings that cannot be served.
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError>;
+
+    /// Puts new settings in force while the gateway runs. `running` are the services of the running gateway, `settings` the sections of the
+    /// new file. A module keeps what may change behind a [`Snapshot`](crate::Snapshot). The default: the settings need a restart.
+    ///
+    /// # Errors
+    ///
+    /// The module was not built, or its section was not read. Nothing has changed then.
+    fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
+        let _ = (running, settings);
+        Ok(Reload::NeedsRestart)
+    }
 }

@@ -1,0 +1,106 @@
+//! The limits in force: classes and buckets with their prepared header fields, which a reload replaces as a whole.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::config::{Class, Limits};
+use crate::fields::{Policy, PolicyFields};
+use crate::quota::Quota;
+use crate::tokens::TokenQuota;
+
+/// The limit on invalid credentials, as named in headers, log and metrics.
+pub const FAILED_CREDENTIALS: &str = "failed-credentials";
+
+/// The limit on requests without a credential, as named in headers, log and metrics.
+pub const MISSING_CREDENTIALS: &str = "missing-credentials";
+
+/// The limits in force. The classes keep their places as long as their names are the same.
+pub(crate) struct InForce {
+    pub(crate) classes: Box<[Counted]>,
+    pub(crate) failed: Bucket,
+    pub(crate) missing: Bucket,
+}
+
+impl InForce {
+    pub(crate) fn new(limits: &Limits) -> InForce {
+        InForce {
+            classes: limits.classes.iter().map(Counted::new).collect(),
+            failed: Bucket::new(
+                limits.failed_credentials,
+                FAILED_CREDENTIALS,
+                "failed credentials",
+            ),
+            missing: Bucket::new(
+                limits.missing_credentials,
+                MISSING_CREDENTIALS,
+                "requests without a credential",
+            ),
+        }
+    }
+
+    /// Whether filters built for these limits can count by the others: routes and metrics know the classes by their places, and the phases of
+    /// a filter depend on whether any class limits tokens or concurrent requests.
+    pub(crate) fn fits(&self, new: &InForce) -> bool {
+        let names = |one: &InForce| -> Vec<Arc<str>> {
+            one.classes.iter().map(|class| class.name.clone()).collect()
+        };
+        names(self) == names(new)
+            && self.any_tokens() == new.any_tokens()
+            && self.any_concurrent() == new.any_concurrent()
+    }
+
+    pub(crate) fn any_tokens(&self) -> bool {
+        self.classes.iter().any(|class| class.tokens.is_some())
+    }
+
+    pub(crate) fn any_concurrent(&self) -> bool {
+        self.classes.iter().any(|class| class.concurrent.is_some())
+    }
+}
+
+/// The quotas of a class.
+pub(crate) struct Counted {
+    pub(crate) name: Arc<str>,
+    pub(crate) quota: Quota,
+    pub(crate) fields: Arc<PolicyFields>,
+    pub(crate) tokens: Option<Box<(TokenQuota, Arc<PolicyFields>)>>,
+    pub(crate) concurrent: Option<Box<(NonZeroU32, Arc<PolicyFields>)>>,
+}
+
+impl Counted {
+    fn new(class: &Class) -> Counted {
+        let mut policies = vec![Policy::requests("requests", &class.quota)];
+        policies.extend(class.tokens.as_ref().map(Policy::tokens));
+        policies.extend(class.concurrent.map(Policy::concurrent));
+        let mut fields = PolicyFields::of(&policies).into_iter();
+        let mut next = || Arc::new(fields.next().expect("each policy has its fields"));
+        Counted {
+            name: class.name.clone(),
+            quota: class.quota,
+            fields: next(),
+            tokens: class.tokens.map(|quota| Box::new((quota, next()))),
+            concurrent: class.concurrent.map(|max| Box::new((max, next()))),
+        }
+    }
+}
+
+/// The quota of one kind of refusal.
+pub(crate) struct Bucket {
+    pub(crate) quota: Quota,
+    pub(crate) fields: Arc<PolicyFields>,
+    /// The name of the limit in log and metrics.
+    pub(crate) class: Arc<str>,
+    /// The counted events, for the error message.
+    pub(crate) what: &'static str,
+}
+
+impl Bucket {
+    fn new(quota: Quota, class: &'static str, what: &'static str) -> Bucket {
+        Bucket {
+            quota,
+            fields: Arc::new(PolicyFields::alone(Policy::requests(class, &quota))),
+            class: Arc::from(class),
+            what,
+        }
+    }
+}
