@@ -6,7 +6,7 @@ use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, Phase};
 use tollgate_module::Snapshot;
 
-use crate::Counters;
+use crate::counters::Counters;
 use crate::fields::PolicyState;
 use crate::in_force::InForce;
 use crate::partitions::{Owner, Partition};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
-use crate::Counters;
+use crate::counters::Counters;
 use crate::partitions::Partition;
 
 /// Requests in progress, by owner. Owners without any are removed.

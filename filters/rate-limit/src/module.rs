@@ -6,9 +6,11 @@ use tollgate_module::{
     Build, BuildError, Module, Reload, SectionType, Services, Snapshot, provided,
 };
 
+use crate::builder::RateLimits;
+use crate::config::Limits;
 use crate::config::RawLimits;
+use crate::counters::Counters;
 use crate::in_force::InForce;
-use crate::{Counters, Limits, RateLimits};
 
 provided! { "rate-limit" => [Limits, InForce]; }
 

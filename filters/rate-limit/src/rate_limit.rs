@@ -9,9 +9,9 @@ use tollgate_filter::{
 };
 use tollgate_module::Snapshot;
 
-use crate::Counters;
 use crate::concurrency::{ConcurrencyLimit, Permit};
 use crate::config::{ANONYMOUS, FREE, Limits};
+use crate::counters::Counters;
 use crate::fields::PolicyState;
 use crate::in_force::InForce;
 use crate::partitions::{Owner, Partition};

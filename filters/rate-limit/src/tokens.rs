@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dashmap::DashMap;
 
-use crate::Counters;
+use crate::counters::Counters;
 use crate::partitions::Partition;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;

@@ -1,0 +1,64 @@
+//! The builder of the filters, which share their limits and counters.
+
+use std::sync::Arc;
+
+use tollgate_clock::{Clock, Entropy};
+use tollgate_module::Snapshot;
+
+use crate::address_limit::AddressLimit;
+use crate::config::Limits;
+use crate::counters::Counters;
+use crate::in_force::InForce;
+use crate::rate_limit::{RateLimit, UnknownClass};
+
+/// Builds the filters of this crate, which share their counters.
+pub struct RateLimits {
+    limits: Limits,
+    pub(crate) in_force: Snapshot<InForce>,
+    counters: Arc<Counters>,
+    clock: Clock,
+    entropy: Entropy,
+}
+
+impl RateLimits {
+    /// A builder of filters with these limits. `clock` and `counters` stay the same when the limits change.
+    pub fn new(
+        limits: Limits,
+        counters: Arc<Counters>,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> RateLimits {
+        RateLimits {
+            in_force: InForce::new(&limits).into(),
+            limits,
+            counters,
+            clock,
+            entropy,
+        }
+    }
+
+    /// The filter `address-limit`.
+    pub fn address_limit(&self) -> AddressLimit {
+        AddressLimit::new(
+            self.in_force.clone(),
+            self.counters.clone(),
+            self.clock.clone(),
+            self.entropy.clone(),
+        )
+    }
+
+    /// The filter `rate-limit`.
+    ///
+    /// With a `class`, every request of the route is counted by that class, separately from the owner's other requests. Without one it is
+    /// the class of the account, or `anonymous`.
+    pub fn rate_limit(&self, class: Option<&str>) -> Result<RateLimit, UnknownClass> {
+        RateLimit::new(
+            &self.limits,
+            self.in_force.clone(),
+            class,
+            self.counters.clone(),
+            self.clock.clone(),
+            self.entropy.clone(),
+        )
+    }
+}
