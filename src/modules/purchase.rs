@@ -10,7 +10,7 @@ use tollgate_module::{Build, BuildError, Module};
 use tollgate_purchase::checkouts::{CheckoutDeps, Checkouts};
 use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::mandates::Mandates;
-use tollgate_purchase::plan::{Plan, PlanDeps, Plans};
+use tollgate_purchase::plan::{OwedCredits, Plan, PlanDeps, Plans};
 use tollgate_purchase::{PurchaseTasks, TopUps};
 use tollgate_store::Store;
 
@@ -49,7 +49,7 @@ impl Module for PurchaseModule {
             &settings,
             (&store, &ledger, &plans),
             (&clock, &entropy),
-            tasks,
+            tasks.clone(),
         )
         .map_err(BuildError::of)?;
         let top_ups = paypal.as_ref().and_then(|paypal| paypal.top_ups.clone());
@@ -66,6 +66,8 @@ impl Module for PurchaseModule {
         // Before the first request: a key that is being used must be known from the start.
         build.provide(IdempotencyKeys::new(store.clone(), clock.clone()));
         build.metrics(source(plans.clone(), top_ups.clone(), mandates.clone()));
+        let owed = OwedCredits::worker(&plans, tasks);
+        build.background(async move { owed.run().await });
         build.provide(plans);
         if let Some(top_ups) = top_ups {
             build.provide(top_ups);

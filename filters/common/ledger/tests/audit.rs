@@ -46,6 +46,9 @@ fn buys_the_plan(store: &dyn Store) {
         receipt: None,
         at: NOW,
         returned_at: None,
+        owed: None,
+        attempts: 0,
+        next_attempt_at: None,
     };
     let credit = Credit {
         operation: operation(900),

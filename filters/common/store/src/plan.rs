@@ -92,6 +92,13 @@ pub struct PaymentRow {
     pub at: Timestamp,
     /// When it was returned.
     pub returned_at: Option<Timestamp>,
+    /// Credits still to be taken back: they were held or spent when it was returned. `None` while it is kept, and where an earlier release
+    /// returned it.
+    pub owed: Option<Micros>,
+    /// Attempts to take them back since the last that took any (column `looks`).
+    pub attempts: u32,
+    /// When the next attempt is due (column `look_at`).
+    pub next_attempt_at: Option<Timestamp>,
 }
 
 /// A change of subscriptions or payments.
@@ -107,14 +114,13 @@ pub enum PlanPart {
     },
     /// Stores a payment: [`crate::Refusal::PaymentKnown`] when one with the same route and reference is stored.
     Pay(PaymentRow),
-    /// Marks a payment as returned: [`crate::Refusal::PaymentKnown`] when it was already, or is not stored.
-    Return {
-        /// The payment route.
-        route: Route,
-        /// The route's reference.
-        provider_ref: Arc<str>,
-        /// When it was returned.
-        at: Timestamp,
+    /// Replaces status, return and owed credits of a payment: [`crate::Refusal::PaymentKnown`] when its status and owed credits are not
+    /// those that the change is based on, or it is not stored.
+    ChangePayment {
+        /// The row after it.
+        row: PaymentRow,
+        /// Status and owed credits before it.
+        before: (PaymentStatus, Option<Micros>),
     },
 }
 
@@ -128,6 +134,9 @@ pub trait ReadPlans {
 
     /// At most `limit` payments of an account, newest first.
     fn payments_of(&self, account: AccountId, limit: usize) -> Result<Vec<PaymentRow>, ReadError>;
+
+    /// At most `limit` payments whose owed credits are to be taken back by `now`, the longest due first.
+    fn payments_due(&self, now: Timestamp, limit: usize) -> Result<Vec<PaymentRow>, ReadError>;
 
     /// Number of subscriptions that give access at `now`.
     fn subscriptions_active(&self, now: Timestamp) -> Result<u64, ReadError>;

@@ -33,6 +33,8 @@ pub(super) struct Payments {
     pub(super) paid: Paid,
     /// Credits granted by plans, by account and reference, according to the entries.
     booked: HashMap<(AccountId, String), Micros>,
+    /// Credits taken back for returned payments, by account and reference of the payment.
+    taken: HashMap<(AccountId, String), Micros>,
     /// The paid time of each account.
     spans: HashMap<AccountId, Duration>,
     /// The end of each account's plan.
@@ -48,6 +50,14 @@ impl Payments {
         if entry.kind == EntryKind::Grant && reference.starts_with("plan/") {
             let key = (entry.account, reference.to_owned());
             self.booked.insert(key, entry.d_available);
+        }
+        if entry.kind == EntryKind::Correction
+            && reference.starts_with("plan/")
+            && let Some((payment, _)) = reference.rsplit_once("/returned")
+        {
+            let taken = self.taken.entry((entry.account, payment.to_owned()));
+            let taken = taken.or_default();
+            *taken -= entry.d_available;
         }
     }
 
@@ -74,12 +84,20 @@ impl Payments {
         *span = span.saturating_add(end.duration_since(row.period_start));
         let booked = self.booked.remove(&(row.account, name.to_string()));
         let booked = booked.unwrap_or_default();
-        (booked != row.credits).then(|| {
-            format!(
-                "payment `{name}` gave {} credits, and {booked} are booked for it",
-                row.credits
-            )
-        })
+        if booked != row.credits {
+            let credits = row.credits;
+            return Some(format!(
+                "payment `{name}` gave {credits} credits, and {booked} are booked for it"
+            ));
+        }
+        let taken = self.taken.remove(&(row.account, name.to_string()));
+        let taken = taken.unwrap_or_default();
+        // An earlier release did not record what a returned payment owes.
+        let owed = row.owed.filter(|owed| taken + *owed != row.credits)?;
+        Some(format!(
+            "payment `{name}` was returned, and of its {} credits {taken} are taken back and {owed} owed",
+            row.credits
+        ))
     }
 
     /// A subscription, after all payments. Returns its violations.

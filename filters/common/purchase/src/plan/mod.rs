@@ -5,11 +5,14 @@
 //! 1. An account has one subscription. A payment while it is active extends it or is refunded; there is never a second one.
 //! 2. A payment is stored under its route and that route's reference, which is unique; the time and the credits that it grants are in the
 //!    same commit.
-//! 3. The rate class of the plan ends by the clock alone, without a background task.
+//! 3. Credits of a returned payment that were held or spent are owed, and taken back when they become free ([`OwedCredits`]).
+//! 4. The rate class of the plan ends by the clock alone, without a background task.
 
 mod counters;
 mod error;
 mod extend;
+mod owed;
+mod payment;
 mod payment_state;
 mod plans;
 mod rails;
@@ -18,6 +21,7 @@ mod state;
 pub use counters::PlanEvent;
 pub use error::PlanError;
 pub use extend::{Paid, Period, Renewal};
+pub use owed::OwedCredits;
 pub use payment_state::{PaymentState, RetryAction};
 pub use plans::{PayOutcome, PlanDeps, Plans, Reversal};
 pub use rails::Rail;

@@ -14,6 +14,7 @@ use tollgate_store::{
 
 use super::counters::PlanEvent;
 use super::extend::{Paid, Renewal, ReportedPayment, advance, extend, renewal, shorten};
+use super::payment::Payment;
 use super::rails::{Rail, Rails};
 use super::state::PlanState;
 use super::{Plan, PlanError};
@@ -44,7 +45,7 @@ pub struct PlanDeps {
 /// Records payments and reads subscriptions. Cheap to clone.
 #[derive(Clone)]
 pub struct Plans {
-    inner: Arc<PlanDeps>,
+    pub(super) inner: Arc<PlanDeps>,
     counters: Arc<Counters<PlanEvent>>,
     rails: Arc<Rails>,
 }
@@ -154,7 +155,7 @@ impl Plans {
             let now = inner.clock.now();
             let new_id = self.draw_id(SubscriptionId::from_parts);
             let Some(extended) = extend(before.as_ref(), &paid, now, new_id) else {
-                if self.is_known(&paid).await? {
+                if self.payment(paid.route, &paid.payment).await?.is_some() {
                     self.counters.inc(PlanEvent::Repeated);
                     return Ok(PayOutcome::Repeated(
                         before.expect("an active subscription was read"),
@@ -181,6 +182,9 @@ impl Plans {
                 receipt: paid.receipt.clone(),
                 at: paid.at,
                 returned_at: None,
+                owed: None,
+                attempts: 0,
+                next_attempt_at: None,
             };
             // The payment first: a duplicate is reported before any other refusal.
             let mut parts = vec![part(PlanPart::Pay(payment)), self.put(row.clone())];
@@ -312,10 +316,7 @@ impl Plans {
         let name: Arc<str> = Arc::from(provider_ref);
         let mut account = None;
         for _ in 0..WRITE_ATTEMPTS {
-            let wanted = name.clone();
-            let payment = reading(&inner.store, move |store| store.payment(route, &wanted));
-            let payment = payment.await.map_err(PlanError::Read)?;
-            let Some(payment) = payment.filter(|row| row.status == PaymentStatus::Paid) else {
+            let Some(payment) = self.payment(route, &name).await? else {
                 return Ok(Reversal::Nothing);
             };
             account = Some(payment.account);
@@ -323,38 +324,22 @@ impl Plans {
                 return Ok(Reversal::Nothing);
             };
             let now = inner.clock.now();
+            let taken = self.free_of(payment.account, payment.credits);
+            let Some(returned) = payment.returned(taken, now) else {
+                return Ok(Reversal::Nothing);
+            };
             let span = (payment.period_start, payment.period_end);
             let after = shorten(&before, route, span, now);
-            let returned = PlanPart::Return {
-                route,
-                provider_ref: name.clone(),
-                at: now,
-            };
-            let mut parts = vec![part(returned), self.put(after.clone())];
+            let missing = payment.credits - taken;
+            let mut parts = vec![part(returned.replacing(&payment)), self.put(after.clone())];
             parts.extend(attached.iter().cloned());
-            let available = inner.ledger.available(payment.account).unwrap_or_default();
-            let taken = payment.credits.min(available).max(Micros::ZERO);
-            let done = match taken.is_positive() {
-                false => commit(&*inner.store, UnitOfWork::of_all(parts, Admission::Always))
-                    .await
-                    .map(|_| ())
-                    .map_err(CreditOr::Commit),
-                true => {
-                    let credit = Credit {
-                        operation: self.draw_id(OperationId::from_parts),
-                        account: payment.account,
-                        amount: -taken,
-                        reference: format!("{}/returned", plan_reference(route, &name)).into(),
-                        at: now,
-                    };
-                    let booked = inner.ledger.correct_with(credit, parts).await;
-                    booked.map(|_| ()).map_err(CreditOr::Credit)
-                }
-            };
-            match done {
+            let reference = format!("{}/returned", plan_reference(route, &name));
+            match self
+                .take_back(payment.account, taken, reference, parts)
+                .await
+            {
                 Ok(()) => {
                     self.counters.inc(PlanEvent::Returned);
-                    let missing = payment.credits - taken;
                     tracing::warn!(account = %payment.account, route = route.word(), payment = %name,
                         until = after.period_end.as_micros(), taken = %taken, missing = %missing, "payment for the plan reversed");
                     return Ok(Reversal::New {
@@ -378,15 +363,82 @@ impl Plans {
         ))
     }
 
+    /// Takes back the credits that a returned payment still owes, as far as they are free.
+    pub(super) async fn collect_owed(&self, route: Route, name: &str) -> Result<(), PlanError> {
+        for _ in 0..WRITE_ATTEMPTS {
+            let Some(payment) = self.payment(route, name).await? else {
+                return Ok(());
+            };
+            let owed = payment.owed.unwrap_or_default();
+            let taken = self.free_of(payment.account, owed);
+            let Some(after) = payment.collected(taken, self.inner.clock.now()) else {
+                return Ok(());
+            };
+            // Each step has a reference of its own: what is owed before it shrinks with every step.
+            let reference = plan_reference(route, name);
+            let reference = format!("{reference}/returned/{}", owed.get());
+            let left = after.owed.unwrap_or_default();
+            let parts = vec![part(after.replacing(&payment))];
+            match self
+                .take_back(payment.account, taken, reference, parts)
+                .await
+            {
+                Ok(()) if taken.is_positive() => {
+                    tracing::info!(account = %payment.account, route = route.word(), payment = name, taken = %taken, owed = %left,
+                        "took back owed credits of a returned payment");
+                    return Ok(());
+                }
+                Ok(()) => return Ok(()),
+                // Collected or spent concurrently: read again.
+                Err(error) if error.is_spent() => {}
+                Err(error) if error.refusal() == Some(&Refusal::PaymentKnown) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // Much is being spent; the next attempt is due already.
+        Ok(())
+    }
+
+    /// As much of `credits` as the account can give back now.
+    fn free_of(&self, account: AccountId, credits: Micros) -> Micros {
+        let available = self.inner.ledger.available(account).unwrap_or_default();
+        credits.min(available).max(Micros::ZERO)
+    }
+
+    /// Writes `parts`, with the correction of the ledger that takes `taken` credits where there are any.
+    async fn take_back(
+        &self,
+        account: AccountId,
+        taken: Micros,
+        reference: String,
+        parts: Vec<Part>,
+    ) -> Result<(), CreditOr> {
+        let inner = &*self.inner;
+        if !taken.is_positive() {
+            let unit = UnitOfWork::of_all(parts, Admission::Always);
+            let written = commit(&*inner.store, unit).await;
+            return written.map(|_| ()).map_err(CreditOr::Commit);
+        }
+        let credit = Credit {
+            operation: self.draw_id(OperationId::from_parts),
+            account,
+            amount: -taken,
+            reference: reference.into(),
+            at: inner.clock.now(),
+        };
+        let booked = inner.ledger.correct_with(credit, parts).await;
+        booked.map(|_| ()).map_err(CreditOr::Credit)
+    }
+
+    async fn payment(&self, route: Route, name: &str) -> Result<Option<Payment>, PlanError> {
+        let name: Arc<str> = Arc::from(name);
+        let row = reading(&self.inner.store, move |store| store.payment(route, &name));
+        Ok(row.await.map_err(PlanError::Read)?.map(Payment::new))
+    }
+
     async fn subscription(&self, account: AccountId) -> Result<Option<SubscriptionRow>, PlanError> {
         let row = reading(&self.inner.store, move |store| store.subscription(account));
         row.await.map_err(PlanError::Read)
-    }
-
-    async fn is_known(&self, paid: &Paid) -> Result<bool, PlanError> {
-        let (route, name) = (paid.route, paid.payment.clone());
-        let row = reading(&self.inner.store, move |store| store.payment(route, &name));
-        Ok(row.await.map_err(PlanError::Read)?.is_some())
     }
 
     fn put(&self, row: SubscriptionRow) -> Part {

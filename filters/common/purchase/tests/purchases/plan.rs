@@ -4,10 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tokio::runtime::Handle;
 use tollgate_clock::{Clock, ManualClock, Timestamp};
-use tollgate_ledger::Ledger;
 use tollgate_ledger::audit::audit;
-use tollgate_purchase::plan::{PRICE, Paid, PayOutcome, Period, Plans, Renewal, Reversal};
+use tollgate_ledger::{Credit, Ledger};
+use tollgate_money::{Micros, OperationId};
+use tollgate_purchase::PurchaseTasks;
+use tollgate_purchase::plan::{
+    OwedCredits, PRICE, Paid, PayOutcome, Period, Plans, Renewal, Reversal,
+};
 use tollgate_store::{
     Admission, PaymentStatus, Route, Store, SubscriptionRow, SubscriptionStatus, UnitOfWork, commit,
 };
@@ -15,7 +20,7 @@ use tollgate_store::{
 use crate::support::process::{self, ACCOUNT, DAY, Disk, START, new_account};
 
 struct TestBed {
-    _disk: Disk,
+    disk: Disk,
     store: Arc<dyn Store>,
     ledger: Ledger,
     plans: Plans,
@@ -31,7 +36,7 @@ impl TestBed {
         let unit = UnitOfWork::of(new_account(ACCOUNT), Admission::Normal);
         commit(&*store, unit).await.expect("an account");
         TestBed {
-            _disk: disk,
+            disk,
             store,
             ledger,
             plans,
@@ -46,6 +51,28 @@ impl TestBed {
     async fn pay(&self, paid: Paid) -> PayOutcome {
         let done = self.plans.pay(paid, |_| Vec::new()).await;
         done.expect("it is noted")
+    }
+
+    /// Credit that is bought or spent by another way; nothing for zero.
+    async fn correct(&self, name: &str, micros: i64) {
+        if micros == 0 {
+            return;
+        }
+        let mut random = [0; 10];
+        random[..8].copy_from_slice(&self.disk.number().to_be_bytes());
+        let credit = Credit {
+            operation: OperationId::from_parts(9, random),
+            account: ACCOUNT,
+            amount: Micros::new(micros),
+            reference: Arc::from(name),
+            at: START,
+        };
+        self.ledger.correct(credit).await.expect("there is enough");
+    }
+
+    fn check_books(&self) {
+        let report = audit(&*self.store).expect("the audit runs");
+        assert!(report.clean(), "{:?}", report.violations);
     }
 
     fn row(&self) -> SubscriptionRow {
@@ -264,6 +291,48 @@ async fn a_refund_takes_its_time_and_credits_back() {
         "recorded late, it grants nothing"
     );
     assert_eq!(bed.row().period_end, START + 10 * DAY);
+}
+
+/// Credits of a returned payment that were spent stayed with the account for ever: they were logged as missing, and no later credit made
+/// up for them. They are owed, and taken back as they become free, also after a restart, each once.
+#[tokio::test]
+async fn spent_credits_of_a_returned_payment_are_taken_back_when_they_become_free() {
+    let bed = TestBed::new().await;
+    bed.pay(charge("I-1", "x", START)).await;
+    bed.correct("spent", -4_000_000).await;
+    let back = bed
+        .plans
+        .reverse_payment(Route::PayPal, "x", Vec::new())
+        .await;
+    let Reversal::New { taken, missing, .. } = back.expect("noted") else {
+        panic!("it is new");
+    };
+    assert_eq!((taken.get(), missing.get()), (1_000_000, 4_000_000));
+    let payment = || {
+        let row = bed.store.payment(Route::PayPal, "x").expect("a read");
+        row.expect("a payment")
+    };
+    let owed = || payment().owed.expect("it is returned").get();
+    assert_eq!(owed(), 4_000_000);
+    bed.check_books();
+    // Nothing is free at the first attempt, a part at the second, the rest at the third.
+    for (day, bought, left, credits) in [
+        (1, 0, 4_000_000, 0),
+        (3, 1_500_000, 2_500_000, 0),
+        (5, 6_000_000, 0, 3_500_000),
+    ] {
+        let worker = OwedCredits::worker(&bed.plans, PurchaseTasks::new(Handle::current()));
+        assert_eq!(worker.run_once().await, 0, "not due yet");
+        bed.correct(&format!("bought {day}"), bought).await;
+        bed.at(START + day * DAY);
+        assert_eq!(worker.run_once().await, 1);
+        assert_eq!((owed(), bed.credits()), (left, credits), "day {day}");
+        bed.check_books();
+    }
+    bed.at(START + 300 * DAY);
+    let worker = OwedCredits::worker(&bed.plans, PurchaseTasks::new(Handle::current()));
+    assert_eq!(worker.run_once().await, 0, "nothing is owed any more");
+    assert_eq!(payment().status, PaymentStatus::Returned);
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ static SUBSCRIPTIONS: LazyLock<VersionedTable> = LazyLock::new(|| {
 });
 
 const PAYMENT: &str = "id, account_id, subscription_id, route, provider_ref, amount, credits, period_start, period_end, status, receipt, at,
-    returned_at";
+    returned_at, owed, looks, look_at";
 
 pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), WriteError> {
     match part {
@@ -63,7 +63,7 @@ pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Writ
         PlanPart::Pay(row) => {
             connection
                 .prepare_cached(&format!(
-                    "INSERT INTO payments ({PAYMENT}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
+                    "INSERT INTO payments ({PAYMENT}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
                 ))?
                 .execute(params![
                     row.id.as_bytes(),
@@ -79,19 +79,32 @@ pub(crate) fn write(connection: &Connection, part: &PlanPart) -> Result<(), Writ
                     row.receipt,
                     row.at.as_micros(),
                     row.returned_at.map(Timestamp::as_micros),
+                    row.owed.map(Micros::get),
+                    row.attempts,
+                    row.next_attempt_at.map(Timestamp::as_micros),
                 ])
                 .map_err(|error| key_conflict(error, || Refusal::PaymentKnown))?;
         }
-        PlanPart::Return {
-            route,
-            provider_ref,
-            at,
+        PlanPart::ChangePayment {
+            row,
+            before: (status, owed),
         } => {
             let changed = connection
                 .prepare_cached(
-                    "UPDATE payments SET status = ?3, returned_at = ?4 WHERE route = ?1 AND provider_ref = ?2 AND status <> ?3",
+                    "UPDATE payments SET status = ?3, returned_at = ?4, owed = ?5, looks = ?6, look_at = ?7
+                     WHERE route = ?1 AND provider_ref = ?2 AND status = ?8 AND owed IS ?9",
                 )?
-                .execute(params![route.code(), provider_ref, PaymentStatus::Returned.code(), at.as_micros()])?;
+                .execute(params![
+                    row.route.code(),
+                    row.provider_ref,
+                    row.status.code(),
+                    row.returned_at.map(Timestamp::as_micros),
+                    row.owed.map(Micros::get),
+                    row.attempts,
+                    row.next_attempt_at.map(Timestamp::as_micros),
+                    status.code(),
+                    owed.map(Micros::get),
+                ])?;
             if changed == 0 {
                 return Err(WriteError::Refused(Refusal::PaymentKnown));
             }
@@ -137,6 +150,9 @@ fn payment(row: &Row<'_>) -> Result<PaymentRow, RowError> {
         receipt: row.get(10)?,
         at: row.get(11).map(Timestamp::from_micros)?,
         returned_at: optional_time(row, 12)?,
+        owed: row.get::<_, Option<i64>>(13)?.map(Micros::new),
+        attempts: row.get(14)?,
+        next_attempt_at: optional_time(row, 15)?,
     })
 }
 
@@ -204,6 +220,13 @@ impl<W> ReadPlans for SqliteStore<W> {
         self.some_payments(
             "WHERE account_id = ?1 ORDER BY at DESC, id DESC LIMIT ?2",
             params![account.as_bytes(), rows_max(limit)],
+        )
+    }
+
+    fn payments_due(&self, now: Timestamp, limit: usize) -> Result<Vec<PaymentRow>, ReadError> {
+        self.some_payments(
+            "WHERE look_at <= ?1 ORDER BY look_at LIMIT ?2",
+            params![now.as_micros(), rows_max(limit)],
         )
     }
 

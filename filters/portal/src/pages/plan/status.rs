@@ -85,7 +85,11 @@ pub(crate) fn payments(rows: &[PaymentRow], now: Timestamp) -> Markup {
                 }),
             ];
             if with_credits {
-                cells.push(Cell::labelled(html! { (amount(row.credits)) }));
+                let owed = row.owed.filter(|owed| owed.is_positive());
+                cells.push(Cell::labelled(html! {
+                    (amount(row.credits))
+                    @if let Some(owed) = owed { " " small { (amount(owed)) " still to be taken back" } }
+                }));
             }
             cells.push(Cell::labelled(html! { (by(row.route)) " " small { (reference(row)) } }));
             cells
