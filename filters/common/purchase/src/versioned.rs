@@ -40,33 +40,38 @@ versioned! {
 
 /// A row that is read freely and changed only by the transitions of the type that wraps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Versioned<R>(R);
+pub struct Versioned<R> {
+    row: R,
+    /// The version that the store has.
+    stored: i64,
+}
 
 impl<R: VersionedRow> Versioned<R> {
-    /// A row as it is stored, or about to be stored for the first time.
-    pub fn new(row: R) -> Versioned<R> {
-        Versioned(row)
+    /// A row as it is stored.
+    pub fn stored(mut row: R) -> Versioned<R> {
+        let stored = *row.stamp().0;
+        Versioned { row, stored }
     }
 
-    /// The next version, changed at `now`.
+    /// The row changed at `now`. Several changes before a write are one version.
     #[must_use]
     pub fn next(&self, now: Timestamp, change: impl FnOnce(&mut R)) -> Versioned<R> {
-        let mut row = self.0.clone();
-        change(&mut row);
-        let (version, updated_at) = row.stamp();
-        *version += 1;
+        let mut next = self.clone();
+        change(&mut next.row);
+        let (version, updated_at) = next.row.stamp();
+        *version = self.stored + 1;
         *updated_at = now;
-        Versioned(row)
+        next
     }
 
-    /// The part that replaces the previous version.
+    /// The part that replaces the stored version.
     pub fn part(&self) -> Part {
-        self.0.clone().change()
+        self.row.clone().change()
     }
 
-    /// The row.
+    /// The row; stored, if its part was committed.
     pub fn into_row(self) -> R {
-        self.0
+        self.row
     }
 }
 
@@ -74,6 +79,6 @@ impl<R> Deref for Versioned<R> {
     type Target = R;
 
     fn deref(&self) -> &R {
-        &self.0
+        &self.row
     }
 }

@@ -1,14 +1,12 @@
 //! Cancellation of a mandate, requested by its owner or an operator. The request is stored here; reconciliation repeats the provider's
 //! cancel call until the provider confirms it.
 
-use std::sync::Arc;
-
 use tollgate_clock::Timestamp;
-use tollgate_store::{MandatePart, MandateRow, MandateState, Route};
+use tollgate_store::{MandateRow, MandateState, Route};
 
-use super::current::{current_mandate, part};
+use super::current::current_mandate;
 use super::decide::is_stopped;
-use super::schedule;
+use super::mandate::Mandate;
 use crate::plan::{PlanError, Plans, Renewal};
 
 /// Requests cancellation of the current mandate among those of one account at `now`; `None` where there is nothing to cancel.
@@ -21,19 +19,17 @@ pub async fn request_cancellation(
     rows: Vec<MandateRow>,
     now: Timestamp,
 ) -> Result<Option<MandateRow>, PlanError> {
-    let Some(mut row) = current_mandate(rows).and_then(|row| cancelled(row, now)) else {
+    let current = current_mandate(rows).map(Mandate::stored);
+    let Some(row) = current.and_then(|row| row.cancelled(now)) else {
         return Ok(None);
     };
-    row.version += 1;
-    row.updated_at = now;
     tracing::info!(mandate = %row.id, account = %row.account, state = ?row.state, "mandate cancellation requested");
     let reference = row.provider_ref.clone().unwrap_or_default();
     let own = (Route::PayPal, &*reference);
-    let changed = part(MandatePart::Change(row.clone()));
     plans
-        .set_renewal(row.account, own, Renewal::Ends, vec![changed])
+        .set_renewal(row.account, own, Renewal::Ends, vec![row.part()])
         .await?;
-    Ok(Some(row))
+    Ok(Some(row.into_row()))
 }
 
 /// Whether the provider charges for a mandate, or may at any time.
@@ -43,29 +39,4 @@ pub fn may_charge(row: &MandateRow) -> bool {
         row.state,
         Open | Agreed | Active | CancelPending | Duplicate
     ) || is_stopped(row)
-}
-
-/// The mandate after its cancellation was requested at `now`; `None` where there is nothing to cancel.
-fn cancelled(mut row: MandateRow, now: Timestamp) -> Option<MandateRow> {
-    use MandateState::{Active, Agreed, CancelPending, Created, Dropped, Duplicate, Open, Over};
-    row.state = match row.state {
-        Active | CancelPending => CancelPending,
-        // The provider has suspended it and may resume it.
-        _ if is_stopped(&row) => CancelPending,
-        // Nothing is paid: charges after this are refunded.
-        Agreed => Duplicate,
-        Open => Dropped,
-        Created => Over,
-        _ => return None,
-    };
-    if matches!(row.state, CancelPending | Duplicate) {
-        row.cancel_requested_at.get_or_insert(now);
-    }
-    row.note = Some(Arc::from("left"));
-    row.attempts = 0;
-    row.next_attempt_at = match row.state {
-        CancelPending | Duplicate => Some(now),
-        _ => schedule::next(&row, now),
-    };
-    Some(row)
 }

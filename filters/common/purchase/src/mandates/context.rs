@@ -7,12 +7,10 @@ use tollgate_clock::Clock;
 use tollgate_counters::Counters;
 use tollgate_money::{AccountId, MandateId};
 use tollgate_store::{
-    Admission, CommitError, MandatePart, MandateRow, Part, Store, SubscriptionRow, UnitOfWork,
-    commit, reading,
+    Admission, CommitError, MandateRow, Part, Store, SubscriptionRow, UnitOfWork, commit, reading,
 };
 
 use super::counters::MandateEvent;
-use super::current::part;
 use super::error::VerifyError;
 use super::plan_check::PlanCheck;
 use super::recurring::Recurring;
@@ -66,13 +64,6 @@ impl Inner {
         commit(&*self.store, UnitOfWork::of_all(parts, Admission::Normal))
             .await
             .map(|_| ())
-    }
-
-    /// The part that replaces a row (optimistic locking by `version`).
-    pub(super) fn changed(&self, row: &mut MandateRow) -> Part {
-        row.version += 1;
-        row.updated_at = self.clock.now();
-        part(MandatePart::Change(row.clone()))
     }
 
     /// Acquires the lock of an account's mandates.

@@ -17,6 +17,7 @@ mod current;
 mod decide;
 mod error;
 mod keys;
+mod mandate;
 mod open;
 mod period;
 mod plan_check;

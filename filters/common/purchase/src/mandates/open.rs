@@ -12,9 +12,9 @@ use super::current::part;
 use super::decide::{is_past_due, is_stopped};
 use super::error::{CancelError, OpenError, VerifyError};
 use super::keys;
-use super::reconcile::GONE;
+use super::mandate::{GONE, Mandate};
 use super::recurring::NewSubscription;
-use super::schedule::{self, DAY, RECURRING_OFFERED};
+use super::schedule::{DAY, RECURRING_OFFERED};
 use crate::plan::PRICE;
 use crate::topups::FailureKind;
 
@@ -119,17 +119,15 @@ impl Inner {
     }
 
     /// Reopens a recently dropped mandate instead of creating a new one.
-    async fn offer_again(&self, mut row: MandateRow) -> Result<MandateRow, OpenError> {
+    async fn offer_again(&self, row: MandateRow) -> Result<MandateRow, OpenError> {
         if let Some(why) = self.closed().await {
             return Err(OpenError::Closed(why));
         }
-        row.state = MandateState::Open;
-        row.note = None;
-        row.attempts = 0;
-        row.next_attempt_at = schedule::next(&row, self.clock.now());
-        let changed = self.changed(&mut row);
-        self.write(vec![changed]).await.map_err(OpenError::Store)?;
-        Ok(row)
+        let row = Mandate::stored(row).offered_again(self.clock.now());
+        self.write(vec![row.part()])
+            .await
+            .map_err(OpenError::Store)?;
+        Ok(row.into_row())
     }
 
     async fn runs(&self, account: AccountId) -> Result<bool, OpenError> {
@@ -161,14 +159,8 @@ impl Inner {
         let mut parts: Vec<Part> = Vec::new();
         // The provider may resume a suspended mandate, which would then charge beside the new one.
         let stopped = others.iter().filter(|row| is_stopped(row));
-        for mut row in stopped.cloned().chain(replaced) {
-            row.state = match row.state {
-                MandateState::Open => MandateState::Dropped,
-                _ => MandateState::Duplicate,
-            };
-            row.attempts = 0;
-            row.next_attempt_at = schedule::next(&row, now);
-            parts.push(self.changed(&mut row));
+        for row in stopped.cloned().chain(replaced) {
+            parts.push(Mandate::stored(row).replaced(now).part());
         }
         let id = self.new_id();
         let named = |url: &str| Arc::from(url.replace("{mandate}", &id.to_string()));
@@ -206,7 +198,7 @@ impl Inner {
     }
 
     /// Creates the subscription of a stored mandate; idempotent by its stored key.
-    async fn make(&self, mut row: MandateRow) -> Result<MandateRow, OpenError> {
+    async fn make(&self, row: MandateRow) -> Result<MandateRow, OpenError> {
         let new = NewSubscription {
             key: &row.create_key,
             mandate: row.id,
@@ -216,14 +208,13 @@ impl Inner {
         };
         match self.recurring.create(&new).await {
             Ok(made) => {
-                row.state = MandateState::Open;
-                row.provider_ref = Some(Arc::from(made.subscription));
-                row.approve_url = Some(Arc::from(made.approve_url));
-                row.attempts = 0;
-                row.next_attempt_at = schedule::next(&row, self.clock.now());
-                let changed = self.changed(&mut row);
-                self.write(vec![changed]).await.map_err(OpenError::Store)?;
-                Ok(row)
+                let now = self.clock.now();
+                let row = Mandate::stored(row);
+                let row = row.offered(&made.subscription, &made.approve_url, now);
+                self.write(vec![row.part()])
+                    .await
+                    .map_err(OpenError::Store)?;
+                Ok(row.into_row())
             }
             Err(error) => {
                 tracing::warn!(mandate = %row.id, kind = ?error.kind, cause = %error, "creating subscription failed");
@@ -232,11 +223,10 @@ impl Inner {
                     FailureKind::Misconfigured => self.invalidate_plan_check(),
                     // A definite refusal: the buyer has no approval link, and another attempt may succeed.
                     FailureKind::Refused | FailureKind::Declined => {
-                        row.state = MandateState::Over;
-                        row.note = Some(Arc::from("refused"));
-                        row.next_attempt_at = None;
-                        let changed = self.changed(&mut row);
-                        self.write(vec![changed]).await.map_err(OpenError::Store)?;
+                        let row = Mandate::stored(row).refused(self.clock.now());
+                        self.write(vec![row.part()])
+                            .await
+                            .map_err(OpenError::Store)?;
                     }
                     // The next call to open retries with the same key.
                     _ => {}

@@ -15,7 +15,7 @@ use tollgate_store::{MandateRow, MandateState, Route};
 use super::context::Inner;
 use super::decide::is_past_due;
 use super::error::VerifyError;
-use super::reconcile::GONE;
+use super::mandate::GONE;
 use super::schedule::RECURRING_OFFERED;
 use crate::plan::Rail;
 

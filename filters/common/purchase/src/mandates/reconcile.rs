@@ -12,9 +12,10 @@ use tollgate_store::{
 use super::context::{AttachParts, Inner};
 use super::counters::MandateEvent;
 use super::current::is_own;
-use super::decide::{Decision, Facts, PAST_DUE, PlanSource, Recorded, decide, is_past_due};
+use super::decide::{Decision, Facts, PlanSource, Recorded, decide, is_past_due};
 use super::error::VerifyError;
 use super::keys;
+use super::mandate::{GONE, Mandate};
 use super::recurring::{Charge, ProviderSubscription, RecurringError, Status};
 use super::schedule::{self, DAY, RECURRING_OFFERED, TRANSFER_GRACE, days};
 use crate::plan::{Paid, PayOutcome, Period, PlanError, Renewal, Reversal};
@@ -31,9 +32,6 @@ const LIST_LEAD: Duration = days(31);
 
 /// Tolerated difference between the provider's clock and ours.
 const CLOCK_SKEW_MAX: Duration = DAY;
-
-/// [`MandateRow::note`] of a mandate that the provider reported as unknown at the last read.
-pub(super) const GONE: &str = "gone";
 
 /// Reasons shown to buyers and at the provider.
 const CANCEL_REASON: &str = "Cancelled by the owner of the account";
@@ -76,12 +74,22 @@ impl Inner {
     /// The same; reports whether a charge is pending.
     pub(super) async fn reconcile_with(
         &self,
-        mut row: MandateRow,
+        row: MandateRow,
         attach: Option<&AttachParts>,
         is_pending: &mut bool,
     ) -> Result<MandateRow, VerifyError> {
         // Each reconciliation reads the whole state, so it covers every notification so far; a failed read is retried soon.
-        row.acknowledged = row.notifications;
+        let row = Mandate::stored(row).acknowledged(self.clock.now());
+        let reconciled = self.reconcile_row(row, attach, is_pending).await;
+        reconciled.map(Mandate::into_row)
+    }
+
+    async fn reconcile_row(
+        &self,
+        mut row: Mandate,
+        attach: Option<&AttachParts>,
+        is_pending: &mut bool,
+    ) -> Result<Mandate, VerifyError> {
         let Some(subscription) = row.provider_ref.clone() else {
             return self.without_subscription(row).await;
         };
@@ -105,7 +113,7 @@ impl Inner {
                 },
             };
             if row.note.as_deref() == Some(GONE) {
-                row.note = None;
+                row = row.found(self.clock.now());
             }
             let charges = self.recorded(charges).await?;
             let state = self.plans.state(row.account).await;
@@ -220,11 +228,11 @@ impl Inner {
     /// Carries out decisions that change only our own rows.
     async fn apply(
         &self,
-        row: MandateRow,
+        row: Mandate,
         seen: &ProviderSubscription,
         decision: Decision,
         attach: Option<&AttachParts>,
-    ) -> Result<MandateRow, VerifyError> {
+    ) -> Result<Mandate, VerifyError> {
         match decision {
             Decision::Pay { charge, until } => self.pay(row, seen, (&charge, until), attach).await,
             Decision::Advance(time) => self.advance(row, time).await,
@@ -233,26 +241,25 @@ impl Inner {
             Decision::Duplicate(why) => self.mark_duplicate(row, why).await,
             Decision::Resumed => {
                 tracing::info!(mandate = %row.id, "suspended subscription resumed");
-                self.set_renewal(row, MandateState::Active, None, Renewal::Runs)
-                    .await
+                let after = row.clone().resumed(self.clock.now());
+                self.set_renewal(row, after, Renewal::Runs).await
             }
             Decision::PastDue => {
                 self.counters.inc(MandateEvent::PastDue);
                 tracing::warn!(mandate = %row.id, account = %row.account, why = ?seen.failed_why,
                     "charge for the plan failed, the payment provider retries it");
-                let state = row.state;
-                self.set_renewal(row, state, Some(PAST_DUE), Renewal::PastDue)
-                    .await
+                let after = row.clone().past_due(self.clock.now());
+                self.set_renewal(row, after, Renewal::PastDue).await
             }
             Decision::Ended(why) => {
                 self.counters.inc(MandateEvent::Ended);
                 tracing::info!(mandate = %row.id, account = %row.account, why,
                     until = row.paid_until.map(Timestamp::as_micros), "mandate ended, its paid period stays");
-                self.set_renewal(row, MandateState::Ended, Some(why), Renewal::Ends)
-                    .await
+                let after = row.clone().ended(why, self.clock.now());
+                self.set_renewal(row, after, Renewal::Ends).await
             }
-            Decision::Dropped => self.set_state(row, MandateState::Dropped, None).await,
-            Decision::Over(why) => self.set_state(row, MandateState::Over, Some(why)).await,
+            Decision::Dropped => self.save(row.dropped(self.clock.now())).await,
+            Decision::Over(why) => self.save(row.over(why, self.clock.now())).await,
             // Handled before: these do not change our rows.
             Decision::Wait
             | Decision::AwaitTransfer
@@ -266,32 +273,16 @@ impl Inner {
     /// Records a charge that bought a period: payment, subscription and mandate in one unit of work.
     async fn pay(
         &self,
-        row: MandateRow,
+        row: Mandate,
         seen: &ProviderSubscription,
         (charge, until): (&Charge, Timestamp),
         attach: Option<&AttachParts>,
-    ) -> Result<MandateRow, VerifyError> {
+    ) -> Result<Mandate, VerifyError> {
         let now = self.clock.now();
-        let mut after = row.clone();
         let is_first = row.payment.is_none();
-        after.state = match (row.state, seen.status) {
-            (MandateState::CancelPending, _) => MandateState::CancelPending,
-            (_, Status::Active | Status::Approved | Status::Waiting) => MandateState::Active,
-            _ => MandateState::Ended,
-        };
-        after.agreed_at.get_or_insert(now);
-        after.activated_at.get_or_insert(now);
-        if row.paid_at.is_none_or(|paid| charge.at >= paid) {
-            after.payment = Some(Arc::from(&*charge.id));
-            after.paid_at = Some(charge.at);
-        }
-        after.paid_until = row.paid_until.max(Some(until));
-        after.advanced_for = None;
-        after.note = None;
-        after.attempts = 0;
-        after.next_attempt_at = schedule::next(&after, now);
+        let after = row.clone().paid(charge, until, seen.status, now);
         let mut parts = self.superseded(&after).await?;
-        parts.push(self.changed(&mut after));
+        parts.push(after.part());
         let paid = Paid {
             account: row.account,
             route: Route::PayPal,
@@ -320,7 +311,7 @@ impl Inner {
                 if is_first {
                     self.counters.inc(MandateEvent::Activated);
                 }
-                Ok(after)
+                Ok(after.written())
             }
             // Recorded concurrently: the next step reads it.
             Ok(PayOutcome::Repeated(_)) => Ok(row),
@@ -333,19 +324,11 @@ impl Inner {
     }
 
     /// Grants one day for a payment that is reported but not listed. The charge itself is recorded when it is listed.
-    async fn advance(&self, row: MandateRow, time: Timestamp) -> Result<MandateRow, VerifyError> {
+    async fn advance(&self, row: Mandate, time: Timestamp) -> Result<Mandate, VerifyError> {
         let now = self.clock.now();
-        let mut after = row.clone();
-        if row.state != MandateState::CancelPending {
-            after.state = MandateState::Active;
-        }
-        after.agreed_at.get_or_insert(now);
-        after.activated_at.get_or_insert(now);
-        after.advanced_for = Some(time);
-        after.attempts = 0;
-        after.next_attempt_at = schedule::next(&after, now);
+        let after = row.clone().advanced(time, now);
         let mut parts = self.superseded(&after).await?;
-        parts.push(self.changed(&mut after));
+        parts.push(after.part());
         let reference = row.provider_ref.clone().unwrap_or_default();
         let own = (Route::PayPal, &*reference);
         match self.plans.advance(row.account, own, now + DAY, parts).await {
@@ -353,7 +336,7 @@ impl Inner {
                 self.counters.inc(MandateEvent::Advanced);
                 tracing::warn!(mandate = %row.id, account = %row.account,
                     "provider reports a payment that it does not list yet: granted one day, retrying");
-                Ok(after)
+                Ok(after.written())
             }
             Ok(None) => {
                 self.mark_duplicate(row, "the plan is active by another route")
@@ -364,37 +347,23 @@ impl Inner {
     }
 
     /// A charge was refunded or reversed by another party: its period is taken away, and the mandate is cancelled.
-    async fn charge_returned(
-        &self,
-        row: MandateRow,
-        charge: &Charge,
-    ) -> Result<MandateRow, VerifyError> {
-        let now = self.clock.now();
-        let mut after = row.clone();
-        if row.payment.as_deref() == Some(&*charge.id) {
-            after.paid_until = row.paid_until.map(|until| until.min(now));
-            if row.state == MandateState::Active {
-                after.state = MandateState::CancelPending;
-                after.note = Some(Arc::from("returned"));
-            }
-        }
-        after.attempts = 0;
-        after.next_attempt_at = schedule::next(&after, now);
-        let parts = vec![self.changed(&mut after)];
+    async fn charge_returned(&self, row: Mandate, charge: &Charge) -> Result<Mandate, VerifyError> {
+        let after = row.clone().charge_returned(charge, self.clock.now());
+        let parts = vec![after.part()];
         let taken = self.plans.reverse_payment(Route::PayPal, &charge.id, parts);
         match taken.await {
             Ok(Reversal::New { .. }) => {
                 self.counters.inc(MandateEvent::Returned);
                 tracing::error!(mandate = %row.id, account = %row.account, payment = charge.id,
                     "charge for the plan was refunded or reversed: its period ended, cancelling the mandate");
-                Ok(after)
+                Ok(after.written())
             }
             Ok(Reversal::Nothing) => Ok(row),
             Err(error) => self.retry_after_failure(row, error).await,
         }
     }
 
-    async fn mark_agreed(&self, row: MandateRow) -> Result<MandateRow, VerifyError> {
+    async fn mark_agreed(&self, row: Mandate) -> Result<Mandate, VerifyError> {
         let others = self.of(row.account).await?;
         let another = others.iter().any(|other| {
             other.id != row.id && other.state == MandateState::Agreed && !is_past_due(other)
@@ -404,56 +373,35 @@ impl Inner {
                 .mark_duplicate(row, "the buyer has agreed to another one")
                 .await;
         }
-        let mut after = row;
-        after.state = MandateState::Agreed;
-        after.agreed_at.get_or_insert(self.clock.now());
-        after.note = None;
-        after.attempts = 0;
-        after.next_attempt_at = schedule::next(&after, self.clock.now());
+        let after = row.agreed(self.clock.now());
         let mut parts = self.superseded(&after).await?;
-        parts.push(self.changed(&mut after));
+        parts.push(after.part());
         self.write(parts).await.map_err(VerifyError::Store)?;
-        Ok(after)
+        Ok(after.written())
     }
 
     async fn mark_duplicate(
         &self,
-        row: MandateRow,
+        row: Mandate,
         why: &'static str,
-    ) -> Result<MandateRow, VerifyError> {
+    ) -> Result<Mandate, VerifyError> {
         self.counters.inc(MandateEvent::Duplicate);
         tracing::warn!(mandate = %row.id, account = %row.account, why,
             "cancelling duplicate mandate and refunding its charges");
-        self.set_renewal(row, MandateState::Duplicate, Some(why), Renewal::Ends)
-            .await
+        let after = row.clone().duplicate(why, self.clock.now());
+        self.set_renewal(row, after, Renewal::Ends).await
     }
 
     /// Changes of the account's other mandates once one is agreed to or paid, in the same unit of work.
     async fn superseded(&self, row: &MandateRow) -> Result<Vec<Part>, VerifyError> {
-        use MandateState::{Active, Agreed, Created, Dropped, Duplicate, Open, Over};
-        if !matches!(row.state, Agreed | Active) {
+        if !matches!(row.state, MandateState::Agreed | MandateState::Active) {
             return Ok(Vec::new());
         }
-        let mut parts = Vec::new();
-        for mut other in self.of(row.account).await? {
-            if other.id == row.id {
-                continue;
-            }
-            other.state = match other.state {
-                Created => Over,
-                Open => Dropped,
-                Agreed | Active => Duplicate,
-                _ => continue,
-            };
-            other.note = Some(Arc::from("another took its place"));
-            other.attempts = 0;
-            other.next_attempt_at = match other.state {
-                Duplicate => Some(self.clock.now()),
-                _ => schedule::next(&other, self.clock.now()),
-            };
-            parts.push(self.changed(&mut other));
-        }
-        Ok(parts)
+        let now = self.clock.now();
+        let others = self.of(row.account).await?.into_iter();
+        let others = others.filter(|other| other.id != row.id);
+        let superseded = others.filter_map(|other| Mandate::stored(other).superseded(now));
+        Ok(superseded.map(|other| other.part()).collect())
     }
 
     async fn refund(&self, row: &MandateRow, charge: &Charge, calls: &mut ProviderCalls) {
@@ -491,16 +439,11 @@ impl Inner {
     }
 
     /// Nothing is left to do now. Calls that failed are retried later.
-    async fn wait(
-        &self,
-        mut row: MandateRow,
-        calls: ProviderCalls,
-    ) -> Result<MandateRow, VerifyError> {
-        row.attempts += 1;
+    async fn wait(&self, row: Mandate, calls: ProviderCalls) -> Result<Mandate, VerifyError> {
         let now = self.clock.now();
-        row.next_attempt_at = match calls.failed {
-            None => schedule::next(&row, now),
-            Some(_) => schedule::retry(&row, now),
+        let row = match calls.failed {
+            None => row.waits(now),
+            Some(_) => row.retries(now),
         };
         let refused = |error: &RecurringError| {
             matches!(
@@ -525,39 +468,35 @@ impl Inner {
     }
 
     /// A completed charge waits while a signed transfer may have bought the same period.
-    async fn wait_for_transfer(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
-        row.next_attempt_at = Some(self.clock.now() + schedule::TRANSFER_WAIT);
-        self.save(row).await
+    async fn wait_for_transfer(&self, row: Mandate) -> Result<Mandate, VerifyError> {
+        let now = self.clock.now();
+        let at = now + schedule::TRANSFER_WAIT;
+        self.save(row.unchanged(Some(at), now)).await
     }
 
     /// A mandate without a known subscription: the buyer never got an approval link, so nothing can have been paid.
-    async fn without_subscription(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
+    async fn without_subscription(&self, row: Mandate) -> Result<Mandate, VerifyError> {
         let now = self.clock.now();
         let age = now.duration_since(row.created_at);
         if row.state == MandateState::Created && age >= RECURRING_OFFERED {
-            return self
-                .set_state(row, MandateState::Over, Some("no subscription"))
-                .await;
+            return self.save(row.over("no subscription", now)).await;
         }
-        row.next_attempt_at = schedule::next(&row, now);
-        self.save(row).await
+        self.save(row.unchanged(None, now)).await
     }
 
     /// A failed read decides nothing, with one exception: a subscription that was never agreed to and no longer exists is over.
     async fn unreadable(
         &self,
-        mut row: MandateRow,
+        row: Mandate,
         error: RecurringError,
-    ) -> Result<MandateRow, VerifyError> {
+    ) -> Result<Mandate, VerifyError> {
         use MandateState::{Created, Dropped, Ended, Open, Over};
         if error.kind == FailureKind::Gone {
             match row.state {
                 Created | Open | Dropped => return self.subscription_gone(row).await,
                 // The provider does not keep subscriptions for ever, and this one is finished.
                 Ended | Over => {
-                    row.attempts += 1;
-                    row.next_attempt_at = schedule::next(&row, self.clock.now());
-                    return self.save(row).await;
+                    return self.save(row.waits(self.clock.now())).await;
                 }
                 _ => {
                     return self
@@ -578,98 +517,65 @@ impl Inner {
     }
 
     /// Never agreed to and unknown to the provider: over after a second read hours later, since wrong settings look the same.
-    async fn subscription_gone(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
+    async fn subscription_gone(&self, row: Mandate) -> Result<Mandate, VerifyError> {
         let now = self.clock.now();
         if row.note.as_deref() != Some(GONE) {
-            row.state = MandateState::Dropped;
-            row.note = Some(Arc::from(GONE));
-            row.attempts = 0;
-            row.next_attempt_at = Some(now + schedule::GONE_CONFIRM_INTERVAL);
-            return self.save(row).await;
+            return self.save(row.gone(now)).await;
         }
         // A read between the two decides nothing.
         if row.next_attempt_at.is_some_and(|at| now < at) {
             return self.save(row).await;
         }
-        self.set_state(row, MandateState::Over, Some(GONE)).await
+        self.save(row.over(GONE, now)).await
     }
 
-    /// Writes a mandate in a new state.
-    async fn set_state(
-        &self,
-        mut row: MandateRow,
-        state: MandateState,
-        note: Option<&str>,
-    ) -> Result<MandateRow, VerifyError> {
-        row.state = state;
-        row.note = note.map(Arc::from);
-        row.attempts = 0;
-        row.next_attempt_at = schedule::next(&row, self.clock.now());
-        self.save(row).await
-    }
-
-    /// The same, together with the renewal state of the subscription that it pays for.
+    /// Writes a mandate together with the renewal state of the subscription that it pays for.
     async fn set_renewal(
         &self,
-        row: MandateRow,
-        state: MandateState,
-        note: Option<&str>,
+        row: Mandate,
+        after: Mandate,
         renewal: Renewal,
-    ) -> Result<MandateRow, VerifyError> {
-        let mut after = row.clone();
-        after.state = state;
-        after.note = note.map(Arc::from);
-        after.attempts = 0;
-        after.next_attempt_at = schedule::next(&after, self.clock.now());
-        let mut parts = match row.state == state {
+    ) -> Result<Mandate, VerifyError> {
+        let mut parts = match row.state == after.state {
             true => Vec::new(),
             false => self.superseded(&after).await?,
         };
-        parts.push(self.changed(&mut after));
+        parts.push(after.part());
         let reference = row.provider_ref.clone().unwrap_or_default();
         let own = (Route::PayPal, &*reference);
         let set = self.plans.set_renewal(row.account, own, renewal, parts);
         match set.await {
-            Ok(_) => Ok(after),
+            Ok(_) => Ok(after.written()),
             Err(error) => self.retry_after_failure(row, error).await,
         }
     }
 
-    async fn retry_later(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
-        row.attempts += 1;
-        row.next_attempt_at = schedule::retry(&row, self.clock.now());
-        self.save(row).await
+    async fn retry_later(&self, row: Mandate) -> Result<Mandate, VerifyError> {
+        self.save(row.retries(self.clock.now())).await
     }
 
     /// The row stays unchanged until the settings name its environment again.
-    async fn other_environment(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
+    async fn other_environment(&self, row: Mandate) -> Result<Mandate, VerifyError> {
         self.counters.inc(MandateEvent::Stuck);
         tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
             "mandate reconciliation failed: it was created in another provider environment than the settings name");
-        row.next_attempt_at = schedule::stuck(self.clock.now());
-        self.save(row).await
+        let now = self.clock.now();
+        self.save(row.unchanged(schedule::stuck(now), now)).await
     }
 
-    async fn mark_stuck(
-        &self,
-        mut row: MandateRow,
-        why: &'static str,
-    ) -> Result<MandateRow, VerifyError> {
+    async fn mark_stuck(&self, row: Mandate, why: &'static str) -> Result<Mandate, VerifyError> {
         self.counters.inc(MandateEvent::Stuck);
         tracing::error!(mandate = %row.id, subscription = ?row.provider_ref, why,
             "mandate needs manual resolution: it stays unchanged until its subscription is consistent");
-        row.note = Some(Arc::from(why));
-        row.attempts += 1;
-        row.next_attempt_at = schedule::stuck(self.clock.now());
-        self.save(row).await
+        self.save(row.stuck(why, self.clock.now())).await
     }
 
     /// Recording failed. The row stays unchanged and is retried; recording a charge is idempotent.
     async fn retry_after_failure(
         &self,
-        row: MandateRow,
+        row: Mandate,
         error: PlanError,
-    ) -> Result<MandateRow, VerifyError> {
+    ) -> Result<Mandate, VerifyError> {
         tracing::error!(mandate = %row.id, %error, "mandate reconciliation failed, retrying");
         if let Err(error) = self.retry_later(row).await {
             tracing::error!(%error, "writing mandate failed");
@@ -677,12 +583,10 @@ impl Inner {
         Err(VerifyError::Plan(error))
     }
 
-    async fn save(&self, mut row: MandateRow) -> Result<MandateRow, VerifyError> {
-        let changed = self.changed(&mut row);
-        self.write(vec![changed])
-            .await
-            .map_err(VerifyError::Store)?;
-        Ok(row)
+    async fn save(&self, row: Mandate) -> Result<Mandate, VerifyError> {
+        let written = self.write(vec![row.part()]).await;
+        written.map_err(VerifyError::Store)?;
+        Ok(row.written())
     }
 
     fn log_provider_error(&self, row: &MandateRow, error: &RecurringError, what: &'static str) {

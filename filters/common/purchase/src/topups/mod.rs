@@ -9,6 +9,7 @@ mod orders;
 mod processor;
 mod reconcile;
 mod schedule;
+mod top_up;
 
 pub use counters::TopUpEvent;
 pub use error::{BeginError, ReconcileError};

@@ -22,6 +22,7 @@ use super::keys::{Step, key};
 use super::offer::Offer;
 use super::orders::{FailureKind, NewOrder, Orders};
 use super::schedule;
+use super::top_up::TopUp;
 use crate::due::{Due, DueWork, DueWorker};
 use crate::keyed_lock::KeyedLock;
 use crate::tasks::PurchaseTasks;
@@ -290,16 +291,13 @@ impl Inner {
         };
         match self.orders.create(&order).await {
             Ok(placed) => {
-                let mut open = TopUpRow {
-                    state: TopUpState::Open,
-                    order: Some(Arc::from(placed.order)),
-                    approve_url: Some(Arc::from(placed.approve_url)),
-                    attempts: 0,
-                    ..row
-                };
-                open.next_attempt_at = schedule::next(&open, self.clock.now());
-                self.change(&mut open).await.map_err(BeginError::Store)?;
-                Ok(open)
+                let open = TopUp::stored(row.clone()).ordered(
+                    &placed.order,
+                    &placed.approve_url,
+                    self.clock.now(),
+                );
+                let open = self.change(open).await.map_err(BeginError::Store)?;
+                Ok(open.into_row())
             }
             Err(error) => {
                 tracing::warn!(top_up = %row.id, kind = ?error.kind, cause = %error, "creating order failed");
@@ -308,14 +306,10 @@ impl Inner {
                 }
                 // If an order was created all the same, the buyer has no link to it, so nothing can be captured.
                 if error.kind == FailureKind::Refused {
-                    let mut over = TopUpRow {
-                        state: TopUpState::Failed,
-                        note: Some(Arc::from("refused")),
-                        next_attempt_at: None,
-                        ..row
-                    };
                     self.counters.inc(TopUpEvent::Failed);
-                    self.change(&mut over).await.map_err(BeginError::Store)?;
+                    let over =
+                        TopUp::stored(row.clone()).failed("refused", false, self.clock.now());
+                    self.change(over).await.map_err(BeginError::Store)?;
                 }
                 Err(BeginError::Provider(error))
             }
@@ -375,17 +369,10 @@ impl Inner {
         Ok(row)
     }
 
-    /// Replaces a row (optimistic locking by `version`).
-    pub(super) async fn change(&self, row: &mut TopUpRow) -> Result<(), CommitError> {
-        let unit = UnitOfWork::of(self.changed(row), Admission::Normal);
-        commit(&*self.store, unit).await.map(|_| ())
-    }
-
-    /// The part that replaces it, for a larger unit of work.
-    pub(super) fn changed(&self, row: &mut TopUpRow) -> Part {
-        row.version += 1;
-        row.updated_at = self.clock.now();
-        part(TopUpPart::Change(row.clone()))
+    /// Writes a changed purchase (optimistic locking by `version`).
+    pub(super) async fn change(&self, row: TopUp) -> Result<TopUp, CommitError> {
+        let unit = UnitOfWork::of(row.part(), Admission::Normal);
+        commit(&*self.store, unit).await.map(|_| row.written())
     }
 
     /// Acquires the lock of a purchase.

@@ -15,6 +15,7 @@ use super::keys::{Step, key};
 use super::orders::{FailureKind, Order, OrderError};
 use super::processor::{Inner, part};
 use super::schedule;
+use super::top_up::TopUp;
 
 /// Steps of one reconciliation: read, capture, read again after an unknown outcome, credit, reverse. The bound breaks cycles.
 const STEPS_MAX: usize = 6;
@@ -31,13 +32,22 @@ impl Inner {
     ) -> Result<TopUpRow, ReconcileError> {
         let _lock = self.lock(id).await;
         let row = reading(&self.store, move |store| store.top_up(id));
-        let mut row = row
+        let row = row
             .await
             .map_err(ReconcileError::Read)?
             .ok_or(ReconcileError::Unknown(id))?;
+        let reconciled = self.reconcile_row(TopUp::stored(row), is_notified).await;
+        reconciled.map(TopUp::into_row)
+    }
+
+    async fn reconcile_row(
+        &self,
+        mut row: TopUp,
+        is_notified: bool,
+    ) -> Result<TopUp, ReconcileError> {
         let is_notified = is_notified || row.notifications > row.acknowledged;
         let Some(order) = row.order.clone() else {
-            row.acknowledged = row.notifications;
+            let row = row.acknowledged(self.clock.now());
             return self.without_order(row).await;
         };
         let mut attempt = None;
@@ -48,16 +58,12 @@ impl Inner {
                 Err(error) => return self.unreadable(row, error, unacknowledged).await,
             };
             // Only after a successful read: a notification before a lost answer stays unacknowledged.
-            if std::mem::take(&mut unacknowledged) {
-                row.acknowledged = row.notifications;
-            }
             let now = self.clock.now();
+            if std::mem::take(&mut unacknowledged) {
+                row = row.acknowledged(now);
+            }
             match decide(&row, &view, is_notified, now) {
-                Decision::Wait => {
-                    row.attempts += 1;
-                    row.next_attempt_at = schedule::next(&row, now);
-                    return self.write(row).await;
-                }
+                Decision::Wait => return self.write(row.waits(true, now)).await,
                 Decision::Capture if attempt.is_none() => {
                     let (asked, answer) = self.capture(row, &order).await?;
                     row = asked;
@@ -72,7 +78,8 @@ impl Inner {
                 // The order was read after the capture, and there is no payment.
                 Decision::Capture | Decision::Reapprove => {
                     return match attempt {
-                        None => self.reopen(row).await,
+                        // The capture of an earlier run failed.
+                        None => self.write(row.reopened(true, now)).await,
                         Some(Attempt::Failed(error)) => self.refused(row, error.kind).await,
                         Some(Attempt::Answered) => self.retry_later(row).await,
                     };
@@ -84,13 +91,12 @@ impl Inner {
                     }
                 }
                 Decision::Pending => {
-                    row.capture = payment(&view);
-                    return self.set_state(row, TopUpState::Pending, None).await;
+                    return self.write(row.pending(payment(&view), now)).await;
                 }
                 Decision::Over(why) => {
                     self.counters.inc(TopUpEvent::Failed);
                     tracing::info!(top_up = %row.id, why, "purchase ended without a payment");
-                    return self.set_state(row, TopUpState::Failed, Some(why)).await;
+                    return self.write(row.failed(why, false, now)).await;
                 }
                 Decision::Returned(total) => {
                     self.counters.inc(TopUpEvent::Returned);
@@ -107,70 +113,52 @@ impl Inner {
     }
 
     /// A purchase without a known order: the buyer never got an approval link, so nothing can have been paid.
-    async fn without_order(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
+    async fn without_order(&self, row: TopUp) -> Result<TopUp, ReconcileError> {
         let now = self.clock.now();
         let age = now.duration_since(row.created_at);
         if row.state == TopUpState::Created && age >= schedule::EXPIRES {
             self.counters.inc(TopUpEvent::Failed);
-            return self
-                .set_state(row, TopUpState::Failed, Some("no order"))
-                .await;
+            return self.write(row.failed("no order", false, now)).await;
         }
-        row.next_attempt_at = schedule::next(&row, now);
-        self.write(row).await
+        self.write(row.waits(false, now)).await
     }
 
     /// A failed read decides nothing, with one exception: an order that was never approved and no longer exists is over.
     async fn unreadable(
         &self,
-        mut row: TopUpRow,
+        row: TopUp,
         error: OrderError,
         unacknowledged: bool,
-    ) -> Result<TopUpRow, ReconcileError> {
+    ) -> Result<TopUp, ReconcileError> {
         let now = self.clock.now();
         if error.kind == FailureKind::Gone {
+            let is_old = now.duration_since(row.created_at) >= schedule::EXPIRES;
             // In the states that decide on it, this read acknowledges the notification.
-            let before = row.acknowledged;
-            row.acknowledged = row.notifications;
+            let read = row.clone().acknowledged(now);
             match row.state {
-                TopUpState::Open | TopUpState::Created
-                    if now.duration_since(row.created_at) >= schedule::EXPIRES =>
-                {
+                TopUpState::Open | TopUpState::Created if is_old => {
                     self.counters.inc(TopUpEvent::Failed);
-                    return self
-                        .set_state(row, TopUpState::Failed, Some("expired"))
-                        .await;
+                    return self.write(read.failed("expired", false, now)).await;
                 }
                 TopUpState::Captured if unacknowledged => {
-                    return self
-                        .mark_stuck(
-                            row,
-                            "a notification names a payment whose order no longer exists",
-                        )
-                        .await;
+                    let why = "a notification names a payment whose order no longer exists";
+                    return self.mark_stuck(read, why).await;
                 }
                 // A capture was requested, and its outcome can no longer be read.
-                TopUpState::Capturing | TopUpState::Pending
-                    if now.duration_since(row.created_at) >= schedule::EXPIRES =>
-                {
-                    return self
-                        .mark_stuck(
-                            row,
-                            "a capture was requested, and its order no longer exists",
-                        )
-                        .await;
+                TopUpState::Capturing | TopUpState::Pending if is_old => {
+                    let why = "a capture was requested, and its order no longer exists";
+                    return self.mark_stuck(read, why).await;
                 }
                 // What is owed is known without the order.
                 TopUpState::Captured if row.owed.is_positive() => {
                     let total = row.returned;
-                    return self.reverse_credit(row, total).await;
+                    return self.reverse_credit(read, total).await;
                 }
                 // The provider does not keep orders for ever, and this one is finished.
                 TopUpState::Captured | TopUpState::Failed => {
-                    row.next_attempt_at = schedule::next(&row, now);
-                    return self.write(row).await;
+                    return self.write(read.waits(false, now)).await;
                 }
-                _ => row.acknowledged = before,
+                _ => {}
             }
         }
         self.log_provider_error(&row, &error, "reading order failed");
@@ -185,14 +173,13 @@ impl Inner {
     /// Captures the payment. The intent is stored before the call.
     async fn capture(
         &self,
-        mut row: TopUpRow,
+        mut row: TopUp,
         order: &str,
-    ) -> Result<(TopUpRow, Attempt), ReconcileError> {
+    ) -> Result<(TopUp, Attempt), ReconcileError> {
         if row.state != TopUpState::Capturing {
             let step = Step::Capture(row.declines);
             let text = key(&self.environment, row.account, row.id, step);
-            row.capture_key = Some(Arc::from(text));
-            row = self.set_state(row, TopUpState::Capturing, None).await?;
+            row = self.write(row.capturing(&text, self.clock.now())).await?;
         }
         let key = row
             .capture_key
@@ -215,48 +202,36 @@ impl Inner {
     }
 
     /// The capture was refused, and the order shows no payment.
-    async fn refused(
-        &self,
-        mut row: TopUpRow,
-        kind: FailureKind,
-    ) -> Result<TopUpRow, ReconcileError> {
-        let why = match kind {
-            FailureKind::Declined => {
-                self.counters.inc(TopUpEvent::Declined);
-                row.declines += 1;
-                "declined"
-            }
-            FailureKind::Refused => "refused",
-            // The buyer has not finished; nothing was captured.
-            _ => return self.set_state(row, TopUpState::Open, None).await,
-        };
-        if kind == FailureKind::Refused || row.declines >= DECLINES_MAX {
-            self.counters.inc(TopUpEvent::Failed);
-            return self.set_state(row, TopUpState::Failed, Some(why)).await;
+    async fn refused(&self, row: TopUp, kind: FailureKind) -> Result<TopUp, ReconcileError> {
+        let now = self.clock.now();
+        let is_declined = kind == FailureKind::Declined;
+        if is_declined {
+            self.counters.inc(TopUpEvent::Declined);
         }
-        self.set_state(row, TopUpState::Open, Some(why)).await
+        let is_last = is_declined && row.declines + 1 >= DECLINES_MAX;
+        if !is_last && kind != FailureKind::Refused {
+            // Declined, or the buyer has not finished: nothing was captured.
+            return self.write(row.reopened(is_declined, now)).await;
+        }
+        self.counters.inc(TopUpEvent::Failed);
+        let why = match is_declined {
+            true => "declined",
+            false => "refused",
+        };
+        self.write(row.failed(why, is_declined, now)).await
     }
 
-    /// The capture of an earlier run failed and the buyer has to approve again: the next capture gets a key of its own.
-    async fn reopen(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
-        row.declines += 1;
-        self.set_state(row, TopUpState::Open, Some("declined"))
-            .await
-    }
-
-    async fn retry_later(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
-        row.attempts += 1;
-        row.next_attempt_at = schedule::retry(&row, self.clock.now());
-        self.write(row).await
+    async fn retry_later(&self, row: TopUp) -> Result<TopUp, ReconcileError> {
+        self.write(row.retries(self.clock.now())).await
     }
 
     /// The same with an unacknowledged notification: a stored one stays, and a returning buyer is stored as one.
-    async fn retry_with_notification(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
-        row.attempts += 1;
-        row.next_attempt_at = schedule::retry(&row, self.clock.now());
-        let mut parts = vec![self.changed(&mut row)];
+    async fn retry_with_notification(&self, row: TopUp) -> Result<TopUp, ReconcileError> {
+        let now = self.clock.now();
+        let mut row = row.retries(now);
+        let mut parts = vec![row.part()];
         if row.notifications == row.acknowledged {
-            row.notifications += 1;
+            row = row.notified(now);
             parts.push(part(TopUpPart::Notify(TopUpSubject::TopUp(row.id))));
         }
         let unit = UnitOfWork::of_all(parts, Admission::Normal);
@@ -266,43 +241,33 @@ impl Inner {
         Ok(row)
     }
 
-    async fn mark_stuck(
-        &self,
-        mut row: TopUpRow,
-        why: &'static str,
-    ) -> Result<TopUpRow, ReconcileError> {
+    async fn mark_stuck(&self, row: TopUp, why: &'static str) -> Result<TopUp, ReconcileError> {
         self.counters.inc(TopUpEvent::Stuck);
         tracing::error!(top_up = %row.id, order = ?row.order, why,
             "purchase needs manual resolution: nothing is credited or reversed until its order is consistent");
-        row.note = Some(Arc::from(why));
-        row.attempts += 1;
-        row.next_attempt_at = schedule::stuck(self.clock.now());
-        self.write(row).await
+        self.write(row.stuck(why, self.clock.now())).await
     }
 
     /// Credits a payment: the credit and the purchase's state in one unit of work.
-    async fn credit(&self, mut row: TopUpRow, view: &Order) -> Result<TopUpRow, ReconcileError> {
-        row.capture = payment(view);
-        let capture = row.capture.clone().expect("what is paid has a payment");
+    async fn credit(&self, row: TopUp, view: &Order) -> Result<TopUp, ReconcileError> {
+        let capture = payment(view);
+        let now = self.clock.now();
         let credit = Credit {
             operation: self.operation(),
             account: row.account,
             amount: row.credits,
-            reference: reference(&capture),
-            at: self.clock.now(),
+            reference: reference(capture),
+            at: now,
         };
         let before = row.clone();
-        row.state = TopUpState::Captured;
-        row.note = None;
-        row.attempts = 0;
-        row.next_attempt_at = schedule::next(&row, self.clock.now());
-        let attached = self.changed(&mut row);
+        let row = row.captured(capture, now);
+        let attached = row.part();
         match self.ledger.top_up_with(credit, attached).await {
             Ok(credited) => {
                 self.counters.inc(TopUpEvent::Captured);
                 tracing::info!(top_up = %row.id, capture = %capture, price = %row.price, credits = %row.credits,
                     repeated = credited.repeated, "payment credited");
-                Ok(row)
+                Ok(row.written())
             }
             Err(error) => Err(self.retry_booking(before, error).await),
         }
@@ -310,34 +275,26 @@ impl Inner {
 
     /// Reverses credits for refunded money, as far as they are available. Held or spent credits are recorded as owed and taken by later
     /// reconciliations.
-    async fn reverse_credit(
-        &self,
-        mut row: TopUpRow,
-        total: Usd,
-    ) -> Result<TopUpRow, ReconcileError> {
-        let capture = row.capture.clone().expect("a paid purchase has a payment");
-        let is_new = total > row.returned;
-        let missing = (credits_for(&row, total) - row.taken_back).max(Micros::ZERO);
+    async fn reverse_credit(&self, before: TopUp, total: Usd) -> Result<TopUp, ReconcileError> {
+        let capture = before
+            .capture
+            .clone()
+            .expect("a paid purchase has a payment");
+        let is_new = total > before.returned;
+        let missing = before.missing(total);
         let name = format!("{}/returned/{}", reference(&capture), total.cents());
         // Each step has a reference of its own: the amount taken before it grows with every step.
         let name: Arc<str> = match is_new {
             true => name.into(),
-            false => format!("{name}/{}", row.taken_back.get()).into(),
+            false => format!("{name}/{}", before.taken_back.get()).into(),
         };
-        let before = row.clone();
         for _ in 0..DEBITS_MAX {
-            let available = self.ledger.available(row.account).unwrap_or_default();
+            let available = self.ledger.available(before.account).unwrap_or_default();
             let taken = missing.min(available).max(Micros::ZERO);
-            row = before.clone();
-            row.returned = total;
-            row.taken_back += taken;
-            row.owed = missing - taken;
-            let is_progress = is_new || taken.is_positive();
-            row.attempts = if is_progress { 0 } else { row.attempts + 1 };
-            row.next_attempt_at = schedule::next(&row, self.clock.now());
+            let row = before.clone().returned(total, taken, self.clock.now());
             if !taken.is_positive() {
-                row = self.write(row).await?;
-                if is_progress {
+                let row = self.write(row).await?;
+                if is_new {
                     self.log_refund(&row, taken);
                 }
                 return Ok(row);
@@ -349,11 +306,10 @@ impl Inner {
                 reference: name.clone(),
                 at: self.clock.now(),
             };
-            let attached = self.changed(&mut row);
-            match self.ledger.correct_with(credit, vec![attached]).await {
+            match self.ledger.correct_with(credit, vec![row.part()]).await {
                 Ok(_) => {
                     self.log_refund(&row, taken);
-                    return Ok(row);
+                    return Ok(row.written());
                 }
                 // Spent concurrently; less is available now.
                 Err(CreditError::InsufficientCredit { .. }) => {}
@@ -363,7 +319,7 @@ impl Inner {
         self.retry_later(before).await
     }
 
-    fn log_refund(&self, row: &TopUpRow, taken: Micros) {
+    fn log_refund(&self, row: &TopUp, taken: Micros) {
         if row.owed.is_positive() {
             tracing::warn!(top_up = %row.id, account = %row.account, returned = %row.returned, taken = %taken, owed = %row.owed,
                 "payment refunded, its credits are held or spent: recovering the rest from later credits");
@@ -373,38 +329,21 @@ impl Inner {
     }
 
     /// Booking failed. The row stays unchanged and is retried; the unique reference makes the retry safe.
-    async fn retry_booking(&self, mut row: TopUpRow, error: CreditError) -> ReconcileError {
+    async fn retry_booking(&self, row: TopUp, error: CreditError) -> ReconcileError {
         if !matches!(error, CreditError::Conflict(Refusal::TopUpConflict(_))) {
             tracing::error!(top_up = %row.id, %error, "booking purchase failed, retrying");
-            row.attempts += 1;
-            row.next_attempt_at = schedule::retry(&row, self.clock.now());
-            if let Err(error) = self.change(&mut row).await {
-                tracing::error!(top_up = %row.id, %error, "writing purchase failed");
+            if let Err(error) = self.retry_later(row).await {
+                tracing::error!(%error, "writing purchase failed");
             }
         }
         ReconcileError::Credit(error)
     }
 
-    /// Writes a purchase in a new state.
-    async fn set_state(
-        &self,
-        mut row: TopUpRow,
-        state: TopUpState,
-        note: Option<&str>,
-    ) -> Result<TopUpRow, ReconcileError> {
-        row.state = state;
-        row.note = note.map(Arc::from);
-        row.attempts = 0;
-        row.next_attempt_at = schedule::next(&row, self.clock.now());
-        self.write(row).await
+    async fn write(&self, row: TopUp) -> Result<TopUp, ReconcileError> {
+        self.change(row).await.map_err(ReconcileError::Store)
     }
 
-    async fn write(&self, mut row: TopUpRow) -> Result<TopUpRow, ReconcileError> {
-        self.change(&mut row).await.map_err(ReconcileError::Store)?;
-        Ok(row)
-    }
-
-    fn log_provider_error(&self, row: &TopUpRow, error: &OrderError, what: &'static str) {
+    fn log_provider_error(&self, row: &TopUp, error: &OrderError, what: &'static str) {
         match error.kind {
             FailureKind::Misconfigured => {
                 tracing::error!(top_up = %row.id, cause = %error, "{what}: check the settings and the merchant account at the provider");
@@ -430,18 +369,13 @@ fn may_have_been_done(kind: FailureKind) -> bool {
     )
 }
 
-fn payment(view: &Order) -> Option<Arc<str>> {
-    view.capture.as_ref().map(|capture| Arc::from(&*capture.id))
+/// The provider's id of the payment.
+fn payment(view: &Order) -> &str {
+    let capture = view.capture.as_ref();
+    &capture.expect("what is paid or pending has a payment").id
 }
 
 /// The ledger's reference of a payment.
 fn reference(capture: &str) -> Arc<str> {
     Arc::from(format!("paypal/{capture}"))
-}
-
-/// The credits for a part of the purchase's price, rounded down except for the whole.
-fn credits_for(row: &TopUpRow, money: Usd) -> Micros {
-    let credits =
-        i128::from(row.credits.get()) * i128::from(money.cents()) / i128::from(row.price.cents());
-    Micros::new(i64::try_from(credits).expect("a part of an i64 fits an i64"))
 }

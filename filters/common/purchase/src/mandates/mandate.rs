@@ -1,0 +1,509 @@
+//! State machine of a mandate: its transitions, which alone change its row. Pure: no I/O, no clock.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tollgate_clock::Timestamp;
+use tollgate_store::{MandateRow, MandateState, Part};
+
+use super::decide::{PAST_DUE, is_stopped};
+use super::recurring::{Charge, Status};
+use super::schedule;
+use crate::versioned::Versioned;
+
+/// [`MandateRow::note`] of a mandate that the provider reported as unknown at the last read.
+pub(super) const GONE: &str = "gone";
+
+/// A stored mandate.
+#[derive(Clone, Debug)]
+pub(super) struct Mandate(Versioned<MandateRow>);
+
+/// Whether a mandate in one state may come into another.
+fn may_become(from: MandateState, to: MandateState) -> bool {
+    use MandateState::{
+        Active, Agreed, CancelPending, Created, Dropped, Duplicate, Ended, Open, Over,
+    };
+    match (from, to) {
+        (_, Created) => false,
+        // Its charges are refunded until the provider has ended it; it pays for nothing again.
+        (Duplicate, _) => matches!(to, Dropped | Ended | Over),
+        // The owner's request stays until the provider has confirmed it.
+        (CancelPending, _) => matches!(to, CancelPending | Ended | Duplicate),
+        // A charge that is found late counts, however the mandate stands here.
+        (_, Active | Ended | Duplicate) => true,
+        (Active | Ended, CancelPending) => true,
+        (Created | Open | Agreed | Dropped | Over, Agreed) => true,
+        (Created | Dropped, Open) => true,
+        (Created | Open | Dropped, Dropped) => true,
+        (Created | Open | Agreed | Dropped, Over) => true,
+        _ => false,
+    }
+}
+
+impl Mandate {
+    pub(super) fn stored(row: MandateRow) -> Mandate {
+        Mandate(Versioned::stored(row))
+    }
+
+    /// The provider has a subscription for it, which the buyer may approve.
+    pub(super) fn offered(self, subscription: &str, approve_url: &str, now: Timestamp) -> Mandate {
+        let note = self.note.clone();
+        self.enter(MandateState::Open, note.as_deref(), now, |row| {
+            row.provider_ref = Some(Arc::from(subscription));
+            row.approve_url = Some(Arc::from(approve_url));
+        })
+    }
+
+    /// A dropped offer is offered again.
+    pub(super) fn offered_again(self, now: Timestamp) -> Mandate {
+        self.enter(MandateState::Open, None, now, |_| {})
+    }
+
+    /// The buyer has agreed, and nothing is paid yet.
+    pub(super) fn agreed(self, now: Timestamp) -> Mandate {
+        self.enter(MandateState::Agreed, None, now, |row| {
+            row.agreed_at.get_or_insert(now);
+        })
+    }
+
+    /// A charge bought the period up to `until`; `status` is what the provider shows of the subscription.
+    pub(super) fn paid(
+        self,
+        charge: &Charge,
+        until: Timestamp,
+        status: Status,
+        now: Timestamp,
+    ) -> Mandate {
+        let state = match (self.state, status) {
+            (MandateState::CancelPending, _) => MandateState::CancelPending,
+            (_, Status::Active | Status::Approved | Status::Waiting) => MandateState::Active,
+            _ => MandateState::Ended,
+        };
+        self.enter(state, None, now, |row| {
+            row.agreed_at.get_or_insert(now);
+            row.activated_at.get_or_insert(now);
+            if row.paid_at.is_none_or(|paid| charge.at >= paid) {
+                row.payment = Some(Arc::from(&*charge.id));
+                row.paid_at = Some(charge.at);
+            }
+            row.paid_until = row.paid_until.max(Some(until));
+            row.advanced_for = None;
+        })
+    }
+
+    /// A provisional day is granted for a payment of that time, which is reported and not listed.
+    pub(super) fn advanced(self, time: Timestamp, now: Timestamp) -> Mandate {
+        let state = match self.state {
+            MandateState::CancelPending => MandateState::CancelPending,
+            _ => MandateState::Active,
+        };
+        let note = self.note.clone();
+        self.enter(state, note.as_deref(), now, |row| {
+            row.agreed_at.get_or_insert(now);
+            row.activated_at.get_or_insert(now);
+            row.advanced_for = Some(time);
+        })
+    }
+
+    /// A charge was given back: the period of the last one ends, and the mandate is cancelled with it.
+    pub(super) fn charge_returned(self, charge: &Charge, now: Timestamp) -> Mandate {
+        let is_last = self.payment.as_deref() == Some(&*charge.id);
+        let mandate = match self.state {
+            MandateState::Active if is_last => {
+                self.enter(MandateState::CancelPending, Some("returned"), now, |_| {})
+            }
+            _ => self,
+        };
+        mandate.change(now, |row| {
+            if is_last {
+                row.paid_until = row.paid_until.map(|until| until.min(now));
+            }
+            row.attempts = 0;
+            row.next_attempt_at = schedule::next(row, now);
+        })
+    }
+
+    /// The last charge failed, and the provider retries it.
+    pub(super) fn past_due(self, now: Timestamp) -> Mandate {
+        self.change(now, |row| {
+            row.note = Some(Arc::from(PAST_DUE));
+            row.attempts = 0;
+            row.next_attempt_at = schedule::next(row, now);
+        })
+    }
+
+    /// The provider charges again after a suspension.
+    pub(super) fn resumed(self, now: Timestamp) -> Mandate {
+        self.enter(MandateState::Active, None, now, |_| {})
+    }
+
+    /// It would pay for a plan that is paid otherwise: to be cancelled, and its charges refunded.
+    pub(super) fn duplicate(self, why: &str, now: Timestamp) -> Mandate {
+        self.enter(MandateState::Duplicate, Some(why), now, |_| {})
+    }
+
+    /// The provider charges no more; what is paid for stays.
+    pub(super) fn ended(self, why: &str, now: Timestamp) -> Mandate {
+        self.enter(MandateState::Ended, Some(why), now, |_| {})
+    }
+
+    /// No longer offered; the buyer may still approve it.
+    pub(super) fn dropped(self, now: Timestamp) -> Mandate {
+        self.enter(MandateState::Dropped, None, now, |_| {})
+    }
+
+    /// Over without a payment that was kept.
+    pub(super) fn over(self, why: &str, now: Timestamp) -> Mandate {
+        self.enter(MandateState::Over, Some(why), now, |_| {})
+    }
+
+    /// The provider refused to create its subscription.
+    pub(super) fn refused(self, now: Timestamp) -> Mandate {
+        self.over("refused", now)
+    }
+
+    /// The provider knows no subscription of it: read again later, since wrong settings look the same.
+    pub(super) fn gone(self, now: Timestamp) -> Mandate {
+        self.enter(MandateState::Dropped, Some(GONE), now, |_| {})
+            .change(now, |row| {
+                row.next_attempt_at = Some(now + schedule::GONE_CONFIRM_INTERVAL);
+            })
+    }
+
+    /// The provider knows its subscription after all.
+    pub(super) fn found(self, now: Timestamp) -> Mandate {
+        self.change(now, |row| row.note = None)
+    }
+
+    /// Another mandate is offered in its place: an offer is dropped, and a suspended one, which would charge beside it, is cancelled.
+    pub(super) fn replaced(self, now: Timestamp) -> Mandate {
+        let state = match self.state {
+            MandateState::Open => MandateState::Dropped,
+            _ => MandateState::Duplicate,
+        };
+        let note = self.note.clone();
+        self.enter(state, note.as_deref(), now, |_| {})
+    }
+
+    /// Another mandate was agreed to or paid; `None` where that changes nothing.
+    pub(super) fn superseded(self, now: Timestamp) -> Option<Mandate> {
+        use MandateState::{Active, Agreed, Created, Dropped, Duplicate, Open, Over};
+        let state = match self.state {
+            Created => Over,
+            Open => Dropped,
+            Agreed | Active => Duplicate,
+            _ => return None,
+        };
+        let note = Some("another took its place");
+        Some(self.enter(state, note, now, |_| {}).at_once(now))
+    }
+
+    /// Its owner or an operator has requested its cancellation; `None` where there is nothing to cancel.
+    pub(super) fn cancelled(self, now: Timestamp) -> Option<Mandate> {
+        use MandateState::{
+            Active, Agreed, CancelPending, Created, Dropped, Duplicate, Open, Over,
+        };
+        let state = match self.state {
+            Active | CancelPending => CancelPending,
+            // The provider has suspended it and may resume it.
+            _ if is_stopped(&self) => CancelPending,
+            // Nothing is paid: charges after this are refunded.
+            Agreed => Duplicate,
+            Open => Dropped,
+            Created => Over,
+            _ => return None,
+        };
+        let cancelled = self.enter(state, Some("left"), now, |row| {
+            if matches!(state, CancelPending | Duplicate) {
+                row.cancel_requested_at.get_or_insert(now);
+            }
+        });
+        Some(cancelled.at_once(now))
+    }
+
+    /// Every notification so far is covered by a read.
+    pub(super) fn acknowledged(self, now: Timestamp) -> Mandate {
+        self.change(now, |row| row.acknowledged = row.notifications)
+    }
+
+    /// Nothing has changed since the last attempt.
+    pub(super) fn waits(self, now: Timestamp) -> Mandate {
+        self.change(now, |row| {
+            row.attempts += 1;
+            row.next_attempt_at = schedule::next(row, now);
+        })
+    }
+
+    /// Nothing was attempted. `at`: the next attempt, where it is not that of the schedule.
+    pub(super) fn unchanged(self, at: Option<Timestamp>, now: Timestamp) -> Mandate {
+        self.change(now, |row| {
+            row.next_attempt_at = at.or_else(|| schedule::next(row, now));
+        })
+    }
+
+    /// Reconciliation failed, and is tried again.
+    pub(super) fn retries(self, now: Timestamp) -> Mandate {
+        self.change(now, |row| {
+            row.attempts += 1;
+            row.next_attempt_at = schedule::retry(row, now);
+        })
+    }
+
+    /// It needs manual resolution.
+    pub(super) fn stuck(self, why: &str, now: Timestamp) -> Mandate {
+        self.change(now, |row| {
+            row.note = Some(Arc::from(why));
+            row.attempts += 1;
+            row.next_attempt_at = schedule::stuck(now);
+        })
+    }
+
+    /// The part that replaces the stored version.
+    pub(super) fn part(&self) -> Part {
+        self.0.part()
+    }
+
+    /// The same after its part was committed.
+    pub(super) fn written(self) -> Mandate {
+        Mandate::stored(self.into_row())
+    }
+
+    pub(super) fn into_row(self) -> MandateRow {
+        self.0.into_row()
+    }
+
+    /// What is to be cancelled is due at once.
+    fn at_once(self, now: Timestamp) -> Mandate {
+        match self.state {
+            MandateState::CancelPending | MandateState::Duplicate => {
+                self.change(now, |row| row.next_attempt_at = Some(now))
+            }
+            _ => self,
+        }
+    }
+
+    fn enter(
+        self,
+        state: MandateState,
+        note: Option<&str>,
+        now: Timestamp,
+        change: impl FnOnce(&mut MandateRow),
+    ) -> Mandate {
+        assert!(
+            may_become(self.state, state),
+            "a mandate in state {:?} cannot become {state:?}",
+            self.state
+        );
+        self.change(now, |row| {
+            row.state = state;
+            row.note = note.map(Arc::from);
+            row.attempts = 0;
+            change(row);
+            row.next_attempt_at = schedule::next(row, now);
+        })
+    }
+
+    fn change(self, now: Timestamp, change: impl FnOnce(&mut MandateRow)) -> Mandate {
+        Mandate(self.0.next(now, change))
+    }
+}
+
+impl Deref for Mandate {
+    type Target = MandateRow;
+
+    fn deref(&self) -> &MandateRow {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tollgate_money::{AccountId, MandateId, Usd};
+
+    use super::*;
+    use crate::mandates::decide::{Decision, Facts, PlanSource, Recorded, decide};
+    use crate::mandates::recurring::{ChargeStatus, ProviderSubscription};
+    use crate::plan::PRICE;
+
+    const ID: MandateId = MandateId::from_bytes([1; 16]);
+
+    fn begun() -> Mandate {
+        Mandate::stored(MandateRow {
+            id: ID,
+            account: AccountId::from_bytes([2; 16]),
+            state: MandateState::Created,
+            version: 0,
+            plan_id: Arc::from("P-1"),
+            price: PRICE,
+            create_key: Arc::from("create"),
+            provider_ref: None,
+            approve_url: None,
+            return_url: Arc::from("https://example.com/back"),
+            cancel_url: Arc::from("https://example.com/left"),
+            agreed_at: None,
+            activated_at: None,
+            payment: None,
+            paid_at: None,
+            paid_until: None,
+            advanced_for: None,
+            cancel_requested_at: None,
+            note: None,
+            attempts: 0,
+            next_attempt_at: None,
+            notifications: 0,
+            acknowledged: 0,
+            created_at: Timestamp::UNIX_EPOCH,
+            updated_at: Timestamp::UNIX_EPOCH,
+        })
+    }
+
+    /// What happens to a mandate at one time.
+    #[derive(Clone, Debug)]
+    enum Event {
+        /// The provider shows this, with one charge, and the plan is active from there.
+        Seen(Status, Option<(ChargeStatus, Recorded)>, PlanSource, bool),
+        /// The owner cancels it.
+        Cancel,
+        /// Another mandate was agreed to.
+        Supersede,
+        /// The provider does not know it.
+        Gone,
+    }
+
+    fn any_event() -> impl Strategy<Value = Event> {
+        use ChargeStatus::{Completed, Declined, Pending, Returned};
+        use Status::{Active, Approved, Cancelled, Expired, Suspended, Waiting};
+        let status = prop::sample::select(vec![
+            Waiting, Approved, Active, Suspended, Cancelled, Expired,
+        ]);
+        let charge = (
+            prop::sample::select(vec![Completed, Declined, Pending, Returned]),
+            prop::sample::select(vec![Recorded::New, Recorded::Kept, Recorded::Reversed]),
+        );
+        let source = prop::sample::select(vec![
+            PlanSource::Inactive,
+            PlanSource::Own,
+            PlanSource::Other,
+        ]);
+        prop_oneof![
+            12 => (status, prop::option::of(charge), source, any::<bool>())
+                .prop_map(|(status, charge, source, flag)| Event::Seen(status, charge, source, flag)),
+            1 => Just(Event::Cancel),
+            1 => Just(Event::Supersede),
+            1 => Just(Event::Gone),
+        ]
+    }
+
+    /// The decision about what the provider shows.
+    fn decision(row: &Mandate, event: &Event, now: Timestamp) -> Option<Decision> {
+        let Event::Seen(status, charge, runs, flag) = event else {
+            return None;
+        };
+        let charge = charge.map(|(status, recorded)| {
+            let charge = Charge {
+                id: format!("T-{}", now.as_secs()),
+                status,
+                amount: Some(PRICE),
+                at: now,
+            };
+            (charge, recorded)
+        });
+        let seen = ProviderSubscription {
+            status: *status,
+            plan_id: String::from("P-1"),
+            mandate: Some(ID.to_string()),
+            is_changed: false,
+            next_charge: None,
+            last_payment: flag.then_some((Some(PRICE), now)),
+            outstanding: Some(Usd::ZERO),
+            failed_at: flag.then_some(now),
+            failed_why: None,
+        };
+        Some(decide(&Facts {
+            row,
+            seen: &seen,
+            charges: charge.as_slice(),
+            runs: *runs,
+            has_cancelled: *flag,
+            has_activated: *flag,
+            refunds: &[],
+            has_transfer: *flag,
+            now,
+        }))
+    }
+
+    /// The transition of a decision.
+    fn apply(row: Mandate, decision: Decision, status: Status, now: Timestamp) -> Mandate {
+        match decision {
+            Decision::Wait | Decision::Activate | Decision::Cancel | Decision::Refund(_) => {
+                row.waits(now)
+            }
+            Decision::AwaitTransfer => row.unchanged(Some(now), now),
+            Decision::Agreed => row.agreed(now),
+            Decision::Pay { charge, until } => row.paid(&charge, until, status, now),
+            Decision::Advance(time) => row.advanced(time, now),
+            Decision::Returned(charge) => row.charge_returned(&charge, now),
+            Decision::Duplicate(why) => row.duplicate(why, now),
+            Decision::PastDue => row.past_due(now),
+            Decision::Resumed => row.resumed(now),
+            Decision::Ended(why) => row.ended(why, now),
+            Decision::Dropped => row.dropped(now),
+            Decision::Over(why) => row.over(why, now),
+            Decision::Stuck(why) => row.stuck(why, now),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        /// Whatever the provider shows, in any order: no decision asks for an illegal transition; a duplicate pays for nothing until it has
+        /// ended, a cancellation stays requested, and the first activation is never rewritten.
+        #[test]
+        fn every_sequence_of_events_is_legal(events in prop::collection::vec((any_event(), 0..9_000_000i64), 1..40)) {
+            use MandateState::{Active, Agreed, CancelPending, Duplicate, Ended, Open};
+            let mut now = Timestamp::UNIX_EPOCH;
+            let mut row = begun().offered("I-1", "https://paypal.example", now).written();
+            for (event, later) in events {
+                now = Timestamp::from_secs(now.as_secs() + later);
+                let before = row.clone();
+                let decided = decision(&row, &event, now);
+                let paid = matches!(decided, Some(Decision::Pay { .. }));
+                let next = match (decided, &event) {
+                    (Some(decision), Event::Seen(status, ..)) => Some(apply(row, decision, *status, now)),
+                    (_, Event::Cancel) => row.cancelled(now),
+                    (_, Event::Supersede) => row.superseded(now),
+                    (_, Event::Gone) if matches!(row.state, Open | MandateState::Dropped) => Some(row.gone(now)),
+                    _ => None,
+                };
+                let Some(next) = next else {
+                    row = before;
+                    continue;
+                };
+                prop_assert_eq!(next.version, before.version + 1);
+                let left = |from, allowed: &[MandateState]| {
+                    before.state != from || next.state == from || allowed.contains(&next.state)
+                };
+                prop_assert!(left(Duplicate, &[MandateState::Dropped, Ended, MandateState::Over]), "{:?}", next.state);
+                prop_assert!(left(CancelPending, &[Ended, Duplicate]), "{:?}", next.state);
+                prop_assert!(!(paid && before.state == Duplicate));
+                prop_assert!(before.activated_at.is_none() || next.activated_at == before.activated_at);
+                prop_assert!(next.state != Active || next.activated_at.is_some() || next.agreed_at.is_some()
+                    || before.state == Ended, "{:?}", before);
+                prop_assert!(next.state != Agreed || next.agreed_at.is_some());
+                prop_assert!(!paid || next.paid_until.is_some());
+                row = next.written();
+            }
+        }
+    }
+
+    #[test]
+    fn a_duplicate_or_cancelled_mandate_is_not_offered_or_charged_again() {
+        use MandateState::{Active, Agreed, CancelPending, Created, Duplicate, Open};
+        for from in [Duplicate, CancelPending] {
+            for to in [Created, Open, Agreed, Active] {
+                assert!(!may_become(from, to), "{from:?} to {to:?}");
+            }
+        }
+    }
+}
