@@ -12,8 +12,8 @@ use tollgate_clock::{Reading, Timestamp};
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    Admission, CommitError, Done, Effect, Failure, FailureKind, NewAccount, Observer, Part,
-    ReadError, Store, SubmitError, UnitOfWork,
+    Admission, CommitError, Done, Effect, Failure, NewAccount, Observer, Part, ReadError, Store,
+    SubmitError, UnitOfWork,
 };
 
 use crate::account::{Balance, ChargeOutcome};
@@ -136,7 +136,7 @@ impl Inner {
             .map_err(StartError::Read)?;
         let stopped = |error| match error {
             SubmitError::Stopped(failure) => StartError::Store(failure),
-            _ => StartError::Store(closed()),
+            _ => StartError::Store(Failure::closed()),
         };
         for hold in orphans {
             started.orphans += 1;
@@ -172,7 +172,7 @@ impl Inner {
         match wait.recv() {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(CommitError::Stopped(failure))) => Err(StartError::Store(failure)),
-            _ => Err(StartError::Store(closed())),
+            _ => Err(StartError::Store(Failure::closed())),
         }
     }
 
@@ -397,7 +397,7 @@ impl Inner {
             Err(SubmitError::Stopped(source)) => Err(SettleError::Store { operation, source }),
             Err(_) => Err(SettleError::Store {
                 operation,
-                source: closed(),
+                source: Failure::closed(),
             }),
         };
         Settlement {
@@ -512,7 +512,7 @@ impl Inner {
                     SubmitError::Stopped(source) => ChargeError::Store { operation, source },
                     _ => ChargeError::Store {
                         operation,
-                        source: closed(),
+                        source: Failure::closed(),
                     },
                 })
             }
@@ -562,7 +562,7 @@ impl Inner {
                 Err(match error {
                     SubmitError::Overloaded { waiting } => CreditError::Overloaded { waiting },
                     SubmitError::Stopped(failure) => credit.error(CommitError::Stopped(failure)),
-                    _ => credit.error(CommitError::Stopped(closed())),
+                    _ => credit.error(CommitError::Stopped(Failure::closed())),
                 })
             }
         }
@@ -646,7 +646,7 @@ fn not_queued(operation: OperationId, error: SubmitError) -> HoldError {
         SubmitError::Stopped(source) => HoldError::Store { operation, source },
         _ => HoldError::Store {
             operation,
-            source: closed(),
+            source: Failure::closed(),
         },
     }
 }
@@ -681,12 +681,5 @@ fn unit_with(
 fn log_refusal(result: Result<tollgate_store::Receipt, CommitError>) {
     if let Err(CommitError::Refused(refusal)) = result {
         tracing::error!(%refusal, "store refused a decided ledger entry; run `tollgate audit`");
-    }
-}
-
-pub(crate) fn closed() -> Failure {
-    Failure {
-        kind: FailureKind::Closed,
-        message: Arc::from("the store was closed before it answered"),
     }
 }

@@ -173,7 +173,7 @@ impl Credit {
             },
             _ => CreditError::Store {
                 reference: self.reference.clone(),
-                source: crate::accounts::closed(),
+                source: Failure::closed(),
             },
         }
     }

@@ -7,7 +7,7 @@ use tollgate_clock::{Deadline, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{CommitError, Failure, Receipt, Refusal, UsageRecord};
 
-use crate::accounts::{Inner, closed};
+use crate::accounts::Inner;
 use crate::settlement::{AttachedPart, SettleError, Settlement};
 
 /// A request for a hold, made before the upstream call.
@@ -96,7 +96,7 @@ impl HoldError {
             CommitError::Stopped(source) => HoldError::Store { operation, source },
             _ => HoldError::Store {
                 operation,
-                source: closed(),
+                source: Failure::closed(),
             },
         }
     }
@@ -155,7 +155,7 @@ impl Hold {
         if let Durability::Waiting(wait) = &mut self.durability {
             let known = match wait.await {
                 Ok(result) => result.map(|_| ()),
-                Err(_) => Err(CommitError::Stopped(closed())),
+                Err(_) => Err(CommitError::Stopped(Failure::closed())),
             };
             self.durability = Durability::Known(known);
         }

@@ -7,7 +7,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{CommitError, EntryKind, Failure, Part, ReadError, Store, UsageRecord};
 
 use crate::account::Balance;
-use crate::accounts::{Inner, closed};
+use crate::accounts::Inner;
 use crate::credit::{Credit, CreditError, Credited};
 use crate::hold::{Hold, HoldError, HoldRequest};
 use crate::settlement::{AttachedPart, Settlement};
@@ -236,7 +236,7 @@ impl Ledger {
         let wait = self.inner.book(&credit, part, attached)?;
         let receipt = match wait.await {
             Ok(answer) => answer.map_err(|error| credit.error(error))?,
-            Err(_) => return Err(credit.error(CommitError::Stopped(closed()))),
+            Err(_) => return Err(credit.error(CommitError::Stopped(Failure::closed()))),
         };
         Ok(Credited {
             operation: receipt.repeated.unwrap_or(credit.operation),

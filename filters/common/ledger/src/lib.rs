@@ -1,18 +1,4 @@
-//! The ledger: accounts, holds and settlements.
-//!
-//! Credit decisions are made in memory, with integers, under a lock held for nanoseconds, and made durable through the store's queue while
-//! the upstream already works. Before sending a response's first byte the caller waits for [`Hold::durable`], before its last for the
-//! [`Settlement`].
-//!
-//! Invariants after every call, and after a crash at any write:
-//!
-//! 1. `available >= -credit_limit`: a hold never exceeds the available credit.
-//! 2. A hold is resolved exactly once: settled, released or expired.
-//! 3. A settlement charges the cost of the usage: to its hold, then to the available balance, never more; the rest of the hold is freed in
-//!    the same commit.
-//! 4. The entries add up to both fields of every account. Entries are appended, never edited.
-//!
-//! No HTTP, no clock: times are passed in.
+#![doc = include_str!("../README.md")]
 
 mod account;
 mod accounts;

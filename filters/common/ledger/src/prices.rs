@@ -8,8 +8,6 @@ use tollgate_store::{
     UnitOfWork,
 };
 
-use crate::accounts::closed;
-
 /// Why the prices in force could not be stored. No request may be charged then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -52,11 +50,11 @@ pub fn record_prices(
     match store.submit(UnitOfWork::of_all(new, Admission::Always), done) {
         Ok(()) => {}
         Err(SubmitError::Stopped(failure)) => return Err(stopped(failure)),
-        Err(_) => return Err(stopped(closed())),
+        Err(_) => return Err(stopped(Failure::closed())),
     }
     match wait.recv() {
         Ok(Ok(_)) => Ok(count),
         Ok(Err(error)) => Err(PricesError::Commit(error)),
-        Err(_) => Err(stopped(closed())),
+        Err(_) => Err(stopped(Failure::closed())),
     }
 }

@@ -104,7 +104,7 @@ impl Future for Settlement {
             Ok(Err(error)) => Err(SettleError::from_commit(operation, error)),
             Err(_) => Err(SettleError::Store {
                 operation,
-                source: crate::accounts::closed(),
+                source: Failure::closed(),
             }),
         })
     }
@@ -117,7 +117,7 @@ impl SettleError {
             CommitError::Stopped(source) => SettleError::Store { operation, source },
             _ => SettleError::Store {
                 operation,
-                source: crate::accounts::closed(),
+                source: Failure::closed(),
             },
         }
     }

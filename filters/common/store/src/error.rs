@@ -291,6 +291,16 @@ pub struct Failure {
     pub message: Arc<str>,
 }
 
+impl Failure {
+    /// The failure of a caller whose answer was dropped with the store.
+    pub fn closed() -> Failure {
+        Failure {
+            kind: FailureKind::Closed,
+            message: Arc::from("the store was closed before it answered"),
+        }
+    }
+}
+
 /// What kind of failure stopped the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,15 +1,9 @@
-//! The store: the only access to durable data.
-//!
-//! Everything that changes is a [`UnitOfWork`]: one or more [`Part`]s that become durable together or not at all. Units go through a
-//! bounded queue to one writer, which commits all waiting units in one transaction (group commit) and only then notifies the waiting
-//! callers. Reads ([`Read`]) see committed data and never wait for the writer.
-//!
-//! The traits name no engine. [`sqlite`] is the embedded one: one file, no set-up.
-//!
-//! Times are passed in by the caller; nothing here reads a clock, and the one random value (the root secret) is passed in as well.
+#![doc = include_str!("../README.md")]
 
 mod checkout;
 mod codes;
+mod commit;
+mod commit_id;
 mod engine;
 pub mod entries;
 mod error;
@@ -21,6 +15,8 @@ mod oauth;
 mod opened;
 mod plan;
 mod queue;
+mod reads;
+mod recovery;
 mod rows;
 mod schema;
 mod seal;
@@ -57,7 +53,7 @@ pub use signin::{
 };
 pub use statement::{DaySpending, ReadStatement, Statement};
 pub use store::{
-    BatchRows, Observer, OperationRows, Read, Snapshot, Store, commit, flush, reading,
+    BatchRows, Observer, OperationRows, Read, ReadParts, Snapshot, Store, commit, flush, reading,
 };
 pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};

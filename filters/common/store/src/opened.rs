@@ -1,18 +1,28 @@
 //! A store as this process has it open: connections to read by, and the handle of the writer where it may write.
 
-use crate::engine::RowError;
+use std::ops::Deref;
+
+use crate::engine::{RowError, Rows};
 use crate::error::ReadError;
 
 /// Connections that reads use, of one engine.
 pub(crate) trait Connections: Send + Sync {
     /// A connection.
-    type View;
+    type View: Rows;
 
     /// Takes an idle connection, or opens one for a read of `what`.
     fn acquire(&self, what: &'static str) -> Result<Self::View, ReadError>;
 
     /// Keeps a connection for the next read.
     fn release(&self, view: Self::View);
+
+    /// A connection in a transaction until it is dropped, for reads of one snapshot that take long.
+    type Snapshot<'c>: Deref<Target = Self::View>
+    where
+        Self: 'c;
+
+    /// Begins a snapshot. It shows what is committed now, not at its first read.
+    fn snapshot(&self) -> Result<Self::Snapshot<'_>, ReadError>;
 
     /// Runs `read` on a connection within one transaction: what it reads is of one snapshot.
     fn in_snapshot<T>(

@@ -9,7 +9,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use crate::checkout::ReadCheckouts;
 use crate::codes::LoginKind;
 use crate::entries::{Entry, Seal};
-use crate::error::{CommitError, Failure, FailureKind, ReadError, SubmitError};
+use crate::error::{CommitError, Failure, ReadError, SubmitError};
 use crate::gauges::Gauges;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::mandate::ReadMandates;
@@ -26,11 +26,9 @@ use crate::unit::{Admission, Done, Effect, Part, Receipt, UnitOfWork};
 use crate::usage::{RequestsQuery, UsageDay};
 use crate::x402::ReadAuthorizations;
 
-/// Reads of committed data. Every method blocks until the engine has answered: call it where blocking is allowed.
-pub trait Read:
-    Send
-    + Sync
-    + OAuthRead
+/// Reads of the tables of single parts.
+pub trait ReadParts:
+    OAuthRead
     + ReadAuthorizations
     + ReadCheckouts
     + ReadMandates
@@ -39,6 +37,22 @@ pub trait Read:
     + ReadTopUps
     + SigninRead
 {
+}
+
+impl<T> ReadParts for T where
+    T: OAuthRead
+        + ReadAuthorizations
+        + ReadCheckouts
+        + ReadMandates
+        + ReadPlans
+        + ReadStatement
+        + ReadTopUps
+        + SigninRead
+{
+}
+
+/// Reads of committed data. Every method blocks until the engine has answered: call it where blocking is allowed.
+pub trait Read: Send + Sync + ReadParts {
     /// Visits every account, for a node that keeps them in memory.
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError>;
 
@@ -229,7 +243,7 @@ pub async fn commit(store: &dyn Store, unit: UnitOfWork) -> Result<Receipt, Comm
     match store.submit(unit, done) {
         Ok(()) => wait
             .await
-            .unwrap_or_else(|_| Err(CommitError::Stopped(closed()))),
+            .unwrap_or_else(|_| Err(CommitError::Stopped(Failure::closed()))),
         Err(SubmitError::Stopped(failure)) => Err(CommitError::Stopped(failure)),
         Err(SubmitError::Overloaded { waiting }) => Err(CommitError::Overloaded { waiting }),
     }
@@ -264,11 +278,4 @@ pub async fn flush(store: &dyn Store) -> Result<(), CommitError> {
     commit(store, UnitOfWork::of_all([], Admission::Always))
         .await
         .map(|_| ())
-}
-
-fn closed() -> Failure {
-    Failure {
-        kind: FailureKind::Closed,
-        message: Arc::from("the store was closed before it answered"),
-    }
 }

@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use crate::commit_id;
+use crate::entries::DecodeError;
 use crate::error::{Failure, ReadError, Refusal};
 
 /// What an engine's error code means for the store.
@@ -40,13 +42,23 @@ pub(crate) enum RowError {
     Damaged(String),
 }
 
-impl<E: Into<EngineError>> From<E> for RowError {
-    fn from(error: E) -> RowError {
-        RowError::Engine(error.into())
+impl From<EngineError> for RowError {
+    fn from(error: EngineError) -> RowError {
+        RowError::Engine(error)
     }
 }
 
 impl RowError {
+    /// A row of the journal that cannot be decoded.
+    pub(crate) fn of_commit(id: i64) -> impl Fn(DecodeError) -> RowError {
+        move |decode_error| {
+            let (node, epoch, number) = commit_id::numbers(id);
+            RowError::Damaged(format!(
+                "commit {number} of node {node}, run {epoch} {decode_error}"
+            ))
+        }
+    }
+
     /// The same for the caller of a read.
     pub(crate) fn reading(self, what: &'static str) -> ReadError {
         match self {
@@ -75,8 +87,14 @@ pub(crate) enum WriteError {
     Stopped(Failure),
 }
 
-impl<E: Into<EngineError>> From<E> for WriteError {
-    fn from(error: E) -> WriteError {
-        WriteError::Engine(error.into())
+impl From<EngineError> for WriteError {
+    fn from(error: EngineError) -> WriteError {
+        WriteError::Engine(error)
+    }
+}
+
+impl From<RowError> for WriteError {
+    fn from(error: RowError) -> WriteError {
+        WriteError::Row(error)
     }
 }

@@ -6,7 +6,7 @@ DROP TABLE usage;
 DROP TABLE seals;
 
 -- What was committed, in the order of the commits; written once, never changed. `body` has the parts as src/journal.rs packs them, the
--- other columns seal it and chain it to the commit before. `id`: node, run and number of the commit in one, as src/sqlite/journal.rs
+-- other columns seal it and chain it to the commit before. `id`: node, run and number of the commit in one, as src/commit_id.rs
 -- puts them together.
 CREATE TABLE journal (
   id $INT PRIMARY KEY, entries $INT NOT NULL, sum_avail $INT NOT NULL, sum_held $INT NOT NULL, prev $BIN NOT NULL,

@@ -4,7 +4,8 @@
 //! remainder between two of its commits, and the next commit restarts the log. SQLite syncs the main file when nothing is left, so the
 //! writer waits for the sync of what the thread has moved since the last restart: pages of a few seconds, or those of a long read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -15,7 +16,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::failure::failure;
 use super::fence::Fence;
-use super::writer::Shared;
+use crate::commit::Shared;
 use crate::error::Failure;
 
 /// Interval of the checkpoints.
@@ -28,46 +29,59 @@ const LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// The handle of the thread.
 pub(crate) struct Checkpointer {
     stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Checkpointer {
     /// Starts the thread with its own connection.
     pub(crate) fn start(
+        path: PathBuf,
         shared: Arc<Shared>,
         connection: Connection,
         fence: Arc<Fence>,
+        log_is_long: Arc<AtomicBool>,
     ) -> std::io::Result<Checkpointer> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name(String::from("checkpoint"))
             .spawn(move || {
-                if let Err(failure) = run(&shared, &connection, &fence, &stopped) {
+                if let Err(failure) =
+                    run(&path, &shared, &connection, &fence, &log_is_long, &stopped)
+                {
                     shared.fail(failure);
                 }
             })?;
+        let thread = Some(thread);
         Ok(Checkpointer { stop, thread })
     }
+}
 
+impl Drop for Checkpointer {
     /// Stops the thread and waits for it.
-    pub(crate) fn stop(self) {
+    fn drop(&mut self) {
         let (flag, wake) = &*self.stop;
         *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
         wake.notify_one();
-        if self.thread.join().is_err() {
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
             tracing::warn!("checkpoint thread panicked");
         }
     }
 }
 
 fn run(
+    path: &Path,
     shared: &Shared,
     connection: &Connection,
     fence: &Fence,
+    log_is_long: &AtomicBool,
     stop: &(Mutex<bool>, Condvar),
 ) -> Result<(), Failure> {
-    let stopped_by = |error| failure(&shared.path, error);
+    let stopped_by = |error| failure(path, error);
     let mut epoch = fence.prepare(connection).map_err(stopped_by)?;
     let mut seen = 0;
     let (flag, wake) = stop;
@@ -89,7 +103,7 @@ fn run(
         // A failed sync of the main file means the same about the disk as one of the log.
         if let Some(log_bytes) = checkpoint(connection).map_err(stopped_by)? {
             shared.gauges.wal_bytes.store(log_bytes, Relaxed);
-            shared.log_is_long.store(log_bytes > LOG_BYTES_MAX, Relaxed);
+            log_is_long.store(log_bytes > LOG_BYTES_MAX, Relaxed);
         }
     }
     Ok(())

@@ -11,12 +11,12 @@ use tollgate_money::{
     TokenPrice,
 };
 
-use super::journal;
 use crate::codes::{AccountStatus, CacheScope, CredentialKind, LoginKind, cap_period};
 use crate::engine::RowError;
-use crate::rows::{
-    AccountRow, CredentialRow, LoginRow, NewCredential, OpenHold, PriceRow, UsageRow, UsageTotal,
-};
+use crate::rows::{AccountRow, CredentialRow, LoginRow, NewCredential, OpenHold, PriceRow};
+
+/// Stored for an expiry that never comes; the column is not nullable.
+pub(crate) const NEVER: Timestamp = Timestamp::MAX;
 
 /// Visits the rows of a query.
 pub(crate) fn each_row<T>(
@@ -34,34 +34,22 @@ pub(crate) fn each_row<T>(
     Ok(())
 }
 
-/// Visits accounts with everything committed since they were last posted. `only` is the account that `which` selects, if it selects one.
-/// `view` has to be in a transaction: both reads need the same snapshot.
-pub(crate) fn all_accounts(
-    view: &Connection,
-    only: Option<AccountId>,
+/// Visits accounts as they were last posted.
+pub(crate) fn posted_accounts(
+    connection: &Connection,
     which: &str,
     params: impl Params,
     each: &mut dyn FnMut(AccountRow),
 ) -> Result<(), RowError> {
-    let deltas = journal::unposted_deltas(view, only)?;
     let sql = format!(
         "SELECT id, status, rate_class, cache_scope, available, held, credit_limit, created_at, updated_at, plan_class, plan_until FROM accounts {which}"
     );
     let mut classes = Words::default();
     each_row(
-        view,
+        connection,
         &sql,
         params,
-        |row| {
-            let mut account = account(row, &mut classes)?;
-            if let Some(since) = deltas.get(&account.id) {
-                account.available =
-                    Micros::new(account.available.get().wrapping_add(since.available));
-                account.held = Micros::new(account.held.get().wrapping_add(since.held));
-                account.updated_at = account.updated_at.max(since.at);
-            }
-            Ok(account)
-        },
+        |row| account(row, &mut classes),
         each,
     )
 }
@@ -171,7 +159,7 @@ fn credential(row: &Row<'_>) -> Result<CredentialRow, RowError> {
                 }),
             },
             created_at: row.get(12).map(Timestamp::from_micros)?,
-            expires_at: (expires_at != super::parts::NEVER).then_some(expires_at),
+            expires_at: (expires_at != NEVER).then_some(expires_at),
         },
         revoked_at: optional_time(row, 14)?,
         used_at: optional_time(row, 16)?,
@@ -199,19 +187,6 @@ pub(crate) fn hold(row: &Row<'_>) -> Result<OpenHold, RowError> {
         created_at: row.get(5).map(Timestamp::from_micros)?,
         expires_at: row.get(6).map(Timestamp::from_micros)?,
     })
-}
-
-/// Sums usage by day and model.
-pub(crate) fn add(total: &mut UsageTotal, usage: &UsageRow) {
-    total.requests += 1;
-    total.prompt_tokens = total
-        .prompt_tokens
-        .saturating_add(usage.usage.prompt_tokens);
-    total.completion_tokens = total
-        .completion_tokens
-        .saturating_add(usage.usage.completion_tokens);
-    total.cost = total.cost.saturating_add(usage.cost);
-    total.written_off = total.written_off.saturating_add(usage.written_off);
 }
 
 pub(super) fn word<T>(

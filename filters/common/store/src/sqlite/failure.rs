@@ -26,9 +26,21 @@ impl From<rusqlite::Error> for EngineError {
     }
 }
 
-impl From<FromSqlError> for EngineError {
-    fn from(error: FromSqlError) -> EngineError {
-        EngineError::from(rusqlite::Error::from(error))
+impl From<rusqlite::Error> for RowError {
+    fn from(error: rusqlite::Error) -> RowError {
+        RowError::Engine(error.into())
+    }
+}
+
+impl From<FromSqlError> for RowError {
+    fn from(error: FromSqlError) -> RowError {
+        rusqlite::Error::from(error).into()
+    }
+}
+
+impl From<rusqlite::Error> for WriteError {
+    fn from(error: rusqlite::Error) -> WriteError {
+        WriteError::Engine(error.into())
     }
 }
 

@@ -179,7 +179,8 @@ mod tests {
     use tollgate_clock::Timestamp;
 
     use super::super::checkpoint::checkpoint;
-    use super::super::{Options, file};
+    use super::super::file;
+    use super::super::options::Options;
     use super::*;
     use crate::rows::RootSecret;
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-use super::failure::open_error;
-use super::{Durability, Options};
+use super::failure::{open_error, write_open_error};
+use super::options::{Durability, Options};
+use crate::commit_id;
+use crate::engine::{NewRun, RowError, WriteError};
 use crate::error::OpenError;
 use crate::rows::RootSecret;
 use crate::schema::{Dialect, SCHEMA};
@@ -125,49 +127,43 @@ pub(crate) fn raise_epoch(
     options: &Options,
 ) -> Result<NewEpoch, OpenError> {
     in_transaction(connection, path, || {
-        raise_epoch_within(connection, path, options)
+        raise_epoch_within(connection, &options.run())
+            .map_err(|error| write_open_error(path, error))
     })
 }
 
 /// The same, in the open transaction.
 pub(crate) fn raise_epoch_within(
     connection: &Connection,
-    path: &Path,
-    options: &Options,
-) -> Result<NewEpoch, OpenError> {
-    let (first, last) = super::journal::ids(options.node);
-    let raise = || -> rusqlite::Result<NewEpoch> {
-        // Greater than each epoch that the file knows of, and not only the node's row: a run through another name of the file may have
-        // moved its header there, or its journal, and not its row.
-        let header: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        let journal: Option<i64> = connection.query_row(
-            "SELECT max(id) FROM journal WHERE id BETWEEN ?1 AND ?2",
-            params![first, last],
-            |row| row.get(0),
-        )?;
-        let journal = journal.map_or(0, |id| super::journal::numbers(id).1);
-        let epoch: i64 = connection.query_row(
-            "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, ?4 + 1, ?2, 0, ?3)
-             ON CONFLICT (id) DO UPDATE SET epoch = max(epoch, ?4) + 1, name = excluded.name, started_at = excluded.started_at
-             RETURNING epoch",
-            params![options.node, options.node_name, options.now.as_micros(), header.max(journal)],
-            |row| row.get(0),
-        )?;
-        connection.pragma_update(None, "user_version", epoch)?;
-        Ok(NewEpoch {
-            epoch,
-            before: header,
-        })
-    };
-    let raised = raise().map_err(|error| open_error(path, "write", error))?;
-    let epoch = raised.epoch;
-    if epoch > super::journal::EPOCH_MAX {
-        return Err(OpenError::Damaged {
-            path: path.to_owned(),
-            problem: format!("has epoch {epoch}, greater than its journal can store"),
-        });
+    run: &NewRun<'_>,
+) -> Result<NewEpoch, WriteError> {
+    let (first, last) = commit_id::range(run.node);
+    // Greater than each epoch that the file knows of, and not only the node's row: a run through another name of the file may have moved
+    // its header there, or its journal, and not its row.
+    let header: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let journal: Option<i64> = connection.query_row(
+        "SELECT max(id) FROM journal WHERE id BETWEEN ?1 AND ?2",
+        params![first, last],
+        |row| row.get(0),
+    )?;
+    let journal = journal.map_or(0, |id| commit_id::numbers(id).1);
+    let epoch: i64 = connection.query_row(
+        "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, ?4 + 1, ?2, 0, ?3)
+         ON CONFLICT (id) DO UPDATE SET epoch = max(epoch, ?4) + 1, name = excluded.name, started_at = excluded.started_at
+         RETURNING epoch",
+        params![run.node, run.name, run.now.as_micros(), header.max(journal)],
+        |row| row.get(0),
+    )?;
+    connection.pragma_update(None, "user_version", epoch)?;
+    if epoch > commit_id::EPOCH_MAX {
+        return Err(WriteError::Row(RowError::Damaged(format!(
+            "its epoch {epoch} is greater than its journal can store"
+        ))));
     }
-    Ok(raised)
+    Ok(NewEpoch {
+        epoch,
+        before: header,
+    })
 }
 
 /// Runs `act` in a transaction; an error rolls it back.

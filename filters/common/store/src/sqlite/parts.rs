@@ -1,18 +1,16 @@
-//! The parts for accounts, credentials, logins, prices and credit references: rare, so their statements are prepared on use.
+//! The parts for accounts, credentials, logins and prices: rare, so their statements are prepared on use.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price};
+use tollgate_money::{AccountId, CredentialId, Micros, Price};
 
+use super::columns::NEVER;
 use super::failure::key_conflict;
-use crate::codes::{EntryKind, cap_period_code};
+use crate::codes::cap_period_code;
 use crate::engine::WriteError;
 use crate::error::Refusal;
 use crate::rows::{NewAccount, NewCredential, NewLogin, PriceRow};
 use crate::unit::AccountChange;
-
-/// Stored for an expiry that never comes; the column is not nullable.
-pub(crate) const NEVER: Timestamp = Timestamp::MAX;
 
 pub(crate) fn create_account(
     connection: &Connection,
@@ -194,52 +192,4 @@ pub(crate) fn account_exists(
     connection
         .prepare_cached("SELECT 1 FROM accounts WHERE id = ?1")?
         .exists([account.as_bytes()])
-}
-
-/// The stored booking of a reference.
-pub(crate) struct Booked {
-    pub(crate) operation: OperationId,
-    pub(crate) kind: i64,
-    pub(crate) amount: Micros,
-}
-
-pub(crate) fn booked(
-    connection: &Connection,
-    account: AccountId,
-    reference: &str,
-) -> rusqlite::Result<Option<Booked>> {
-    connection
-        .prepare_cached(
-            "SELECT op_id, kind, amount FROM credit_references WHERE account_id = ?1 AND reference = ?2",
-        )?
-        .query_row(params![account.as_bytes(), reference], |row| {
-            Ok(Booked {
-                operation: OperationId::from_bytes(row.get(0)?),
-                kind: row.get(1)?,
-                amount: Micros::new(row.get(2)?),
-            })
-        })
-        .optional()
-}
-
-/// Records what a reference is booked as.
-pub(crate) fn book(
-    connection: &Connection,
-    (account, reference): (AccountId, &str),
-    operation: OperationId,
-    kind: EntryKind,
-    amount: Micros,
-) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
-            "INSERT INTO credit_references (account_id, reference, op_id, kind, amount) VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?
-        .execute(params![
-            account.as_bytes(),
-            reference,
-            operation.as_bytes(),
-            kind.code(),
-            amount.get()
-        ])
-        .map(|_| ())
 }

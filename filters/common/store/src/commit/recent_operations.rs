@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::ControlFlow;
 
-use rusqlite::Connection;
 use tollgate_money::OperationId;
 
-use super::journal;
-use crate::engine::RowError;
+use crate::engine::{RowError, Rows};
 use crate::entries::Body;
 
 /// Minimum number of operations remembered; at most twice as many.
@@ -50,21 +49,19 @@ impl Hasher for TimeHasher {
 }
 
 impl RecentOperations {
-    pub(crate) fn load(connection: &Connection, node: i64) -> Result<RecentOperations, RowError> {
+    pub(crate) fn load(rows: &impl Rows, node: i64) -> Result<RecentOperations, RowError> {
         let mut recent = RecentOperations::default();
-        let (first, last) = journal::ids(node);
-        let mut statement = connection
-            .prepare("SELECT body FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC")?;
-        let mut rows = statement.query([first, last])?;
-        while recent.older.len() < RECENT_MIN
-            && let Some(row) = rows.next()?
-        {
+        rows.newest_bodies(node, &mut |body| {
+            if recent.older.len() >= RECENT_MIN {
+                return ControlFlow::Break(());
+            }
             // An unreadable one is skipped here; the audit reports it.
-            if let Ok(body) = Body::read(row.get_ref(0)?.as_blob()?) {
+            if let Ok(body) = Body::read(body) {
                 let operations = body.records().flatten().map(|record| record.operation());
                 recent.older.extend(operations);
             }
-        }
+            ControlFlow::Continue(())
+        })?;
         Ok(recent)
     }
 

@@ -1,22 +1,20 @@
 //! Group commit: units of work written in one transaction.
 
-use rusqlite::{Connection, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 
 use super::coalesce::{Step, plan as coalesced};
-use super::journal::{self, BalanceDelta};
 use super::journal_tail::JournalTail;
-use super::statements::Statements;
-use super::{checkout, keys, mandate, oauth, parts, plan, signin, topup, x402};
 use crate::codes::{ChangeKind, EntryKind};
-use crate::engine::{RowError, WriteError};
+use crate::commit_id;
+use crate::engine::{Booking, RowError, Rows, Session, WriteError, WriteRows};
 use crate::entries::{Entry, LedgerPart, Seal};
 use crate::error::Refusal;
 use crate::journal::Packer;
 use crate::oauth::OAuthPart;
 use crate::plan::PlanPart;
 use crate::queue::Item;
+use crate::reads::BalanceDelta;
 use crate::seal::Sums;
 use crate::unit::{Part, Receipt};
 
@@ -54,7 +52,7 @@ struct Mark {
 
 impl Batch {
     pub(crate) fn load(
-        connection: &Connection,
+        rows: &impl Rows,
         node: i64,
         epoch: i64,
         post_records: usize,
@@ -63,13 +61,13 @@ impl Batch {
             node,
             epoch,
             number: 0,
-            previous: journal::last_hash(connection, node)?,
+            previous: rows.last_hash(node)?.unwrap_or_default(),
             changes: 0,
             packer: Packer::default(),
             body: Vec::new(),
             sums: Sums::default(),
             deltas: Vec::new(),
-            tail: JournalTail::load(connection, node, post_records)?,
+            tail: JournalTail::load(rows, node, post_records)?,
             coalesced: 0,
             entries: 0,
         })
@@ -79,14 +77,14 @@ impl Batch {
     /// transaction has to be rolled back, and this run is over.
     pub(crate) fn write(
         &mut self,
-        connection: &Connection,
-        statements: &mut Statements<'_>,
+        session: &mut impl Session,
         items: &[Item],
     ) -> Result<Answers, WriteError> {
         self.sums = Sums::default();
         self.deltas.clear();
         self.tail.begin_batch();
         self.coalesced = 0;
+        let rows = session.rows();
         let steps = coalesced(items);
         let mut answers: Answers = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
@@ -96,7 +94,7 @@ impl Batch {
                     Err(refusal) => Err(WriteError::Refused(refusal.clone())),
                     Ok(_) => self.coalesced_settlement(&item.unit.parts),
                 },
-                Some(Step::Apply) | None => self.apply(connection, &item.unit.parts),
+                Some(Step::Apply) | None => self.apply(rows, &item.unit.parts),
             };
             answers.push(match answer {
                 Ok(receipt) => Ok(receipt),
@@ -104,8 +102,8 @@ impl Batch {
                 Err(error) => return Err(error),
             });
         }
-        self.balances(connection)?;
-        self.journal(statements)?;
+        self.balances(rows)?;
+        self.journal(session)?;
         Ok(answers)
     }
 
@@ -120,8 +118,8 @@ impl Batch {
     }
 
     /// Posts all unposted records, in the open transaction.
-    pub(crate) fn post(&mut self, connection: &Connection) -> Result<(), WriteError> {
-        self.tail.post(connection)
+    pub(crate) fn post(&mut self, rows: &impl WriteRows) -> Result<(), WriteError> {
+        self.tail.post(rows)
     }
 
     fn mark(&self) -> Mark {
@@ -140,96 +138,40 @@ impl Batch {
         self.tail.rewind(mark.tail);
     }
 
-    fn apply(&mut self, connection: &Connection, parts: &[Part]) -> Result<Receipt, WriteError> {
+    fn apply(&mut self, rows: &impl WriteRows, parts: &[Part]) -> Result<Receipt, WriteError> {
         if let [part] = parts {
-            return self.part(connection, part);
+            return self.part(rows, part);
         }
         let mark = self.mark();
-        connection.prepare_cached("SAVEPOINT unit")?.execute([])?;
+        rows.begin_unit()?;
         let mut receipt = Receipt::default();
         for part in parts {
-            match self.part(connection, part) {
+            match self.part(rows, part) {
                 Ok(done) => receipt.repeated = receipt.repeated.or(done.repeated),
                 Err(error) => {
-                    connection.prepare_cached("ROLLBACK TO unit")?.execute([])?;
-                    connection.prepare_cached("RELEASE unit")?.execute([])?;
+                    rows.undo_unit()?;
                     self.rewind(&mark);
                     return Err(error);
                 }
             }
         }
-        connection.prepare_cached("RELEASE unit")?.execute([])?;
+        rows.keep_unit()?;
         Ok(receipt)
     }
 
-    fn part(&mut self, connection: &Connection, part: &Part) -> Result<Receipt, WriteError> {
-        match part {
-            Part::Ledger(part) => return self.ledger(connection, part),
-            Part::CreateAccount(account) => {
-                parts::create_account(connection, account)?;
-                self.changed(
-                    connection,
-                    ChangeKind::Account,
-                    account.id.as_bytes(),
-                    account.created_at,
-                )?;
-            }
-            Part::ChangeAccount(change) => {
-                parts::change_account(connection, change)?;
-                self.changed(
-                    connection,
-                    ChangeKind::Account,
-                    change.id.as_bytes(),
-                    change.at,
-                )?;
-            }
-            Part::InsertCredential(credential) => {
-                parts::insert_credential(connection, credential)?;
-                let at = credential.created_at;
-                self.changed(
-                    connection,
-                    ChangeKind::Credential,
-                    credential.id.as_bytes(),
-                    at,
-                )?;
-            }
-            Part::RevokeCredential { id, at } => {
-                parts::revoke_credential(connection, *id, *at)?;
-                self.changed(connection, ChangeKind::Credential, id.as_bytes(), *at)?;
-            }
-            Part::InsertLogin(login) => parts::insert_login(connection, login)?,
-            Part::Idempotency(part) => keys::write(connection, part)?,
-            Part::OAuth(part) => {
-                oauth::write(connection, part)?;
-                let (subject, at) = match &**part {
-                    OAuthPart::RevokeGrant { id, at, .. } => (id.as_bytes(), *at),
-                    OAuthPart::RevokeGrants { account, at, .. } => (account.as_bytes(), *at),
-                    _ => return Ok(Receipt::default()),
-                };
-                self.changed(connection, ChangeKind::Grant, subject, at)?;
-            }
-            Part::Plan(part) => {
-                plan::write(connection, part)?;
-                if let PlanPart::Put { row, .. } = &**part {
-                    let (subject, at) = (row.account.as_bytes(), row.updated_at);
-                    self.changed(connection, ChangeKind::Account, subject, at)?;
-                }
-            }
-            Part::Authorization(part) => x402::write(connection, part)?,
-            Part::TopUp(part) => topup::write(connection, part)?,
-            Part::Checkout(part) => checkout::write(connection, part)?,
-            Part::Mandate(part) => mandate::write(connection, part)?,
-            Part::Signin(part) => signin::write(connection, part)?,
-            Part::RecordPrice(row) => parts::record_price(connection, row)?,
+    fn part(&mut self, rows: &impl WriteRows, part: &Part) -> Result<Receipt, WriteError> {
+        if let Part::Ledger(part) = part {
+            return self.ledger(rows, part);
+        }
+        rows.write_part(part)?;
+        if let Some((kind, subject, at)) = changed_subject(part) {
+            let id = self.next_change(at);
+            rows.insert_change(id, at, kind, subject)?;
         }
         Ok(Receipt::default())
     }
 
-    fn ledger(
-        &mut self,
-        connection: &Connection,
-        part: &LedgerPart,
-    ) -> Result<Receipt, WriteError> {
+    fn ledger(&mut self, rows: &impl WriteRows, part: &LedgerPart) -> Result<Receipt, WriteError> {
         match *part {
             LedgerPart::Hold { operation, .. } => {
                 if !self.tail.begin(operation) {
@@ -266,25 +208,33 @@ impl Batch {
                 ref reference,
                 ..
             } => {
-                if let Some(earlier) = parts::booked(connection, account, reference)? {
-                    if (earlier.kind, earlier.amount) == (kind.code(), amount) {
+                if let Some((earlier, booked_kind, booked_amount)) =
+                    rows.booked(account, reference)?
+                {
+                    if (booked_kind, booked_amount) == (kind.code(), amount) {
                         return Ok(Receipt {
-                            repeated: Some(earlier.operation),
+                            repeated: Some(earlier),
                         });
                     }
                     return Err(WriteError::Refused(Refusal::ReferenceUsed {
                         reference: reference.clone(),
-                        kind: EntryKind::from_code(earlier.kind).unwrap_or(kind),
-                        amount: earlier.amount,
+                        kind: EntryKind::from_code(booked_kind).unwrap_or(kind),
+                        amount: booked_amount,
                     }));
                 }
-                if !parts::account_exists(connection, account)? {
+                if !rows.account_exists(account)? {
                     return Err(WriteError::Refused(Refusal::NoAccount(account)));
                 }
                 if !self.tail.begin(operation) {
                     return Err(WriteError::Refused(Refusal::OperationExists(operation)));
                 }
-                parts::book(connection, (account, reference), operation, kind, amount)?;
+                rows.book(Booking {
+                    account,
+                    reference,
+                    operation,
+                    kind: kind.code(),
+                    amount,
+                })?;
             }
         }
         self.push(part);
@@ -343,7 +293,7 @@ impl Batch {
     }
 
     /// One change per account.
-    fn balances(&mut self, connection: &Connection) -> Result<(), WriteError> {
+    fn balances(&mut self, rows: &impl WriteRows) -> Result<(), WriteError> {
         self.deltas.sort_unstable_by_key(|(account, _)| *account);
         for deltas in self.deltas.chunk_by(|(one, _), (next, _)| one == next) {
             let mut sum = BalanceDelta::default();
@@ -354,12 +304,12 @@ impl Batch {
                 sum.held = sum.held.wrapping_add(delta.held);
                 sum.at = sum.at.max(delta.at);
             }
-            self.tail.apply_delta(connection, deltas[0].0, sum)?;
+            self.tail.apply_delta(rows, deltas[0].0, sum)?;
         }
         Ok(())
     }
 
-    fn journal(&mut self, statements: &mut Statements<'_>) -> Result<(), WriteError> {
+    fn journal(&mut self, session: &mut impl Session) -> Result<(), WriteError> {
         self.entries = self.sums.entries.unsigned_abs();
         let records = self.packer.count();
         if records == 0 {
@@ -369,30 +319,53 @@ impl Batch {
         self.number += 1;
         let key = (self.node, self.epoch, self.number);
         let seal = Seal::over(key, self.previous, &self.sums, &self.body);
-        let id = journal::id(self.node, self.epoch, self.number);
-        statements.insert_journal(id, &seal, &self.body)?;
+        let id = commit_id::id(self.node, self.epoch, self.number);
+        session.insert_commit(id, &seal, &self.body)?;
         self.previous = seal.hash;
         self.tail.push_row(id, &self.body, records);
         Ok(())
     }
 
-    fn changed(
-        &mut self,
-        connection: &Connection,
-        kind: ChangeKind,
-        subject: &[u8; 16],
-        at: Timestamp,
-    ) -> Result<(), WriteError> {
+    /// The id of the next row of the feed of changes: sorted by time, and unique by node, epoch and a counter of this run.
+    fn next_change(&mut self, at: Timestamp) -> [u8; 16] {
         self.changes += 1;
-        // Sorted by time, and unique: node, epoch and a counter of this run.
         let mut id = [0u8; 16];
         id[..6].copy_from_slice(&(at.as_micros() / 1000).to_be_bytes()[2..]);
         id[6..8].copy_from_slice(&self.node.to_be_bytes()[6..]);
         id[8..12].copy_from_slice(&self.epoch.to_be_bytes()[4..]);
         id[12..].copy_from_slice(&self.changes.to_be_bytes());
-        connection
-            .prepare_cached("INSERT INTO changes (id, at, kind, subject) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![id, at.as_micros(), kind.code(), subject])?;
-        Ok(())
+        id
     }
+}
+
+/// What a part changes that nodes keep in memory.
+fn changed_subject(part: &Part) -> Option<(ChangeKind, &[u8; 16], Timestamp)> {
+    Some(match part {
+        Part::CreateAccount(account) => (
+            ChangeKind::Account,
+            account.id.as_bytes(),
+            account.created_at,
+        ),
+        Part::ChangeAccount(change) => (ChangeKind::Account, change.id.as_bytes(), change.at),
+        Part::InsertCredential(credential) => (
+            ChangeKind::Credential,
+            credential.id.as_bytes(),
+            credential.created_at,
+        ),
+        Part::RevokeCredential { id, at } => (ChangeKind::Credential, id.as_bytes(), *at),
+        Part::OAuth(part) => match &**part {
+            OAuthPart::RevokeGrant { id, at, .. } => (ChangeKind::Grant, id.as_bytes(), *at),
+            OAuthPart::RevokeGrants { account, at, .. } => {
+                (ChangeKind::Grant, account.as_bytes(), *at)
+            }
+            _ => return None,
+        },
+        Part::Plan(part) => match &**part {
+            PlanPart::Put { row, .. } => {
+                (ChangeKind::Account, row.account.as_bytes(), row.updated_at)
+            }
+            _ => return None,
+        },
+        _ => return None,
+    })
 }

@@ -4,28 +4,23 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::Connection;
 use tollgate_clock::Timestamp;
 use tollgate_money::{CredentialId, Micros, OperationId, Price};
 
-use super::columns::all_prices;
 use super::records::RecordQuery;
-use crate::engine::RowError;
+use crate::engine::{RowError, Rows};
 use crate::entries::LedgerPart;
-use crate::rows::{UsageFlags, UsageRow};
+use crate::rows::{UsageFlags, UsageRow, UsageTotal};
 use crate::usage::{PageCursor, RequestPosition, RequestsQuery, UsageDay};
 
 /// The smallest id: with an instant it precedes every request of that instant.
 const FIRST: OperationId = OperationId::from_bytes([0; 16]);
 
 /// Usage of one account, by day, model and credential.
-pub(crate) fn days(
-    connection: &Connection,
-    wanted: RecordQuery,
-) -> Result<Vec<UsageDay>, RowError> {
-    let prices = Prices::read(connection)?;
+pub(crate) fn days(rows: &impl Rows, wanted: RecordQuery) -> Result<Vec<UsageDay>, RowError> {
+    let prices = Prices::read(rows)?;
     let mut days: BTreeMap<(Timestamp, Arc<str>, Option<CredentialId>), UsageDay> = BTreeMap::new();
-    wanted.each(connection, &mut |part| {
+    wanted.each(rows, &mut |part| {
         let Some(used) = part.usage() else { return };
         let usage = &used.usage;
         let is_hit = usage.flags.contains(UsageFlags::CACHE_HIT);
@@ -64,7 +59,7 @@ pub(crate) fn days(
 
 /// Requests of one account, newest first.
 pub(crate) fn requests(
-    connection: &Connection,
+    rows: &impl Rows,
     wanted: &RequestsQuery,
 ) -> Result<Vec<UsageRow>, RowError> {
     let mut bounds = RecordQuery {
@@ -93,7 +88,7 @@ pub(crate) fn requests(
             bounds.from = bounds.from.max(mark.at);
             let mark = (mark.at, mark.operation);
             let is_newer = |place, part: &LedgerPart| place > mark && is_asked_for(part);
-            let mut found = bounds.oldest(connection, wanted.limit, &is_newer)?;
+            let mut found = bounds.oldest(rows, wanted.limit, &is_newer)?;
             found.reverse();
             found
         }
@@ -106,20 +101,49 @@ pub(crate) fn requests(
             bounds.to = bounds.to.min(mark.at + Duration::from_micros(1));
             let mark = (mark.at, mark.operation);
             let is_older = |place, part: &LedgerPart| place < mark && is_asked_for(part);
-            bounds.newest(connection, wanted.limit, &is_older)?
+            bounds.newest(rows, wanted.limit, &is_older)?
         }
     };
     Ok(found.iter().filter_map(LedgerPart::usage).collect())
+}
+
+/// Usage of one account, by day and model.
+pub(crate) fn totals(rows: &impl Rows, wanted: RecordQuery) -> Result<Vec<UsageTotal>, RowError> {
+    let mut days: BTreeMap<(Timestamp, Arc<str>), UsageTotal> = BTreeMap::new();
+    wanted.each(rows, &mut |part| {
+        let Some(used) = part.usage() else { return };
+        let day_at = used.at.start_of_day();
+        let usage = &used.usage;
+        let total = days
+            .entry((day_at, Arc::clone(&usage.model)))
+            .or_insert_with(|| UsageTotal {
+                day_at,
+                model: Arc::clone(&usage.model),
+                requests: 0,
+                prompt_tokens: 0,
+                completion_tokens: 0,
+                cost: Micros::ZERO,
+                written_off: Micros::ZERO,
+            });
+        total.requests += 1;
+        total.prompt_tokens = total.prompt_tokens.saturating_add(usage.prompt_tokens);
+        total.completion_tokens = total
+            .completion_tokens
+            .saturating_add(usage.completion_tokens);
+        total.cost = total.cost.saturating_add(used.cost);
+        total.written_off = total.written_off.saturating_add(used.written_off);
+    })?;
+    Ok(days.into_values().collect())
 }
 
 /// The price of each model, and its start.
 struct Prices(HashMap<Arc<str>, Vec<(Timestamp, Price)>>);
 
 impl Prices {
-    fn read(connection: &Connection) -> Result<Prices, RowError> {
+    fn read(rows: &impl Rows) -> Result<Prices, RowError> {
         let mut prices = Prices(HashMap::new());
         // In order of their start.
-        all_prices(connection, &mut |row| {
+        rows.prices(&mut |row| {
             let versions = prices.0.entry(row.model).or_default();
             versions.push((row.valid_from, row.price));
         })?;

@@ -3,19 +3,18 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use rusqlite::Connection;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros};
 
-use super::columns::all_accounts;
-use super::read::SqliteStore;
 use super::records::RecordQuery;
-use crate::engine::RowError;
+use super::tail;
+use crate::engine::{RowError, Rows};
 use crate::entries::{Entry, LedgerPart};
 use crate::error::ReadError;
+use crate::opened::{Connections, OpenedStore};
 use crate::statement::{DaySpending, ReadStatement, Statement};
 
-impl<W> ReadStatement for SqliteStore<W> {
+impl<C: Connections, W> ReadStatement for OpenedStore<C, W> {
     fn statement(
         &self,
         account: AccountId,
@@ -27,25 +26,15 @@ impl<W> ReadStatement for SqliteStore<W> {
 }
 
 fn read(
-    view: &Connection,
+    view: &impl Rows,
     account: AccountId,
     from: Timestamp,
     to: Timestamp,
 ) -> Result<Option<Statement>, RowError> {
-    let mut found = None;
-    let which = "WHERE id = ?1";
-    all_accounts(
-        view,
-        Some(account),
-        which,
-        [account.as_bytes()],
-        &mut |row| {
-            found = Some((row.available, row.held));
-        },
-    )?;
-    let Some((available, held)) = found else {
+    let Some(found) = tail::account(view, account)? else {
         return Ok(None);
     };
+    let (available, held) = (found.available, found.held);
     let mut changed_since = 0i64;
     let mut credits = Vec::new();
     let mut days: BTreeMap<(Reverse<Timestamp>, Option<CredentialId>), (u64, Micros)> =

@@ -8,15 +8,17 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 
-use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
-use super::journal::{self, BalanceDelta};
 use super::recent_operations::RecentOperations;
-use crate::engine::{RowError, WriteError};
+use crate::commit_id;
+use crate::engine::{
+    Balance, JournalRows, Page, RecoverRows, RowError, Rows, WriteError, WriteRows,
+};
 use crate::entries::{self, Body, DecodeError, LedgerPart, Record};
 use crate::journal::Packer;
+use crate::reads::BalanceDelta;
 use crate::rows::OpenHold;
 
 /// Number of accounts with unposted balances from which on they are posted: posting this many delays commits by some tens of milliseconds.
@@ -43,7 +45,8 @@ pub(crate) struct JournalTail {
     node: i64,
     /// Number of records from which on they are posted, for any number of accounts.
     records_max: usize,
-    accounts: Ids<AccountId, AccountState>,
+    /// Balances including everything committed.
+    accounts: Ids<AccountId, Balance>,
     open: Ids<OperationId, Open>,
     /// Posted holds that have ended since.
     ended: Vec<OperationId>,
@@ -83,15 +86,6 @@ struct VisibleRecord<'b> {
     record: Record<'b>,
 }
 
-/// An account's fields including everything committed.
-#[derive(Clone, Copy, Debug)]
-struct AccountState {
-    available: i64,
-    held: i64,
-    credit_limit: i64,
-    at: Timestamp,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Open {
     hold: OpenHold,
@@ -108,56 +102,45 @@ enum Undo {
 impl JournalTail {
     /// The remainder of the previous run.
     pub(crate) fn load(
-        connection: &Connection,
+        rows: &impl Rows,
         node: i64,
         records_max: usize,
     ) -> Result<JournalTail, RowError> {
         let mut tail = JournalTail::new(node, records_max);
-        for (operation, hold) in journal::posted_holds(connection)? {
+        rows.posted_holds(&mut |hold| {
             // Those of other nodes are resolved by those nodes.
             if hold.node == node {
                 let posted = true;
-                tail.open.insert(operation, Open { hold, posted });
+                tail.open.insert(hold.operation, Open { hold, posted });
             }
-        }
-        tail.recent = RecentOperations::load(connection, node)?;
-        let (first, last) = journal::ids(node);
-        journal::each_body(
-            connection,
-            "SELECT body, id FROM journal
-             WHERE id BETWEEN ?1 AND ?2 AND id > (SELECT posted FROM nodes WHERE id = ?3) ORDER BY id",
-            params![first, last, node],
-            &mut |id, body| tail.replay_row(connection, id, body),
-        )?;
+        })?;
+        tail.recent = RecentOperations::load(rows, node)?;
+        rows.bodies(JournalRows::UnpostedOfNode(node), &mut |id, body| {
+            tail.replay_row(rows, id, body)
+        })?;
         Ok(tail)
     }
 
     /// Rebuilds all posted data from a node's journal, in the open transaction, after the previous data was deleted.
     pub(crate) fn rebuild(
-        connection: &Connection,
+        rows: &impl RecoverRows,
         node: i64,
         records_max: usize,
     ) -> Result<(), WriteError> {
         let mut tail = JournalTail::new(node, records_max);
-        let (first, last) = journal::ids(node);
         let mut error = None;
-        let read = journal::each_body(
-            connection,
-            "SELECT body, id FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
-            params![first, last],
-            &mut |id, body| {
-                tail.replay_row(connection, id, body)?;
-                if error.is_none() && tail.is_due(0) {
-                    error = tail.post(connection).err();
-                }
-                Ok(())
-            },
-        );
-        match (read, error) {
-            (_, Some(error)) => Err(error),
-            (Err(error), None) => Err(WriteError::Row(error)),
-            (Ok(()), None) => tail.post(connection),
+        let read = rows.bodies(JournalRows::OfNode(node), &mut |id, body| {
+            tail.replay_row(rows, id, body)?;
+            if error.is_none() && tail.is_due(0) {
+                error = tail.post(rows).err();
+            }
+            Ok(())
+        });
+        match error {
+            Some(error) => return Err(error),
+            None => read?,
         }
+        tail.post(rows)
     }
 
     fn new(node: i64, records_max: usize) -> JournalTail {
@@ -178,13 +161,8 @@ impl JournalTail {
     }
 
     /// Adds a row that was committed before.
-    fn replay_row(
-        &mut self,
-        connection: &Connection,
-        id: i64,
-        bytes: &[u8],
-    ) -> Result<(), RowError> {
-        let decode_error = journal::decode_error(id);
+    fn replay_row(&mut self, rows: &impl Rows, id: i64, bytes: &[u8]) -> Result<(), RowError> {
+        let decode_error = RowError::of_commit(id);
         let body = Body::read(bytes).map_err(&decode_error)?;
         let mut records = 0;
         for record in body.records() {
@@ -195,7 +173,7 @@ impl JournalTail {
             self.owner(part.account());
             match part {
                 LedgerPart::Hold { .. } => {
-                    let (node, epoch, _) = journal::numbers(id);
+                    let (node, epoch, _) = commit_id::numbers(id);
                     self.insert_hold(&part, node, epoch);
                 }
                 LedgerPart::Settle { operation, .. } | LedgerPart::Release { operation, .. } => {
@@ -211,7 +189,7 @@ impl JournalTail {
                 continue;
             };
             // Entries without an account are reported by the audit.
-            if let Some(state) = self.account_state(connection, entry.account)? {
+            if let Some(state) = self.account_state(rows, entry.account)? {
                 state.available = state.available.wrapping_add(entry.d_available.get());
                 state.held = state.held.wrapping_add(entry.d_held.get());
                 state.at = state.at.max(entry.at);
@@ -315,37 +293,25 @@ impl JournalTail {
 
     fn account_state(
         &mut self,
-        connection: &Connection,
+        rows: &impl Rows,
         account: AccountId,
-    ) -> rusqlite::Result<Option<&mut AccountState>> {
+    ) -> Result<Option<&mut Balance>, RowError> {
         let place = match self.accounts.entry(account) {
             Entry::Occupied(state) => return Ok(Some(state.into_mut())),
             Entry::Vacant(place) => place,
         };
-        let read = connection
-            .prepare_cached(
-                "SELECT available, held, credit_limit, updated_at FROM accounts WHERE id = ?1",
-            )?
-            .query_row([account.as_bytes()], |row| {
-                Ok(AccountState {
-                    available: row.get(0)?,
-                    held: row.get(1)?,
-                    credit_limit: row.get(2)?,
-                    at: row.get(3).map(Timestamp::from_micros)?,
-                })
-            })
-            .optional()?;
+        let read = rows.posted_balance(account)?;
         Ok(read.map(|state| place.insert(state)))
     }
 
     /// Changes both fields of an account by the decisions of one commit.
     pub(crate) fn apply_delta(
         &mut self,
-        connection: &Connection,
+        rows: &impl Rows,
         account: AccountId,
         by: BalanceDelta,
     ) -> Result<(), WriteError> {
-        let Some(state) = self.account_state(connection, account)? else {
+        let Some(state) = self.account_state(rows, account)? else {
             return Err(WriteError::Inconsistent(format!(
                 "account `{account}` does not exist"
             )));
@@ -398,64 +364,28 @@ impl JournalTail {
     }
 
     /// Posts all accumulated changes, in the open transaction.
-    pub(crate) fn post(&mut self, connection: &Connection) -> Result<(), WriteError> {
-        self.post_balances(connection)?;
-        self.post_holds(connection)?;
-        self.post_records(connection)?;
+    pub(crate) fn post(&mut self, rows: &impl WriteRows) -> Result<(), WriteError> {
+        let mut balances: Vec<_> = self.accounts.drain().collect();
+        // In order of id: neighbouring accounts share a page.
+        balances.sort_unstable_by_key(|(account, _)| *account);
+        rows.post_balances(&balances)?;
+        rows.remove_holds(&self.ended)?;
+        self.ended.clear();
+        let mut begun = self.open.values_mut().filter(|open| !open.posted);
+        rows.insert_holds(begun.by_ref().map(|open| {
+            open.posted = true;
+            &open.hold
+        }))?;
+        self.post_records(rows)?;
         if let Some(last) = self.buffer.rows.last() {
-            connection
-                .prepare_cached("UPDATE nodes SET posted = ?2 WHERE id = ?1")?
-                .execute(params![self.node, last.id])?;
+            rows.set_posted(self.node, last.id)?;
         }
         self.buffer.clear();
         self.owners.clear();
         Ok(())
     }
 
-    fn post_balances(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut accounts: Vec<_> = self.accounts.drain().collect();
-        // In order of id: neighbouring accounts share a page.
-        accounts.sort_unstable_by_key(|(account, _)| *account);
-        let mut update = connection.prepare_cached(
-            // Without a savepoint, which would copy each page: an error here rolls back the whole transaction.
-            "UPDATE OR FAIL accounts SET available = ?2, held = ?3, updated_at = max(updated_at, ?4) WHERE id = ?1",
-        )?;
-        for (account, state) in accounts {
-            update.execute(params![
-                account.as_bytes(),
-                state.available,
-                state.held,
-                state.at.as_micros()
-            ])?;
-        }
-        Ok(())
-    }
-
-    fn post_holds(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut delete = connection.prepare_cached("DELETE FROM holds WHERE id = ?1")?;
-        for operation in self.ended.drain(..) {
-            delete.execute([operation.as_bytes()])?;
-        }
-        let mut insert = connection.prepare_cached(
-            "INSERT INTO holds (id, account_id, amount, node_id, epoch, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        )?;
-        for open in self.open.values_mut().filter(|open| !open.posted) {
-            let hold = &open.hold;
-            insert.execute(params![
-                hold.operation.as_bytes(),
-                hold.account.as_bytes(),
-                hold.amount.get(),
-                hold.node,
-                hold.epoch,
-                hold.created_at.as_micros(),
-                hold.expires_at.as_micros(),
-            ])?;
-            open.posted = true;
-        }
-        Ok(())
-    }
-
-    fn post_records(&mut self, connection: &Connection) -> Result<(), WriteError> {
+    fn post_records(&mut self, rows: &impl WriteRows) -> Result<(), WriteError> {
         // Packed by this process or already read by it.
         let unreadable = |decode_error: DecodeError| {
             WriteError::Inconsistent(format!("the journal {decode_error}"))
@@ -482,22 +412,22 @@ impl JournalTail {
         }
         // Stable: earlier records stay first.
         records.sort_by_key(|posted| posted.account);
-        let mut insert = connection.prepare_cached(
-            "INSERT INTO postings (account_id, at_max, id, at_min, body) VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?;
         for page in pages(&records, (self.records_max / ROWS).max(1)) {
             let [.., last] = page else { continue };
-            let mut times = (i64::MAX, i64::MIN);
+            let (mut at_min, mut at_max) = (Timestamp::MAX, Timestamp::MIN);
             for VisibleRecord { record, .. } in page {
-                times = (
-                    times.0.min(record.at().as_micros()),
-                    times.1.max(record.at().as_micros()),
-                );
+                at_min = at_min.min(record.at());
+                at_max = at_max.max(record.at());
                 self.packer.copy(record).map_err(unreadable)?;
             }
             self.packer.finish_into(&mut self.page);
-            let account = last.account.as_bytes();
-            insert.execute(params![account, times.1, last.row, times.0, self.page])?;
+            rows.insert_page(Page {
+                account: last.account,
+                row: last.row,
+                at_min,
+                at_max,
+                body: &self.page,
+            })?;
         }
         Ok(())
     }

@@ -11,19 +11,16 @@
 //! given to the account by a correction, which the operator sees before anything is done.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension, params};
 use tollgate_money::{AccountId, Micros, OperationId};
 
-use super::columns::{all_accounts, each_row};
-use super::failure::{open_error, row_open_error, write_open_error};
-use super::{Options, acquire_lock, file, journal, rebuild_postings, resolve};
 use crate::codes::EntryKind;
-use crate::engine::{RowError, WriteError};
+use crate::commit_id;
+use crate::engine::{Accounts, NewRun, RecoverRows, RowError, Rows, WriteError};
 use crate::entries::{Body, Entry, LedgerPart, Seal};
-use crate::error::OpenError;
 use crate::journal::Packer;
+use crate::reads;
+use crate::rows::AccountRow;
 use crate::store::BatchRows;
 
 /// Maximum number of consecutive missing numbers: more were never lost, and have another cause.
@@ -95,74 +92,44 @@ pub struct BalanceChange {
     pub after: (Micros, Micros),
 }
 
-/// Repairs the journal of the store at `path` and rebuilds everything derived from it, in one transaction. A journal without findings is
-/// not changed. Refused while a gateway has the store, and where the file itself is damaged.
-pub fn repair(path: &Path, mut options: Options) -> Result<Repair, OpenError> {
-    let path = &resolve(path);
-    let _lock = acquire_lock(path, &mut options)?;
-    let connection = file::connect(path, &options)?;
-    let failed = |error| open_error(path, "write", error);
-    // Intermediate balances may be below a limit; the final ones are not, which is verified.
-    connection
-        .pragma_update(None, "ignore_check_constraints", true)
-        .map_err(failed)?;
-    check_pages(&connection, path)?;
-    connection
-        .execute_batch("BEGIN IMMEDIATE")
-        .map_err(failed)?;
-    let done = run(&connection, path, &options);
-    let is_needed = done
-        .as_ref()
-        .is_ok_and(|repair| !repair.findings.is_empty());
-    let end = if is_needed { "COMMIT" } else { "ROLLBACK" };
-    let ended = connection.execute_batch(end).map_err(failed);
-    let done = done?;
-    ended?;
-    Ok(done)
+/// The run that repairs, and how it posts.
+pub(crate) struct RepairRun<'r> {
+    pub(crate) run: NewRun<'r>,
+    pub(crate) post_records: usize,
 }
 
-/// Verifies that the engine can read the file: what it cannot read is out of scope for this repair.
-fn check_pages(connection: &Connection, path: &Path) -> Result<(), OpenError> {
-    let reported: String = connection
-        .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
-        .map_err(|error| open_error(path, "read", error))?;
-    if reported == "ok" {
-        return Ok(());
+/// Repairs the journal and rebuilds everything derived from it, in the open transaction. Where nothing is found nothing has to be kept.
+pub(crate) fn repair(
+    rows: &impl RecoverRows,
+    options: &RepairRun<'_>,
+) -> Result<Repair, WriteError> {
+    let before = balances(rows)?;
+    let mut scan = JournalScan::new(rows)?;
+    scan.journal()?;
+    rows.end_set()?;
+    for (node, epoch) in std::mem::take(&mut scan.nodes) {
+        rows.put_node(node, epoch)?;
     }
-    Err(OpenError::Damaged {
-        path: path.to_owned(),
-        problem: format!(
-            "has pages that the engine cannot read ({reported}), which no repair of the journal can restore"
-        ),
-    })
-}
-
-fn run(connection: &Connection, path: &Path, options: &Options) -> Result<Repair, OpenError> {
-    let reading = |error: RowError| row_open_error(path, error);
-    let writing = |error: WriteError| write_open_error(path, error);
-    let before = balances(connection).map_err(reading)?;
-    let mut scan = JournalScan::new(connection).map_err(reading)?;
-    scan.journal().map_err(reading)?;
-    ensure_node_rows(connection).map_err(|error| open_error(path, "write", error))?;
-    scan.repair.epoch = file::raise_epoch_within(connection, path, options)?.epoch;
-    if scan.repair.findings.is_empty() && scan.corrections().map_err(reading)?.is_empty() {
+    scan.repair.epoch = rows.raise_epoch(&options.run)?;
+    if scan.repair.findings.is_empty() && scan.corrections()?.is_empty() {
         return Ok(scan.repair);
     }
     // Before the corrections: credit that is given back is not missing.
-    let orphans = scan.release(options.node);
-    let corrections = scan.corrections().map_err(reading)?;
+    let orphans = scan.release(options.run.node);
+    let corrections = scan.corrections()?;
     let JournalScan { mut repair, .. } = scan;
-    record(connection, options, &mut repair, &orphans, &corrections).map_err(reading)?;
-    rebuild_postings::rebuild(connection, options.post_records).map_err(writing)?;
-    let beyond = "SELECT 1 FROM accounts WHERE held < 0 OR available < -credit_limit";
-    let is_beyond = connection.prepare(beyond).and_then(|mut it| it.exists([]));
-    if is_beyond.map_err(|error| open_error(path, "read", error))? {
-        return Err(OpenError::Damaged {
-            path: path.to_owned(),
-            problem: String::from("has a balance below its credit limit after all corrections"),
-        });
+    record(rows, &options.run, &mut repair, &orphans, &corrections)?;
+    super::rebuild(rows, options.post_records)?;
+    let mut is_beyond = false;
+    rows.posted_accounts(Accounts::All, &mut |row| {
+        is_beyond |= row.held < Micros::ZERO || row.available.get() < -row.credit_limit.get();
+    })?;
+    if is_beyond {
+        return Err(WriteError::Row(RowError::Damaged(String::from(
+            "a balance is below its credit limit after all corrections",
+        ))));
     }
-    let after = balances(connection).map_err(reading)?;
+    let after = balances(rows)?;
     repair.accounts = after
         .into_iter()
         .map(|(account, after)| BalanceChange {
@@ -178,55 +145,24 @@ fn run(connection: &Connection, path: &Path, options: &Options) -> Result<Repair
 type Balances = BTreeMap<AccountId, (Micros, Micros)>;
 
 /// Every balance as readers see it; without the unposted part where that cannot be read.
-fn balances(connection: &Connection) -> Result<Balances, RowError> {
+fn balances(rows: &impl Rows) -> Result<Balances, RowError> {
     let mut found = Balances::new();
-    let read = all_accounts(connection, None, "", [], &mut |row| {
+    let mut insert = |row: AccountRow| {
         found.insert(row.id, (row.available, row.held));
-    });
-    match read {
-        Err(RowError::Damaged(_)) => {}
-        other => return other.map(|()| found),
+    };
+    match reads::accounts(rows, Accounts::All, &mut insert) {
+        Err(RowError::Damaged(_)) => rows.posted_accounts(Accounts::All, &mut insert)?,
+        other => other?,
     }
-    found.clear();
-    each_row(
-        connection,
-        "SELECT id, available, held FROM accounts",
-        [],
-        |row| {
-            let account = AccountId::from_bytes(row.get(0)?);
-            Ok((
-                account,
-                (Micros::new(row.get(1)?), Micros::new(row.get(2)?)),
-            ))
-        },
-        &mut |(account, balance)| {
-            found.insert(account, balance);
-        },
-    )?;
     Ok(found)
 }
 
-/// Verifies that each node of the journal has a row with its last epoch.
-fn ensure_node_rows(connection: &Connection) -> rusqlite::Result<()> {
-    let mut nodes =
-        connection.prepare("SELECT id >> 56, max(id) FROM journal GROUP BY id >> 56")?;
-    let nodes = nodes
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<Result<Vec<(i64, i64)>, _>>()?;
-    let mut put = connection.prepare(
-        "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, ?2, 'repair', 0, 0)
-         ON CONFLICT (id) DO UPDATE SET epoch = max(epoch, excluded.epoch)",
-    )?;
-    for (node, last) in nodes {
-        put.execute([node, journal::numbers(last).1])?;
-    }
-    Ok(())
-}
-
 /// One scan of the journal that rewrites it where necessary.
-struct JournalScan<'c> {
-    connection: &'c Connection,
+struct JournalScan<'r, R> {
+    rows: &'r R,
     repair: Repair,
+    /// The last epoch of each node in the journal.
+    nodes: BTreeMap<i64, i64>,
     open: HashMap<OperationId, Open>,
     /// What the kept records add to `available`. Wide, since the records of two processes may add up to anything.
     sums: BTreeMap<AccountId, i128>,
@@ -257,16 +193,14 @@ enum Disposition {
     Quarantine(String),
 }
 
-impl<'c> JournalScan<'c> {
-    fn new(connection: &'c Connection) -> Result<JournalScan<'c>, RowError> {
-        // All that ever were: the engine spills them to disk when there are many.
-        connection.execute_batch(
-            "CREATE TEMP TABLE repair_operations (op_id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
-             CREATE TEMP TABLE repair_references (account_id BLOB, reference TEXT, PRIMARY KEY (account_id, reference)) STRICT, WITHOUT ROWID",
-        )?;
+impl<'r, R: RecoverRows> JournalScan<'r, R> {
+    fn new(rows: &'r R) -> Result<JournalScan<'r, R>, RowError> {
+        // All operations and references that ever were.
+        rows.begin_set()?;
         Ok(JournalScan {
-            connection,
+            rows,
             repair: Repair::default(),
+            nodes: BTreeMap::new(),
             open: HashMap::new(),
             sums: BTreeMap::new(),
             last: None,
@@ -274,21 +208,10 @@ impl<'c> JournalScan<'c> {
     }
 
     fn journal(&mut self) -> Result<(), RowError> {
-        let mut ids = self
-            .connection
-            .prepare("SELECT id FROM journal ORDER BY id")?;
-        let ids = ids
-            .query_map([], |row| row.get(0))?
-            .collect::<Result<Vec<i64>, _>>()?;
-        for id in ids {
-            let one = self
-                .connection
-                .prepare_cached("SELECT body, id, entries, sum_avail, sum_held, prev, hash, at FROM journal WHERE id = ?1")?
-                .query_row([id], |row| Ok(BatchRows::read(row)))
-                .optional()?;
-            if let Some(rows) = one {
+        for id in self.rows.commit_ids()? {
+            if let Some(commit) = self.rows.commit(id)? {
                 self.repair.commits += 1;
-                self.commit(id, rows?)?;
+                self.commit(id, commit)?;
             }
         }
         Ok(())
@@ -300,8 +223,7 @@ impl<'c> JournalScan<'c> {
         if seal.reseal(&body).as_ref() != Ok(&seal) {
             let what = "does not match its seal";
             self.report(commit, None, what, Action::Quarantine(body));
-            self.connection
-                .execute("DELETE FROM journal WHERE id = ?1", [id])?;
+            self.rows.remove_commit(id)?;
             return Ok(());
         }
         let last = self.last.filter(|last| last.node == seal.node);
@@ -327,7 +249,7 @@ impl<'c> JournalScan<'c> {
             let empty = Packer::default().finish();
             for number in expected..seal.number {
                 let key = (seal.node, seal.epoch, number);
-                is = insert(self.connection, key, is, &empty)?.hash;
+                is = insert(self.rows, key, is, &empty)?.hash;
             }
         }
         let kept = self.records(commit, &body)?;
@@ -338,24 +260,12 @@ impl<'c> JournalScan<'c> {
         };
         let sealed = previous
             .reseal(&new_body)
-            .map_err(journal::decode_error(id))?;
+            .map_err(RowError::of_commit(id))?;
         if sealed != seal {
             self.repair.resealed += 1;
-            self.connection
-                .prepare_cached(
-                    "UPDATE journal SET entries = ?2, sum_avail = ?3, sum_held = ?4, prev = ?5, hash = ?6, at = ?7, body = ?8 WHERE id = ?1",
-                )?
-                .execute(params![
-                    id,
-                    sealed.entries,
-                    sealed.sum_available.get(),
-                    sealed.sum_held.get(),
-                    sealed.previous,
-                    sealed.hash,
-                    sealed.at.as_micros(),
-                    new_body
-                ])?;
+            self.rows.put_commit(id, &sealed, &new_body)?;
         }
+        self.nodes.insert(seal.node, seal.epoch);
         self.last = Some(Last {
             node: seal.node,
             epoch: seal.epoch,
@@ -372,7 +282,7 @@ impl<'c> JournalScan<'c> {
         commit: (i64, i64, i64),
         body: &[u8],
     ) -> Result<Option<Vec<u8>>, RowError> {
-        let damaged = journal::decode_error(journal::id(commit.0, commit.1, commit.2));
+        let damaged = RowError::of_commit(commit_id::id(commit.0, commit.1, commit.2));
         let read = Body::read(body).map_err(&damaged)?;
         let mut packer = Packer::default();
         let mut is_changed = false;
@@ -434,11 +344,9 @@ impl<'c> JournalScan<'c> {
                 reference,
                 ..
             } => {
-                let is_new = self
-                    .connection
-                    .prepare_cached("INSERT OR IGNORE INTO temp.repair_references (account_id, reference) VALUES (?1, ?2)")?
-                    .execute(params![account.as_bytes(), &**reference])?
-                    == 1;
+                // Longer than an operation, so the two kinds of keys differ.
+                let key = [&account.as_bytes()[..], b"/", reference.as_bytes()].concat();
+                let is_new = self.rows.add_to_set(&key)?;
                 match (is_new, self.begin(*operation)?) {
                     (true, true) => Disposition::Keep,
                     (false, _) => Disposition::Quarantine(format!(
@@ -489,11 +397,7 @@ impl<'c> JournalScan<'c> {
     }
 
     fn begin(&self, operation: OperationId) -> Result<bool, RowError> {
-        let inserted = self
-            .connection
-            .prepare_cached("INSERT OR IGNORE INTO temp.repair_operations (op_id) VALUES (?1)")?
-            .execute([operation.as_bytes()])?;
-        Ok(inserted == 1)
+        self.rows.add_to_set(operation.as_bytes())
     }
 
     fn end(
@@ -530,15 +434,9 @@ impl<'c> JournalScan<'c> {
     /// The amount that brings each account that is below its limit up to it.
     fn corrections(&self) -> Result<Vec<(AccountId, Micros)>, RowError> {
         let mut limits = HashMap::new();
-        each_row(
-            self.connection,
-            "SELECT id, credit_limit FROM accounts",
-            [],
-            |row| Ok((AccountId::from_bytes(row.get(0)?), row.get::<_, i64>(1)?)),
-            &mut |(account, limit)| {
-                limits.insert(account, limit);
-            },
-        )?;
+        self.rows.posted_accounts(Accounts::All, &mut |row| {
+            limits.insert(row.id, row.credit_limit.get());
+        })?;
         let mut corrections = Vec::new();
         for (&account, sum) in &self.sums {
             // Records without an account stay; the audit reports them.
@@ -584,13 +482,13 @@ enum HoldMatch {
 
 /// Records the repair in the journal: one commit with a note, and one that releases the orphaned holds and corrects balances.
 fn record(
-    connection: &Connection,
-    options: &Options,
+    rows: &impl RecoverRows,
+    run: &NewRun<'_>,
     repair: &mut Repair,
     orphans: &[(OperationId, Open)],
     corrections: &[(AccountId, Micros)],
 ) -> Result<(), RowError> {
-    let (node, epoch) = (options.node, repair.epoch);
+    let (node, epoch) = (run.node, repair.epoch);
     let mut quarantine = blake3::Hasher::new();
     for finding in &repair.findings {
         if let Action::Quarantine(body) = &finding.action {
@@ -604,7 +502,7 @@ fn record(
     let filled: i64 = repair.findings.iter().map(filled).sum();
     let note = format!(
         "repair {epoch} at {}: {} findings, {} commits resealed, {filled} filled in, {} quarantined with BLAKE3 {}, {} holds released, {} corrections",
-        options.now.as_micros(),
+        run.now.as_micros(),
         repair.findings.len(),
         repair.resealed,
         repair.quarantined(),
@@ -612,13 +510,8 @@ fn record(
         orphans.len(),
         corrections.len()
     );
-    let previous = journal::last_hash(connection, node)?;
-    let seal = insert(
-        connection,
-        (node, epoch, 1),
-        previous,
-        &Packer::noted(&note),
-    )?;
+    let previous = rows.last_hash(node)?.unwrap_or_default();
+    let seal = insert(rows, (node, epoch, 1), previous, &Packer::noted(&note))?;
     if orphans.is_empty() && corrections.is_empty() {
         return Ok(());
     }
@@ -638,60 +531,49 @@ fn record(
             operation: *operation,
             account: hold.account,
             held: hold.amount,
-            at: options.now,
+            at: run.now,
         };
         let what = "is an open hold of a process that does not run any more";
         write(part, what, Action::Release(hold.amount));
     }
     for (account, amount) in corrections {
         let part = LedgerPart::Credit {
-            operation: correction(options, epoch, *account),
+            operation: correction(run, epoch, *account),
             account: *account,
             kind: EntryKind::Correction,
             amount: *amount,
             reference: format!("repair/{epoch}").into(),
-            at: options.now,
+            at: run.now,
         };
         let what = "is below its credit limit";
         write(part, what, Action::Correct(*amount));
     }
-    insert(connection, (node, epoch, 2), seal.hash, &packer.finish())?;
+    insert(rows, (node, epoch, 2), seal.hash, &packer.finish())?;
     Ok(())
 }
 
 /// The operation of a correction: one for each account and repair.
-fn correction(options: &Options, epoch: i64, account: AccountId) -> OperationId {
+fn correction(run: &NewRun<'_>, epoch: i64, account: AccountId) -> OperationId {
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"tollgate repair");
-    hasher.update(&options.node.to_le_bytes());
+    hasher.update(&run.node.to_le_bytes());
     hasher.update(&epoch.to_le_bytes());
     hasher.update(account.as_bytes());
     let mut random = [0; 10];
     random.copy_from_slice(&hasher.finalize().as_bytes()[..10]);
-    OperationId::from_parts(options.now.as_micros().unsigned_abs() / 1000, random)
+    OperationId::from_parts(run.now.as_micros().unsigned_abs() / 1000, random)
 }
 
 /// Writes a commit of a repair, sealed after `previous`.
 fn insert(
-    connection: &Connection,
+    rows: &impl RecoverRows,
     (node, epoch, number): (i64, i64, i64),
     previous: [u8; 32],
     body: &[u8],
 ) -> Result<Seal, RowError> {
-    let id = journal::id(node, epoch, number);
+    let id = commit_id::id(node, epoch, number);
     let seal =
-        Seal::of(((node, epoch, number), previous), body).map_err(journal::decode_error(id))?;
-    connection
-        .prepare_cached(journal::INSERT)?
-        .execute(params![
-            id,
-            seal.entries,
-            seal.sum_available.get(),
-            seal.sum_held.get(),
-            seal.previous,
-            seal.hash,
-            seal.at.as_micros(),
-            body
-        ])?;
+        Seal::of(((node, epoch, number), previous), body).map_err(RowError::of_commit(id))?;
+    rows.put_commit(id, &seal, body)?;
     Ok(seal)
 }

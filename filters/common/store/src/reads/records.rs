@@ -3,12 +3,13 @@
 //! A posting stores the times of its first and its last record, so that a reader skips those outside the requested time. The records of one
 //! posting may be older than some of the previous posting: times are passed in by callers.
 
-use rusqlite::{Connection, params};
+use std::ops::ControlFlow;
+
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, OperationId};
 
-use super::journal;
-use crate::engine::RowError;
+use super::tail::each_record;
+use crate::engine::{JournalRows, PageOrder, PageRange, RowError, Rows};
 use crate::entries::{Body, DecodeError, LedgerPart, Record};
 
 /// An instant and an operation: the position of a record in the order of time.
@@ -34,28 +35,20 @@ impl RecordQuery {
     /// Visits every record, in no order.
     pub(crate) fn each(
         &self,
-        connection: &Connection,
+        rows: &impl Rows,
         each: &mut dyn FnMut(LedgerPart),
     ) -> Result<(), RowError> {
-        self.each_unposted(connection, &mut |_, part| each(part))?;
-        let mut statement = connection.prepare_cached(
-            "SELECT body FROM postings WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3",
-        )?;
-        let mut rows = statement.query(params![
-            self.account.as_bytes(),
-            self.from.as_micros(),
-            self.to.as_micros()
-        ])?;
-        while let Some(row) = rows.next()? {
-            self.posting(row.get_ref(0)?.as_blob()?, &mut |_, part| each(part))?;
-        }
-        Ok(())
+        self.each_unposted(rows, &mut |_, part| each(part))?;
+        rows.pages(self.pages(PageOrder::None), &mut |page| {
+            self.posting(page.body, &mut |_, part| each(part))?;
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     /// The newest `limit` records that `wanted` accepts, newest first.
     pub(crate) fn newest(
         &self,
-        connection: &Connection,
+        rows: &impl Rows,
         limit: usize,
         wanted: &dyn Fn(Position, &LedgerPart) -> bool,
     ) -> Result<Vec<LedgerPart>, RowError> {
@@ -63,69 +56,61 @@ impl RecordQuery {
             return Ok(Vec::new());
         }
         let mut found = FirstN::new(limit, |one, other| other.cmp(one));
-        self.each_unposted(connection, &mut |place, part| {
+        self.each_unposted(rows, &mut |place, part| {
             found.offer(wanted, place, part);
         })?;
-        let mut statement = connection.prepare_cached(
-            "SELECT body, at_max FROM postings WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 ORDER BY at_max DESC, id DESC",
-        )?;
-        let mut rows = statement.query(params![
-            self.account.as_bytes(),
-            self.from.as_micros(),
-            self.to.as_micros()
-        ])?;
-        while let Some(row) = rows.next()? {
+        rows.pages(self.pages(PageOrder::NewestFirst), &mut |page| {
             // All the following ones end no later than this one.
-            let at_max = row.get(1).map(Timestamp::from_micros)?;
-            if found.last().is_some_and(|(at, _)| at_max < at) {
-                break;
+            if found.last().is_some_and(|(at, _)| page.at_max < at) {
+                return Ok(ControlFlow::Break(()));
             }
-            self.posting(row.get_ref(0)?.as_blob()?, &mut |place, part| {
-                found.offer(wanted, place, part);
+            self.posting(page.body, &mut |place, part| {
+                found.offer(wanted, place, part)
             })?;
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(found.parts())
     }
 
     /// The oldest `limit` records that `wanted` accepts, oldest first.
     pub(crate) fn oldest(
         &self,
-        connection: &Connection,
+        rows: &impl Rows,
         limit: usize,
         wanted: &dyn Fn(Position, &LedgerPart) -> bool,
     ) -> Result<Vec<LedgerPart>, RowError> {
         let mut found = FirstN::new(limit, Position::cmp);
-        let mut statement = connection.prepare_cached(
-            "SELECT body, at_min FROM postings WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 ORDER BY at_max, id",
-        )?;
-        let mut rows = statement.query(params![
-            self.account.as_bytes(),
-            self.from.as_micros(),
-            self.to.as_micros()
-        ])?;
-        while let Some(row) = rows.next()? {
+        rows.pages(self.pages(PageOrder::OldestFirst), &mut |page| {
             // One of the following may start before what has been found, although it ends later.
-            let at_min = row.get(1).map(Timestamp::from_micros)?;
-            if found.last().is_some_and(|(at, _)| at_min > at) {
-                continue;
+            if found.last().is_some_and(|(at, _)| page.at_min > at) {
+                return Ok(ControlFlow::Continue(()));
             }
-            self.posting(row.get_ref(0)?.as_blob()?, &mut |place, part| {
-                found.offer(wanted, place, part);
+            self.posting(page.body, &mut |place, part| {
+                found.offer(wanted, place, part)
             })?;
-        }
-        drop(rows);
-        self.each_unposted(connection, &mut |place, part| {
+            Ok(ControlFlow::Continue(()))
+        })?;
+        self.each_unposted(rows, &mut |place, part| {
             found.offer(wanted, place, part);
         })?;
         Ok(found.parts())
     }
 
+    fn pages(&self, order: PageOrder) -> PageRange {
+        PageRange {
+            account: self.account,
+            from: self.from,
+            to: self.to,
+            order,
+        }
+    }
+
     fn each_unposted(
         &self,
-        connection: &Connection,
+        rows: &impl Rows,
         each: &mut dyn FnMut(Position, LedgerPart),
     ) -> Result<(), RowError> {
-        journal::each_unposted(connection, &mut |_, record| {
+        each_record(rows, JournalRows::Unposted, &mut |_, record| {
             if self.takes(&record) {
                 each((record.at(), record.operation()), record.part()?);
             }

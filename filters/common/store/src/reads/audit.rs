@@ -1,138 +1,79 @@
-//! Snapshot isolation for the audit: one read transaction on a connection of its own.
+//! Reads of the audit: all operations, and the differences between the journal and what was derived from it.
 
 use std::collections::HashMap;
+use std::ops::{ControlFlow, Deref};
 
-use rusqlite::Connection;
+use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, OperationId};
 
-use super::columns::{all_accounts, all_prices, each_row};
-use super::read::Pool;
-use super::{journal, plan};
-use crate::engine::RowError;
+use super::tail::{self, each_record};
+use crate::commit_id;
+use crate::engine::{Accounts, JournalRows, RowError, Rows};
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::error::ReadError;
 use crate::journal::Packer;
-use crate::opened::Connections;
 use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::rows::{AccountRow, OpenHold, PriceRow};
 use crate::store::{BatchRows, OperationRows, Snapshot};
 
-/// A read transaction on its own connection.
-pub(crate) struct SqliteSnapshot<'r> {
-    pool: &'r Pool,
-    /// Present until the drop.
-    connection: Option<Connection>,
-}
+/// A snapshot of an engine's rows.
+pub(crate) struct AuditSnapshot<V>(pub(crate) V);
 
-impl<'r> SqliteSnapshot<'r> {
-    pub(crate) fn begin(pool: &'r Pool) -> Result<SqliteSnapshot<'r>, ReadError> {
-        let connection = pool.acquire("a snapshot")?;
-        // The snapshot is fixed by the first read, not by the start of the transaction.
-        connection
-            .execute_batch("BEGIN")
-            .and_then(|()| {
-                connection.query_row("SELECT count(*) FROM meta", [], |row| row.get::<_, i64>(0))
-            })
-            .map_err(|error| RowError::from(error).reading("a snapshot"))?;
-        Ok(SqliteSnapshot {
-            pool,
-            connection: Some(connection),
-        })
-    }
-
-    fn connection(&self) -> &Connection {
-        self.connection.as_ref().expect("present until the drop")
-    }
-}
-
-impl Drop for SqliteSnapshot<'_> {
-    fn drop(&mut self) {
-        if let Some(connection) = self.connection.take()
-            && connection.execute_batch("ROLLBACK").is_ok()
-        {
-            self.pool.release(connection);
-        }
-    }
-}
-
-impl Snapshot for SqliteSnapshot<'_> {
+impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
     fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
-        all_prices(self.connection(), each).map_err(|error| error.reading("prices"))
+        (self.0.prices(each)).map_err(|error| error.reading("prices"))
     }
 
     fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
-        all_accounts(self.connection(), None, "", [], each)
-            .map_err(|error| error.reading("accounts"))
+        tail::accounts(&*self.0, Accounts::All, each).map_err(|error| error.reading("accounts"))
     }
 
     fn operations(&self, each: &mut dyn FnMut(OperationRows)) -> Result<(), ReadError> {
-        Operations::walk(self.connection(), each).map_err(|error| error.reading("operations"))
+        Operations::walk(&*self.0, each).map_err(|error| error.reading("operations"))
     }
 
     fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError> {
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
-        each_row(
-            self.connection(),
-            "SELECT id, posted FROM nodes",
-            [],
-            read,
-            &mut |(node, posted)| {
-                let (_, epoch, number) = journal::numbers(posted);
-                each(node, (posted != 0).then_some((epoch, number)));
-            },
-        )
-        .map_err(|error| error.reading("nodes"))
+        let mut mark = |node, posted| {
+            let (_, epoch, number) = commit_id::numbers(posted);
+            each(node, (posted != 0).then_some((epoch, number)));
+        };
+        (self.0.posted_marks(&mut mark)).map_err(|error| error.reading("nodes"))
     }
 
     fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError> {
-        posting_differences(self.connection(), each).map_err(|error| error.reading("postings"))
+        posting_differences(&*self.0, each).map_err(|error| error.reading("postings"))
     }
 
     fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), ReadError> {
-        plan::all_payments(self.connection(), each).map_err(|error| error.reading("payments"))
+        (self.0.payments(each)).map_err(|error| error.reading("payments"))
     }
 
     fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError> {
-        plan::all_subscriptions(self.connection(), each)
-            .map_err(|error| error.reading("subscriptions"))
+        (self.0.subscriptions(each)).map_err(|error| error.reading("subscriptions"))
     }
 
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {
-        each_row(self.connection(), journal::ALL, [], BatchRows::read, each)
-            .map_err(|error| error.reading("seals"))
-    }
-}
-
-impl BatchRows {
-    /// A row of [`journal::ALL`].
-    pub(crate) fn read(row: &rusqlite::Row<'_>) -> Result<BatchRows, RowError> {
-        Ok(BatchRows {
-            seal: journal::seal(row)?,
-            body: row.get(0)?,
-        })
+        (self.0.commits(each)).map_err(|error| error.reading("seals"))
     }
 }
 
 /// Assembles operations from the journal, in the order in which they end; unfinished ones come last.
-struct Operations<'c> {
-    connection: &'c Connection,
+struct Operations<'r, R> {
+    rows: &'r R,
     open: HashMap<OperationId, Entry>,
     holds: HashMap<OperationId, OpenHold>,
 }
 
-impl Operations<'_> {
-    fn walk(connection: &Connection, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
+impl<R: Rows> Operations<'_, R> {
+    fn walk(rows: &R, each: &mut dyn FnMut(OperationRows)) -> Result<(), RowError> {
         // Every operation ever, to find one that was started twice. The engine spills them to disk when there are many.
-        connection.execute_batch(
-            "CREATE TEMP TABLE started_operations (op_id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID",
-        )?;
+        rows.begin_set()?;
         let mut operations = Operations {
-            connection,
+            rows,
             open: HashMap::new(),
-            holds: journal::open_holds(connection)?,
+            holds: tail::open_holds(rows)?,
         };
-        let sql = "SELECT body, id FROM journal ORDER BY id";
-        let walked = journal::each_body(connection, sql, [], &mut |_, body| {
+        let walked = rows.bodies(JournalRows::All, &mut |_, body| {
             // Unreadable records show as a seal mismatch.
             let Ok(body) = Body::read(body) else {
                 return Ok(());
@@ -143,7 +84,7 @@ impl Operations<'_> {
         if walked.is_ok() {
             operations.rest(each);
         }
-        connection.execute_batch("DROP TABLE temp.started_operations")?;
+        rows.end_set()?;
         walked
     }
 
@@ -155,14 +96,7 @@ impl Operations<'_> {
         let entry = Entry::of(part);
         let operation = part.operation();
         let ends = matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. });
-        let is_duplicate = !ends
-            && self
-                .connection
-                .prepare_cached(
-                    "INSERT OR IGNORE INTO temp.started_operations (op_id) VALUES (?1)",
-                )?
-                .execute([operation.as_bytes()])?
-                == 0;
+        let is_duplicate = !ends && !self.rows.add_to_set(operation.as_bytes())?;
         if let (LedgerPart::Hold { .. }, Some(entry), false) = (part, &entry, is_duplicate) {
             self.open.insert(operation, entry.clone());
             return Ok(());
@@ -215,10 +149,7 @@ impl Digest {
 }
 
 /// Finds accounts whose postings or references differ from the journal.
-fn posting_differences(
-    connection: &Connection,
-    each: &mut dyn FnMut(AccountId),
-) -> Result<(), RowError> {
+fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Result<(), RowError> {
     let mut digests: HashMap<AccountId, Digest> = HashMap::new();
     let mut packer = Packer::default();
     let mut text = |record: &Record<'_>| -> Result<Vec<u8>, DecodeError> {
@@ -243,48 +174,47 @@ fn posting_differences(
         }
         Ok(())
     };
-    let read = journal::each_posted(connection, &mut |record| journal(record, true))
-        .and_then(|()| journal::each_unposted(connection, &mut |_, record| journal(record, false)));
+    let read = each_record(rows, JournalRows::Posted, &mut |_, record| {
+        journal(record, true)
+    })
+    .and_then(|()| {
+        each_record(rows, JournalRows::Unposted, &mut |_, record| {
+            journal(record, false)
+        })
+    });
     match read {
         // Unreadable records show as a seal mismatch.
         Err(RowError::Damaged(_)) => return Ok(()),
         other => other?,
     }
     let mut wrong = Vec::new();
-    let mut statement =
-        connection.prepare("SELECT account_id, body, at_min, at_max FROM postings")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let account = AccountId::from_bytes(row.get(0)?);
-        let digest = digests.entry(account).or_default();
-        let mut times = (i64::MAX, i64::MIN);
-        let read = Body::read(row.get_ref(1)?.as_blob()?).and_then(|body| {
+    rows.all_pages(&mut |page| {
+        let digest = digests.entry(page.account).or_default();
+        let (mut at_min, mut at_max) = (Timestamp::MAX, Timestamp::MIN);
+        let read = Body::read(page.body).and_then(|body| {
             body.records().try_for_each(|record| {
                 let record = record?;
-                times = (
-                    times.0.min(record.at().as_micros()),
-                    times.1.max(record.at().as_micros()),
-                );
+                at_min = at_min.min(record.at());
+                at_max = at_max.max(record.at());
                 digest.add(&text(&record)?, -1);
                 Ok(())
             })
         });
-        if read.is_err() || times != (row.get(2)?, row.get(3)?) {
-            wrong.push(account);
+        if read.is_err() || (at_min, at_max) != (page.at_min, page.at_max) {
+            wrong.push(page.account);
         }
-    }
-    let sql = "SELECT account_id, op_id, kind, amount, reference FROM credit_references";
-    let mut statement = connection.prepare(sql)?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let digest = digests
-            .entry(AccountId::from_bytes(row.get(0)?))
-            .or_default();
-        let operation: [u8; 16] = row.get(1)?;
-        let reference = row.get_ref(4)?.as_str()?;
-        let booked = booked(&operation, row.get(2)?, row.get(3)?, reference);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    rows.bookings(&mut |booking| {
+        let digest = digests.entry(booking.account).or_default();
+        let booked = booked(
+            booking.operation.as_bytes(),
+            booking.kind,
+            booking.amount.get(),
+            booking.reference,
+        );
         digest.add(booked.as_bytes(), -1);
-    }
+    })?;
     let differing = digests
         .iter()
         .filter(|(_, digest)| **digest != Digest::default());

@@ -1,0 +1,10 @@
+//! Group commit: the writer thread, what one commit contains, and the state that it decides by.
+
+mod batch;
+mod coalesce;
+mod journal_tail;
+mod recent_operations;
+mod writer;
+
+pub(crate) use self::journal_tail::JournalTail;
+pub(crate) use self::writer::{Settings, Shared, StartError, start};

@@ -1,0 +1,447 @@
+//! Group commit: the single writer thread, which owns the writing connection.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+
+use super::batch::{Answers, Batch};
+use crate::engine::{Engine, RowError, Session, WriteError};
+use crate::error::{CommitError, Failure, FailureKind, SubmitError};
+use crate::gauges::Gauges;
+use crate::opened::{Connections, OpenedStore};
+use crate::queue::{Item, Queue};
+use crate::rows::RootSecret;
+use crate::store::{Observer, Read, Store};
+use crate::unit::{Done, Effect, Part, UnitOfWork};
+
+/// A batch of this size means that requests arrive faster than commits finish.
+const LOADED_BATCH: usize = 8;
+
+/// The writer's state shared with other threads.
+pub(crate) struct Shared {
+    pub(crate) queue: Queue,
+    pub(crate) gauges: Arc<Gauges>,
+    pub(crate) observers: RwLock<Vec<Arc<dyn Observer>>>,
+    on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
+}
+
+impl Shared {
+    pub(crate) fn new(queue_max: usize, on_failure: Box<dyn Fn(&Failure) + Send + Sync>) -> Shared {
+        let gauges = Arc::<Gauges>::default();
+        Shared {
+            queue: Queue::new(queue_max, Arc::clone(&gauges)),
+            gauges,
+            observers: RwLock::default(),
+            on_failure,
+        }
+    }
+
+    /// Stops the store for good. Only the first failure is reported.
+    pub(crate) fn fail(&self, failure: Failure) {
+        if self.queue.fail(failure.clone()) {
+            tracing::error!(failure = %failure, "store stopped");
+            (self.on_failure)(&failure);
+        }
+    }
+}
+
+/// Settings of the writer.
+pub(crate) struct Settings {
+    pub(crate) node: i64,
+    pub(crate) epoch: i64,
+    /// Maximum number of units in one commit.
+    pub(crate) batch_max: usize,
+    /// Number of records from which on they are posted, for any number of accounts.
+    pub(crate) post_records: usize,
+    pub(crate) monotonic_us: Box<dyn Fn() -> u64 + Send>,
+    pub(crate) root_secret: RootSecret,
+}
+
+/// The handle of the writer.
+pub(crate) struct Writing {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    node: i64,
+    epoch: i64,
+    root_secret: RootSecret,
+}
+
+/// Why the writer was not started.
+pub(crate) enum StartError {
+    Row(RowError),
+    Write(WriteError),
+    Failure(Failure),
+    Thread(std::io::Error),
+}
+
+/// Loads the state of the previous run, posts its unposted rows once, so that readers need not, and starts the writer's thread.
+pub(crate) fn start<E: Engine>(
+    engine: E,
+    shared: Arc<Shared>,
+    settings: Settings,
+) -> Result<Writing, StartError> {
+    let Settings {
+        node,
+        epoch,
+        batch_max,
+        post_records,
+        monotonic_us,
+        root_secret,
+    } = settings;
+    let mut session = engine.session().map_err(StartError::Failure)?;
+    let mut batch =
+        Batch::load(session.rows(), node, epoch, post_records).map_err(StartError::Row)?;
+    post(&mut session, &mut batch).map_err(StartError::Write)?;
+    drop(session);
+    let writer = Arc::clone(&shared);
+    let thread = std::thread::Builder::new()
+        .name(String::from("store"))
+        .spawn(move || run(&writer, engine, batch, batch_max.max(1), &*monotonic_us))
+        .map_err(StartError::Thread)?;
+    Ok(Writing {
+        shared,
+        thread: Mutex::new(Some(thread)),
+        node,
+        epoch,
+        root_secret,
+    })
+}
+
+impl Writing {
+    fn close(&self) {
+        self.shared.queue.stop(Failure {
+            kind: FailureKind::Closed,
+            message: Arc::from("the store was closed"),
+        });
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        // The last owner may be a callback, which runs on the writer's own thread; that thread then ends by itself.
+        let elsewhere = thread.filter(|thread| thread.thread().id() != std::thread::current().id());
+        if elsewhere.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("store writer thread panicked");
+        }
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl<C: Connections> Store for OpenedStore<C, Writing>
+where
+    OpenedStore<C, Writing>: Read,
+{
+    fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
+        self.writing.shared.queue.push(unit, done)
+    }
+
+    fn admit(&self) -> Result<(), SubmitError> {
+        self.writing.shared.queue.admit()
+    }
+
+    fn observe(&self, observer: Arc<dyn Observer>) {
+        self.writing
+            .shared
+            .observers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(observer);
+    }
+
+    fn node(&self) -> i64 {
+        self.writing.node
+    }
+
+    fn epoch(&self) -> i64 {
+        self.writing.epoch
+    }
+
+    fn root_secret(&self) -> RootSecret {
+        self.writing.root_secret.clone()
+    }
+
+    fn gauges(&self) -> &Gauges {
+        &self.writing.shared.gauges
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        self.writing.shared.queue.failure()
+    }
+
+    fn close(&self) {
+        self.writing.close();
+    }
+}
+
+/// Commits until the queue stops, then closes the engine.
+fn run<E: Engine>(
+    shared: &Shared,
+    engine: E,
+    mut batch: Batch,
+    batch_max: usize,
+    monotonic_us: &dyn Fn() -> u64,
+) {
+    // A panic here would block all callers permanently.
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        serve(shared, &engine, &mut batch, batch_max, monotonic_us)
+    }));
+    match ran {
+        Ok(Ok(())) => {}
+        Ok(Err(failure)) => shared.fail(failure),
+        Err(_) => shared.fail(Failure {
+            kind: FailureKind::Inconsistent,
+            message: Arc::from(
+                "the writer violated an invariant; start again and run `tollgate audit`",
+            ),
+        }),
+    }
+    engine.close(shared.queue.failure().as_ref());
+}
+
+fn serve<E: Engine>(
+    shared: &Shared,
+    engine: &E,
+    batch: &mut Batch,
+    batch_max: usize,
+    monotonic_us: &dyn Fn() -> u64,
+) -> Result<(), Failure> {
+    let mut session = engine.session()?;
+    let mut items = Vec::with_capacity(batch_max);
+    let mut acknowledged = 0;
+    while shared.queue.take(batch_max, acknowledged, &mut items) {
+        // Under load every additional commit costs more than the wait for a larger batch; a single unit is written at once.
+        acknowledged = if items.len() >= LOADED_BATCH {
+            items.len()
+        } else {
+            0
+        };
+        let began = monotonic_us();
+        let committed = commit(shared, &mut session, batch, monotonic_us, &items);
+        match committed.map_err(|error| failure_of(engine, error)) {
+            Ok(answers) => {
+                let gauges = &shared.gauges;
+                gauges
+                    .commit_us
+                    .record(monotonic_us().saturating_sub(began));
+                gauges.batch_size.record(items.len() as u64);
+                gauges.folded.fetch_add(batch.coalesced, Relaxed);
+                gauges.entries.fetch_add(batch.entries, Relaxed);
+                acknowledge(shared, &mut items, answers);
+                if session.needs_maintenance() {
+                    let began = monotonic_us();
+                    if session.maintain()? {
+                        let us = monotonic_us().saturating_sub(began);
+                        shared.gauges.checkpoint_us.record(us);
+                    }
+                }
+            }
+            Err(failure) => {
+                // The queue stops before any caller of this batch is notified: a notified caller finds it stopped.
+                shared.queue.stop(failure.clone());
+                for item in items.drain(..) {
+                    (item.done)(Err(CommitError::Stopped(failure.clone())));
+                }
+                return Err(failure);
+            }
+        }
+    }
+    // A disk that has failed in another operation is not touched.
+    let is_closing = |failure: Failure| failure.kind == FailureKind::Closed;
+    if shared.queue.failure().is_some_and(is_closing)
+        && let Err(error) = post(&mut session, batch)
+    {
+        // Everything is in the journal already.
+        tracing::warn!(
+            "posting balances failed, the next start posts them: {}",
+            failure_of(engine, error)
+        );
+    }
+    Ok(())
+}
+
+fn commit(
+    shared: &Shared,
+    session: &mut impl Session,
+    batch: &mut Batch,
+    monotonic_us: &dyn Fn() -> u64,
+    items: &[Item],
+) -> Result<Answers, WriteError> {
+    in_transaction(session, |session| {
+        let answers = batch.write(session, items)?;
+        let began = monotonic_us();
+        if batch.is_due(began) {
+            batch.post(session.rows())?;
+            let us = monotonic_us().saturating_sub(began);
+            shared.gauges.posting_us.record(us);
+        }
+        Ok(answers)
+    })
+}
+
+/// Posts the unposted records, in a transaction of its own.
+fn post(session: &mut impl Session, batch: &mut Batch) -> Result<(), WriteError> {
+    if !batch.has_unposted() {
+        return Ok(());
+    }
+    in_transaction(session, |session| batch.post(session.rows()))
+}
+
+/// Runs `write` in a transaction; an error rolls it back.
+fn in_transaction<S: Session, T>(
+    session: &mut S,
+    write: impl FnOnce(&mut S) -> Result<T, WriteError>,
+) -> Result<T, WriteError> {
+    session.begin()?;
+    match write(session) {
+        Ok(written) => {
+            session.commit()?;
+            Ok(written)
+        }
+        Err(error) => {
+            session.rollback();
+            Err(error)
+        }
+    }
+}
+
+fn failure_of(engine: &impl Engine, error: WriteError) -> Failure {
+    let problem = match error {
+        WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)) => {
+            return engine.failure(error);
+        }
+        WriteError::Stopped(failure) => return failure,
+        WriteError::Refused(refusal) => refusal.to_string(),
+        WriteError::Inconsistent(problem) | WriteError::Row(RowError::Damaged(problem)) => problem,
+        WriteError::Row(RowError::Unknown { what, value }) => format!("{what} is `{value}`"),
+    };
+    Failure {
+        kind: FailureKind::Inconsistent,
+        message: Arc::from(format!(
+            "the ledger in `{}` contradicts the decisions in memory: {problem}; start again and run `tollgate audit`",
+            engine.name()
+        )),
+    }
+}
+
+/// Notifies the observers, then the waiting callers.
+fn acknowledge(shared: &Shared, items: &mut Vec<Item>, answers: Answers) {
+    let observers = shared
+        .observers
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    for (item, answer) in items.iter().zip(&answers) {
+        let Ok(receipt) = answer else { continue };
+        let effect = match receipt.repeated {
+            None => Effect::Applied,
+            Some(operation) => Effect::Repeated { operation },
+        };
+        for part in item.unit.parts() {
+            let effect = match part {
+                Part::Ledger(part) if !part.is_credit() => continue,
+                Part::Ledger(_) => effect,
+                _ => Effect::Applied,
+            };
+            for observer in &observers {
+                observer.committed(part, effect);
+            }
+        }
+    }
+    for (item, answer) in items.drain(..).zip(answers) {
+        (item.done)(answer.map_err(CommitError::Refused));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use tollgate_clock::Timestamp;
+    use tollgate_money::{AccountId, Micros, OperationId};
+
+    use super::*;
+    use crate::entries::LedgerPart;
+    use crate::gauges::Histogram;
+    use crate::sqlite;
+    use crate::unit::Admission;
+    use crate::{CacheScope, EntryKind, NewAccount};
+
+    const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
+
+    fn new_account() -> Part {
+        Part::CreateAccount(Box::new(NewAccount {
+            id: ACCOUNT,
+            class: Arc::from("free"),
+            cache_scope: CacheScope::Shared,
+            credit_limit: Micros::ZERO,
+            created_at: Timestamp::from_micros(1),
+        }))
+    }
+
+    fn grant(number: u8) -> Part {
+        Part::Ledger(LedgerPart::Credit {
+            operation: OperationId::from_bytes([number; 16]),
+            account: ACCOUNT,
+            kind: EntryKind::Grant,
+            amount: Micros::new(1),
+            reference: Arc::from(number.to_string()),
+            at: Timestamp::from_micros(1),
+        })
+    }
+
+    /// No unit is committed meanwhile, so both are measured.
+    #[test]
+    fn a_posting_and_the_writers_own_checkpoint_are_timed() {
+        /// The step of the clock at every reading.
+        const STEP_US: u64 = 1000;
+        let timed = |histogram: &Histogram| (histogram.count(), histogram.sum());
+        //   records, worth posting, whether the log is long, postings, checkpoints
+        for (records, post_records, log_is_long, postings, checkpoints) in [
+            (0, 1, false, 0, 0),
+            (1, 1, false, 1, 0),
+            (1, 1, true, 1, 1),
+            (1, 2, true, 0, 1),
+            (2, 2, false, 1, 0),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("t.db");
+            let (engine, epoch) = sqlite::new_engine(&path);
+            let session = engine.session().expect("its statements");
+            let mut batch =
+                Batch::load(session.rows(), 1, epoch, post_records).expect("an empty ledger");
+            drop(session);
+            let shared = Shared::new(8, Box::new(|_| {}));
+            let parts = std::iter::once(new_account()).chain((1..=records).map(grant));
+            shared
+                .queue
+                .push(
+                    UnitOfWork::of_all(parts, Admission::Always),
+                    Box::new(|answer| assert!(answer.is_ok(), "{answer:?}")),
+                )
+                .expect("an open queue");
+            shared.queue.stop(Failure {
+                kind: FailureKind::Closed,
+                message: Arc::from("no more units"),
+            });
+            engine.log_is_long.store(log_is_long, Relaxed);
+            let now_us = AtomicU64::new(0);
+            let clock = || now_us.fetch_add(STEP_US, Relaxed);
+            serve(&shared, &engine, &mut batch, 8, &clock).expect("it is written");
+            let case = format!("{records} of {post_records}, {log_is_long}");
+            let gauges = &shared.gauges;
+            let posted = timed(&gauges.posting_us);
+            assert_eq!(posted, (postings, postings * STEP_US), "{case}");
+            let moved = timed(&gauges.checkpoint_us);
+            assert_eq!(moved, (checkpoints, checkpoints * STEP_US), "{case}");
+            // From the first clock reading to the last one, including those of a posting between them.
+            let committed = timed(&gauges.commit_us);
+            assert_eq!(committed, (1, (2 + postings) * STEP_US), "{case}");
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The row traits: how the store reads and writes the rows of an engine, and how it begins and ends a commit.
+//!
+//! An engine stores rows and decides nothing. What a commit contains, how it is packed and sealed, when it is posted and what a repair
+//! keeps is decided above, once for all engines.
+
+use std::ops::ControlFlow;
+
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use super::error::{EngineError, RowError, WriteError};
+use crate::codes::{ChangeKind, LoginKind};
+use crate::entries::Seal;
+use crate::error::Failure;
+use crate::idempotency::{IdempotencyKey, IdempotencyRow};
+use crate::plan::{PaymentRow, SubscriptionRow};
+use crate::rows::{AccountRow, CredentialRow, LoginRow, OpenHold, PriceRow};
+use crate::store::BatchRows;
+use crate::unit::Part;
+
+/// Rows of the journal, in the order of their ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JournalRows {
+    /// Every row.
+    All,
+    /// The rows that each node has posted.
+    Posted,
+    /// The rows of each node after its last posted one.
+    Unposted,
+    /// The rows of one node.
+    OfNode(i64),
+    /// The rows of one node after its last posted one.
+    UnpostedOfNode(i64),
+}
+
+/// Selects accounts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Accounts {
+    /// Every account.
+    All,
+    /// One account.
+    One(AccountId),
+    /// At most so many after an account, in the order of their ids.
+    After(Option<AccountId>, usize),
+}
+
+/// Selects credentials.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Credentials<'c> {
+    /// Those neither revoked nor expired at a time.
+    ValidAt(Timestamp),
+    /// Those of one account, oldest first.
+    OfAccount(AccountId),
+    /// The one whose secret has this digest.
+    WithHash(&'c [u8; 32]),
+}
+
+/// Selects pages of one account's postings that may have records in a range of time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageRange {
+    pub(crate) account: AccountId,
+    /// Inclusive.
+    pub(crate) from: Timestamp,
+    /// Exclusive.
+    pub(crate) to: Timestamp,
+    pub(crate) order: PageOrder,
+}
+
+/// The order of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageOrder {
+    None,
+    /// By the time of the last record, the latest first.
+    NewestFirst,
+    /// By the time of the last record, the earliest first.
+    OldestFirst,
+}
+
+/// A page of postings: records of one account, packed like a row of the journal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page<'p> {
+    pub(crate) account: AccountId,
+    /// The journal row of its last record.
+    pub(crate) row: i64,
+    /// The times of its first and its last record.
+    pub(crate) at_min: Timestamp,
+    pub(crate) at_max: Timestamp,
+    pub(crate) body: &'p [u8],
+}
+
+/// The fields of an account that the journal changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Balance {
+    pub(crate) available: i64,
+    pub(crate) held: i64,
+    pub(crate) credit_limit: i64,
+    pub(crate) at: Timestamp,
+}
+
+/// What a reference of an account was booked as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Booking<'r> {
+    pub(crate) account: AccountId,
+    pub(crate) reference: &'r str,
+    pub(crate) operation: OperationId,
+    /// The code of its kind of entry.
+    pub(crate) kind: i64,
+    pub(crate) amount: Micros,
+}
+
+/// A new run of a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewRun<'r> {
+    pub(crate) node: i64,
+    /// The node's name.
+    pub(crate) name: &'r str,
+    pub(crate) now: Timestamp,
+}
+
+/// Receives each body, with the id of its row.
+pub(crate) type EachBody<'a> = dyn FnMut(i64, &[u8]) -> Result<(), RowError> + 'a;
+
+/// Receives pages until it breaks.
+pub(crate) type EachPage<'a> = dyn FnMut(Page<'_>) -> Result<ControlFlow<()>, RowError> + 'a;
+
+/// Reads of rows. Within a transaction all of them see one snapshot.
+pub(crate) trait Rows {
+    /// Visits bodies of the journal.
+    fn bodies(&self, which: JournalRows, each: &mut EachBody<'_>) -> Result<(), RowError>;
+
+    /// Visits the bodies of one node, newest first, until `each` breaks.
+    fn newest_bodies(
+        &self,
+        node: i64,
+        each: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<(), RowError>;
+
+    /// Visits every commit: body and seal.
+    fn commits(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), RowError>;
+
+    /// The ids of all commits, in order.
+    fn commit_ids(&self) -> Result<Vec<i64>, RowError>;
+
+    /// One commit.
+    fn commit(&self, id: i64) -> Result<Option<BatchRows>, RowError>;
+
+    /// The hash of a node's last commit.
+    fn last_hash(&self, node: i64) -> Result<Option<[u8; 32]>, RowError>;
+
+    /// Visits every node with the id of its last posted row, 0 before the first, in the order of the nodes.
+    fn posted_marks(&self, each: &mut dyn FnMut(i64, i64)) -> Result<(), RowError>;
+
+    /// Visits the holds that were open when their node last posted, in no order.
+    fn posted_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), RowError>;
+
+    /// Visits accounts as they were last posted.
+    fn posted_accounts(
+        &self,
+        which: Accounts,
+        each: &mut dyn FnMut(AccountRow),
+    ) -> Result<(), RowError>;
+
+    /// The balance of an account as it was last posted.
+    fn posted_balance(&self, account: AccountId) -> Result<Option<Balance>, RowError>;
+
+    /// Visits pages of one account.
+    fn pages(&self, which: PageRange, each: &mut EachPage<'_>) -> Result<(), RowError>;
+
+    /// Visits every page.
+    fn all_pages(&self, each: &mut EachPage<'_>) -> Result<(), RowError>;
+
+    /// Visits every booked reference.
+    fn bookings(&self, each: &mut dyn FnMut(Booking<'_>)) -> Result<(), RowError>;
+
+    /// Visits every version of every price, in the order of their start.
+    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), RowError>;
+
+    /// Visits every payment for the plan.
+    fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), RowError>;
+
+    /// Visits every subscription.
+    fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), RowError>;
+
+    /// The account that a login signs in to.
+    fn account_of_login(
+        &self,
+        kind: LoginKind,
+        address: &str,
+    ) -> Result<Option<AccountId>, RowError>;
+
+    /// Visits the logins of one account.
+    fn logins(&self, account: AccountId, each: &mut dyn FnMut(LoginRow)) -> Result<(), RowError>;
+
+    /// Visits credentials.
+    fn credentials(
+        &self,
+        which: Credentials<'_>,
+        each: &mut dyn FnMut(CredentialRow),
+    ) -> Result<(), RowError>;
+
+    /// The state of an idempotency key.
+    fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, RowError>;
+
+    /// Begins an empty set of keys on this connection, which the engine moves to disk when it is large.
+    fn begin_set(&self) -> Result<(), RowError>;
+
+    /// Adds a key to the set; `false` when it had it.
+    fn add_to_set(&self, key: &[u8]) -> Result<bool, RowError>;
+
+    /// Ends the set.
+    fn end_set(&self) -> Result<(), RowError>;
+}
+
+/// Writes of rows, in the open transaction.
+pub(crate) trait WriteRows: Rows {
+    /// Begins a unit of several parts: a savepoint.
+    fn begin_unit(&self) -> Result<(), EngineError>;
+
+    /// Keeps what was written since [`WriteRows::begin_unit`].
+    fn keep_unit(&self) -> Result<(), EngineError>;
+
+    /// Undoes what was written since [`WriteRows::begin_unit`].
+    fn undo_unit(&self) -> Result<(), EngineError>;
+
+    /// Writes a part that is not of the ledger to its tables.
+    fn write_part(&self, part: &Part) -> Result<(), WriteError>;
+
+    /// Writes a row of the feed of changes.
+    fn insert_change(
+        &self,
+        id: [u8; 16],
+        at: Timestamp,
+        kind: ChangeKind,
+        subject: &[u8; 16],
+    ) -> Result<(), EngineError>;
+
+    /// Whether there is an account.
+    fn account_exists(&self, account: AccountId) -> Result<bool, EngineError>;
+
+    /// Operation, code of the kind and amount that a reference of an account is booked as.
+    fn booked(
+        &self,
+        account: AccountId,
+        reference: &str,
+    ) -> Result<Option<(OperationId, i64, Micros)>, EngineError>;
+
+    /// Books a reference.
+    fn book(&self, booking: Booking<'_>) -> Result<(), EngineError>;
+
+    /// Sets the posted balances, in the order of the accounts.
+    fn post_balances(&self, balances: &[(AccountId, Balance)]) -> Result<(), EngineError>;
+
+    /// Removes holds that have ended since they were posted.
+    fn remove_holds(&self, ended: &[OperationId]) -> Result<(), EngineError>;
+
+    /// Inserts holds that have begun since the last posting.
+    fn insert_holds<'h>(
+        &self,
+        begun: impl Iterator<Item = &'h OpenHold>,
+    ) -> Result<(), EngineError>;
+
+    /// Inserts a page of postings.
+    fn insert_page(&self, page: Page<'_>) -> Result<(), EngineError>;
+
+    /// Sets the mark of the last posted row of a node.
+    fn set_posted(&self, node: i64, row: i64) -> Result<(), EngineError>;
+}
+
+/// Writes that a recovery alone makes, in the open transaction.
+pub(crate) trait RecoverRows: WriteRows {
+    /// Removes everything derived from the journal: balances, holds, pages, bookings and marks.
+    fn remove_derived(&self) -> Result<(), EngineError>;
+
+    /// Inserts a commit, or replaces the one with its id.
+    fn put_commit(&self, id: i64, seal: &Seal, body: &[u8]) -> Result<(), EngineError>;
+
+    /// Removes a commit.
+    fn remove_commit(&self, id: i64) -> Result<(), EngineError>;
+
+    /// Raises the epoch of a node above each that the engine knows of: the runs before it are fenced off, and their holds are orphans.
+    fn raise_epoch(&self, run: &NewRun<'_>) -> Result<i64, WriteError>;
+
+    /// Inserts a node, or raises its epoch to at least this one.
+    fn put_node(&self, node: i64, epoch: i64) -> Result<(), EngineError>;
+}
+
+/// One writer's connection, with the statements of every commit prepared.
+///
+/// A commit is `begin`, writes to `rows`, at most one `insert_commit`, and `commit`. An engine may delay `begin` until the first write, and
+/// send a commit that is only `insert_commit` as one statement with the fence inside it.
+pub(crate) trait Session {
+    /// The rows.
+    type Rows: WriteRows;
+
+    /// The rows of the open transaction.
+    fn rows(&self) -> &Self::Rows;
+
+    /// Begins a transaction and checks the fence: no later run of this node has opened the store. After an error no transaction is open.
+    fn begin(&mut self) -> Result<(), WriteError>;
+
+    /// Inserts the journal row of this commit.
+    fn insert_commit(&mut self, id: i64, seal: &Seal, body: &[u8]) -> Result<(), EngineError>;
+
+    /// Ends the transaction durably. Returns only when its outcome is known.
+    fn commit(&mut self) -> Result<(), EngineError>;
+
+    /// Ends the transaction without its changes.
+    fn rollback(&mut self);
+
+    /// Whether [`Session::maintain`] has something to do before the next commit.
+    fn needs_maintenance(&self) -> bool;
+
+    /// Maintains the engine's files between two commits; `false` when nothing was done.
+    fn maintain(&mut self) -> Result<bool, Failure>;
+}
+
+/// The writer's side of an open engine, moved to the writer's thread.
+pub(crate) trait Engine: Send + 'static {
+    /// Its connection while the writer runs.
+    type Session<'e>: Session;
+
+    /// Prepares the statements of every commit.
+    fn session(&self) -> Result<Self::Session<'_>, Failure>;
+
+    /// What an error of the engine means for the operator; the message names the store.
+    fn failure(&self, error: EngineError) -> Failure;
+
+    /// The name of the store, for messages.
+    fn name(&self) -> String;
+
+    /// Closes the connection after the writer has stopped for this reason.
+    fn close(self, stopped: Option<&Failure>);
+}

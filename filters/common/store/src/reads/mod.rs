@@ -1,0 +1,10 @@
+//! Reads of the ledger: what was posted, with the journal's unposted tail.
+
+mod audit;
+mod read;
+mod records;
+mod statement;
+mod tail;
+mod usage;
+
+pub(crate) use self::tail::{BalanceDelta, accounts};

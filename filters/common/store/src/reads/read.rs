@@ -1,0 +1,200 @@
+//! Reads of accounts, credentials and the ledger, for every engine.
+
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
+
+use super::audit::AuditSnapshot;
+use super::records::RecordQuery;
+use super::{tail, usage};
+use crate::codes::LoginKind;
+use crate::engine::{Accounts, Credentials, Rows};
+use crate::entries::{Entry, LedgerPart};
+use crate::error::ReadError;
+use crate::idempotency::{IdempotencyKey, IdempotencyRow};
+use crate::opened::{Connections, OpenedStore};
+use crate::rows::{
+    AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, UsageRow, UsageTotal,
+};
+use crate::store::{OperationRows, Read, ReadParts, Snapshot};
+use crate::usage::{RequestsQuery, UsageDay};
+
+impl<C: Connections, W: Send + Sync> Read for OpenedStore<C, W>
+where
+    OpenedStore<C, W>: ReadParts,
+{
+    fn accounts(&self, each: &mut dyn FnMut(AccountRow)) -> Result<(), ReadError> {
+        self.with_view("accounts", |view| tail::accounts(view, Accounts::All, each))
+    }
+
+    fn credentials(
+        &self,
+        now: Timestamp,
+        each: &mut dyn FnMut(CredentialRow),
+    ) -> Result<(), ReadError> {
+        self.with("credentials", |rows| {
+            rows.credentials(Credentials::ValidAt(now), each)
+        })
+    }
+
+    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), ReadError> {
+        self.with("prices", |rows| rows.prices(each))
+    }
+
+    fn open_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), ReadError> {
+        self.with_view("holds", |view| {
+            tail::open_holds(view)?.into_values().for_each(each);
+            Ok(())
+        })
+    }
+
+    fn account(&self, id: AccountId) -> Result<Option<AccountRow>, ReadError> {
+        self.with_view("an account", |view| tail::account(view, id))
+    }
+
+    fn account_by_login(
+        &self,
+        kind: LoginKind,
+        address: &str,
+    ) -> Result<Option<AccountRow>, ReadError> {
+        self.with_view("an account", |view| {
+            match view.account_of_login(kind, address)? {
+                Some(id) => tail::account(view, id),
+                None => Ok(None),
+            }
+        })
+    }
+
+    fn accounts_after(
+        &self,
+        after: Option<AccountId>,
+        limit: usize,
+    ) -> Result<Vec<AccountRow>, ReadError> {
+        self.with_view("accounts", |view| {
+            let mut found = Vec::new();
+            let which = Accounts::After(after, limit);
+            tail::accounts(view, which, &mut |row| found.push(row))?;
+            Ok(found)
+        })
+    }
+
+    fn logins(&self, account: AccountId) -> Result<Vec<LoginRow>, ReadError> {
+        self.with("logins", |rows| {
+            let mut found = Vec::new();
+            rows.logins(account, &mut |row| found.push(row))?;
+            Ok(found)
+        })
+    }
+
+    fn account_credentials(&self, account: AccountId) -> Result<Vec<CredentialRow>, ReadError> {
+        self.with("credentials", |rows| {
+            let mut found = Vec::new();
+            let which = Credentials::OfAccount(account);
+            rows.credentials(which, &mut |row| found.push(row))?;
+            Ok(found)
+        })
+    }
+
+    fn credential_spent(
+        &self,
+        account: AccountId,
+        credential: CredentialId,
+        since: Timestamp,
+    ) -> Result<Micros, ReadError> {
+        let wanted = RecordQuery {
+            account,
+            from: since,
+            to: Timestamp::MAX,
+        };
+        self.with_view("what a credential has spent", |view| {
+            let mut spent = Micros::ZERO;
+            wanted.each(view, &mut |part| {
+                let usage = part.usage();
+                if let Some(usage) = usage.filter(|it| it.usage.credential == Some(credential)) {
+                    spent = spent.saturating_add(usage.cost);
+                }
+            })?;
+            Ok(spent)
+        })
+    }
+
+    fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError> {
+        self.with("a credential", |rows| {
+            let mut found = None;
+            let which = Credentials::WithHash(hash);
+            rows.credentials(which, &mut |row| found = Some(row))?;
+            Ok(found)
+        })
+    }
+
+    fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError> {
+        self.with("an idempotency key", |rows| rows.idempotency(key))
+    }
+
+    fn usage_totals(
+        &self,
+        account: AccountId,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<UsageTotal>, ReadError> {
+        self.with_view("usage", |view| {
+            usage::totals(view, RecordQuery { account, from, to })
+        })
+    }
+
+    fn usage_days(
+        &self,
+        account: AccountId,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<UsageDay>, ReadError> {
+        self.with_view("usage", |view| {
+            usage::days(view, RecordQuery { account, from, to })
+        })
+    }
+
+    fn requests(&self, wanted: &RequestsQuery) -> Result<Vec<UsageRow>, ReadError> {
+        self.with_view("requests", |view| usage::requests(view, wanted))
+    }
+
+    fn lines(
+        &self,
+        account: AccountId,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<LedgerLine>, ReadError> {
+        let wanted = RecordQuery {
+            account,
+            from: Timestamp::MIN,
+            to: before,
+        };
+        self.with_view("entries", |view| {
+            let moves = |_, part: &_| Entry::of(part).is_some();
+            let found = wanted.newest(view, limit, &moves)?;
+            let line = |part: LedgerPart| {
+                let usage = part.usage();
+                Entry::of(&part).map(|entry| LedgerLine { entry, usage })
+            };
+            Ok(found.into_iter().filter_map(line).collect())
+        })
+    }
+
+    fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError> {
+        self.with_view("an operation", |view| {
+            let parts = tail::of_operation(view, id)?;
+            let ends = |part: &&LedgerPart| {
+                matches!(part, LedgerPart::Settle { .. } | LedgerPart::Release { .. })
+            };
+            Ok(OperationRows {
+                id,
+                entries: parts.iter().filter_map(Entry::of).collect(),
+                hold: tail::open_holds(view)?.remove(&id),
+                usage: parts.iter().find_map(LedgerPart::usage),
+                is_duplicate: parts.len() - parts.iter().filter(ends).count() > 1,
+            })
+        })
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError> {
+        Ok(Box::new(AuditSnapshot(self.connections.snapshot()?)))
+    }
+}

@@ -1,0 +1,147 @@
+//! The unposted tail of the journal, as readers add it to what was posted: balances and open holds.
+
+use std::collections::HashMap;
+
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use crate::commit_id;
+use crate::engine::{Accounts, JournalRows, RowError, Rows};
+use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
+use crate::rows::{AccountRow, OpenHold};
+
+/// Visits every record of some rows, in commit order, with the id of its row.
+pub(crate) fn each_record(
+    rows: &impl Rows,
+    which: JournalRows,
+    each: &mut dyn FnMut(i64, Record<'_>) -> Result<(), DecodeError>,
+) -> Result<(), RowError> {
+    rows.bodies(which, &mut |id, body| {
+        let damaged = RowError::of_commit(id);
+        let body = Body::read(body).map_err(&damaged)?;
+        body.records()
+            .try_for_each(|record| each(id, record?))
+            .map_err(&damaged)
+    })
+}
+
+/// Every part of one operation. Scans the whole journal: for an operator's query, not for a request.
+pub(crate) fn of_operation(
+    rows: &impl Rows,
+    operation: OperationId,
+) -> Result<Vec<LedgerPart>, RowError> {
+    let mut found = Vec::new();
+    each_record(rows, JournalRows::All, &mut |_, record| {
+        if record.operation() == operation {
+            found.push(record.part()?);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// What entries add to an account's stored fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BalanceDelta {
+    pub(crate) available: i64,
+    pub(crate) held: i64,
+    /// The time of the last of them.
+    pub(crate) at: Timestamp,
+}
+
+impl BalanceDelta {
+    pub(crate) fn add(&mut self, entry: &Entry) {
+        // The order of addition differs from that of the decisions; the sum is in range even if partial sums are not.
+        self.available = self.available.wrapping_add(entry.d_available.get());
+        self.held = self.held.wrapping_add(entry.d_held.get());
+        self.at = self.at.max(entry.at);
+    }
+}
+
+/// The unposted changes of one account, or of all.
+fn deltas(
+    rows: &impl Rows,
+    only: Option<AccountId>,
+) -> Result<HashMap<AccountId, BalanceDelta>, RowError> {
+    let mut deltas: HashMap<AccountId, BalanceDelta> = HashMap::new();
+    each_record(rows, JournalRows::Unposted, &mut |_, record| {
+        if only.is_some_and(|only| only != record.account()) {
+            return Ok(());
+        }
+        if let Some(entry) = Entry::of(&record.part()?) {
+            deltas.entry(entry.account).or_default().add(&entry);
+        }
+        Ok(())
+    })?;
+    Ok(deltas)
+}
+
+/// Visits accounts with everything committed since they were last posted. `rows` has to be in a transaction: both reads need the same
+/// snapshot.
+pub(crate) fn accounts(
+    rows: &impl Rows,
+    which: Accounts,
+    each: &mut dyn FnMut(AccountRow),
+) -> Result<(), RowError> {
+    let only = match which {
+        Accounts::One(account) => Some(account),
+        Accounts::All | Accounts::After(..) => None,
+    };
+    let deltas = deltas(rows, only)?;
+    rows.posted_accounts(which, &mut |mut account| {
+        if let Some(since) = deltas.get(&account.id) {
+            account.available = Micros::new(account.available.get().wrapping_add(since.available));
+            account.held = Micros::new(account.held.get().wrapping_add(since.held));
+            account.updated_at = account.updated_at.max(since.at);
+        }
+        each(account);
+    })
+}
+
+/// The same for one account.
+pub(crate) fn account(
+    rows: &impl Rows,
+    account: AccountId,
+) -> Result<Option<AccountRow>, RowError> {
+    let mut found = None;
+    accounts(rows, Accounts::One(account), &mut |row| found = Some(row))?;
+    Ok(found)
+}
+
+/// Every open hold, in no order.
+pub(crate) fn open_holds(rows: &impl Rows) -> Result<HashMap<OperationId, OpenHold>, RowError> {
+    let mut open = HashMap::new();
+    rows.posted_holds(&mut |hold| {
+        open.insert(hold.operation, hold);
+    })?;
+    each_record(rows, JournalRows::Unposted, &mut |id, record| {
+        match record.part()? {
+            LedgerPart::Hold {
+                operation,
+                account,
+                amount,
+                at,
+                expires_at,
+                ..
+            } => {
+                let (node, epoch, _) = commit_id::numbers(id);
+                let hold = OpenHold {
+                    operation,
+                    account,
+                    amount,
+                    node,
+                    epoch,
+                    created_at: at,
+                    expires_at,
+                };
+                open.insert(operation, hold);
+            }
+            LedgerPart::Settle { operation, .. } | LedgerPart::Release { operation, .. } => {
+                open.remove(&operation);
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(open)
+}

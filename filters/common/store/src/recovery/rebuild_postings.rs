@@ -1,0 +1,83 @@
+//! Rebuilding of everything derived from the journal: balances, open holds, postings and references.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::commit::JournalTail;
+use crate::commit_id;
+use crate::engine::{Booking, JournalRows, RecoverRows, RowError, Rows, WriteError};
+use crate::entries::{Body, LedgerPart};
+
+/// Verifies that every commit matches its seal, follows the previous one, and exists if it was posted.
+pub(crate) fn verify_seals(rows: &impl Rows) -> Result<(), RowError> {
+    let mut posted = BTreeMap::new();
+    rows.posted_marks(&mut |node, row| {
+        posted.insert(node, row);
+    })?;
+    let mut missing: BTreeSet<i64> = posted.values().copied().filter(|row| *row != 0).collect();
+    let mut is_lost = false;
+    let mut previous: Option<(i64, [u8; 32])> = None;
+    let mut wrong = None;
+    rows.commits(&mut |commit| {
+        let seal = &commit.seal;
+        is_lost |= !posted.contains_key(&seal.node);
+        missing.remove(&commit_id::id(seal.node, seal.epoch, seal.number));
+        let before = previous.filter(|(node, _)| *node == seal.node);
+        let follows = seal.previous == before.map_or([0; 32], |(_, hash)| hash);
+        if !follows || seal.reseal(&commit.body).as_ref() != Ok(seal) {
+            wrong.get_or_insert((seal.node, seal.epoch, seal.number));
+        }
+        previous = Some((seal.node, seal.hash));
+    })?;
+    if is_lost || !missing.is_empty() {
+        return Err(RowError::Damaged(String::from(
+            "its journal differs from its seals: the last commit or its node is missing, so nothing can be rebuilt from it (`tollgate repair` shows what can be kept)",
+        )));
+    }
+    match wrong {
+        None => Ok(()),
+        Some((node, epoch, number)) => Err(RowError::Damaged(format!(
+            "commit {number} of node {node}, run {epoch} differs from its seal, so nothing can be rebuilt from it (`tollgate repair` shows what can be kept)"
+        ))),
+    }
+}
+
+/// Rebuilds everything derived from the journal, in the open transaction.
+pub(crate) fn rebuild(rows: &impl RecoverRows, records_max: usize) -> Result<(), WriteError> {
+    rows.remove_derived()?;
+    let mut nodes = Vec::new();
+    rows.posted_marks(&mut |node, _| nodes.push(node))?;
+    for node in nodes {
+        JournalTail::rebuild(rows, node, records_max)?;
+    }
+    references(rows)
+}
+
+fn references(rows: &impl RecoverRows) -> Result<(), WriteError> {
+    rows.bodies(JournalRows::All, &mut |_, body| {
+        // Verified to be readable.
+        let Ok(body) = Body::read(body) else {
+            return Ok(());
+        };
+        for part in body.records().flatten().flat_map(|record| record.part()) {
+            if let LedgerPart::Credit {
+                operation,
+                account,
+                kind,
+                amount,
+                reference,
+                ..
+            } = part
+            {
+                rows.book(Booking {
+                    account,
+                    reference: &reference,
+                    operation,
+                    kind: kind.code(),
+                    amount,
+                })?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(())
+}

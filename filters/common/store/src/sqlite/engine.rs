@@ -1,0 +1,162 @@
+//! The writing connection: the transaction of a commit, the fence in it, and the checkpoint between two commits.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, Statement, params};
+
+use super::checkpoint::{Checkpointer, checkpoint};
+use super::failure::failure;
+use super::fence::Fence;
+use super::lock::Lock;
+use super::rows::INSERT_COMMIT;
+use crate::engine::{Engine, EngineError, Session, WriteError};
+use crate::entries::Seal;
+use crate::error::{Failure, FailureKind};
+
+/// Number of waits for another program's lock, each for the busy time-out, before the writer gives up.
+const BUSY_TRIES: usize = 12;
+
+/// A file that is open for writing.
+pub(crate) struct SqliteEngine {
+    pub(crate) path: PathBuf,
+    /// Stopped before the connection is closed. A writer without it does all checkpoints itself.
+    pub(crate) checkpointer: Option<Checkpointer>,
+    pub(crate) connection: Connection,
+    pub(crate) fence: Arc<Fence>,
+    /// The log should be restarted.
+    pub(crate) log_is_long: Arc<AtomicBool>,
+    /// Released last, when nothing in this process accesses the file any more.
+    pub(crate) _lock: Lock,
+}
+
+impl Engine for SqliteEngine {
+    type Session<'e> = SqliteSession<'e>;
+
+    fn session(&self) -> Result<SqliteSession<'_>, Failure> {
+        let prepare = || -> rusqlite::Result<SqliteSession<'_>> {
+            Ok(SqliteSession {
+                engine: self,
+                insert_commit: self.connection.prepare(INSERT_COMMIT)?,
+                begin: self.connection.prepare("BEGIN IMMEDIATE")?,
+                commit: self.connection.prepare("COMMIT")?,
+                epoch: self.fence.prepare(&self.connection)?,
+            })
+        };
+        prepare().map_err(|error| failure(&self.path, error))
+    }
+
+    fn failure(&self, error: EngineError) -> Failure {
+        failure(&self.path, error)
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn close(self, stopped: Option<&Failure>) {
+        drop(self.checkpointer);
+        if is_lost(&self.path, &self.connection, &self.fence, stopped)
+            && let Err(error) = self
+                .connection
+                .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+        {
+            tracing::warn!(%error, "disabling the checkpoint at close failed");
+        }
+        if let Err((_, error)) = self.connection.close() {
+            tracing::warn!(%error, "closing the database failed; the next start recovers it");
+        }
+    }
+}
+
+/// Whether the file is, or may be, no longer this process's to write. A clean close looks once more: it may have had nothing to commit.
+fn is_lost(path: &Path, connection: &Connection, fence: &Fence, stopped: Option<&Failure>) -> bool {
+    let checked = fence
+        .prepare(connection)
+        .map_err(|error| failure(path, error))
+        .and_then(|mut epoch| fence.check(&mut epoch));
+    let is_refused = checked.as_ref().is_err_and(|failure| {
+        tracing::warn!(%failure, "closing the database without a checkpoint");
+        true
+    });
+    let lost =
+        |failure: &Failure| matches!(failure.kind, FailureKind::Fenced | FailureKind::Replaced);
+    is_refused || stopped.is_some_and(lost)
+}
+
+/// The statements of every commit. All rarer ones are prepared on use and cached by the connection.
+pub(crate) struct SqliteSession<'e> {
+    engine: &'e SqliteEngine,
+    insert_commit: Statement<'e>,
+    begin: Statement<'e>,
+    commit: Statement<'e>,
+    /// What the fence reads.
+    epoch: Statement<'e>,
+}
+
+impl Session for SqliteSession<'_> {
+    type Rows = Connection;
+
+    fn rows(&self) -> &Connection {
+        &self.engine.connection
+    }
+
+    fn begin(&mut self) -> Result<(), WriteError> {
+        let mut tries = 0;
+        // Nothing has been written yet, so another program's lock can be waited for.
+        while let Err(error) = self.begin.execute([]) {
+            tries += 1;
+            let busy = error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
+            if !busy || tries == BUSY_TRIES {
+                return Err(error.into());
+            }
+            tracing::warn!(
+                "waiting for the database lock: another program holds it, and nothing is written until it is released"
+            );
+        }
+        // From here on no other writer of this log can increment the epoch before the commit.
+        self.engine.fence.check(&mut self.epoch).map_err(|failure| {
+            self.rollback();
+            WriteError::Stopped(failure)
+        })
+    }
+
+    fn insert_commit(&mut self, id: i64, seal: &Seal, body: &[u8]) -> Result<(), EngineError> {
+        self.insert_commit.execute(params![
+            id,
+            seal.entries,
+            seal.sum_available.get(),
+            seal.sum_held.get(),
+            &seal.previous[..],
+            &seal.hash[..],
+            seal.at.as_micros(),
+            body,
+        ])?;
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), EngineError> {
+        self.commit.execute([])?;
+        Ok(())
+    }
+
+    fn rollback(&mut self) {
+        // The engine may have rolled back already.
+        let _ = self.engine.connection.execute_batch("ROLLBACK");
+    }
+
+    fn needs_maintenance(&self) -> bool {
+        self.engine.log_is_long.load(Relaxed)
+    }
+
+    fn maintain(&mut self) -> Result<bool, Failure> {
+        self.engine.log_is_long.store(false, Relaxed);
+        self.engine.fence.check(&mut self.epoch)?;
+        checkpoint(&self.engine.connection)
+            .map(|log_bytes| log_bytes.is_some())
+            .map_err(|error| failure(&self.engine.path, error))
+    }
+}

@@ -1,0 +1,120 @@
+//! Opening of a store: lock, file, epoch, then the threads.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::checkpoint::{self, Checkpointer};
+use super::engine::SqliteEngine;
+use super::failure::{open_error, row_open_error, write_open_error};
+use super::fence::Fence;
+use super::file;
+use super::lock::Lock;
+use super::name::{self, resolve};
+use super::options::Options;
+use super::read::{Pool, SqliteStore};
+use crate::commit::{self, Settings, Shared, StartError};
+use crate::error::OpenError;
+use crate::store::{Read, Store};
+
+/// Opens the store at `path`, or creates it, with exclusive ownership.
+pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
+    let path = &resolve(path);
+    let lock = acquire_lock(path, &mut options)?;
+    let failed = |action| {
+        move |source| OpenError::File {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    };
+    let fence = Fence::new(path, options.node).map_err(failed("read"))?;
+    let connection = file::connect(path, &options)?;
+    let root_secret = file::root_secret(&connection, path)?;
+    let raised = file::raise_epoch(&connection, path, &options)?;
+    let fence = fence.with_epoch(raised, options.fenced);
+    // The header of the file shows the epoch to processes that cannot see the log.
+    checkpoint::checkpoint(&connection).map_err(|error| open_error(path, "write", error))?;
+    let thread = failed("start a thread for");
+    let shared = Arc::new(Shared::new(options.queue_max, options.on_failure));
+    let checkpoints = checkpoint::connect(path).map_err(|error| open_error(path, "open", error))?;
+    let log_is_long = Arc::<AtomicBool>::default();
+    let checkpointer = Checkpointer::start(
+        path.to_owned(),
+        Arc::clone(&shared),
+        checkpoints,
+        Arc::clone(&fence),
+        Arc::clone(&log_is_long),
+    )
+    .map_err(thread)?;
+    let connections = Pool::new(path).map_err(failed("open"))?;
+    let engine = SqliteEngine {
+        path: path.to_owned(),
+        connection,
+        fence,
+        checkpointer: Some(checkpointer),
+        log_is_long,
+        _lock: lock,
+    };
+    let settings = Settings {
+        node: options.node,
+        epoch: raised.epoch,
+        batch_max: options.batch_max,
+        post_records: options.post_records,
+        monotonic_us: options.monotonic_us,
+        root_secret,
+    };
+    let writing = commit::start(engine, shared, settings).map_err(|error| match error {
+        StartError::Row(error) => row_open_error(path, error),
+        StartError::Write(error) => write_open_error(path, error),
+        StartError::Failure(failure) => OpenError::Stopped(failure),
+        StartError::Thread(error) => failed("start a thread for")(error),
+    })?;
+    Ok(Arc::new(SqliteStore {
+        connections,
+        writing,
+    }))
+}
+
+/// Takes the lock on the file at `path`, and creates the file when there is none.
+pub(super) fn acquire_lock(path: &Path, options: &mut Options) -> Result<Lock, OpenError> {
+    let mut lock = match options.lock.take() {
+        Some(lock) => lock,
+        None => Lock::acquire(path)?,
+    };
+    file::create_if_missing(path, options)?;
+    lock.cover(path)?;
+    Ok(lock)
+}
+
+/// Opens the store at `path` for reading, with or without a running gateway.
+pub fn open_read(path: &Path) -> Result<Arc<dyn Read>, OpenError> {
+    let path = &resolve(path);
+    name::check_links(path)?;
+    Ok(Arc::new(SqliteStore {
+        connections: Pool::open(path)?,
+        writing: (),
+    }))
+}
+
+/// The writer's side of a new file at `path`, without a thread, and its epoch.
+#[cfg(test)]
+pub(crate) fn new_engine(path: &Path) -> (SqliteEngine, i64) {
+    use crate::rows::RootSecret;
+    use tollgate_clock::Timestamp;
+
+    let mut options = Options::new(Timestamp::from_micros(1), RootSecret([7; 32]));
+    let lock = acquire_lock(path, &mut options).expect("a new file");
+    let fence = Fence::new(path, options.node).expect("it is there");
+    let connection = file::connect(path, &options).expect("it opens");
+    let raised = file::raise_epoch(&connection, path, &options).expect("the first run");
+    let engine = SqliteEngine {
+        path: path.to_owned(),
+        checkpointer: None,
+        connection,
+        fence: fence.with_epoch(raised, true),
+        log_is_long: Arc::default(),
+        _lock: lock,
+    };
+    (engine, raised.epoch)
+}

@@ -1,0 +1,76 @@
+//! Recovery of the ledger in a file that no gateway uses: rebuilding of what is derived, and repair of the journal.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::failure::{open_error, row_open_error, write_open_error};
+use super::file;
+use super::name::resolve;
+use super::open::acquire_lock;
+use super::options::Options;
+use crate::engine::RecoverRows;
+use crate::error::OpenError;
+use crate::recovery::{self, Repair, RepairRun};
+
+/// Rebuilds everything derived from the journal of the store at `path`, in one transaction; the journal stays unchanged. Refused while a
+/// gateway has the store, and where a commit of the journal differs from what was sealed: its changes would be lost permanently.
+pub fn rebuild_postings(path: &Path, mut options: Options) -> Result<(), OpenError> {
+    let path = &resolve(path);
+    let _lock = acquire_lock(path, &mut options)?;
+    let connection = file::connect(path, &options)?;
+    file::in_transaction(&connection, path, || {
+        recovery::verify_seals(&connection).map_err(|error| row_open_error(path, error))?;
+        // A process that has the store in spite of the lock must not continue with its cached balances.
+        connection
+            .raise_epoch(&options.run())
+            .and_then(|_| recovery::rebuild(&connection, options.post_records))
+            .map_err(|error| write_open_error(path, error))
+    })
+}
+
+/// Repairs the journal of the store at `path` and rebuilds everything derived from it, in one transaction. A journal without findings is
+/// not changed. Refused while a gateway has the store, and where the file itself is damaged.
+pub fn repair(path: &Path, mut options: Options) -> Result<Repair, OpenError> {
+    let path = &resolve(path);
+    let _lock = acquire_lock(path, &mut options)?;
+    let connection = file::connect(path, &options)?;
+    let failed = |error| open_error(path, "write", error);
+    // Intermediate balances may be below a limit; the final ones are not, which is verified.
+    connection
+        .pragma_update(None, "ignore_check_constraints", true)
+        .map_err(failed)?;
+    check_pages(&connection, path)?;
+    connection
+        .execute_batch("BEGIN IMMEDIATE")
+        .map_err(failed)?;
+    let run = RepairRun {
+        run: options.run(),
+        post_records: options.post_records,
+    };
+    let done = recovery::repair(&connection, &run).map_err(|error| write_open_error(path, error));
+    let is_needed = done
+        .as_ref()
+        .is_ok_and(|repair| !repair.findings.is_empty());
+    let end = if is_needed { "COMMIT" } else { "ROLLBACK" };
+    let ended = connection.execute_batch(end).map_err(failed);
+    let done = done?;
+    ended?;
+    Ok(done)
+}
+
+/// Verifies that the engine can read the file: what it cannot read is out of scope for this repair.
+fn check_pages(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let reported: String = connection
+        .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
+        .map_err(|error| open_error(path, "read", error))?;
+    if reported == "ok" {
+        return Ok(());
+    }
+    Err(OpenError::Damaged {
+        path: path.to_owned(),
+        problem: format!(
+            "has pages that the engine cannot read ({reported}), which no repair of the journal can restore"
+        ),
+    })
+}
