@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use super::batch::{Answers, Batch};
-use crate::engine::{Engine, RowError, Session, WriteError};
+use crate::engine::{Engine, Fault, RowError, Session, WriteError};
 use crate::error::{CommitError, Failure, FailureKind, SubmitError};
 use crate::gauges::Gauges;
 use crate::opened::{Connections, OpenedStore};
@@ -17,6 +17,9 @@ use crate::unit::{Done, Effect, Part, UnitOfWork};
 
 /// A batch of this size means that requests arrive faster than commits finish.
 const LOADED_BATCH: usize = 8;
+
+/// Number of waits for another program's lock, each for the engine's time-out, before the writer gives up.
+const BUSY_TRIES: usize = 12;
 
 /// The writer's state shared with other threads.
 pub(crate) struct Shared {
@@ -272,7 +275,8 @@ fn commit(
     monotonic_us: &dyn Fn() -> u64,
     items: &[Item],
 ) -> Result<Answers, WriteError> {
-    in_transaction(session, |session| {
+    begin(session)?;
+    finish(session, |session| {
         let answers = batch.write(session, items)?;
         let began = monotonic_us();
         if batch.is_due(began) {
@@ -289,15 +293,28 @@ fn post(session: &mut impl Session, batch: &mut Batch) -> Result<(), WriteError>
     if !batch.has_unposted() {
         return Ok(());
     }
-    in_transaction(session, |session| batch.post(session.rows()))
+    session.begin()?;
+    finish(session, |session| batch.post(session.rows()))
 }
 
-/// Runs `write` in a transaction; an error rolls it back.
-fn in_transaction<S: Session, T>(
+/// Begins the transaction of a commit. Nothing has been written yet, so another program's lock can be waited for.
+fn begin(session: &mut impl Session) -> Result<(), WriteError> {
+    for _ in 1..BUSY_TRIES {
+        match session.begin() {
+            Err(WriteError::Engine(error)) if error.fault == Fault::Busy => tracing::warn!(
+                "waiting for the database lock: another program holds it, and nothing is written until it is released"
+            ),
+            begun => return begun,
+        }
+    }
+    session.begin()
+}
+
+/// Runs `write` in the open transaction and commits; an error rolls back.
+fn finish<S: Session, T>(
     session: &mut S,
     write: impl FnOnce(&mut S) -> Result<T, WriteError>,
 ) -> Result<T, WriteError> {
-    session.begin()?;
     match write(session) {
         Ok(written) => {
             session.commit()?;

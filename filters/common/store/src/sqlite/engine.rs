@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, Statement, params};
+use rusqlite::{Connection, Statement, params};
 
 use super::checkpoint::{Checkpointer, checkpoint};
 use super::failure::failure;
@@ -16,9 +16,6 @@ use super::rows::INSERT_COMMIT;
 use crate::engine::{Engine, EngineError, Session, WriteError};
 use crate::entries::Seal;
 use crate::error::{Failure, FailureKind};
-
-/// Number of waits for another program's lock, each for the busy time-out, before the writer gives up.
-const BUSY_TRIES: usize = 12;
 
 /// A file that is open for writing.
 pub(crate) struct SqliteEngine {
@@ -105,18 +102,7 @@ impl Session for SqliteSession<'_> {
     }
 
     fn begin(&mut self) -> Result<(), WriteError> {
-        let mut tries = 0;
-        // Nothing has been written yet, so another program's lock can be waited for.
-        while let Err(error) = self.begin.execute([]) {
-            tries += 1;
-            let busy = error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
-            if !busy || tries == BUSY_TRIES {
-                return Err(error.into());
-            }
-            tracing::warn!(
-                "waiting for the database lock: another program holds it, and nothing is written until it is released"
-            );
-        }
+        self.begin.execute([])?;
         // From here on no other writer of this log can increment the epoch before the commit.
         self.engine.fence.check(&mut self.epoch).map_err(|failure| {
             self.rollback();
