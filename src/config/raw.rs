@@ -9,7 +9,7 @@ pub(crate) use signin::{RawBrand, RawMail, RawSignin, RawSms};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::At;
+use tollgate_filter::settings::{At, Whole};
 
 use super::mcp::RawMcp;
 use super::payments::{RawCredits, RawPayments};
@@ -73,28 +73,29 @@ pub(crate) struct RawService {
 pub(crate) struct RawServer {
     /// Worker threads.
     pub(crate) workers: Option<At<u64>>,
-    /// Grace period in seconds for open requests after a stop was requested.
-    pub(crate) grace_secs: Option<At<u64>>,
-    /// Maximum size of a request's head in bytes.
-    pub(crate) head_bytes_max: Option<At<u64>>,
-    /// Maximum number of fields in a request's head.
-    pub(crate) head_fields_max: Option<At<u64>>,
-    /// Timeout in seconds for a request's head, and for a TLS handshake.
-    pub(crate) head_secs: Option<At<u64>>,
-    /// Idle timeout in seconds of an HTTP/1.1 connection between requests.
-    pub(crate) idle_secs: Option<At<u64>>,
-    /// Timeout in seconds for a request's whole body.
-    pub(crate) body_secs: Option<At<u64>>,
-    /// Timeout in seconds for a client to read written bytes.
-    pub(crate) write_secs: Option<At<u64>>,
-    /// Seconds without data in a stream after which a keep-alive comment is sent.
-    pub(crate) comment_secs: Option<At<u64>>,
+    /// Grace period for open requests after a stop was requested.
+    pub(crate) grace_secs: Whole<600, 1, 86_400>,
+    /// Maximum size of a request's head; beyond it 431.
+    pub(crate) head_bytes_max: Whole<32_768, 4_096, 1_048_576>,
+    /// Maximum number of fields in a request's head; beyond it 431.
+    pub(crate) head_fields_max: Whole<100, 16, 256>,
+    /// Timeout of a head from its first byte, and of a TLS handshake.
+    pub(crate) head_secs: Whole<10, 1, 3_600>,
+    /// Idle timeout of an HTTP/1.1 connection between requests.
+    pub(crate) idle_secs: Whole<75, 1, 3_600>,
+    /// Timeout of a request's whole body; beyond it 408.
+    pub(crate) body_secs: Whole<60, 1, 3_600>,
+    /// Timeout for a client to read written bytes; then it is disconnected.
+    pub(crate) write_secs: Whole<60, 1, 3_600>,
+    /// Time without data in a stream after which a keep-alive comment is sent, so that intermediate proxies keep the connection.
+    pub(crate) comment_secs: Whole<15, 1, 3_600>,
     /// Maximum concurrent requests on an HTTP/2 connection.
-    pub(crate) h2_streams_max: Option<At<u64>>,
-    /// Idle timeout in seconds of an HTTP/2 connection without open streams.
-    pub(crate) h2_idle_secs: Option<At<u64>>,
-    /// Maximum concurrent connections, on all listeners together.
-    pub(crate) connections_max: Option<At<u64>>,
+    pub(crate) h2_streams_max: Whole<100, 1, 10_000>,
+    /// Idle timeout of an HTTP/2 connection.
+    pub(crate) h2_idle_secs: Whole<300, 1, 86_400>,
+    /// Maximum concurrent connections, on all listeners together. The process needs a file descriptor for each, and one for each call to
+    /// a provider.
+    pub(crate) connections_max: Whole<10_000, 1, 1_000_000>,
 }
 
 /// The listeners for clients.

@@ -402,6 +402,73 @@ fn the_reference_names_every_setting_and_no_other() {
     let invented: Vec<_> = rows.difference(&settings).collect();
     assert!(missing.is_empty(), "conf/README.md misses {missing:?}");
     assert!(invented.is_empty(), "conf/README.md invents {invented:?}");
+}
+
+/// The row of a setting that describes itself: default, range and description are those of the schema.
+fn described_row(line: &str, value: &Value) -> Option<String> {
+    let default = match value.get("default")? {
+        Value::Number(number) => number.to_string(),
+        Value::Bool(switch) => format!("`{switch}`"),
+        _ => return None,
+    };
+    let mut cells: Vec<String> = line.split('|').map(str::to_owned).collect();
+    cells[3] = format!(" {default} ");
+    if let (Some(min), Some(max)) = (value["minimum"].as_u64(), value["maximum"].as_u64()) {
+        // What follows a comma relates it to another setting.
+        let beside = cells[4]
+            .trim()
+            .split_once(", ")
+            .map(|(_, text)| format!(", {text}"));
+        cells[4] = format!(" {min} to {max}{} ", beside.unwrap_or_default());
+    }
+    let description = value["description"].as_str()?.split_whitespace();
+    cells[5] = format!(" {} ", description.collect::<Vec<_>>().join(" "));
+    Some(cells.join("|"))
+}
+
+#[test]
+fn the_reference_follows_from_the_descriptions() {
+    let file = root().join("conf/README.md");
+    let page = std::fs::read_to_string(&file).expect("the reference");
+    let schema = schema(&modules().sections);
+    let mut described = std::collections::BTreeMap::new();
+    keys(&schema, &schema, "", &mut |key, value| {
+        described.insert(key.to_owned(), value.clone());
+    });
+    let mut count = 0;
+    let rewritten: Vec<String> = page
+        .lines()
+        .map(|line| {
+            let key = line
+                .strip_prefix("| `")
+                .and_then(|rest| rest.split_once('`'));
+            let value = key.and_then(|(key, _)| described.get(key));
+            let row = value.and_then(|value| described_row(line, value));
+            count += usize::from(row.is_some());
+            row.unwrap_or_else(|| line.to_owned())
+        })
+        .collect();
+    assert!(count > 30, "only {count} settings describe themselves");
+    let rewritten = rewritten.join("\n") + "\n";
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it selects what this test does, and is no setting"
+    )]
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&file, rewritten).expect("the reference is written");
+        return;
+    }
+    for (line, wanted) in page.lines().zip(rewritten.lines()) {
+        assert_eq!(
+            line, wanted,
+            "conf/README.md differs from the settings; `UPDATE=1 cargo test --lib reference` rewrites it"
+        );
+    }
+}
+
+#[test]
+fn every_row_of_the_reference_has_six_cells() {
+    let page = std::fs::read_to_string(root().join("conf/README.md")).expect("the reference");
     for line in page
         .lines()
         .filter(|line| line.starts_with("| `") && !line.starts_with("| `tollgate_"))

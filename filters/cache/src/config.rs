@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, Problems, Switch, Whole};
 use tollgate_filter::{RateClassNames, UncachedModels};
-use tollgate_module::{Section, SectionContext};
+use tollgate_module::{Section, SectionContext, Services, check_text};
 
 /// `[cache]` exactly as written.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawCache {
-    /// Whether answers are stored and replayed. Default true.
-    pub enabled: Option<At<bool>>,
-    /// Bytes of memory for all entries together. 1 MiB to 1 TiB, default 268435456.
-    pub max_bytes: Option<At<u64>>,
+    /// Whether the cache and single flight are enabled.
+    pub enabled: Switch<true>,
+    /// Memory for all entries; the least used are evicted first.
+    pub max_bytes: Whole<268_435_456, 1_048_576, 1_099_511_627_776>,
     /// Bytes of the largest answer that is stored. 1024 to a sixteenth of `max_bytes`, default 262144.
     pub max_entry_bytes: Option<At<u64>>,
-    /// Seconds that an answer is replayed. 1 to 31536000, default 86400.
-    pub ttl_secs: Option<At<u64>>,
-    /// Seconds that a request waits for the answer to an equal one under way. 1 to 30, default 30.
-    pub wait_secs: Option<At<u64>>,
+    /// Time to live of an entry.
+    pub ttl_secs: Whole<86_400, 1, 31_536_000>,
+    /// How long a request waits for the response to an equal one in progress, before it calls the provider itself.
+    pub wait_secs: Whole<30, 1, 30>,
     /// Who shares answers: `none` (all accounts), `account` (each account alone) or `keyed` (accounts whose classes have one salt). Default `none`.
     pub partition: Option<At<String>>,
     /// For `keyed`: a salt for each rate class. Classes with one salt share; accounts of a class without one do not share.
     pub salts: BTreeMap<String, At<String>>,
-    /// The price of a stored answer, in millionths of the normal one. 0 to 1000000, default 0.
-    pub hit_price_ppm: Option<At<u64>>,
+    /// The price of a hit, as a fraction of the normal price.
+    pub hit_price_ppm: Whole<0, 0, 1_000_000>,
 }
 
 /// Who shares stored answers.
@@ -64,23 +64,13 @@ pub struct CacheSettings {
     pub uncached: UncachedModels,
 }
 
+/// For a value of `max_bytes` out of its range.
 const BYTES_MAX: u64 = 256 << 20;
 const ENTRY_BYTES_MAX: u64 = 256 << 10;
-const TTL_SECS: u64 = 86_400;
-const WAIT_SECS: u64 = 30;
 
 impl Default for CacheSettings {
     fn default() -> CacheSettings {
-        CacheSettings {
-            enabled: true,
-            bytes_max: BYTES_MAX as usize,
-            entry_bytes_max: ENTRY_BYTES_MAX as usize,
-            ttl: Duration::from_secs(TTL_SECS),
-            wait: Duration::from_secs(WAIT_SECS),
-            partition: Partition::None,
-            hit_price_ppm: 0,
-            uncached: UncachedModels::default(),
-        }
+        check_text::<RawCache>("", &Services::default()).expect("the defaults pass their own check")
     }
 }
 
@@ -95,35 +85,18 @@ impl Section for RawCache {
     ) -> Option<CacheSettings> {
         let key = |name: &str| context.key(name);
         self.check_classes(context, problems);
-        let mut number = |name: &str, at: Option<&At<u64>>, range, default: u64| match at {
-            Some(at) => problems.within(key(name), at, range),
-            None => Some(default),
-        };
-        let bytes = number(
-            "max_bytes",
-            self.max_bytes.as_ref(),
-            1 << 20..=1 << 40,
-            BYTES_MAX,
-        );
+        let bytes = self.max_bytes.check(key("max_bytes"), problems);
         let largest = bytes.unwrap_or(BYTES_MAX) / 16;
-        let default = ENTRY_BYTES_MAX.min(largest);
-        let entry = number(
-            "max_entry_bytes",
-            self.max_entry_bytes.as_ref(),
-            1024..=largest,
-            default,
-        );
-        let ttl = number("ttl_secs", self.ttl_secs.as_ref(), 1..=31_536_000, TTL_SECS);
-        let wait = number("wait_secs", self.wait_secs.as_ref(), 1..=30, WAIT_SECS);
-        let price = number(
-            "hit_price_ppm",
-            self.hit_price_ppm.as_ref(),
-            0..=1_000_000,
-            0,
-        );
+        let entry = match &self.max_entry_bytes {
+            Some(at) => problems.within(key("max_entry_bytes"), at, 1024..=largest),
+            None => Some(ENTRY_BYTES_MAX.min(largest)),
+        };
+        let ttl = self.ttl_secs.check(key("ttl_secs"), problems);
+        let wait = self.wait_secs.check(key("wait_secs"), problems);
+        let price = self.hit_price_ppm.check(key("hit_price_ppm"), problems);
         let partition = self.partition(context, problems);
         Some(CacheSettings {
-            enabled: self.enabled.as_ref().is_none_or(|at| at.value),
+            enabled: self.enabled.is_on(),
             bytes_max: usize::try_from(bytes?).ok()?,
             entry_bytes_max: usize::try_from(entry?).ok()?,
             ttl: Duration::from_secs(ttl?),
@@ -187,13 +160,23 @@ impl RawCache {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_module::{Services, check_text};
-
     use super::*;
 
     #[test]
     fn an_empty_section_means_the_defaults() {
-        assert_eq!(check(""), Ok(CacheSettings::default()));
+        assert_eq!(
+            check(""),
+            Ok(CacheSettings {
+                enabled: true,
+                bytes_max: 256 << 20,
+                entry_bytes_max: 256 << 10,
+                ttl: Duration::from_secs(86_400),
+                wait: Duration::from_secs(30),
+                partition: Partition::None,
+                hit_price_ppm: 0,
+                uncached: UncachedModels::default(),
+            })
+        );
     }
 
     #[test]

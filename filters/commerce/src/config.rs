@@ -6,28 +6,27 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Problems};
-use tollgate_module::{Section, SectionContext};
-
-const SESSION_SECS: u64 = 6 * 3600;
+use tollgate_filter::settings::{At, Problems, Switch, Whole};
+use tollgate_module::{Section, SectionContext, Services, check_text};
 
 /// `[ucp]` exactly as written.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawUcp {
-    /// Lifetime of a checkout that awaits approval, in seconds. 900 to 604800, default 21600.
-    pub session_secs: Option<At<u64>>,
-    /// Whether requests at the protocol's address must name their platform in `UCP-Agent`. Default true.
-    pub agent_required: Option<At<bool>>,
-    /// Whether requests at the protocol's address require TLS 1.3, except from loopback. Default true.
-    pub tls13_required: Option<At<bool>>,
+    /// Lifetime of a checkout.
+    pub session_secs: Whole<21_600, 900, 604_800>,
+    /// Whether a platform must name its profile in `UCP-Agent`.
+    pub agent_required: Switch<true>,
+    /// Whether requests must come over TLS 1.3. Requests from this machine are exempt; with `proxy_protocol` that means that the header
+    /// names it as the source. Behind a proxy on another machine that terminates TLS, set it to `false`.
+    pub tls13_required: Switch<true>,
     /// Which platform profiles are fetched for negotiation: `never`, none, and every platform is assumed to support this protocol;
     /// `listed`, those at `profile_hosts`; `always`, all. Default `never`.
     pub profile_fetch: Option<At<String>>,
     /// Platforms served at the protocol's address, by the host of their profile. Default: every platform.
     pub profile_hosts: Option<At<Vec<At<String>>>>,
-    /// Whether a platform may name a profile on loopback, `http` included: for tests. It is never fetched. Default false.
-    pub profile_loopback: Option<At<bool>>,
+    /// Whether a platform may name a profile on this machine, also by `http`. For tests; it is never fetched.
+    pub profile_loopback: Switch<false>,
     /// URL of the refund policy, which checkouts link to.
     pub refund_url: Option<At<String>>,
 }
@@ -83,15 +82,7 @@ pub struct UcpSettings {
 
 impl Default for UcpSettings {
     fn default() -> UcpSettings {
-        UcpSettings {
-            session: Duration::from_secs(SESSION_SECS),
-            agent_required: true,
-            tls13_required: true,
-            profile_fetch: ProfileFetch::Never,
-            profile_hosts: None,
-            profile_loopback: false,
-            refund_url: None,
-        }
+        check_text::<RawUcp>("", &Services::default()).expect("the defaults pass their own check")
     }
 }
 
@@ -101,10 +92,7 @@ impl Section for RawUcp {
 
     fn check(&self, context: &SectionContext<'_>, problems: &mut Problems) -> Option<UcpSettings> {
         let key = |name: &str| context.key(name);
-        let session = match &self.session_secs {
-            None => Some(SESSION_SECS),
-            Some(at) => problems.within(key("session_secs"), at, 900..=604_800),
-        };
+        let session = self.session_secs.check(key("session_secs"), problems);
         let hosts = self.hosts(&key("profile_hosts"), problems);
         let fetch = match &self.profile_fetch {
             None => Some(ProfileFetch::Never),
@@ -127,14 +115,13 @@ impl Section for RawUcp {
                 None
             }
         };
-        let flag = |at: &Option<At<bool>>, default| at.as_ref().map_or(default, |at| at.value);
         Some(UcpSettings {
             session: Duration::from_secs(session?),
-            agent_required: flag(&self.agent_required, true),
-            tls13_required: flag(&self.tls13_required, true),
+            agent_required: self.agent_required.is_on(),
+            tls13_required: self.tls13_required.is_on(),
             profile_fetch: fetch?,
             profile_hosts: hosts?,
-            profile_loopback: flag(&self.profile_loopback, false),
+            profile_loopback: self.profile_loopback.is_on(),
             refund_url: refund?,
         })
     }
@@ -172,13 +159,22 @@ impl RawUcp {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_module::{Services, check_text};
-
     use super::*;
 
     #[test]
     fn written_settings_apply_and_the_rest_has_defaults() {
-        assert_eq!(check(""), Ok(UcpSettings::default()));
+        assert_eq!(
+            check(""),
+            Ok(UcpSettings {
+                session: Duration::from_secs(21_600),
+                agent_required: true,
+                tls13_required: true,
+                profile_fetch: ProfileFetch::Never,
+                profile_hosts: None,
+                profile_loopback: false,
+                refund_url: None,
+            })
+        );
         let written = "session_secs = 900\nagent_required = false\ntls13_required = false\n\
                        profile_fetch = \"listed\"\nprofile_hosts = [\"platform.example\"]\nprofile_loopback = true\nrefund_url = \"https://e.example/refunds\"";
         assert_eq!(

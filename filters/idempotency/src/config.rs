@@ -4,20 +4,17 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Problems};
-use tollgate_module::{Section, SectionContext};
-
-const KEEP_SECS: u64 = 86_400;
-const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
+use tollgate_filter::settings::{Problems, Whole};
+use tollgate_module::{Section, SectionContext, Services, check_text};
 
 /// Responses recorded for requests with an `Idempotency-Key`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawIdempotency {
-    /// Seconds for which an answer is kept under its key. 60 to 2592000, default 86400.
-    pub(crate) keep_secs: Option<At<u64>>,
-    /// Bytes of the largest answer that is kept. 1024 to 67108864, default 4194304.
-    pub(crate) answer_bytes_max: Option<At<u64>>,
+    /// How long a response is recorded.
+    pub(crate) keep_secs: Whole<86_400, 60, 2_592_000>,
+    /// Maximum size of a recorded response, as the provider sends it. A repeat of a request with a larger response is refused with 409.
+    pub(crate) answer_bytes_max: Whole<4_194_304, 1_024, 67_108_864>,
 }
 
 /// Checked settings.
@@ -31,10 +28,8 @@ pub struct IdempotencySettings {
 
 impl Default for IdempotencySettings {
     fn default() -> IdempotencySettings {
-        IdempotencySettings {
-            keep: Duration::from_secs(KEEP_SECS),
-            answer_bytes_max: ANSWER_BYTES_MAX as usize,
-        }
+        check_text::<RawIdempotency>("", &Services::default())
+            .expect("the defaults pass their own check")
     }
 }
 
@@ -47,22 +42,10 @@ impl Section for RawIdempotency {
         context: &SectionContext<'_>,
         problems: &mut Problems,
     ) -> Option<IdempotencySettings> {
-        let mut number = |name: &str, at: Option<&At<u64>>, range, default| match at {
-            Some(at) => problems.within(context.key(name), at, range),
-            None => Some(default),
-        };
-        let keep = number(
-            "keep_secs",
-            self.keep_secs.as_ref(),
-            60..=2_592_000,
-            KEEP_SECS,
-        );
-        let bytes = number(
-            "answer_bytes_max",
-            self.answer_bytes_max.as_ref(),
-            1_024..=67_108_864,
-            ANSWER_BYTES_MAX,
-        );
+        let keep = self.keep_secs.check(context.key("keep_secs"), problems);
+        let bytes = self
+            .answer_bytes_max
+            .check(context.key("answer_bytes_max"), problems);
         Some(IdempotencySettings {
             keep: Duration::from_secs(keep?),
             answer_bytes_max: usize::try_from(bytes?).ok()?,
@@ -72,13 +55,17 @@ impl Section for RawIdempotency {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_module::{Services, check_text};
-
     use super::*;
 
     #[test]
     fn every_setting_is_read_and_has_a_default() {
-        assert_eq!(check(""), Ok(IdempotencySettings::default()));
+        assert_eq!(
+            check(""),
+            Ok(IdempotencySettings {
+                keep: Duration::from_secs(86_400),
+                answer_bytes_max: 4 << 20,
+            })
+        );
         assert_eq!(
             check("keep_secs = 60\nanswer_bytes_max = 1024"),
             Ok(IdempotencySettings {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::AfterLeaving;
-use tollgate_filter::settings::{At, CallTimeouts, Problems};
-use tollgate_module::{Section, SectionContext};
+use tollgate_filter::settings::{At, CallTimeouts, Problems, Switch, Whole};
+use tollgate_module::{Section, SectionContext, Services, check_text};
 use tollgate_money::Micros;
 
 /// `[meter]` exactly as written.
@@ -16,17 +16,17 @@ use tollgate_money::Micros;
 pub struct RawMeter {
     /// Credits that a new account may owe, as a decimal string. Default `"0"`.
     pub credit_limit: Option<At<String>>,
-    /// Seconds that the provider is still listened to, for its usage, after the client has left. 0 to 600, default 30.
-    pub drain_secs: Option<At<u64>>,
+    /// How long a stream is drained after the client has disconnected.
+    pub drain_secs: Whole<30, 0, 600>,
     /// What becomes of a stream whose client has left: `drain` listens on for `drain_secs`, `stop` hangs up at once. Default `drain`;
     /// a model may have its own.
     pub after_leaving: Option<At<String>>,
-    /// Seconds after which credit held for a request is given back by time. 60 to 86400, default 3600; above the longest answer.
-    pub hold_secs: Option<At<u64>>,
-    /// Whether a request without a cap is capped at what its account can pay, rather than refused. Default true.
-    pub clamp_output: Option<At<bool>>,
-    /// The fewest output tokens that such a cap may leave. 1 to 65536, default 16.
-    pub clamp_tokens_min: Option<At<u64>>,
+    /// Lifetime of a hold; then it expires.
+    pub hold_secs: Whole<3_600, 60, 86_400>,
+    /// Caps a request without a cap at what its account can pay, instead of refusing it.
+    pub clamp_output: Switch<true>,
+    /// The smallest such cap; below it the request is refused with 402.
+    pub clamp_tokens_min: Whole<16, 1, 65_536>,
     /// How tokens are estimated.
     pub estimate: RawEstimate,
 }
@@ -35,10 +35,10 @@ pub struct RawMeter {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawEstimate {
-    /// Bytes of text that are held for as one token before a request is sent. 1 to 8, default 3; 1 is never too little.
-    pub bytes_per_token: Option<At<u64>>,
-    /// Answers whose tokens are counted at the same time. 1 to 64, default 2.
-    pub parallel: Option<At<u64>>,
+    /// Bytes of text per token in the estimate for the hold; with 1 the hold is never too small.
+    pub bytes_per_token: Whole<3, 1, 8>,
+    /// Responses whose tokens are counted concurrently.
+    pub parallel: Whole<2, 1, 64>,
 }
 
 /// Checked settings.
@@ -60,23 +60,9 @@ pub struct MeterSettings {
     pub count_parallel: usize,
 }
 
-const DRAIN_SECS: u64 = 30;
-const HOLD: Duration = Duration::from_secs(3_600);
-const CLAMP_TOKENS_MIN: NonZeroU64 = NonZeroU64::new(16).expect("16 is not zero");
-const BYTES_PER_TOKEN: NonZeroU64 = NonZeroU64::new(3).expect("3 is not zero");
-const COUNT_PARALLEL: usize = 2;
-
 impl Default for MeterSettings {
     fn default() -> MeterSettings {
-        MeterSettings {
-            credit_limit: Micros::ZERO,
-            drain: Duration::from_secs(DRAIN_SECS),
-            after_leaving: AfterLeaving::default(),
-            hold: HOLD,
-            clamp_tokens_min: Some(CLAMP_TOKENS_MIN),
-            bytes_per_token: BYTES_PER_TOKEN,
-            count_parallel: COUNT_PARALLEL,
-        }
+        check_text::<RawMeter>("", &Services::default()).expect("the defaults pass their own check")
     }
 }
 
@@ -91,7 +77,9 @@ impl Section for RawMeter {
     ) -> Option<MeterSettings> {
         let settings = self.values(context, problems);
         if let Some(timeouts) = context.find() {
-            let hold = settings.as_ref().map_or(HOLD, |settings| settings.hold);
+            let hold = settings
+                .as_ref()
+                .map_or_else(|| MeterSettings::default().hold, |settings| settings.hold);
             self.outlives(&timeouts, hold, context, problems);
         }
         settings
@@ -105,49 +93,23 @@ impl RawMeter {
         context: &SectionContext<'_>,
         problems: &mut Problems,
     ) -> Option<MeterSettings> {
-        let default = MeterSettings::default();
         let estimate = &self.estimate;
         let key = |name: &str| context.key(name);
         let credit_limit = self.credit_limit(&key("credit_limit"), problems);
         let after_leaving = match &self.after_leaving {
             Some(at) => problems.parse(key("after_leaving"), at),
-            None => Some(default.after_leaving),
+            None => Some(AfterLeaving::default()),
         };
-        let mut number = |name: &str, at: Option<&At<u64>>, range, default: u64| match at {
-            Some(at) => problems.within(key(name), at, range),
-            None => Some(default),
-        };
-        let drain = number(
-            "drain_secs",
-            self.drain_secs.as_ref(),
-            0..=600,
-            default.drain.as_secs(),
-        );
-        let hold = number(
-            "hold_secs",
-            self.hold_secs.as_ref(),
-            60..=86_400,
-            default.hold.as_secs(),
-        );
-        let clamp_tokens_min = number(
-            "clamp_tokens_min",
-            self.clamp_tokens_min.as_ref(),
-            1..=65_536,
-            CLAMP_TOKENS_MIN.get(),
-        );
-        let bytes_per_token = number(
-            "estimate.bytes_per_token",
-            estimate.bytes_per_token.as_ref(),
-            1..=8,
-            BYTES_PER_TOKEN.get(),
-        );
-        let parallel = number(
-            "estimate.parallel",
-            estimate.parallel.as_ref(),
-            1..=64,
-            COUNT_PARALLEL as u64,
-        );
-        let clamp = self.clamp_output.as_ref().is_none_or(|at| at.value);
+        let drain = self.drain_secs.check(key("drain_secs"), problems);
+        let hold = self.hold_secs.check(key("hold_secs"), problems);
+        let clamp_tokens_min = self
+            .clamp_tokens_min
+            .check(key("clamp_tokens_min"), problems);
+        let bytes_per_token = estimate
+            .bytes_per_token
+            .check(key("estimate.bytes_per_token"), problems);
+        let parallel = estimate.parallel.check(key("estimate.parallel"), problems);
+        let clamp = self.clamp_output.is_on();
         Some(MeterSettings {
             credit_limit: credit_limit?,
             drain: Duration::from_secs(drain?),
@@ -178,7 +140,7 @@ impl RawMeter {
             }
         }
         // A provider without a value of its own has the default, so the error is reported at the other setting.
-        if let (Some(at), Some(longest)) = (&self.hold_secs, timeouts.longest)
+        if let (Some(at), Some(longest)) = (self.hold_secs.written(), timeouts.longest)
             && hold <= longest
             && timeouts.written.is_empty()
         {
@@ -207,13 +169,22 @@ impl RawMeter {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_module::{Services, check_text};
-
     use super::*;
 
     #[test]
     fn nothing_written_means_the_defaults() {
-        assert_eq!(check(""), Ok(MeterSettings::default()));
+        assert_eq!(
+            check(""),
+            Ok(MeterSettings {
+                credit_limit: Micros::ZERO,
+                drain: Duration::from_secs(30),
+                after_leaving: AfterLeaving::Drain,
+                hold: Duration::from_secs(3_600),
+                clamp_tokens_min: NonZeroU64::new(16),
+                bytes_per_token: NonZeroU64::new(3).expect("not zero"),
+                count_parallel: 2,
+            })
+        );
     }
 
     #[test]

@@ -4,33 +4,32 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{Problems, Switch, Whole};
 use tollgate_identity::oauth::{OAuthSettings, RefreshSettings};
 use tollgate_module::{Section, SectionContext};
-
-const HOUR: u64 = 3600;
-const DAY: u64 = 24 * HOUR;
 
 /// `[oauth]` as written.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawOAuth {
-    /// Lifetime of an access token, in seconds.
-    pub access_token_secs: Option<At<u64>>,
-    /// Whether clients that register for the grant get refresh tokens.
-    pub refresh_tokens: Option<At<bool>>,
-    /// Idle lifetime of a refresh token, in seconds.
-    pub refresh_idle_secs: Option<At<u64>>,
-    /// Absolute lifetime of refresh tokens from the consent, in seconds.
-    pub refresh_secs_max: Option<At<u64>>,
-    /// Grace period in which a used refresh token may be used again, in seconds; 0 for none.
-    pub refresh_grace_secs: Option<At<u64>>,
-    /// Maximum number of registered clients without a grant.
-    pub unused_clients_max: Option<At<u64>>,
-    /// Whether a client id may be the URL of a metadata document.
-    pub client_documents: Option<At<bool>>,
-    /// Whether permission to buy is a separate checkbox on the consent page.
-    pub tick_to_buy: Option<At<bool>>,
+    /// Lifetime of an access token.
+    pub access_token_secs: Whole<3_600, 60, 86_400>,
+    /// Whether clients that register for them get refresh tokens. Without, a person has to consent again when the access token has
+    /// expired.
+    pub refresh_tokens: Switch<false>,
+    /// Idle lifetime of a refresh token.
+    pub refresh_idle_secs: Whole<2_592_000, 3_600, 31_536_000>,
+    /// Maximum lifetime of refresh tokens after consent, independent of their use.
+    pub refresh_secs_max: Whole<7_776_000, 3_600, 315_360_000>,
+    /// Time within which a used refresh token is accepted again, for clients that lost the response. 0: a second use always revokes the
+    /// whole family.
+    pub refresh_grace_secs: Whole<10, 0, 60>,
+    /// Maximum number of registered clients without a grant; above it the oldest are removed.
+    pub unused_clients_max: Whole<10_000, 10, 1_000_000>,
+    /// Whether a client id may be the `https` URL of a client metadata document, which the gateway then fetches.
+    pub client_documents: Switch<false>,
+    /// Whether the purchase scope is a checkbox on the consent page. Otherwise it is granted together with the other requested scopes.
+    pub tick_to_buy: Switch<false>,
 }
 
 /// `[oauth]`, validated.
@@ -49,32 +48,23 @@ impl Section for RawOAuth {
     type Settings = OAuthConfig;
 
     fn check(&self, context: &SectionContext<'_>, problems: &mut Problems) -> Option<OAuthConfig> {
-        let mut within = |name: &str, at: &Option<At<u64>>, default, range| match at {
-            None => Some(default),
-            Some(at) => problems.within(context.key(name), at, range),
-        };
-        let access = within("access_token_secs", &self.access_token_secs, HOUR, 60..=DAY);
-        let idle = within(
-            "refresh_idle_secs",
-            &self.refresh_idle_secs,
-            30 * DAY,
-            HOUR..=365 * DAY,
-        );
-        let absolute = within(
-            "refresh_secs_max",
-            &self.refresh_secs_max,
-            90 * DAY,
-            HOUR..=3650 * DAY,
-        );
-        let grace = within("refresh_grace_secs", &self.refresh_grace_secs, 10, 0..=60);
-        let unused = within(
-            "unused_clients_max",
-            &self.unused_clients_max,
-            10_000,
-            10..=1_000_000,
-        );
+        let key = |name: &str| context.key(name);
+        let access = self
+            .access_token_secs
+            .check(key("access_token_secs"), problems);
+        let idle = self
+            .refresh_idle_secs
+            .check(key("refresh_idle_secs"), problems);
+        let absolute = self
+            .refresh_secs_max
+            .check(key("refresh_secs_max"), problems);
+        let grace = self
+            .refresh_grace_secs
+            .check(key("refresh_grace_secs"), problems);
+        let unused = self
+            .unused_clients_max
+            .check(key("unused_clients_max"), problems);
         let (idle, absolute, grace) = (idle?, absolute?, grace?);
-        let is_on = |at: &Option<At<bool>>| at.as_ref().is_some_and(|at| at.value);
         let refresh = RefreshSettings {
             idle: Duration::from_secs(idle),
             absolute: Duration::from_secs(absolute),
@@ -83,11 +73,11 @@ impl Section for RawOAuth {
         Some(OAuthConfig {
             server: OAuthSettings {
                 access_token: Duration::from_secs(access?),
-                refresh: is_on(&self.refresh_tokens).then_some(refresh),
+                refresh: self.refresh_tokens.is_on().then_some(refresh),
                 unused_clients_max: u32::try_from(unused?).unwrap_or(u32::MAX),
             },
-            client_documents: is_on(&self.client_documents),
-            tick_to_buy: is_on(&self.tick_to_buy),
+            client_documents: self.client_documents.is_on(),
+            tick_to_buy: self.tick_to_buy.is_on(),
         })
     }
 }

@@ -3,11 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::crypto::ring;
 use tollgate_filter::settings::{At, Problems};
 
-use super::{CheckContext, number, required, seconds, word};
+use super::{CheckContext, required, word};
 use crate::config::certificate::{self, Certificate};
 use crate::config::proxies::{ForwardedField, Network, TrustedProxies};
 use crate::config::raw::{RawAdmin, RawListener, RawServer, RawService, RawStore, RawTls};
@@ -18,7 +19,6 @@ use crate::config::url::PublicUrl;
 
 const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
-const HOUR: u64 = 3600;
 
 pub(super) fn service(
     raw: &RawService,
@@ -76,40 +76,27 @@ pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
         .and_then(|count| NonZeroUsize::new(count as usize))
         .or_else(|| std::thread::available_parallelism().ok())
         .unwrap_or(NonZeroUsize::MIN);
-    let mut whole = |name: &str, at: &Option<At<u64>>, default, range| {
-        number(problems, key(name), at.as_ref(), default, range)
-    };
-    let head_bytes_max = whole(
-        "head_bytes_max",
-        &raw.head_bytes_max,
-        32_768,
-        4096..=1_048_576,
-    );
-    let head_fields_max = whole("head_fields_max", &raw.head_fields_max, 100, 16..=256);
-    let h2_streams_max = whole("h2_streams_max", &raw.h2_streams_max, 100, 1..=10_000);
-    let connections_max = whole(
-        "connections_max",
-        &raw.connections_max,
-        10_000,
-        1..=1_000_000,
-    );
-    let mut secs = |name: &str, at: &Option<At<u64>>, default, max| {
-        seconds(problems, key(name), at.as_ref(), default, 1..=max)
-    };
+    macro_rules! whole {
+        ($name:ident) => {
+            raw.$name
+                .check(key(stringify!($name)), problems)
+                .unwrap_or(1)
+        };
+    }
     Server {
         workers,
-        grace: secs("grace_secs", &raw.grace_secs, 600, 24 * HOUR),
-        comment: secs("comment_secs", &raw.comment_secs, 15, HOUR),
+        grace: Duration::from_secs(whole!(grace_secs)),
+        comment: Duration::from_secs(whole!(comment_secs)),
         limits: ConnectionLimits {
-            head_bytes_max: head_bytes_max as usize,
-            head_fields_max: head_fields_max as usize,
-            head: secs("head_secs", &raw.head_secs, 10, HOUR),
-            idle: secs("idle_secs", &raw.idle_secs, 75, HOUR),
-            body: secs("body_secs", &raw.body_secs, 60, HOUR),
-            write: secs("write_secs", &raw.write_secs, 60, HOUR),
-            h2_streams_max: h2_streams_max as u32,
-            h2_idle: secs("h2_idle_secs", &raw.h2_idle_secs, 300, 24 * HOUR),
-            connections_max: connections_max as usize,
+            head_bytes_max: whole!(head_bytes_max) as usize,
+            head_fields_max: whole!(head_fields_max) as usize,
+            head: Duration::from_secs(whole!(head_secs)),
+            idle: Duration::from_secs(whole!(idle_secs)),
+            body: Duration::from_secs(whole!(body_secs)),
+            write: Duration::from_secs(whole!(write_secs)),
+            h2_streams_max: whole!(h2_streams_max) as u32,
+            h2_idle: Duration::from_secs(whole!(h2_idle_secs)),
+            connections_max: whole!(connections_max) as usize,
         },
     }
 }

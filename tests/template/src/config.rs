@@ -2,17 +2,17 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{Problems, Whole};
 use tollgate_module::{Section, SectionContext};
 
 /// Hours in which requests are served, in UTC.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawOfficeHours {
-    /// The first hour. 0 to 23, default 8.
-    opens: Option<At<u64>>,
-    /// The hour after the last. 0 to 24, default 18.
-    closes: Option<At<u64>>,
+    /// The first hour.
+    opens: Whole<8, 0, 23>,
+    /// The hour after the last.
+    closes: Whole<18, 0, 24>,
 }
 
 /// Checked settings: hours of the day, in UTC.
@@ -31,12 +31,8 @@ impl Section for RawOfficeHours {
         context: &SectionContext<'_>,
         problems: &mut Problems,
     ) -> Option<OfficeHoursSettings> {
-        let mut hour = |name: &str, at: &Option<At<u64>>, last, default| match at {
-            Some(at) => problems.within(context.key(name), at, 0..=last),
-            None => Some(default),
-        };
-        let opens = hour("opens", &self.opens, 23, 8);
-        let closes = hour("closes", &self.closes, 24, 18);
+        let opens = self.opens.check(context.key("opens"), problems);
+        let closes = self.closes.check(context.key("closes"), problems);
         Some(OfficeHoursSettings {
             opens: opens?,
             closes: closes?,

@@ -3,6 +3,8 @@
 //! The raw form of a section is a `Raw...` type whose values are [`At`] (a value and its position in the file). Validation adds a
 //! [`Problem`] for every error and continues, so that an operator sees all of them at once.
 
+mod described;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -12,6 +14,8 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
+
+pub use described::{Switch, Whole};
 
 /// A value and its position in the settings file.
 #[derive(Clone, Debug)]
