@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use tollgate_counters::Counters;
 use tollgate_money::AccountId;
+use tollgate_purchase::DueWorker;
+use tollgate_purchase::plan::Rail;
 use tollgate_purchase::wire::Product;
 
 use super::context::{Context, X402Deps, buyer_state};
@@ -23,6 +25,7 @@ use super::counters::X402Event;
 use super::decide::{Decision, decide};
 use super::offer::Terms;
 use super::purchase::{PurchaseOutcome, PurchaseRequest, Stop};
+use super::reconcile::Reconciliation;
 use super::record::Presented;
 use super::rows;
 use super::single_flight::{FlightKey, Joined, finished};
@@ -33,17 +36,31 @@ pub const WAIT: Duration = Duration::from_secs(25);
 /// How long the chain is read to confirm a success that the facilitator reports, before its buyer is asked to retry: two or three blocks.
 pub const CONFIRM: Duration = Duration::from_secs(6);
 
+/// Interval at which expired payments are deleted.
+const DELETE_INTERVAL: Duration = Duration::from_mins(10);
+
 /// The x402 processor. Cheap to clone.
 #[derive(Clone)]
 pub struct Processor {
     context: Arc<Context>,
+    reconciliation: Arc<Reconciliation>,
+    worker: Arc<DueWorker<Reconciliation>>,
 }
 
 impl Processor {
     /// A processor with these dependencies. Reconciliation starts with [`Processor::run`].
     pub fn new(deps: X402Deps) -> Processor {
+        let context = Arc::new(Context::new(deps));
+        let deps = &context.deps;
+        let reconciliation = Arc::new(Reconciliation(Arc::clone(&context)));
+        let rail: Arc<dyn Rail> = reconciliation.clone();
+        deps.plans.add_rail(&rail);
+        let tasks = deps.runtime.clone();
+        let worker = DueWorker::new(reconciliation.clone(), deps.clock.clone(), tasks);
         Processor {
-            context: Arc::new(Context::new(deps)),
+            worker: Arc::new(worker),
+            reconciliation,
+            context,
         }
     }
 
@@ -122,23 +139,34 @@ impl Processor {
         outcome
     }
 
-    /// Runs until it is dropped: health checks of the facilitator, and reconciliation of open payments. Payments left open by an earlier
-    /// run come first.
+    /// Runs until it is dropped: health checks of the facilitator, reconciliation of open payments, and deletion of expired ones. Payments
+    /// left open by an earlier run come first.
     pub async fn run(&self) {
+        let reconciliation = async {
+            self.recover().await;
+            self.worker.run().await;
+        };
+        let deletion = async {
+            loop {
+                self.delete_expired().await;
+                tokio::time::sleep(DELETE_INTERVAL).await;
+            }
+        };
         tokio::join!(
             self.context.facilitator.run_checks(),
-            self.context.run_reconciliation()
+            reconciliation,
+            deletion
         );
     }
 
     /// Reconciles all payments that an earlier run left open, a few at a time. Payments that fall due meanwhile are reconciled in between.
     pub async fn recover(&self) {
-        self.context.recover().await;
+        self.reconciliation.recover(&self.worker).await;
     }
 
-    /// Reconciles all due payments once and returns their number.
+    /// Reconciles due payments, up to the bound of the worker, and returns their number.
     pub async fn reconcile_due(&self) -> usize {
-        self.context.reconcile_due().await
+        self.worker.run_once().await
     }
 
     /// Deletes payments that were never submitted and have expired, and refused ones at the end of their retention.

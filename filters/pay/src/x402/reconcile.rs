@@ -1,11 +1,19 @@
-//! The worker's reconciliation: each payment of unknown outcome is looked up on the chain, submitted again where that is safe, and closed
-//! only by proof; a settled one is looked up once more when its block is final.
+//! Reconciliation by the worker of due work: each payment of unknown outcome is looked up on the chain, submitted again where that is safe,
+//! and closed only by proof; a settled one is looked up once more when its block is final.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_purchase::plan::Reversal;
-use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState, Route, reading};
+use async_trait::async_trait;
+use tollgate_clock::Timestamp;
+use tollgate_money::AccountId;
+use tollgate_purchase::plan::{Rail, Reversal};
+use tollgate_purchase::{Due, DueWork, DueWorker};
+use tollgate_store::{
+    AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState, ReadError, Route,
+    reading,
+};
 
 use super::chain_lookup::OnChainStatus;
 use super::context::Context;
@@ -14,48 +22,94 @@ use super::payment_outcome::{ChainEvidence, PaymentOutcome};
 use super::purchase::{PurchaseOutcome, Stop, StoreFailure};
 use super::rows::{self, FINAL, MINUTE};
 use super::settle::Cause;
-use super::single_flight::{FlightKey, Joined, finished};
+use super::single_flight::{Completion, FlightKey, Joined, finished};
 use super::transfer::{Transfer, part};
 
-/// Interval at which the processor reads the due payments from the store.
-const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Payments reconciled concurrently.
-const CONCURRENT_MAX: usize = 8;
+/// Open payments of an earlier run that are read and reconciled at once.
+const PAGE: usize = 8;
 
 /// How long after its expiry a payment that was refused after submission is kept for the operator.
 const REFUSED_RETENTION: Duration = Duration::from_hours(30 * 24);
 
-/// Passes of reconciliation between two deletions of expired payments.
-const DELETE_EVERY: u32 = 600;
+/// The payments to reconcile.
+pub(super) struct Reconciliation(pub(super) Arc<Context>);
 
-impl Context {
-    pub(super) async fn run_reconciliation(self: &Arc<Self>) {
-        self.recover().await;
-        let mut passes = 0u32;
-        loop {
-            self.reconcile_due().await;
-            if passes.is_multiple_of(DELETE_EVERY) {
-                self.delete_expired().await;
-            }
-            passes = passes.wrapping_add(1);
-            tokio::time::sleep(RECONCILE_INTERVAL).await;
-        }
+#[async_trait]
+impl DueWork for Reconciliation {
+    type Key = AuthorizationKey;
+    const NAME: &'static str = "x402 payments";
+
+    async fn due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Due<AuthorizationKey>>, ReadError> {
+        let rows = reading(&self.0.deps.store, move |store| {
+            store.authorizations_due(now, limit)
+        });
+        let due = rows.await?.into_iter().map(|row| Due {
+            key: row.key,
+            notifications: 0,
+        });
+        Ok(due.collect())
     }
 
-    /// Reconciles all payments that an earlier run left open, a few at a time. Payments that fall due meanwhile are reconciled in between.
-    pub(super) async fn recover(self: &Arc<Self>) {
-        let has_node = self.deps.node.is_some();
+    async fn reconcile(&self, key: AuthorizationKey) -> bool {
+        let wanted = key.clone();
+        let row = reading(&self.0.deps.store, move |store| {
+            store.authorization(&wanted)
+        });
+        match row.await {
+            Ok(Some(row)) => self.reconcile_alone(row).await,
+            Ok(None) => true,
+            Err(error) => {
+                tracing::error!(%error, "reading due payment failed");
+                false
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Rail for Reconciliation {
+    fn route(&self) -> Route {
+        Route::X402
+    }
+
+    async fn has_open(&self, account: AccountId) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        let open = || {
+            reading(&self.0.deps.store, move |store| {
+                store.authorization_open(account)
+            })
+        };
+        let Some(row) = open().await? else {
+            return Ok(false);
+        };
+        // An attempt in progress may be waiting for this answer.
+        if self.0.single_flight.has(&row.key) || rows::is_fresh(&row, self.0.now()) {
+            return Ok(true);
+        }
+        self.reconcile_alone(row).await;
+        Ok(open().await?.is_some())
+    }
+}
+
+impl Reconciliation {
+    /// Reconciles all payments that an earlier run left open, a few at a time. What falls due
+    /// meanwhile is reconciled in between.
+    pub(super) async fn recover(&self, worker: &DueWorker<Reconciliation>) {
+        let context = &self.0;
+        let has_node = context.deps.node.is_some();
         let (mut last, mut payments) = (None::<AuthorizationRow>, 0);
         loop {
-            let Some(_background) = self.deps.runtime.background() else {
+            let Some(_background) = context.deps.runtime.background() else {
                 return;
             };
             let after = last.take();
-            let open = reading(&self.deps.store, move |store| {
-                store.authorizations_open(after.as_ref(), CONCURRENT_MAX)
+            let open = reading(&context.deps.store, move |store| {
+                store.authorizations_open(after.as_ref(), PAGE)
             });
-            let mut rows = match open.await {
+            let rows = match open.await {
                 Ok(rows) => rows,
                 Err(error) => {
                     tracing::error!(%error, "reading open payments failed");
@@ -67,12 +121,19 @@ impl Context {
                 break;
             }
             // Without a node a refused payment cannot be looked up.
-            rows.retain(|row| has_node || row.state != AuthorizationState::RefusedAfterSubmit);
-            if rows.is_empty() {
-                continue;
+            let can_look_up = |row: &AuthorizationRow| {
+                has_node || row.state != AuthorizationState::RefusedAfterSubmit
+            };
+            let ends: Vec<_> = rows
+                .into_iter()
+                .filter(can_look_up)
+                .map(|row| self.start(row))
+                .collect();
+            payments += ends.len();
+            for end in ends {
+                finished(end).await;
             }
-            payments += self.reconcile_all(rows).await;
-            self.reconcile_due().await;
+            worker.run_once().await;
         }
         if payments > 0 {
             tracing::warn!(
@@ -82,51 +143,32 @@ impl Context {
         }
     }
 
-    /// Reconciles all due payments once and returns their number.
-    pub(super) async fn reconcile_due(self: &Arc<Self>) -> usize {
-        let Some(_background) = self.deps.runtime.background() else {
-            return 0;
+    /// Reconciles a payment, or waits for the attempt that is in progress with it; `false` when that decided nothing.
+    async fn reconcile_alone(&self, row: AuthorizationRow) -> bool {
+        let outcome = finished(self.start(row)).await;
+        !matches!(
+            outcome,
+            None | Some(PurchaseOutcome::StoreUnavailable | PurchaseOutcome::Unavailable)
+        )
+    }
+
+    fn start(&self, row: AuthorizationRow) -> Completion<PurchaseOutcome> {
+        let flight_key = FlightKey {
+            account: row.account,
+            digest: row.digest,
         };
-        let now = self.now();
-        let due = reading(&self.deps.store, move |store| {
-            store.authorizations_due(now, CONCURRENT_MAX)
+        let (context, key) = (Arc::clone(&self.0), row.key.clone());
+        let joined = self.0.single_flight.join(&key, flight_key, || async move {
+            let reconciled = context.reconcile_row(&row).await;
+            reconciled.unwrap_or_else(Stop::into_outcome)
         });
-        match due.await {
-            Ok(rows) => self.reconcile_all(rows).await,
-            Err(error) => {
-                tracing::error!(%error, "reading due payments failed");
-                0
-            }
+        match joined {
+            Joined::Started(end) | Joined::Same(end) | Joined::Other(end) => end,
         }
     }
+}
 
-    async fn reconcile_all(self: &Arc<Self>, rows: Vec<AuthorizationRow>) -> usize {
-        let mut ends = Vec::new();
-        for row in rows {
-            // A payment with an attempt in progress is skipped: the attempt decides it.
-            if self.single_flight.has(&row.key) {
-                continue;
-            }
-            let flight_key = FlightKey {
-                account: row.account,
-                digest: row.digest,
-            };
-            let (context, key) = (Arc::clone(self), row.key.clone());
-            let joined = self.single_flight.join(&key, flight_key, || async move {
-                let reconciled = context.reconcile_row(&row).await;
-                reconciled.unwrap_or_else(Stop::into_outcome)
-            });
-            if let Joined::Started(end) | Joined::Same(end) = joined {
-                ends.push(end);
-            }
-        }
-        let count = ends.len();
-        for end in ends {
-            finished(end).await;
-        }
-        count
-    }
-
+impl Context {
     /// Deletes payments that were never submitted and have expired, and refused ones at the end of their retention.
     pub(super) async fn delete_expired(&self) {
         let deletion = part(AuthorizationPart::Forget {
@@ -175,8 +217,10 @@ impl Context {
             let now = self.now();
             let looked_up = row.looked_up(now, |row| rows::next_attempt_at(row, now))?;
             self.store(looked_up).await?;
+            return Ok(PurchaseOutcome::Processing);
         }
-        Ok(PurchaseOutcome::Processing)
+        // Nothing was looked up, and the row stays due.
+        Ok(PurchaseOutcome::Unavailable)
     }
 
     /// The second lookup of a settled payment, once its block is final: the transfer may have been reorganized out.

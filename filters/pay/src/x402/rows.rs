@@ -105,6 +105,11 @@ pub(crate) fn is_refused(row: &AuthorizationRow) -> bool {
         .is_some_and(|note| reason(note) == Reason::Refused)
 }
 
+/// Whether an open payment was looked up a moment ago: another lookup would show nothing new, and costs calls that buyers can cause.
+pub(crate) fn is_fresh(row: &AuthorizationRow, now: Timestamp) -> bool {
+    row.attempts > 0 && (row.updated_at..row.updated_at + SECOND).contains(&now)
+}
+
 /// The note of an open payment that the facilitator has reported as settled and that the latest block shows to be void.
 pub(crate) const VOID_AT_LATEST: &str =
     "the facilitator reports a settlement, and the latest block shows that it is void";

@@ -95,9 +95,7 @@ impl Context {
             (Decision::Pay, row) => return Ok(Admitted::New(row)),
             (Decision::Recheck, Some(row)) => return Ok(Admitted::RefusedAfterSubmit(row)),
             (Decision::Join | Decision::Reconcile, Some(row)) => {
-                // Reconciled a moment ago: another lookup would show nothing new.
-                let fresh = row.updated_at..row.updated_at + rows::SECOND;
-                match row.attempts > 0 && fresh.contains(&self.now()) {
+                match rows::is_fresh(&row, self.now()) {
                     true => self.open_outcome(&row),
                     false => return Ok(Admitted::Submitted(row)),
                 }

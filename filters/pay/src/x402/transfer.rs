@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 use tollgate_evm::TxHash;
+use tollgate_purchase::Versioned;
 use tollgate_purchase::plan::{DAYS, PRICE, Paid, PayOutcome, Period, PlanError, Plans};
 use tollgate_store::{
     Admission, AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState,
@@ -18,7 +19,7 @@ use super::single_flight::FlightKey;
 
 /// A stored signed transfer. Its row is read through `Deref`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Transfer(AuthorizationRow);
+pub(super) struct Transfer(Versioned<AuthorizationRow>);
 
 /// A transition that is not stored yet.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl Deref for Transfer {
 impl Transfer {
     /// A transfer as it was read from the store.
     pub(super) fn stored(row: AuthorizationRow) -> Transfer {
-        Transfer(row)
+        Transfer(Versioned::stored(row))
     }
 
     /// A new transfer, which has passed the local checks. The chain accepts it before `valid_before`.
@@ -94,7 +95,7 @@ impl Transfer {
             updated_at: now,
         };
         Change {
-            after: Transfer(row.clone()),
+            after: Transfer::stored(row.clone()),
             part: AuthorizationPart::Begin(row),
         }
     }
@@ -257,12 +258,7 @@ impl Transfer {
                 event,
             });
         }
-        Ok(AuthorizationRow {
-            state: to,
-            version: self.version + 1,
-            updated_at: now,
-            ..self.0.clone()
-        })
+        Ok(self.0.next(now, |row| row.state = to).into_row())
     }
 }
 
@@ -283,7 +279,7 @@ fn end(row: &mut AuthorizationRow, why: &str) {
 impl Change {
     fn of(row: AuthorizationRow) -> Change {
         Change {
-            after: Transfer(row.clone()),
+            after: Transfer::stored(row.clone()),
             part: AuthorizationPart::Change(row),
         }
     }
@@ -293,7 +289,7 @@ impl Change {
         // After a crash of this process the next one reconciles at once; while it runs, the submitting task knows the state.
         row.next_attempt_at = Some(row.updated_at + 2 * MINUTE);
         Change {
-            after: Transfer(row.clone()),
+            after: Transfer::stored(row.clone()),
             part: AuthorizationPart::Send { row, subscription },
         }
     }
@@ -442,7 +438,7 @@ mod tests {
                         let AuthorizationPart::Settle { row, .. } = settlement.part else {
                             panic!("a settlement settles: {:?}", settlement.part);
                         };
-                        self.read.push(Transfer(row));
+                        self.read.push(Transfer::stored(row));
                         self.check(&held, event);
                     }
                     return;
@@ -568,10 +564,10 @@ mod tests {
         ] {
             let applies = |state: &&AuthorizationState| {
                 let mut books = Books::new();
-                let mut row = books.stored().0.clone();
+                let mut row = (**books.stored()).clone();
                 row.state = **state;
                 row.sealed = Some(Arc::from(&b"sealed"[..]));
-                books.read = vec![Transfer(row)];
+                books.read = vec![Transfer::stored(row)];
                 books.grants = u32::from(**state == AuthorizationState::Settled);
                 books.apply(event, 0);
                 books.read.len() == 2

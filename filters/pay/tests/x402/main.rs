@@ -222,6 +222,40 @@ fn without_proof_a_payment_stays_open() {
     paid_once(&bed);
 }
 
+/// Another rail saw an open row until the schedule came round, and could offer nothing meanwhile.
+#[test]
+fn a_transfer_whose_answer_was_lost_is_looked_up_when_another_rail_asks() {
+    let mut bed = TestBed::without_node();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseAnswer));
+    is_processing(bed.present(ACCOUNT, &payment));
+    bed.facilitator.remember();
+    let calls = bed.facilitator.calls(Call::Settle);
+    assert!(bed.ask_from_paypal(ACCOUNT).money_may_move());
+    let same = bed.facilitator.calls(Call::Settle);
+    assert_eq!(same, calls, "it was looked up a moment ago");
+    // Not yet due by the schedule.
+    bed.advance(1);
+    assert_eq!(bed.ask_from_paypal(OTHER_ACCOUNT).active(), None);
+    let state = bed.ask_from_paypal(ACCOUNT);
+    assert!(state.is_active() && !state.money_may_move(), "{state:?}");
+    paid_once(&bed);
+}
+
+#[test]
+fn a_transfer_in_progress_blocks_other_rails_and_is_not_waited_for() {
+    let bed = TestBed::new();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    assert!(
+        bed.ask_from_paypal_during_submission(&payment)
+            .is_open_elsewhere
+    );
+    let state = bed.ask_from_paypal(ACCOUNT);
+    assert!(state.is_active() && !state.money_may_move(), "{state:?}");
+    paid_once(&bed);
+}
+
 #[test]
 fn a_node_of_another_chain_proves_nothing() {
     let mut bed = TestBed::new();

@@ -21,7 +21,7 @@ use tollgate_pay::x402::{
     Response, Terms, X402Deps,
 };
 use tollgate_purchase::idempotency::IdempotencyKeys;
-use tollgate_purchase::plan::{Paid, Period};
+use tollgate_purchase::plan::{Paid, Period, PlanState};
 use tollgate_purchase::wire::Product;
 use tollgate_store::{AuthorizationKey, AuthorizationState, PaymentStatus, Route};
 use tollgate_testing::facilitator::{
@@ -362,10 +362,32 @@ impl TestBed {
         self.run_until_crash(|processor| async move { processor.purchase(request).await })
     }
 
+    /// The state of an account as another rail reads it before it offers or takes a payment.
+    pub(crate) fn ask_from_paypal(&self, account: AccountId) -> PlanState {
+        let plans = self.process().plans.clone();
+        let state =
+            self.block_on(async move { plans.state_across_rails(account, Route::PayPal).await });
+        state.expect("a read")
+    }
+
     /// Presents a payment under an idempotency key.
     pub(crate) fn present_with_key(&self, payment: &Payment, key: &str) -> PurchaseOutcome {
         let request = request(ACCOUNT, Some(payment), Some(key));
         self.block_on(self.processor().purchase(request))
+    }
+
+    /// Presents a payment whose call is held, and has another rail ask meanwhile.
+    pub(crate) fn ask_from_paypal_during_submission(&self, payment: &Payment) -> PlanState {
+        let gate = self.facilitator.gate();
+        self.facilitator
+            .fault(Fault::once(Call::Settle, Effect::Hold));
+        let request = request(ACCOUNT, Some(payment), None);
+        let presented = self.spawn(|processor| async move { processor.purchase(request).await });
+        self.block_on(gate.reached_by(1));
+        let state = self.ask_from_paypal(ACCOUNT);
+        gate.open();
+        self.block_on(presented).expect("it ends");
+        state
     }
 
     /// Presents a payment, and disconnects before the answer.
