@@ -137,6 +137,26 @@ fn only_the_ledger_makes_rows_of_the_ledger() {
 }
 
 #[test]
+fn only_transitions_change_a_signed_transfer() {
+    check(
+        |tree| {
+            let exempt = [
+                "filters/common/store/",
+                "filters/common/purchase/src/versioned.rs",
+                "filters/pay/src/x402/transfer.rs",
+            ];
+            let message = "only filters/pay/src/x402/transfer.rs changes a signed transfer; use or add a transition there";
+            let makers = ["AuthorizationPart", "Part::Authorization"];
+            words(tree, &["src/", "filters/"], &exempt, &makers, message)
+        },
+        &[(
+            "filters/pay/src/x402/new.rs",
+            "fn a(row: AuthorizationRow) { write(AuthorizationPart::Change(row)) }",
+        )],
+    );
+}
+
+#[test]
 fn only_the_store_speaks_sql() {
     check(
         |tree| {

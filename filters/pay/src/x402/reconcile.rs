@@ -11,8 +11,7 @@ use tollgate_money::AccountId;
 use tollgate_purchase::plan::{Rail, Reversal};
 use tollgate_purchase::{Due, DueWork, DueWorker};
 use tollgate_store::{
-    AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState, ReadError, Route,
-    reading,
+    AuthorizationKey, AuthorizationRow, AuthorizationState, ReadError, Route, reading,
 };
 
 use super::chain_lookup::OnChainStatus;
@@ -23,7 +22,7 @@ use super::purchase::{PurchaseOutcome, Stop, StoreFailure};
 use super::rows::{self, FINAL, MINUTE};
 use super::settle::Cause;
 use super::single_flight::{Completion, FlightKey, Joined, finished};
-use super::transfer::{Transfer, part};
+use super::transfer::{Transfer, deletion};
 
 /// Open payments of an earlier run that are read and reconciled at once.
 const PAGE: usize = 8;
@@ -171,11 +170,8 @@ impl Reconciliation {
 impl Context {
     /// Deletes payments that were never submitted and have expired, and refused ones at the end of their retention.
     pub(super) async fn delete_expired(&self) {
-        let deletion = part(AuthorizationPart::Forget {
-            before: self.now() - 60 * rows::MINUTE,
-            refused_before: self.now() - REFUSED_RETENTION,
-            limit: 10_000,
-        });
+        let now = self.now();
+        let deletion = deletion(now - 60 * MINUTE, now - REFUSED_RETENTION);
         if let Err(error) = self.write(deletion).await {
             tracing::warn!(%error, "deleting expired payments failed");
         }

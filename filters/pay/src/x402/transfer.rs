@@ -17,6 +17,9 @@ use tollgate_store::{
 use super::rows::{self, MINUTE};
 use super::single_flight::FlightKey;
 
+/// Transfers that one unit of work deletes.
+const DELETED_AT_ONCE_MAX: u32 = 10_000;
+
 /// A stored signed transfer. Its row is read through `Deref`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transfer(Versioned<AuthorizationRow>);
@@ -337,7 +340,17 @@ impl Settlement {
     }
 }
 
-pub(super) fn part(part: AuthorizationPart) -> Part {
+/// Deletes transfers that were never submitted and that the chain accepts no more since `before`, and those refused after submission that
+/// it accepts no more since `refused_before`.
+pub(super) fn deletion(before: Timestamp, refused_before: Timestamp) -> Part {
+    part(AuthorizationPart::Forget {
+        before,
+        refused_before,
+        limit: DELETED_AT_ONCE_MAX,
+    })
+}
+
+fn part(part: AuthorizationPart) -> Part {
     Part::Authorization(Box::new(part))
 }
 
