@@ -205,7 +205,8 @@ fn undo(path: &Path, last: &str, earlier: &[&str]) {
     for table in &made {
         edit(path, &format!("DROP TABLE {table}"));
     }
-    for statement in &last {
+    // Backwards: an index goes before its column.
+    for statement in last.iter().rev() {
         let on_an_old_table = !made
             .iter()
             .any(|table| statement.contains(&format!(" ON {table} ")));
@@ -241,7 +242,7 @@ fn undo(path: &Path, last: &str, earlier: &[&str]) {
 
 #[test]
 fn a_store_of_the_previous_release_is_migrated_with_all_its_data() {
-    for schema in [4, 5] {
+    for schema in [4, 5, 6] {
         let (_folder, path) = filled();
         as_of_schema(&path, schema);
         let old = sqlite::open_read(&path)
