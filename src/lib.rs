@@ -14,4 +14,4 @@ mod upstream;
 
 pub use gateway::{Address, Books, Gateway, GatewayBuilder, StartError};
 pub use proxy::Allocator;
-pub use tollgate_module::{Build, BuildError, Module, RouteContext};
+pub use tollgate_module::{Build, BuildError, FilterType, Module, RouteChange, RouteContext};

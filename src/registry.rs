@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tollgate_filter::Filter;
-use tollgate_module::{Build, BuildError, Declarations, Module, RouteContext};
+use tollgate_module::{Build, BuildError, Declarations, FilterType, Module, RouteContext};
 
 use crate::modules::{mpp, purchase, signin, x402};
 
@@ -35,9 +35,14 @@ pub(crate) fn modules() -> Vec<Box<dyn Module>> {
 pub(crate) fn declarations(modules: &[Box<dyn Module>]) -> Declarations {
     let mut all = Declarations::default();
     for module in modules {
-        for name in module.filters() {
-            if !all.filters.contains(name) {
-                all.filters.push(name);
+        for filter in module.filters() {
+            match all
+                .filters
+                .iter_mut()
+                .find(|known| known.name() == filter.name())
+            {
+                Some(known) => *known = filter,
+                None => all.filters.push(filter),
             }
         }
         // As with filters, the later one of a name replaces the earlier one, whose module then has no settings and does not start.
@@ -51,15 +56,15 @@ pub(crate) fn declarations(modules: &[Box<dyn Module>]) -> Declarations {
 
 /// A module of one filter, which another program adds.
 pub(crate) struct FilterModule<F> {
-    name: [&'static str; 1],
+    filter: FilterType,
     build: Arc<F>,
 }
 
 impl<F> FilterModule<F> {
-    /// The module of the filter of this name.
-    pub(crate) fn new(name: &'static str, build: F) -> FilterModule<F> {
+    /// The module of this filter.
+    pub(crate) fn new(filter: FilterType, build: F) -> FilterModule<F> {
         FilterModule {
-            name: [name],
+            filter,
             build: Arc::new(build),
         }
     }
@@ -70,16 +75,16 @@ where
     F: Fn(&RouteContext<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync + 'static,
 {
     fn name(&self) -> &'static str {
-        self.name[0]
+        self.filter.name()
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &self.name
+    fn filters(&self) -> Vec<FilterType> {
+        vec![self.filter]
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let filter = self.build.clone();
-        build.filter(self.name[0], move |route| filter(route));
+        build.filter(self.filter.name(), move |route| filter(route));
         Ok(())
     }
 }
@@ -167,7 +172,8 @@ mod tests {
     fn filter_names_are_unique() {
         let names: Vec<&str> = modules()
             .iter()
-            .flat_map(|module| module.filters().to_vec())
+            .flat_map(|module| module.filters())
+            .map(|filter| filter.name())
             .collect();
         let unique: BTreeSet<&str> = names.iter().copied().collect();
         assert_eq!(names.len(), unique.len(), "{names:?}");

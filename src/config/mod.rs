@@ -98,7 +98,7 @@ pub fn load_text(
     let context = CheckContext {
         folder,
         environment,
-        filters: &modules.filters,
+        modules,
     };
     let settings = check::settings(
         &raw,

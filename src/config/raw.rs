@@ -31,6 +31,8 @@ pub(crate) struct RawSettings {
     pub(crate) store: RawStore,
     /// The routes and their filter chains; the built-in table by default.
     pub(crate) route: Vec<RawRoute>,
+    /// Routes to add to the table, or to change in it.
+    pub(crate) route_change: Vec<RawRoute>,
     /// Retries and hedged requests.
     pub(crate) upstream: RawUpstream,
     /// The model providers.

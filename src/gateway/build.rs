@@ -37,6 +37,7 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     let GatewayBuilder {
         modules,
         clock,
+        routes: _,
         entropy,
     } = builder;
     let settings = Arc::new(settings);

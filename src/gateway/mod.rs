@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::Filter;
 use tollgate_ledger::Ledger;
-use tollgate_module::{BuildError, Declarations, Module, RouteContext};
+use tollgate_module::{BuildError, Declarations, FilterType, Module, RouteChange, RouteContext};
 use tollgate_purchase::PurchaseTasks;
 use tollgate_store::{Failure, OpenError, Store};
 
@@ -34,6 +34,7 @@ pub(crate) use onboarding::installation;
 /// Builds a gateway, with modules and filters of other programs besides the built-in ones.
 pub struct GatewayBuilder {
     modules: Vec<Box<dyn Module>>,
+    routes: Vec<RouteChange>,
     clock: Clock,
     entropy: Entropy,
 }
@@ -43,6 +44,7 @@ impl GatewayBuilder {
     pub(crate) fn new() -> GatewayBuilder {
         GatewayBuilder {
             modules: registry::modules(),
+            routes: Vec::new(),
             clock: Clock::system(),
             entropy: Entropy::system(),
         }
@@ -62,19 +64,31 @@ impl GatewayBuilder {
         self
     }
 
-    /// Adds a filter that chains can name: a module of one filter. A built-in filter of the same name is replaced.
+    /// Adds a filter that chains can name, given by its name or with order constraints: a module of one filter. A built-in filter of the
+    /// same name is replaced.
     #[must_use]
     pub fn filter(
         self,
-        name: &'static str,
+        filter: impl Into<FilterType>,
         build: impl Fn(&RouteContext<'_>) -> Result<Arc<dyn Filter>, BuildError> + Send + Sync + 'static,
     ) -> GatewayBuilder {
-        self.module(FilterModule::new(name, build))
+        self.module(FilterModule::new(filter.into(), build))
     }
 
-    /// The filters that chains may name, and the sections of modules, for [`crate::config::load`].
+    /// Adds a route to the route table, or changes one of it. What the settings file says of a route counts more: a `[[route]]` of the same
+    /// path stays as it is, and a `[[route_change]]` is made after this one.
+    #[must_use]
+    pub fn route(mut self, change: RouteChange) -> GatewayBuilder {
+        self.routes.push(change);
+        self
+    }
+
+    /// What the modules and the program declare, for [`crate::config::load`].
     pub fn declarations(&self) -> Declarations {
-        registry::declarations(&self.modules)
+        Declarations {
+            routes: self.routes.clone(),
+            ..registry::declarations(&self.modules)
+        }
     }
 
     /// Opens the store, recovers it, binds every socket and starts to serve.

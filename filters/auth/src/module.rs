@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_filter::PaymentPaths;
-use tollgate_module::{Build, BuildError, Module, RouteContext};
+use tollgate_module::{Build, BuildError, FilterType, Module, RouteContext};
 
 use crate::Auths;
 
@@ -15,8 +15,8 @@ impl Module for AuthModule {
         "auth"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["auth"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![FilterType::named("auth")]
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{HitPrice, ServiceIdentity};
-use tollgate_module::{
-    Build, BuildError, Module, Reload, SectionType, Services, provided, reload_snapshot,
-};
+use tollgate_module::{Build, BuildError, FilterType, Module, Reload, SectionType, Services, provided, reload_snapshot};
 use tollgate_store::Store;
 
 use crate::config::RawCache;
@@ -41,8 +39,12 @@ impl Module for CacheModule {
         "cache"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["cache"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![
+            FilterType::named("cache")
+                .needs(&["auth", "completions"])
+                .after(&["idempotency", "meter"]),
+        ]
     }
 
     fn sections(&self) -> Vec<SectionType> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::ServiceIdentity;
-use tollgate_module::{Build, BuildError, Module, SectionType, provided};
+use tollgate_module::{Build, BuildError, FilterType, Module, SectionType, provided};
 use tollgate_pages::Brand;
 use tollgate_purchase::plan::Plan;
 
@@ -26,8 +26,8 @@ impl Module for CommerceModule {
         "commerce"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["commerce"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![FilterType::named("commerce").after(&["auth"])]
     }
 
     fn sections(&self) -> Vec<SectionType> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_filter::{Catalog, ServiceIdentity};
-use tollgate_module::{Build, BuildError, Module};
+use tollgate_module::{Build, BuildError, FilterType, Module};
 
 use crate::Completions;
 
@@ -15,8 +15,8 @@ impl Module for CompletionsModule {
         "completions"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["completions"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![FilterType::named("completions").needs(&["auth"])]
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::HoldLifetime;
-use tollgate_module::{
-    Build, BuildError, Module, Reload, SectionType, Services, Snapshot, provided, reload_snapshot,
-};
+use tollgate_module::{Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided, reload_snapshot};
 
 use crate::config::RawIdempotency;
 use crate::{Idempotency, IdempotencySettings};
@@ -26,8 +24,12 @@ impl Module for IdempotencyModule {
         "idempotency"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["idempotency"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![
+            FilterType::named("idempotency")
+                .needs(&["auth", "completions"])
+                .before(&["meter"]),
+        ]
     }
 
     fn sections(&self) -> Vec<SectionType> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate_clock::Clock;
 use tollgate_filter::{Resource, ServiceIdentity};
-use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+use tollgate_module::{Build, BuildError, FilterType, GATEWAY, Module, provided};
 
 use crate::{Mcp, McpDeps, McpServer};
 
@@ -36,8 +36,8 @@ impl Module for McpModule {
         "mcp"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["mcp"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![FilterType::named("mcp").needs(&["auth"])]
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {

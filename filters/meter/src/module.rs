@@ -5,9 +5,7 @@ use std::sync::Arc;
 use tollgate_clock::Clock;
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{HitPrice, HoldLifetime};
-use tollgate_module::{
-    Build, BuildError, Module, Reload, SectionType, Services, Snapshot, provided, reload_snapshot,
-};
+use tollgate_module::{Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided, reload_snapshot};
 use tollgate_purchase::Credits;
 use tollgate_store::Store;
 
@@ -31,8 +29,8 @@ impl Module for MeterModule {
         "meter"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["meter"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![FilterType::named("meter").needs(&["auth", "completions"])]
     }
 
     fn sections(&self) -> Vec<SectionType> {

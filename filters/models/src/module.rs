@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_filter::{Catalog, ServiceIdentity};
-use tollgate_module::{Build, BuildError, Module};
+use tollgate_module::{Build, BuildError, FilterType, Module};
 use tollgate_purchase::Credits;
 
 use crate::Models;
@@ -16,8 +16,8 @@ impl Module for ModelsModule {
         "models"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["models"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![FilterType::named("models").needs(&["auth"])]
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::ServiceIdentity;
 use tollgate_identity::oauth::{AuthorizationServer, AuthorizationServerDeps};
-use tollgate_module::{Build, BuildError, Module, SectionType, provided};
+use tollgate_module::{Build, BuildError, FilterType, Module, SectionType, provided};
 
 use crate::config::RawOAuth;
 use crate::{Endpoints, OAuth, OAuthConfig};
@@ -20,8 +20,8 @@ impl Module for OAuthModule {
         "oauth"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["oauth"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![FilterType::named("oauth")]
     }
 
     fn sections(&self) -> Vec<SectionType> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_clock::Clock;
-use tollgate_module::{Build, BuildError, GATEWAY, Module, SectionType, provided};
+use tollgate_module::{Build, BuildError, FilterType, GATEWAY, Module, SectionType, provided};
 
 use crate::config::RawOnboarding;
 use crate::{Documents, Installation, Onboarding, OnboardingSettings};
@@ -21,8 +21,8 @@ impl Module for OnboardingModule {
         "onboarding"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["onboarding"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![FilterType::named("onboarding")]
     }
 
     fn sections(&self) -> Vec<SectionType> {

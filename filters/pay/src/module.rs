@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tollgate_counters::{Counters, Metric, metrics};
 use tollgate_filter::PaymentPaths;
-use tollgate_module::{Build, BuildError, Module, provided};
+use tollgate_module::{Build, BuildError, FilterType, Module, provided};
 use tollgate_purchase::plan::Plan;
 use tollgate_store::Store;
 
@@ -32,8 +32,8 @@ impl Module for PayModule {
         "pay"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["pay"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![FilterType::named("pay").needs(&["auth"])]
     }
 
     fn metrics(&self) -> &'static [Metric] {

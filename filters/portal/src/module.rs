@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_module::{Build, BuildError, GATEWAY, Module, provided};
+use tollgate_module::{Build, BuildError, FilterType, GATEWAY, Module, provided};
 
 use crate::{InProcessApi, Portal, PortalDeps, PortalSettings, signup_grant};
 
@@ -16,8 +16,8 @@ impl Module for PortalModule {
         "portal"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["portal"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![FilterType::named("portal")]
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {

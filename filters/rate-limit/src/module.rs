@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_module::{
-    Build, BuildError, Module, Reload, SectionType, Services, Snapshot, provided,
-};
+use tollgate_module::{Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided};
 
 use crate::builder::RateLimits;
 use crate::config::Limits;
@@ -22,8 +20,11 @@ impl Module for RateLimitModule {
         "rate-limit"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["address-limit", "rate-limit"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![
+            FilterType::named("address-limit").before(&["auth"]),
+            FilterType::named("rate-limit").after(&["auth"]),
+        ]
     }
 
     fn sections(&self) -> Vec<SectionType> {

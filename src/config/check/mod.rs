@@ -5,7 +5,6 @@
 
 mod brand;
 mod catalog;
-mod lifecycle;
 mod mcp;
 mod mpp;
 mod payments;
@@ -73,7 +72,7 @@ pub(super) fn settings(
         admin: server::admin(&raw.admin, problems),
         store: server::store(&raw.store, context, problems),
         upstream: provider::upstream(&raw.upstream, problems),
-        routes: route::routes(&raw.route, &service, context, limits.as_ref(), problems),
+        routes: route::routes(raw, &service, context, limits.as_ref(), problems),
         mcp: mcp::mcp(&raw.mcp, context, problems),
         credits: payments::credits(&raw.credits, &service, problems),
         plan: raw.plan.check(&service.name, problems),

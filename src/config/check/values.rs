@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tollgate_filter::settings::{At, Problems};
-use tollgate_module::Inputs;
+use tollgate_module::{Declarations, Inputs};
 
 use crate::config::document::words;
 use crate::config::environment::Environment;
@@ -16,8 +16,8 @@ pub struct CheckContext<'a> {
     pub folder: &'a Path,
     /// The source of secrets named by variable.
     pub environment: &'a Environment,
-    /// The filters that a chain may name.
-    pub filters: &'a [&'a str],
+    /// The filters that a chain may name, and the routes of the program.
+    pub modules: &'a Declarations,
 }
 
 impl Inputs for CheckContext<'_> {

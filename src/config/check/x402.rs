@@ -262,7 +262,7 @@ mod tests {
         let context = CheckContext {
             folder: Path::new("."),
             environment: &environment,
-            filters: &[],
+            modules: &tollgate_module::Declarations::default(),
         };
         let mut problems = Problems::default();
         let found = x402(&raw, &context, &mut problems);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_counters::{Counters, Metric, metrics};
-use tollgate_module::{Build, BuildError, Module, SectionType, provided};
+use tollgate_module::{Build, BuildError, FilterType, Module, SectionType, provided};
 
 use crate::config::{OfficeHoursSettings, RawOfficeHours};
 use crate::filter::OfficeHours;
@@ -23,8 +23,8 @@ impl Module for OfficeHoursModule {
         "office-hours"
     }
 
-    fn filters(&self) -> &[&'static str] {
-        &["office-hours"]
+    fn filters(&self) -> Vec<FilterType> {
+        vec![FilterType::named("office-hours")]
     }
 
     fn sections(&self) -> Vec<SectionType> {

@@ -59,11 +59,13 @@ impl Built {
         if let Some(error) = misplaced {
             return Err(error);
         }
-        match module.filters().iter().find(|name| !added.contains(*name)) {
+        let mut filters = module.filters().into_iter();
+        match filters.find(|filter| !added.contains(&filter.name())) {
             None => Ok(()),
-            Some(name) => Err(BuildError::new(format!(
-                "module `{}` names the filter `{name}` and does not add it; add it in `build`",
-                module.name()
+            Some(filter) => Err(BuildError::new(format!(
+                "module `{}` names the filter `{}` and does not add it; add it in `build`",
+                module.name(),
+                filter.name()
             ))),
         }
     }
@@ -144,7 +146,7 @@ impl Build<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provided;
+    use crate::{FilterType, provided};
 
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Discount(u32);
@@ -187,8 +189,8 @@ mod tests {
             "careless"
         }
 
-        fn filters(&self) -> &[&'static str] {
-            &["auth"]
+        fn filters(&self) -> Vec<FilterType> {
+            vec![FilterType::named("auth")]
         }
 
         fn build(&self, _: &mut Build<'_>) -> Result<(), BuildError> {

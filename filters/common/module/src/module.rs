@@ -4,6 +4,7 @@ use tollgate_counters::Metric;
 
 use crate::build::Build;
 use crate::error::BuildError;
+use crate::filter_type::FilterType;
 use crate::section::SectionType;
 use crate::services::Services;
 use crate::snapshot::Reload;
@@ -13,9 +14,9 @@ pub trait Module: Send + Sync {
     /// Its name in diagnostics.
     fn name(&self) -> &'static str;
 
-    /// The names of the filters that it adds, for the check of the settings.
-    fn filters(&self) -> &[&'static str] {
-        &[]
+    /// The filters that it adds, with their order constraints, for the check of the settings.
+    fn filters(&self) -> Vec<FilterType> {
+        Vec::new()
     }
 
     /// The sections of the settings file that it reads.

@@ -10,6 +10,8 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::context::{Inputs, NoInputs, SectionContext};
+use crate::filter_type::FilterType;
+use crate::route_change::RouteChange;
 use crate::services::{Service, Services};
 
 /// A section as written. Its fields are [`At`] values, all optional; the comments are the descriptions in the JSON Schema.
@@ -148,13 +150,15 @@ pub fn check_text<S: Section>(text: &str, checked: &Services) -> Result<S::Setti
     settings.filter(|_| found.is_empty()).ok_or(found)
 }
 
-/// What modules declare to the settings: the filters that chains may name, and their sections.
+/// What modules and the program declare to the settings: the filters that chains may name, sections and routes.
 #[derive(Clone, Debug, Default)]
 pub struct Declarations {
-    /// The names of filters.
-    pub filters: Vec<&'static str>,
+    /// The filters, with their order constraints.
+    pub filters: Vec<FilterType>,
     /// The sections.
     pub sections: Vec<SectionType>,
+    /// Routes of the program, which the route table gets.
+    pub routes: Vec<RouteChange>,
 }
 
 #[cfg(test)]

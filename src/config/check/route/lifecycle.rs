@@ -6,20 +6,19 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use tollgate_filter::settings::{At, Problems};
 
-use crate::config::raw::RawRoute;
+use super::Written;
 use crate::config::settings::Lifecycle;
 
 /// The default documentation of a route's end: a page of the documentation.
 const NOTICE: &str = "/docs/lifecycle";
 
-/// The lifecycle of the route with this index; none where no end is planned. Paths are resolved against `base_url`.
+/// The lifecycle of a route; none where no end is planned. Paths are resolved against `base_url`.
 pub(super) fn lifecycle(
-    index: usize,
-    raw: &RawRoute,
+    written: &Written<'_>,
     base_url: &str,
     problems: &mut Problems,
 ) -> Option<Lifecycle> {
-    let key = |name: &str| format!("route.{index}.{name}");
+    let (raw, key) = (written.raw, |name: &str| written.key(name));
     let mut date = |name: &str, at: Option<&At<String>>| {
         let date: Date = problems.parse(key(name), at?)?;
         Some(date.0)

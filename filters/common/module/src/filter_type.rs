@@ -1,0 +1,199 @@
+//! Names of filters with their order constraints, which the check of the settings enforces for every chain.
+
+/// A filter by its name in chains, and its place among the others.
+///
+/// The constraints name other filters. A filter declared [`FilterType::in_place_of`] another counts as that one too.
+#[derive(Clone, Copy, Debug)]
+pub struct FilterType {
+    name: &'static str,
+    needs: &'static [&'static str],
+    after: &'static [&'static str],
+    before: &'static [&'static str],
+    in_place_of: &'static [&'static str],
+}
+
+impl FilterType {
+    /// A filter of this name, which may stand anywhere.
+    pub const fn named(name: &'static str) -> FilterType {
+        FilterType {
+            name,
+            needs: &[],
+            after: &[],
+            before: &[],
+            in_place_of: &[],
+        }
+    }
+
+    /// It comes after these, and each of them has to be in the chain: it cannot decide without the values that they put on the exchange.
+    #[must_use]
+    pub const fn needs(self, needs: &'static [&'static str]) -> FilterType {
+        FilterType { needs, ..self }
+    }
+
+    /// It comes after these where they are in the chain.
+    #[must_use]
+    pub const fn after(self, after: &'static [&'static str]) -> FilterType {
+        FilterType { after, ..self }
+    }
+
+    /// It comes before these where they are in the chain.
+    #[must_use]
+    pub const fn before(self, before: &'static [&'static str]) -> FilterType {
+        FilterType { before, ..self }
+    }
+
+    /// It does what these do, so that a filter that needs one of them is satisfied by it: a second way to authenticate, for example, in place
+    /// of `auth`.
+    #[must_use]
+    pub const fn in_place_of(self, in_place_of: &'static [&'static str]) -> FilterType {
+        FilterType {
+            in_place_of,
+            ..self
+        }
+    }
+
+    /// Its name in chains.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn counts_as(&self, name: &str) -> bool {
+        self.name == name || self.in_place_of.contains(&name)
+    }
+}
+
+impl From<&'static str> for FilterType {
+    fn from(name: &'static str) -> FilterType {
+        FilterType::named(name)
+    }
+}
+
+/// A filter in the wrong place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misplaced {
+    /// Its position in the chain, from 0.
+    pub position: usize,
+    /// Both filters and the remedy.
+    pub message: String,
+}
+
+/// The filters of a chain that stand in the wrong place; of a pair in the wrong order only the filter whose constraint it is, or the first
+/// where both have it. None for a chain with an unknown or a repeated name, which is an error of its own.
+pub fn misplaced(chain: &[&str], filters: &[FilterType]) -> Vec<Misplaced> {
+    let types: Vec<FilterType> = chain
+        .iter()
+        .filter_map(|name| filters.iter().find(|known| known.name == *name).copied())
+        .collect();
+    let is_repeated = (1..chain.len()).any(|at| chain[..at].contains(&chain[at]));
+    if types.len() < chain.len() || is_repeated {
+        // Reported where it stands; a name without a filter may be meant as the one that is missing.
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut pairs = Vec::new();
+    for (position, filter) in types.iter().enumerate() {
+        let name = filter.name;
+        let mut wrong = |other: usize, side: &str| {
+            let pair = (position.min(other), position.max(other));
+            if !pairs.contains(&pair) {
+                pairs.push(pair);
+                let other = types[other].name;
+                found.push(Misplaced {
+                    position,
+                    message: format!(
+                        "is `{name}`, which has to come {side} `{other}`; move `{name}` {side} `{other}`"
+                    ),
+                });
+            }
+        };
+        for earlier in filter.needs.iter().chain(filter.after) {
+            for (at, other) in types.iter().enumerate().skip(position + 1) {
+                if other.counts_as(earlier) {
+                    wrong(at, "after");
+                }
+            }
+        }
+        for later in filter.before {
+            for (at, other) in types.iter().enumerate().take(position) {
+                if other.counts_as(later) {
+                    wrong(at, "before");
+                }
+            }
+        }
+        for needed in filter.needs {
+            if !types.iter().any(|other| other.counts_as(needed)) {
+                found.push(Misplaced {
+                    position,
+                    message: format!(
+                        "is `{name}`, which needs `{needed}`, and the chain has none; add `{needed}` before `{name}`"
+                    ),
+                });
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILTERS: &[FilterType] = &[
+        FilterType::named("auth"),
+        FilterType::named("badge").in_place_of(&["auth"]),
+        FilterType::named("meter").needs(&["auth"]),
+        FilterType::named("tags").before(&["meter"]),
+        FilterType::named("cache").after(&["meter", "tags"]),
+    ];
+
+    fn check(chain: &[&str], wanted: &[(usize, &str)]) {
+        let found = misplaced(chain, FILTERS);
+        let found: Vec<(usize, &str)> = found
+            .iter()
+            .map(|one| (one.position, one.message.as_str()))
+            .collect();
+        assert_eq!(found, wanted, "{chain:?}");
+    }
+
+    #[test]
+    fn a_chain_is_checked_against_the_constraints_of_its_filters() {
+        check(&["auth", "tags", "meter", "cache"], &[]);
+        check(&["badge", "meter"], &[]);
+        check(&["auth", "cache"], &[]);
+        check(
+            &["meter", "badge"],
+            &[(
+                0,
+                "is `meter`, which has to come after `badge`; move `meter` after `badge`",
+            )],
+        );
+        check(
+            &["tags", "meter"],
+            &[(
+                1,
+                "is `meter`, which needs `auth`, and the chain has none; add `auth` before `meter`",
+            )],
+        );
+        check(
+            &["auth", "meter", "tags"],
+            &[(
+                2,
+                "is `tags`, which has to come before `meter`; move `tags` before `meter`",
+            )],
+        );
+        check(
+            &["auth", "cache", "tags", "meter"],
+            &[
+                (
+                    1,
+                    "is `cache`, which has to come after `meter`; move `cache` after `meter`",
+                ),
+                (
+                    1,
+                    "is `cache`, which has to come after `tags`; move `cache` after `tags`",
+                ),
+            ],
+        );
+        check(&["meter", "unknown", "auth"], &[]);
+    }
+}

@@ -1,0 +1,294 @@
+//! `[[route]]` and `[[route_change]]`: the route table, what is changed in it, and the order of filters in its chains.
+
+mod fields;
+mod lifecycle;
+mod table;
+
+use tollgate_filter::settings::{At, Problems};
+use tollgate_module::{RouteChange, misplaced};
+use tollgate_rate_limit::Limits;
+
+use super::CheckContext;
+use super::values::required;
+use crate::config::raw::{RawRoute, RawSettings};
+use crate::config::settings::{Route, Service};
+
+/// Default maximum size of a request's body in bytes.
+const BODY_BYTES: u64 = 64 * 1024;
+
+/// What a route is checked against.
+struct Inputs<'a> {
+    service: &'a Service,
+    context: &'a CheckContext<'a>,
+    limits: Option<&'a Limits>,
+}
+
+/// Where a route is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// `[[route]]`.
+    Table,
+    /// The program.
+    Program,
+    /// `[[route_change]]`.
+    Change,
+}
+
+/// A route as written: in the file, or by the program.
+#[derive(Clone)]
+struct Written<'a> {
+    origin: Origin,
+    /// The prefix of its keys: `route.3`.
+    key: String,
+    raw: &'a RawRoute,
+}
+
+impl Written<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.key)
+    }
+}
+
+/// A route of the table, with the place where it, or its last change, and its chain are written; none where they are built in.
+struct Entry<'a> {
+    route: Route,
+    written: Option<Written<'a>>,
+    chain: Option<Written<'a>>,
+}
+
+/// The route table: that of the file or the built-in one, with the routes of the program and the changes of the file.
+pub(super) fn routes(
+    raw: &RawSettings,
+    service: &Service,
+    context: &CheckContext<'_>,
+    limits: Option<&Limits>,
+    problems: &mut Problems,
+) -> Vec<Route> {
+    let inputs = Inputs {
+        service,
+        context,
+        limits,
+    };
+    let of_program: Vec<RawRoute> = context.modules.routes.iter().map(raw_route).collect();
+    let mut table: Vec<Entry<'_>> = Vec::new();
+    if raw.route.is_empty() {
+        table.extend(table::built_in(service).into_iter().map(|route| Entry {
+            route,
+            written: None,
+            chain: None,
+        }));
+    }
+    for (index, one) in raw.route.iter().enumerate() {
+        let written = Written {
+            origin: Origin::Table,
+            key: format!("route.{index}"),
+            raw: one,
+        };
+        add(written, &mut table, &inputs, problems);
+    }
+    for one in &of_program {
+        let path = one.path.as_ref().map_or("", |at| &at.value);
+        let written = Written {
+            origin: Origin::Program,
+            key: format!("route `{path}` of the program"),
+            raw: one,
+        };
+        // A table in the file is complete; the program adds to it what it does not have.
+        let is_in_file = |entry: &Entry<'_>| is_of_path(&entry.route, one);
+        if raw.route.is_empty() || !table.iter().any(is_in_file) {
+            change(written, &mut table, &inputs, problems);
+        }
+    }
+    for (index, one) in raw.route_change.iter().enumerate() {
+        let written = Written {
+            origin: Origin::Change,
+            key: format!("route_change.{index}"),
+            raw: one,
+        };
+        change(written, &mut table, &inputs, problems);
+    }
+    for entry in &table {
+        order(entry, context, problems);
+    }
+    table.into_iter().map(|entry| entry.route).collect()
+}
+
+/// Adds a route as written.
+fn add<'a>(
+    written: Written<'a>,
+    table: &mut Vec<Entry<'a>>,
+    inputs: &Inputs<'_>,
+    problems: &mut Problems,
+) {
+    let Some(route) = fields::route(&written, None, inputs, problems) else {
+        return;
+    };
+    let same = table.iter().find(|entry| overlaps(&entry.route, &route));
+    if let (
+        Some(Entry {
+            written: Some(first),
+            ..
+        }),
+        Some(at),
+    ) = (same, &written.raw.path)
+    {
+        let message = format_args!(
+            "is `{}`, as `{}` already is for the same method; remove one of them",
+            at.value, first.key
+        );
+        problems.note(written.key("path"), at, message);
+    }
+    table.push(Entry {
+        route,
+        chain: Some(written.clone()),
+        written: Some(written),
+    });
+}
+
+/// Changes the route of this path and these methods, or adds it where the table has none.
+fn change<'a>(
+    written: Written<'a>,
+    table: &mut Vec<Entry<'a>>,
+    inputs: &Inputs<'_>,
+    problems: &mut Problems,
+) {
+    let raw = written.raw;
+    let methods = raw.methods.as_ref().map(|list| names(&list.value));
+    let of_path: Vec<usize> = (0..table.len())
+        .filter(|&at| is_of_path(&table[at].route, raw))
+        .collect();
+    let shares = |at: &&usize| match &methods {
+        None => true,
+        Some(methods) => table[**at]
+            .route
+            .methods
+            .iter()
+            .any(|method| methods.contains(&method.as_str())),
+    };
+    let matching: Vec<usize> = of_path.iter().filter(shares).copied().collect();
+    let [at] = matching[..] else {
+        match matching.is_empty() {
+            true => add(written, table, inputs, problems),
+            false => ambiguous(&written, &matching, table, problems),
+        }
+        return;
+    };
+    let entry = &table[at];
+    let has_other_methods = methods.as_ref().is_some_and(|methods| {
+        methods.len() != entry.route.methods.len()
+            || !entry
+                .route
+                .methods
+                .iter()
+                .all(|method| methods.contains(&method.as_str()))
+    });
+    if has_other_methods {
+        return ambiguous(&written, &matching, table, problems);
+    }
+    if let (Some(first), Some(path)) = (&entry.written, &raw.path)
+        && first.origin == written.origin
+    {
+        let message = format_args!(
+            "is `{}`, which `{}` already adds or changes; write both as one",
+            path.value, first.key
+        );
+        problems.note(written.key("path"), path, message);
+    }
+    if let Some(route) = fields::route(&written, Some(&entry.route), inputs, problems) {
+        let entry = &mut table[at];
+        entry.route = route;
+        if raw.chain.is_some() {
+            entry.chain = Some(written.clone());
+        }
+        entry.written = Some(written);
+    }
+}
+
+/// Notes that a change names neither one route nor a new one.
+fn ambiguous(
+    written: &Written<'_>,
+    matching: &[usize],
+    table: &[Entry<'_>],
+    problems: &mut Problems,
+) {
+    let Some(path) = required(problems, written.key("path"), written.raw.path.as_ref(), "") else {
+        return;
+    };
+    let routes: Vec<String> = matching
+        .iter()
+        .map(|&at| {
+            let methods = &table[at].route.methods;
+            let methods: Vec<String> = methods.iter().map(|one| format!("\"{one}\"")).collect();
+            format!("`methods = [{}]`", methods.join(", "))
+        })
+        .collect();
+    let message = format_args!(
+        "is `{}`, which the table has with {}; name exactly the methods of the route to change, or none that it has",
+        path.value,
+        routes.join(" and ")
+    );
+    problems.note(written.key("path"), path, message);
+}
+
+/// The filters of a chain must stand in the order that they declare.
+fn order(entry: &Entry<'_>, context: &CheckContext<'_>, problems: &mut Problems) {
+    let chain: Vec<&str> = entry.route.chain.iter().map(|name| &**name).collect();
+    let written = entry.chain.as_ref();
+    let places = written.and_then(|written| Some((written, written.raw.chain.as_ref()?)));
+    for wrong in misplaced(&chain, &context.modules.filters) {
+        let position = wrong.position;
+        match places {
+            Some((written, list)) => {
+                let key = written.key(&format!("chain.{position}"));
+                problems.note(key, &list.value[position], wrong.message);
+            }
+            None => {
+                let key = format!("route `{}`.chain.{position}", entry.route.path);
+                problems.note_missing(key, wrong.message);
+            }
+        }
+    }
+}
+
+fn overlaps(one: &Route, other: &Route) -> bool {
+    one.path == other.path
+        && one
+            .methods
+            .iter()
+            .any(|method| other.methods.contains(method))
+}
+
+fn is_of_path(route: &Route, raw: &RawRoute) -> bool {
+    let pattern = raw.path.as_ref().and_then(|at| at.value.parse().ok());
+    pattern.is_some_and(|pattern| route.path == pattern)
+}
+
+fn names(list: &[At<String>]) -> Vec<&str> {
+    list.iter().map(|at| at.value.as_str()).collect()
+}
+
+/// A route of the program, as if it were written in the file.
+fn raw_route(change: &RouteChange) -> RawRoute {
+    let text = |text: &Option<String>| text.clone().map(At::without_span);
+    let list = |list: &Option<Vec<String>>| {
+        let list = list.as_ref()?;
+        Some(At::without_span(
+            list.iter().cloned().map(At::without_span).collect(),
+        ))
+    };
+    RawRoute {
+        path: Some(At::without_span(change.path.clone())),
+        methods: list(&change.methods),
+        chain: list(&change.chain),
+        body_bytes_max: change.body_bytes_max.map(At::without_span),
+        scope: text(&change.scope),
+        scopes_any: list(&change.scopes_any),
+        class: text(&change.class),
+        cors: text(&change.cors),
+        errors: text(&change.errors),
+        ..RawRoute::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;
