@@ -506,6 +506,7 @@ impl Filter for Pass {
             api: Api::Chat,
             asked: Api::Chat,
             tokens_max: 0,
+            quote: None,
             stream: self.kind == Kind::Stream,
             body: Box::new(Same),
         });

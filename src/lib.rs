@@ -15,3 +15,10 @@ mod upstream;
 pub use gateway::{Address, Books, Gateway, GatewayBuilder, StartError};
 pub use proxy::Allocator;
 pub use tollgate_module::{Build, BuildError, FilterType, Module, RouteChange, RouteContext};
+
+// What a filter of another program uses, so that it needs no other dependency on this repository.
+pub use {
+    tollgate_clock as clock, tollgate_counters as counters, tollgate_filter as filter,
+    tollgate_ledger as ledger, tollgate_module as module, tollgate_money as money,
+    tollgate_openai as openai,
+};

@@ -164,6 +164,11 @@ fn open_store(
     entropy: &Entropy,
     fail: watch::Sender<Option<Failure>>,
 ) -> Result<Arc<dyn Store>, StartError> {
+    if !sqlite::has_compile_options() {
+        tracing::warn!(
+            "SQLite was built without the options of tollgate, so that commits wait longer; copy `.cargo/config.toml` of tollgate into the program's folder and build again"
+        );
+    }
     let StoreUrl::Sqlite(path) = &settings.store.url;
     let mut options = sqlite::Options::new(clock.now(), RootSecret(entropy.bytes()));
     options.durability = match settings.store.durability {

@@ -1,6 +1,6 @@
 //! The access log: one JSON object for each exchange.
 //!
-//! It names the route and not the path, and no header but the client's request id, since other text from a client may contain a secret by
+//! Filters add fields of their own (`Exchange::log`). It names the route and not the path, and no header but the client's request id, since other text from a client may contain a secret by
 //! mistake.
 
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::fmt::temporal::DateTimePrinter;
 use tollgate_clock::Timestamp;
-use tollgate_filter::{Ending, Exchange, Principal};
+use tollgate_filter::{Ending, Exchange, LogFields, LogValue, Principal};
 
 use super::address::LoggedAddress;
 use super::json::{hex, number, string, word};
@@ -123,6 +123,9 @@ impl Entry<'_> {
             self.times.upstream_first_byte,
         );
         micros(out, member!("upstream_us"), self.times.upstream);
+        if !record.log.fields().is_empty() {
+            filter_fields(out, &record.log);
+        }
         out.extend_from_slice(b"}\n");
     }
 
@@ -131,6 +134,39 @@ impl Entry<'_> {
         let id = self.exchange.request.single("x-request-id")?;
         let visible = id.bytes().all(|byte| byte.is_ascii_graphic());
         (!id.is_empty() && id.len() <= CLIENT_ID_BYTES_MAX && visible).then_some(id)
+    }
+}
+
+/// The fields of filters: `"filter":{"NAME":{"FIELD":VALUE}}`, in an object of their own, so that no name is one of the gateway's.
+#[cold]
+fn filter_fields(out: &mut Vec<u8>, log: &LogFields) {
+    out.extend_from_slice(member!("filter"));
+    let mut filter = None;
+    for field in log.fields() {
+        match filter {
+            Some(name) if name == field.filter => out.push(b','),
+            former => {
+                out.extend_from_slice(if former.is_some() { b"}," } else { b"{" });
+                string(out, field.filter);
+                out.extend_from_slice(b":{");
+                filter = Some(field.filter);
+            }
+        }
+        string(out, field.name);
+        out.push(b':');
+        match &field.value {
+            LogValue::Word(word) => string(out, word),
+            LogValue::Text(text) => string(out, text),
+            LogValue::Number(value) => number(out, *value),
+            LogValue::Count(value) => number(out, *value),
+            LogValue::Credits(amount) => out.extend_from_slice(amount.text().as_bytes()),
+            LogValue::Flag(true) => out.extend_from_slice(b"true"),
+            LogValue::Flag(false) => out.extend_from_slice(b"false"),
+        }
+    }
+    out.extend_from_slice(b"}}");
+    if log.dropped() > 0 {
+        count(out, member!("filter_fields_dropped"), log.dropped());
     }
 }
 

@@ -176,6 +176,7 @@ fn sub_exchange(whole: &Exchange, forward: &Forward, body: Box<dyn ForwardBody>)
         api: forward.api,
         asked: forward.asked,
         tokens_max: forward.tokens_max,
+        quote: forward.quote,
         stream: forward.stream,
         body,
     });

@@ -79,6 +79,7 @@ impl Filter for Pass {
             api: Api::Chat,
             asked: Api::Chat,
             tokens_max: 0,
+            quote: None,
             stream,
             body: Box::new(Same),
         });

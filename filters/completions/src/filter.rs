@@ -116,6 +116,7 @@ impl Completions {
             api,
             asked,
             tokens_max: 0,
+            quote: None,
             stream: request.stream,
             body,
         };

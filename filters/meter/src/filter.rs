@@ -170,6 +170,7 @@ impl Meter {
         }
         if let Some(forward) = exchange.get_mut::<Forward>() {
             forward.tokens_max = quote.sizes.tokens();
+            forward.quote = Some(quote.amount);
         }
         exchange.put(Held {
             quote,
@@ -243,11 +244,13 @@ impl Meter {
                 tokens: clamped.sizes.output_each,
                 member: clamped.model.cap_member,
             };
+            let quote = clamped.amount;
             held.quote = clamped;
             let forward = exchange
                 .get_mut::<Forward>()
                 .ok_or(MeterError::Missing { what: "forward" })?;
             forward.body.cap_output(cap);
+            forward.quote = Some(quote);
             exchange.put(Clamped);
             self.counters.events.inc(MeterEvent::Clamped);
         }

@@ -439,6 +439,7 @@ fn exchange_using(tokens_max: u64) -> Exchange {
         asked: Api::Chat,
         stream: false,
         tokens_max,
+        quote: None,
         body: Box::new(Nothing),
     });
     exchange

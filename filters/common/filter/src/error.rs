@@ -13,6 +13,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_money::Micros;
 
+use crate::FilterCode;
+
 /// Above this wait a client library that obeys `Retry-After` without a maximum would hang, so the response says not to retry automatically.
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -22,32 +24,43 @@ macro_rules! codes {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ErrorCode {
             $($(#[doc = $doc])* $name,)*
+            /// A code of a filter of another program.
+            OfFilter(&'static FilterCode),
         }
 
-        /// Every code, in the order of the documentation.
+        /// Every code of the gateway, in the order of the documentation.
         pub const CODES: &[ErrorCode] = &[$(ErrorCode::$name,)*];
 
         impl ErrorCode {
             /// The name on the wire.
             pub fn word(self) -> &'static str {
-                match self { $(ErrorCode::$name => $word,)* }
+                match self { $(ErrorCode::$name => $word,)* ErrorCode::OfFilter(code) => code.word }
             }
 
             /// Its HTTP status.
             pub fn status(self) -> StatusCode {
-                let status: u16 = match self { $(ErrorCode::$name => $status,)* };
+                let status: u16 = match self {
+                    $(ErrorCode::$name => $status,)*
+                    ErrorCode::OfFilter(code) => code.status,
+                };
                 StatusCode::from_u16(status).expect("the table holds statuses")
             }
 
             /// Its meaning, as a sentence for the documentation.
             pub fn means(self) -> &'static str {
-                let means = match self { $(ErrorCode::$name => concat!($($doc),*),)* };
+                let means = match self {
+                    $(ErrorCode::$name => concat!($($doc),*),)*
+                    ErrorCode::OfFilter(_) => "A filter of this installation refuses the request.",
+                };
                 means.trim_ascii()
             }
 
             /// Its category (`error.type`).
             pub fn kind(self) -> ErrorType {
-                match self { $(ErrorCode::$name => ErrorType::$kind,)* }
+                match self {
+                    $(ErrorCode::$name => ErrorType::$kind,)*
+                    ErrorCode::OfFilter(code) => code.kind,
+                }
             }
         }
     };
@@ -351,14 +364,16 @@ impl ApiError {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
         }
         let long = self.retry_after.is_some_and(|wait| wait > RETRY_WAIT_MAX);
-        let hopeless = matches!(
-            self.code,
-            ErrorCode::IdempotencyConflict | ErrorCode::InsufficientCredits
-        );
-        if long || hopeless {
+        let stated = match self.code {
+            _ if long => Some(false),
+            ErrorCode::IdempotencyConflict | ErrorCode::InsufficientCredits => Some(false),
+            ErrorCode::OfFilter(code) => code.should_retry,
+            _ => None,
+        };
+        if let Some(should_retry) = stated {
             headers.insert(
                 HeaderName::from_static("x-should-retry"),
-                HeaderValue::from_static("false"),
+                HeaderValue::from_static(if should_retry { "true" } else { "false" }),
             );
         }
     }

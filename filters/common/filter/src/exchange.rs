@@ -10,7 +10,7 @@ use tollgate_money::OperationId;
 
 use crate::slots::Slots;
 use crate::time::Time;
-use crate::{ClientAddress, DeferredHeaders, Record};
+use crate::{ClientAddress, DeferredHeaders, LogValue, Record};
 
 /// Capacity of the response's header map before its memory has to grow.
 const REPLY_FIELDS: usize = 24;
@@ -92,6 +92,12 @@ impl Exchange {
     pub fn refresh_now(&mut self, clock: &Clock) -> Duration {
         self.time.invalidate();
         self.time.elapsed(clock)
+    }
+
+    /// Adds a field to the exchange's line in the access log, as `filter.FILTER.NAME`. At most 16 for all filters, texts of at most 128
+    /// bytes; what exceeds that is dropped. Never a secret, nor text of a client that may contain one.
+    pub fn log(&mut self, filter: &'static str, name: &'static str, value: impl Into<LogValue>) {
+        self.record.log.set(filter, name, value.into());
     }
 
     /// Stores a value for later phases and other filters; at most one of each type. Returns the previous value.

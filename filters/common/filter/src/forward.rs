@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tollgate_money::Micros;
 
 use crate::{Api, Exchange, Model, ProviderModel};
 
@@ -18,6 +19,8 @@ pub struct Forward {
     pub stream: bool,
     /// Estimated maximum of tokens of the request, in and out; 0 until it was computed.
     pub tokens_max: u64,
+    /// The quote, the highest price that the request can have; none until it was computed, and where requests are not charged.
+    pub quote: Option<Micros>,
     /// The body.
     pub body: Box<dyn ForwardBody>,
 }

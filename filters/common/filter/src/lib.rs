@@ -17,7 +17,9 @@ mod error_page;
 mod event;
 mod exchange;
 mod filter;
+mod filter_code;
 mod forward;
+mod log_fields;
 mod payment;
 mod principal;
 mod progress;
@@ -45,7 +47,9 @@ pub use error_page::ErrorPage;
 pub use event::{Disposition, Event, EventKind, HeldEvent, Tail};
 pub use exchange::{Exchange, OldTls, Protocol, Request};
 pub use filter::{Body, Contract, FailureMode, Filter, FilterError, Outcome, Phase, Phases, Step};
+pub use filter_code::FilterCode;
 pub use forward::{CapMember, Clamped, Forward, ForwardBody, OutputCap};
+pub use log_fields::{LogField, LogFields, LogValue};
 pub use payment::{PaymentCredential, PaymentField};
 pub use principal::{
     CacheSharing, CredentialCheck, CredentialKind, ModelAccess, Principal, Resource, Resources,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate_money::Micros;
 
-use crate::{ErrorCode, Tokens};
+use crate::{ErrorCode, LogFields, Tokens};
 
 /// Facts of one exchange, set by filters and the gateway during it.
 ///
@@ -38,6 +38,8 @@ pub struct Record {
     pub cache_entry: Option<CacheEntryId>,
     /// The error code sent to the client.
     pub error: Option<ErrorCode>,
+    /// Fields of filters, for the access log alone.
+    pub log: LogFields,
     /// The status sent; zero when nothing was.
     pub status: u16,
     /// Upstream calls made for this exchange.

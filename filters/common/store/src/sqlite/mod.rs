@@ -8,6 +8,7 @@ mod backup;
 mod checkout;
 mod checkpoint;
 mod columns;
+mod compile_options;
 mod descriptor;
 mod engine;
 mod failure;
@@ -31,6 +32,7 @@ mod versioned;
 mod x402;
 
 pub use self::backup::{BackupError, backup, export};
+pub use self::compile_options::has_compile_options;
 pub use self::lock::Lock;
 pub use self::name::resolve;
 #[cfg(test)]

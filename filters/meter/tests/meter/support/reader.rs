@@ -59,6 +59,7 @@ impl Filter for Reader {
             api: Api::Chat,
             asked: Api::Chat,
             tokens_max: 0,
+            quote: None,
             stream: request.stream,
             body: Box::new(Recorder(caps)),
         };
