@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{HitPrice, ServiceIdentity};
-use tollgate_module::{Build, BuildError, FilterType, Module, Reload, SectionType, Services, provided, reload_snapshot};
+use tollgate_module::{
+    Build, BuildError, FilterType, Module, Reload, SectionType, Services, provided, reload_snapshot,
+};
 use tollgate_store::Store;
 
 use crate::config::RawCache;

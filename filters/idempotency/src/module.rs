@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::HoldLifetime;
-use tollgate_module::{Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided, reload_snapshot};
+use tollgate_module::{
+    Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided,
+    reload_snapshot,
+};
 
 use crate::config::RawIdempotency;
 use crate::{Idempotency, IdempotencySettings};

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tollgate_clock::Clock;
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{HitPrice, HoldLifetime};
-use tollgate_module::{Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided, reload_snapshot};
+use tollgate_module::{
+    Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided,
+    reload_snapshot,
+};
 use tollgate_purchase::Credits;
 use tollgate_store::Store;
 

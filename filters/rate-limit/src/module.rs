@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate_module::{Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided};
+use tollgate_module::{
+    Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided,
+};
 
 use crate::builder::RateLimits;
 use crate::config::Limits;
