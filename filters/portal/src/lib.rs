@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod amounts;
 mod context;
 mod cookie;
 mod credential_names;
@@ -12,6 +13,7 @@ mod origin;
 mod page_error;
 mod page_request;
 mod pages;
+mod path_pattern;
 mod return_path;
 mod routes;
 mod samples;

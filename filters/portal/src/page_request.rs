@@ -13,8 +13,8 @@ use crate::context::PortalContext;
 use crate::cookie;
 use crate::form::Form;
 use crate::page_error::PageError;
+use crate::path_pattern::Params;
 use crate::return_path::ReturnPath;
-use crate::routes::Params;
 
 /// One request for a page.
 pub(crate) struct PageRequest {

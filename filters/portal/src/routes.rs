@@ -11,6 +11,7 @@ use crate::page_request::PageRequest;
 use crate::pages::{
     apps, checkout, consent, credits, docs, keys, overview, plan, sandbox, sign_in, sign_out, usage,
 };
+use crate::path_pattern::{Params, match_path};
 
 /// Access requirement of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,18 +29,6 @@ pub(crate) type Handler = for<'a> fn(&'a PortalContext, &'a mut PageRequest) -> 
 
 /// A pending reply.
 pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<Reply, PageError>> + Send + 'a>>;
-
-/// Path parameters: the values of the `{name}` segments of a pattern.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Params(Vec<(&'static str, String)>);
-
-impl Params {
-    /// The parameter `name`; empty if the pattern has none.
-    pub(crate) fn get(&self, name: &str) -> &str {
-        let found = self.0.iter().find(|(known, _)| *known == name);
-        found.map_or("", |(_, value)| value)
-    }
-}
 
 /// One row of the route table.
 pub(crate) struct Route {
@@ -141,49 +130,11 @@ pub(crate) fn find(method: &str, path: &str) -> RouteMatch {
     }
 }
 
-fn match_path(pattern: &'static str, path: &str) -> Option<Params> {
-    let mut params = Params::default();
-    let (mut left, mut right) = (pattern.split('/'), path.split('/'));
-    loop {
-        match (left.next(), right.next()) {
-            (None, None) => return Some(params),
-            (Some(pattern), Some(part)) => {
-                let open = pattern
-                    .strip_prefix('{')
-                    .and_then(|name| name.strip_suffix('}'));
-                match open {
-                    Some(name) if !part.is_empty() => params.0.push((name, part.to_owned())),
-                    None if pattern == part => {}
-                    _ => return None,
-                }
-            }
-            _ => return None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-
-    #[test]
-    fn patterns_match_whole_paths() {
-        let id =
-            |path| match_path("/keys/{id}/revoke", path).map(|params| params.get("id").to_owned());
-        assert_eq!(id("/keys/key_1/revoke").as_deref(), Some("key_1"));
-        for path in [
-            "/keys//revoke",
-            "/keys/1",
-            "/keys/1/revoke/",
-            "/keys/1/2/revoke",
-        ] {
-            assert_eq!(id(path), None, "{path}");
-        }
-        assert!(match_path("/", "/").is_some());
-        assert!(match_path("/", "//").is_none());
-    }
 
     #[test]
     fn every_route_is_unique() {

@@ -16,7 +16,7 @@ use tollgate_purchase::mandates::{RECURRING_OFFERED, Urls};
 use tollgate_purchase::plan::PRICE;
 use tollgate_store::{MandateRow, MandateState, reading};
 
-use super::credits::{amount, usd};
+use crate::amounts::{amount, usd};
 use crate::context::PortalContext;
 use crate::credential_names::CredentialNames;
 use crate::page_error::PageError;

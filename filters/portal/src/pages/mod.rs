@@ -1,4 +1,7 @@
 //! Page handlers, one file per page.
+//!
+//! The route table (`routes`) names the pages, and a page names neither it nor the filter: requests, forms, errors and amounts are in files
+//! of `src`, below the pages.
 
 pub(crate) mod apps;
 pub(crate) mod checkout;

@@ -11,7 +11,7 @@ use tollgate_pages::parts::{self, Choice, Field, FieldKind, Problem, Tone};
 use tollgate_pages::{NavItem, Page};
 use tollgate_purchase::{BeginError, FailureKind as Refusal, Offer, PurchaseRequest, TopUps};
 
-use super::{amount, usd};
+use crate::amounts::{amount, usd};
 use crate::context::PortalContext;
 use crate::form::Form;
 use crate::page_error::PageError;

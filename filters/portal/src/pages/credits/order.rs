@@ -14,7 +14,7 @@ use tollgate_pages::{NavItem, Page};
 use tollgate_purchase::OFFERED;
 use tollgate_store::{TopUpRow, TopUpState, reading};
 
-use super::{amount, usd};
+use crate::amounts::{amount, usd};
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use tollgate_filter::{CODES, ErrorCode, ErrorType};
 use tollgate_pages::parts;
 
-use super::Section;
+use super::section::Section;
 use crate::context::PortalContext;
 
 const EXAMPLE: &str = r#"{

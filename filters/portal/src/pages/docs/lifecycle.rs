@@ -5,7 +5,7 @@ use tollgate_clock::Timestamp;
 use tollgate_pages::format;
 use tollgate_pages::parts::{Cell, Column, table};
 
-use super::Section;
+use super::section::Section;
 use crate::context::PortalContext;
 
 pub(super) fn sections(context: &PortalContext) -> Vec<Section> {

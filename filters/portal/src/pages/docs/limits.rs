@@ -4,7 +4,7 @@ use maud::html;
 use tollgate_pages::format::count;
 use tollgate_pages::parts::{self, Cell, Column};
 
-use super::Section;
+use super::section::Section;
 use crate::context::PortalContext;
 
 pub(super) fn sections(context: &PortalContext) -> Vec<Section> {

@@ -7,12 +7,14 @@ mod lifecycle;
 mod limits;
 mod paying;
 mod protocols;
+mod section;
 mod start;
 
-use maud::{Markup, html};
+use maud::html;
 use tollgate_filter::Reply;
 use tollgate_pages::{NavItem, Page, Script, parts};
 
+use self::section::Section;
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
@@ -24,13 +26,6 @@ struct Chapter {
     title: &'static str,
     /// Sections: anchor, heading and body.
     sections: fn(&PortalContext) -> Vec<Section>,
-}
-
-/// A section with a heading and an anchor.
-struct Section {
-    anchor: &'static str,
-    heading: &'static str,
-    content: Markup,
 }
 
 const CHAPTERS: [Chapter; 5] = [

@@ -4,9 +4,10 @@ use maud::{Markup, html};
 use tollgate_pages::parts::{Cell, Column, table};
 use tollgate_purchase::plan::{DAYS, PRICE, PaymentState, RetryAction};
 
-use super::{Section, protocols};
+use super::protocols;
+use super::section::Section;
+use crate::amounts::usd;
 use crate::context::PortalContext;
-use crate::pages::credits::usd;
 
 pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
     let mut sections = vec![

@@ -3,7 +3,7 @@
 use maud::html;
 use tollgate_pages::parts;
 
-use super::Section;
+use super::section::Section;
 use crate::context::PortalContext;
 
 /// A protocol for buying the plan.

@@ -4,7 +4,7 @@ use maud::html;
 use tollgate_pages::format::{price as amount, single_line};
 use tollgate_pages::parts::{self, Cell, Column};
 
-use super::Section;
+use super::section::Section;
 use crate::context::PortalContext;
 use crate::samples::ChatExample;
 

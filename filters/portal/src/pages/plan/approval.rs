@@ -15,10 +15,10 @@ use tollgate_purchase::mandates::{RECURRING_OFFERED, is_past_due};
 use tollgate_purchase::plan::{PRICE, PlanState};
 use tollgate_store::{MandateRow, MandateState, reading};
 
+use crate::amounts::usd;
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
-use crate::pages::credits::usd;
 
 /// Time limit of a page for PayPal; the reconciliation continues in the background.
 const PROVIDER_WAIT: Duration = Duration::from_secs(6);

@@ -9,10 +9,10 @@ use tollgate_purchase::FailureKind as Refusal;
 use tollgate_purchase::mandates::{OpenError, Urls};
 use tollgate_purchase::plan::PRICE;
 
+use crate::amounts::usd;
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
-use crate::pages::credits::usd;
 
 pub(crate) async fn show(
     context: &PortalContext,

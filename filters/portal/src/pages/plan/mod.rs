@@ -13,7 +13,7 @@ use tollgate_purchase::mandates::is_past_due;
 use tollgate_purchase::plan::{DAYS, PRICE, PlanState};
 use tollgate_store::{MandateState, Read, ReadError, reading};
 
-use super::credits::{amount, usd};
+use crate::amounts::{amount, usd};
 use crate::context::PortalContext;
 use crate::installation::RateClassInfo;
 use crate::page_error::PageError;

@@ -7,7 +7,7 @@ use tollgate_pages::parts::{self, Cell, Column, Tone, table};
 use tollgate_purchase::plan::Plan;
 use tollgate_store::{PaymentRow, PaymentStatus, Route, SubscriptionRow, SubscriptionStatus};
 
-use crate::pages::credits::{amount, usd};
+use crate::amounts::{amount, usd};
 
 /// Status of the plan as a pill; empty for an account that never had it.
 pub(crate) fn pill(row: Option<&SubscriptionRow>, now: Timestamp) -> Markup {
