@@ -14,7 +14,8 @@ use tollgate_store::{
 };
 
 use super::control_client::{self, ControlClient};
-use super::{SUCCESS, print};
+use super::exit_code::SUCCESS;
+use super::print;
 use crate::admin::control::{Applied, Change};
 use crate::args::AccountCommand;
 

@@ -8,10 +8,8 @@ use serde_json::value::RawValue;
 use tollgate_ledger::audit::{self, Paid, Report};
 
 use super::control_client::ControlClient;
-use super::{Exit, FAILURE, SUCCESS, print};
-
-/// Exit code of an audit that could not be completed.
-pub(super) const INCOMPLETE: u8 = 2;
+use super::exit_code::{Exit, FAILURE, INCOMPLETE, SUCCESS};
+use super::print;
 
 /// Verifies the ledger and prints the violations.
 pub(super) fn audit(

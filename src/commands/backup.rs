@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use tollgate_store::sqlite;
 
-use super::SUCCESS;
 use super::control_client::ControlClient;
+use super::exit_code::SUCCESS;
 
 /// Copies the store to a new file.
 pub(super) fn backup(client: &ControlClient, to: &Path, out: &mut dyn Write) -> anyhow::Result<u8> {

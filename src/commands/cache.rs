@@ -5,7 +5,8 @@ use std::io::Write;
 use anyhow::{Context as _, bail};
 
 use super::control_client::ControlClient;
-use super::{SUCCESS, print};
+use super::exit_code::SUCCESS;
+use super::print;
 use crate::admin::control::{Applied, CacheState, Change};
 use crate::args::CacheCommand;
 

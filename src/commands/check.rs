@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use tollgate_module::Declarations;
 
-use super::{FAILURE, SUCCESS, print};
+use super::exit_code::{FAILURE, SUCCESS};
+use super::print;
 use crate::config::{self, Environment, Settings};
 use crate::gateway::installation;
 

@@ -10,7 +10,8 @@ use tollgate_money::Micros;
 use tollgate_store::{EntryKind, LedgerLine};
 
 use super::control_client::{self, ControlClient};
-use super::{SUCCESS, print};
+use super::exit_code::SUCCESS;
+use super::print;
 use crate::admin::control::{Applied, Change};
 use crate::args::CreditsCommand;
 

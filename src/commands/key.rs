@@ -9,7 +9,8 @@ use tollgate_identity::{Key, list_keys};
 use tollgate_money::{CapPeriod, SpendingCap};
 
 use super::control_client::{self, ControlClient};
-use super::{SUCCESS, print, time};
+use super::exit_code::SUCCESS;
+use super::{print, time};
 use crate::admin::control::{Applied, Change};
 use crate::args::KeyCommand;
 

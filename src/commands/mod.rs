@@ -1,5 +1,7 @@
 //! The command line: dispatches to one module per command.
 //!
+//! `print`, `time`, `exit_code` and `control_client` are below the commands, and a command does not name this dispatcher.
+//!
 //! Read-only commands read the database beside a running gateway. Commands that make changes send them to the gateway over its control
 //! socket, and where none runs they lock the database and write to it.
 
@@ -10,6 +12,7 @@ mod cache;
 mod check;
 mod control_client;
 mod credits;
+mod exit_code;
 mod key;
 mod payment;
 mod paypal;
@@ -31,14 +34,10 @@ use crate::args::{Args, Command};
 use crate::config::{self, Environment, Settings};
 use crate::{GatewayBuilder, demo};
 use control_client::ControlClient;
+use exit_code::{Exit, FAILURE, SUCCESS};
 
 /// The variable that names the settings file by default.
 const CONFIG: &str = "TOLLGATE_CONFIG";
-
-/// Exit code of a successful command.
-const SUCCESS: u8 = 0;
-/// Exit code of a command that failed or reports a problem.
-const FAILURE: u8 = 1;
 
 /// Makes the builder of the gateway that the commands serve, or whose settings they read.
 pub type MakeBuilder<'a> = &'a dyn Fn() -> GatewayBuilder;
@@ -135,16 +134,6 @@ fn load(
 ) -> anyhow::Result<Settings> {
     config::load(file, environment, &builder().declarations())
         .map_err(|report| anyhow::anyhow!("the settings are invalid\n{report}"))
-}
-
-/// An exit code of its own for an error.
-#[derive(Debug)]
-struct Exit(u8);
-
-impl std::fmt::Display for Exit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("could not be completed")
-    }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

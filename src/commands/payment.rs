@@ -11,7 +11,8 @@ use tollgate_purchase::plan::PRICE;
 use tollgate_store::{AuthorizationRow, AuthorizationState};
 
 use super::control_client::ControlClient;
-use super::{SUCCESS, print};
+use super::exit_code::SUCCESS;
+use super::print;
 use crate::admin::control::Change;
 use crate::args::PaymentCommand;
 

@@ -9,7 +9,8 @@ use tollgate_paypal::{Client, NewPlan};
 use tollgate_purchase::key_of;
 use tollgate_purchase::plan::PRICE;
 
-use super::{SUCCESS, print};
+use super::exit_code::SUCCESS;
+use super::print;
 use crate::args::PayPalCommand;
 use crate::config::Settings;
 use crate::modules::paypal::client;

@@ -14,9 +14,9 @@ use tollgate_ledger::audit::{self, Report};
 use tollgate_store::entries::Body;
 use tollgate_store::sqlite::{self, Action, BalanceChange, Finding, Repair};
 
-use super::audit::INCOMPLETE;
 use super::control_client::ControlClient;
-use super::{Exit, FAILURE, SUCCESS, print};
+use super::exit_code::{Exit, FAILURE, INCOMPLETE, SUCCESS};
+use super::print;
 
 /// Shows the effect of a repair, and applies it.
 pub(super) fn run(

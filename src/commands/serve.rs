@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::{FAILURE, SUCCESS};
+use super::exit_code::{FAILURE, SUCCESS};
 use crate::config::{Environment, Settings};
 use crate::telemetry::Telemetry;
 use crate::{GatewayBuilder, demo, telemetry};

@@ -10,7 +10,8 @@ use tollgate_money::Micros;
 use tollgate_store::UsageTotal;
 
 use super::control_client::{self, ControlClient};
-use super::{SUCCESS, print, time};
+use super::exit_code::SUCCESS;
+use super::{print, time};
 
 /// The time shown by default.
 const SHOWN: Duration = Duration::from_hours(30 * 24);

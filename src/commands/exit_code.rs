@@ -1,0 +1,18 @@
+//! Exit codes of the program, and the error that carries one.
+
+/// Exit code of a successful command.
+pub(super) const SUCCESS: u8 = 0;
+/// Exit code of a command that failed or reports a problem.
+pub(super) const FAILURE: u8 = 1;
+/// Exit code of an audit or a repair that could not be completed.
+pub(super) const INCOMPLETE: u8 = 2;
+
+/// An exit code of its own for an error.
+#[derive(Debug)]
+pub(super) struct Exit(pub(super) u8);
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("could not be completed")
+    }
+}
