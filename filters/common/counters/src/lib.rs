@@ -1,5 +1,4 @@
-//! Metrics of a part of the program: their definitions, counters with one label (a relaxed atomic for each value of the label), and the
-//! samples of a scrape.
+#![doc = include_str!("../README.md")]
 
 mod metric;
 mod samples;

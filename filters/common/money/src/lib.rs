@@ -1,7 +1,4 @@
-//! Integer money amounts, and the ids they are booked under.
-//!
-//! One credit is 1,000,000 micro-credits. Nothing here is a floating point number, and all rounding is explicit: a price is micro-credits
-//! per million tokens, a quote rounds up, a charge rounds down (so an account never pays more than its usage costs).
+#![doc = include_str!("../README.md")]
 
 mod cap;
 mod decimal;
