@@ -1,10 +1,4 @@
-//! The contract between the gateway and its filters.
-//!
-//! A [`Filter`] processes one [`Exchange`] (a request and its response) in phases. Requests pass the filters of a route in chain order,
-//! responses in reverse. Filters never know each other: they share typed values on the exchange ([`Exchange::put`], [`Exchange::get`]),
-//! whose types are defined in this crate or next to it.
-//!
-//! Nothing in this crate depends on the HTTP server that carries the exchange.
+#![doc = include_str!("../README.md")]
 
 mod access;
 mod address;

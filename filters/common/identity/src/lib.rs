@@ -1,13 +1,4 @@
-//! Accounts and credentials: text form, owner, permissions and lifetime of API keys and access tokens; the OAuth authorization server;
-//! sign-in by one-time code; sessions.
-//!
-//! [`Form`] is the text form of credentials: generated from random bytes, with a checksum that rejects typing errors without a lookup.
-//! [`Credentials`] is the in-memory index that requests are authenticated with: every live credential, updated with each commit of the
-//! store, so that a committed change holds for the next request. The functions ([`create_account`], [`create_key`], [`revoke_key`] and
-//! others) change the store; each returns when the change is durable and indexed.
-//!
-//! No HTTP, and no time and no randomness of its own: times are passed in or come from an injected clock, and random bytes from an injected
-//! function. Scopes and resources are stored bit sets; callers define the bits.
+#![doc = include_str!("../README.md")]
 
 mod accounts;
 mod credentials;

@@ -1,15 +1,4 @@
-//! Purchases: what is sold, what was paid, and what a payment grants.
-//!
-//! Invariants on every route of payment, after every call, and after a crash at any write:
-//!
-//! 1. A step that could move money is stored before the provider is called, with its idempotency key.
-//! 2. A payment counts exactly once: what it grants and its record are one unit of work, and its reference is unique.
-//! 3. The outcome of a lost answer is never guessed: the provider is read until it shows what has happened (reconciliation).
-//! 4. Provider notifications and returning buyers only trigger reconciliation. Their content is not trusted.
-//!
-//! [`topups`] sells credits; [`plan`] is the subscription of an account and its payments; [`mandates`] are charged for it each month;
-//! [`checkouts`] are sessions of commerce platforms; [`idempotency`] makes requests to buy repeatable. No HTTP: payment providers
-//! are traits, and time and randomness are injected.
+#![doc = include_str!("../README.md")]
 
 mod backoff;
 pub mod checkouts;
