@@ -3,6 +3,7 @@
 mod certificate;
 mod client;
 pub mod facilitator;
+mod fault;
 mod gate;
 mod guard;
 mod head;
@@ -13,6 +14,7 @@ mod ports;
 mod process;
 pub mod provider;
 mod secrets;
+mod server;
 pub mod wallet;
 mod wire;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tollgate_clock::Clock;
 use tollgate_evm::{Address, Amount, Authorization, Nonce, TxHash};
 
-use super::CHAIN;
+use super::token::CHAIN;
 
 /// The default balance of every wallet: a thousand dollars.
 const RICH: u64 = 1_000_000_000;

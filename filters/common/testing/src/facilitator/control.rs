@@ -11,20 +11,15 @@
 //! | `POST /_control/lag?blocks=30` | the node lags by this number of blocks |
 //! | `POST /_control/remember` | a settled payment is reported as settled again from now on |
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::chain::Mined;
 use super::fault::Fault;
 use super::state::{Reply, Shared, json_reply};
+use crate::server::Arrived;
 
-pub(super) fn act(shared: &Shared, action: &str, query: &str, body: &Bytes) -> Reply {
-    let parameter = |name: &str| {
-        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs
-            .find(|(known, _)| *known == name)
-            .map(|(_, value)| value)
-    };
+pub(super) fn act(shared: &Shared, action: &str, request: &Arrived) -> Reply {
+    let parameter = |name| request.parameter(name);
     let wallet = || parameter("wallet")?.parse().ok();
     let done = match action {
         "transfers" => {
@@ -32,9 +27,9 @@ pub(super) fn act(shared: &Shared, action: &str, query: &str, body: &Bytes) -> R
                 shared.with(|state| state.chain.mined.iter().map(shown).collect::<Vec<_>>());
             return json_reply(200, &json!({ "transfers": transfers }));
         }
-        "fault" => match serde_json::from_slice::<Fault>(body) {
+        "fault" => match serde_json::from_slice::<Fault>(&request.body) {
             Ok(fault) => {
-                shared.with(|state| state.faults.push_back(fault));
+                shared.with(|state| state.faults.add(fault));
                 true
             }
             Err(problem) => return json_reply(400, &json!({ "problem": problem.to_string() })),

@@ -1,4 +1,4 @@
-//! Scripted faults.
+//! Calls that faults are scripted for, and the effects.
 
 use serde::Deserialize;
 
@@ -64,35 +64,5 @@ pub enum Effect {
     HoldAfter,
 }
 
-/// A scripted fault.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Fault {
-    /// The operation.
-    pub operation: Operation,
-    /// The effect.
-    pub effect: Effect,
-    /// Number of times.
-    #[serde(default = "once")]
-    pub times: u32,
-}
-
-impl Fault {
-    /// A fault that happens once.
-    pub fn once(operation: Operation, effect: Effect) -> Fault {
-        Fault {
-            operation,
-            effect,
-            times: 1,
-        }
-    }
-
-    /// The same, a number of times.
-    #[must_use]
-    pub fn times(self, times: u32) -> Fault {
-        Fault { times, ..self }
-    }
-}
-
-fn once() -> u32 {
-    1
-}
+/// A scripted fault of a call.
+pub type Fault = crate::fault::Fault<Operation, Effect>;

@@ -11,68 +11,24 @@ mod http;
 mod rpc;
 mod rules;
 mod state;
+mod token;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use serde_json::Value;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 use tollgate_clock::Clock;
 use tollgate_evm::{Address, Authorization, Nonce};
 
 pub use chain::Mined;
 pub use fault::{Effect, Fault, Operation};
+pub use state::Call;
+pub use token::{MERCHANT, NETWORK, merchant};
 
 use crate::gate::Gate;
+use crate::server::Server;
 use state::Shared;
-
-/// The chain used for settlement.
-pub const NETWORK: &str = "eip155:8453";
-
-/// Its chain id.
-const CHAIN: u64 = 8453;
-
-/// The payee where the demo is the merchant. Its private key is unknown.
-pub const MERCHANT: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
-
-/// The address [`MERCHANT`].
-pub fn merchant() -> Address {
-    MERCHANT.parse().expect("an address")
-}
-
-/// The token.
-struct Token {
-    asset: Address,
-    name: &'static str,
-    version: &'static str,
-}
-
-impl Default for Token {
-    fn default() -> Token {
-        Token {
-            // USDC on Base.
-            asset: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
-                .parse()
-                .expect("an address"),
-            name: "USD Coin",
-            version: "2",
-        }
-    }
-}
-
-/// A recorded call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// The operation.
-    pub operation: Operation,
-    /// The body.
-    pub body: Bytes,
-}
 
 /// The result of a call without a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,11 +41,8 @@ pub struct Answered {
 
 /// A facilitator that listens on this machine.
 pub struct Facilitator {
+    server: Server,
     shared: Arc<Shared>,
-    address: SocketAddr,
-    task: Option<AbortHandle>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Facilitator {
@@ -108,17 +61,8 @@ impl Facilitator {
     ///
     /// When this machine has no free port.
     pub async fn start_at(clock: Clock) -> Facilitator {
-        let listener = bind().await.expect("a free port on loopback");
-        let address = listener.local_addr().expect("a bound socket has one");
-        let shared = Arc::new(Shared::new(clock));
-        let serving = tokio::spawn(http::serve(listener, shared.clone()));
-        Facilitator {
-            shared,
-            address,
-            task: Some(serving.abort_handle()),
-            stop: None,
-            thread: None,
-        }
+        let (server, shared) = Server::start(|_| Shared::new(clock)).await;
+        Facilitator { server, shared }
     }
 
     /// Starts one on its own thread, for a program without a runtime.
@@ -127,36 +71,14 @@ impl Facilitator {
     ///
     /// When no port or no thread is available.
     pub fn start_own_thread() -> io::Result<Facilitator> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let listener = runtime.block_on(bind())?;
-        let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::new(Clock::system()));
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = http::serve(listener, shared.clone());
-        let thread = std::thread::Builder::new()
-            .name("facilitator stand-in".to_owned())
-            .spawn(move || {
-                runtime.block_on(async {
-                    tokio::select! {
-                        () = serving => {}
-                        _ = stopped => {}
-                    }
-                });
-            })?;
-        Ok(Facilitator {
-            shared,
-            address,
-            task: None,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        let make = |_| Shared::new(Clock::system());
+        let (server, shared) = Server::start_own_thread("facilitator stand-in", make)?;
+        Ok(Facilitator { server, shared })
     }
 
     /// Its address, for `payments.x402.facilitator_url`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     /// The address of its chain's node, for `payments.x402.rpc_url`.
@@ -175,7 +97,7 @@ impl Facilitator {
 
     /// Faults for the next calls; the first match applies first.
     pub fn fault(&self, fault: Fault) {
-        self.shared.with(|state| state.faults.push_back(fault));
+        self.shared.with(|state| state.faults.add(fault));
     }
 
     /// Removes all scripted faults.
@@ -262,8 +184,7 @@ impl Facilitator {
 
     /// How often an operation was called, answered or not.
     pub fn calls(&self, operation: Operation) -> u64 {
-        self.shared
-            .with(|state| state.calls.get(&operation).copied().unwrap_or(0))
+        self.shared.with(|state| state.faults.calls(operation))
     }
 
     /// The bodies of calls, in order.
@@ -275,21 +196,4 @@ impl Facilitator {
                 .collect()
         })
     }
-}
-
-impl Drop for Facilitator {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.abort();
-        }
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic of that thread has been printed by it.
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn bind() -> io::Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
 }

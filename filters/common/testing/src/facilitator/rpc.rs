@@ -4,8 +4,8 @@ use base16ct::mixed;
 use serde_json::{Value, json};
 use tollgate_evm::{Address, Nonce, Word};
 
-use super::Token;
 use super::chain::{AuthorizationUse, Chain, Mined};
+use super::token::Token;
 
 const USED: &str = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
 const CANCELED: &str = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81";

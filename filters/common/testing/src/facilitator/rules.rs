@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tollgate_evm::{Address, Amount, Authorization, Signature};
 
 use super::chain::Chain;
-use super::{NETWORK, Token};
+use super::token::{NETWORK, Token};
 use crate::wallet::domain;
 
 /// A parsed payment.

@@ -1,6 +1,6 @@
 //! The state of the facilitator stand-in, and its responses.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -9,9 +9,20 @@ use tollgate_clock::Clock;
 use tollgate_evm::{Address, Authorization, Signature, TxHash};
 
 use super::chain::Chain;
-use super::fault::{Effect, Fault, Operation};
-use super::{Call, NETWORK, Token, rpc, rules};
+use super::fault::{Effect, Operation};
+use super::token::{NETWORK, Token};
+use super::{rpc, rules};
+use crate::fault::Faults;
 use crate::gate::Gate;
+
+/// A recorded call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The operation.
+    pub operation: Operation,
+    /// The body.
+    pub body: Bytes,
+}
 
 /// A response.
 pub(super) struct Reply {
@@ -22,8 +33,7 @@ pub(super) struct Reply {
 
 pub(super) struct State {
     pub(super) chain: Chain,
-    pub(super) faults: VecDeque<Fault>,
-    pub(super) calls: HashMap<Operation, u64>,
+    pub(super) faults: Faults<Operation, Effect>,
     pub(super) kept: Vec<Call>,
     /// Pending transactions, by signature.
     pub(super) pending: BTreeMap<Signature, (TxHash, Authorization, u16)>,
@@ -47,8 +57,7 @@ impl Shared {
             gate: Gate::new(),
             state: Mutex::new(State {
                 chain: Chain::new(clock),
-                faults: VecDeque::new(),
-                calls: HashMap::new(),
+                faults: Faults::default(),
                 kept: Vec::new(),
                 pending: BTreeMap::new(),
                 remembers: false,
@@ -85,7 +94,7 @@ impl Shared {
             // A redirected request is the same call.
             let effect = match path.starts_with("/moved") {
                 true => None,
-                false => state.befalls(operation),
+                false => state.faults.on_call(operation),
             };
             state.kept.push(Call {
                 operation,
@@ -136,22 +145,6 @@ impl Shared {
 }
 
 impl State {
-    /// Counts a call, and returns its fault.
-    fn befalls(&mut self, operation: Operation) -> Option<Effect> {
-        *self.calls.entry(operation).or_default() += 1;
-        let at = self
-            .faults
-            .iter()
-            .position(|fault| fault.operation == operation)?;
-        let fault = &mut self.faults[at];
-        let effect = fault.effect.clone();
-        fault.times = fault.times.saturating_sub(1);
-        if fault.times == 0 {
-            self.faults.remove(at);
-        }
-        Some(effect)
-    }
-
     fn act(
         &mut self,
         operation: Operation,

@@ -26,23 +26,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::call::answer;
 use super::fault::Fault;
-use super::http::{Answer, Arrived, answer};
-use super::state::{Order, Shared};
-use super::subscriptions::{Purse, Subscription};
+use super::resources::{Order, Purse, Subscription};
+use super::state::Shared;
 use super::{orders, subscriptions};
+use crate::server::{Answer, Arrived};
 
 pub(super) async fn act(shared: &Arc<Shared>, request: &Arrived) -> Answer {
     let action: Vec<&str> = request.path.split('/').skip(2).collect();
-    let parameter = |name: &str| {
-        let mut pairs = request
-            .query
-            .split('&')
-            .filter_map(|pair| pair.split_once('='));
-        pairs
-            .find(|(known, _)| *known == name)
-            .map(|(_, value)| value)
-    };
+    let parameter = |name| request.parameter(name);
     let done = match action[..] {
         ["orders"] => {
             let orders = shared.with(|state| state.orders.values().map(shown).collect::<Vec<_>>());
@@ -108,7 +101,7 @@ pub(super) async fn act(shared: &Arc<Shared>, request: &Arrived) -> Answer {
         },
         ["fault"] => match serde_json::from_slice::<Fault>(&request.body) {
             Ok(fault) => {
-                shared.with(|state| state.faults.push_back(fault));
+                shared.with(|state| state.faults.add(fault));
                 true
             }
             Err(problem) => return answer(400, &json!({ "problem": problem.to_string() })),

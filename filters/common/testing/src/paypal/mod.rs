@@ -4,59 +4,35 @@
 //! It keeps PayPal's guarantees (idempotency keys, an order is paid once, an invoice is paid once) and can be scripted to lose responses,
 //! fail, lag, decline and send invalid notifications. A test uses it in process; other programs use `/_control/...` ([`control`]).
 
+mod call;
 pub mod control;
 mod fault;
-mod http;
+mod merchant;
 mod notices;
 mod orders;
 mod page;
 mod plans;
+mod resources;
+mod routes;
+mod signer;
 mod state;
 mod subscriptions;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::thread::JoinHandle;
-
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 
 pub use fault::{Effect, Fault, Operation};
+pub use merchant::{CLIENT_ID, CLIENT_SECRET, PLAN_ID, PRODUCT_ID, WEBHOOK_ID};
 pub use notices::{Delivery, Event};
-pub use plans::Plan;
-pub use state::{Order, Status};
-pub use subscriptions::{Charge, Purse, Subscription};
+pub use resources::{Charge, Order, Plan, Purse, Status, Subscription};
 
-use notices::Signer;
+use crate::server::Server;
 use state::Shared;
-
-/// The merchant's client id.
-pub const CLIENT_ID: &str = "stand-in-client";
-
-/// The client secret.
-pub const CLIENT_SECRET: &str = "EStandInSecret5f0c7a";
-
-/// The id of the one webhook.
-pub const WEBHOOK_ID: &str = "4JH86294D6297924G";
-
-/// The initial plan: 199.00 USD each month, without end.
-pub const PLAN_ID: &str = "P-5STANDIN44254362WXNWU5NQ";
-
-/// Its product.
-pub const PRODUCT_ID: &str = "stand-in-pro";
-
-/// Its price.
-const PLAN_CENTS: i64 = 19_900;
 
 /// A PayPal that listens on this machine.
 pub struct PayPal {
+    server: Server,
     shared: Arc<Shared>,
-    address: SocketAddr,
-    task: Option<AbortHandle>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl PayPal {
@@ -66,17 +42,8 @@ impl PayPal {
     ///
     /// When this machine has no free port.
     pub async fn start() -> PayPal {
-        let listener = bind().await.expect("a free port on loopback");
-        let address = listener.local_addr().expect("a bound socket has one");
-        let shared = Shared::new(address, Signer::new());
-        let serving = tokio::spawn(http::serve(listener, shared.clone()));
-        PayPal {
-            shared,
-            address,
-            task: Some(serving.abort_handle()),
-            stop: None,
-            thread: None,
-        }
+        let (server, shared) = Server::start(Shared::new).await;
+        PayPal { server, shared }
     }
 
     /// Starts one on its own thread, for a program without a runtime.
@@ -85,36 +52,13 @@ impl PayPal {
     ///
     /// When no port or no thread is available.
     pub fn start_own_thread() -> io::Result<PayPal> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let listener = runtime.block_on(bind())?;
-        let address = listener.local_addr()?;
-        let shared = Shared::new(address, Signer::new());
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = http::serve(listener, shared.clone());
-        let thread = std::thread::Builder::new()
-            .name("paypal stand-in".to_owned())
-            .spawn(move || {
-                runtime.block_on(async {
-                    tokio::select! {
-                        () = serving => {}
-                        _ = stopped => {}
-                    }
-                });
-            })?;
-        Ok(PayPal {
-            shared,
-            address,
-            task: None,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        let (server, shared) = Server::start_own_thread("paypal stand-in", Shared::new)?;
+        Ok(PayPal { server, shared })
     }
 
     /// Its address, for `payments.paypal.base_url`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     /// The authority of its signing certificate, PEM.
@@ -135,7 +79,7 @@ impl PayPal {
 
     /// Faults for the next calls; the first match applies first.
     pub fn fault(&self, fault: Fault) {
-        self.shared.with(|state| state.faults.push_back(fault));
+        self.shared.with(|state| state.faults.add(fault));
     }
 
     /// Removes all scripted faults.
@@ -272,8 +216,7 @@ impl PayPal {
 
     /// How often an operation was called, answered or not.
     pub fn calls(&self, operation: Operation) -> u64 {
-        self.shared
-            .with(|state| state.calls.get(&operation).copied().unwrap_or(0))
+        self.shared.with(|state| state.faults.calls(operation))
     }
 
     /// The last request body of an operation.
@@ -286,21 +229,4 @@ impl PayPal {
     pub async fn notify(&self, event: &Event, delivery: Delivery) -> u16 {
         notices::deliver(&self.shared, event, delivery).await
     }
-}
-
-impl Drop for PayPal {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.abort();
-        }
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic of that thread has been printed by it.
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn bind() -> io::Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
 }

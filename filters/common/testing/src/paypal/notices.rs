@@ -3,24 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_RSA_SHA256, SigningKey,
-};
 use serde_json::{Value, json};
 
-use super::WEBHOOK_ID;
+use super::call::{afterwards, answer, befall, failure, respond_with};
 use super::fault::Operation;
-use super::http::{Answer, Arrived, afterwards, answer, befall, respond_with};
-use super::orders::money;
-use super::state::{Order, Shared};
+use super::merchant::WEBHOOK_ID;
+use super::resources::{Order, money};
+use super::state::Shared;
 use crate::client::Client;
-
-/// The signing key for notifications, generated for these tests only: the library signs with RSA keys and generates none.
-const KEY: &str = include_str!("webhook-key.pem");
+use crate::server::{Answer, Arrived};
 
 /// An event of an order or a subscription.
 #[derive(Clone, Debug)]
@@ -61,49 +53,6 @@ pub enum Delivery {
     Old,
     /// Signed for another webhook.
     OtherWebhook,
-}
-
-/// The signer.
-pub(super) struct Signer {
-    key: KeyPair,
-    ca_pem: String,
-    cert_pem: String,
-}
-
-impl Signer {
-    pub(super) fn new() -> Signer {
-        let why = "a key on a curve that ring knows, from the system's randomness";
-        let ca_key = KeyPair::generate().expect(why);
-        let mut ca = CertificateParams::default();
-        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        ca.distinguished_name
-            .push(DnType::CommonName, "authority of a stand-in");
-        let ca_cert = ca.self_signed(&ca_key).expect("parameters made above");
-        let issuer = Issuer::new(ca, ca_key);
-        let rsa = KeyPair::from_pem_and_sign_algo(KEY, &PKCS_RSA_SHA256).expect("a key of RSA");
-        let name = "messageverificationcerts.paypal.com";
-        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let cert = params
-            .signed_by(&rsa, &issuer)
-            .expect("parameters made above");
-        Signer {
-            key: rsa,
-            ca_pem: ca_cert.pem(),
-            cert_pem: cert.pem(),
-        }
-    }
-
-    pub(super) fn ca_pem(&self) -> &str {
-        &self.ca_pem
-    }
-
-    fn sign(&self, text: &str) -> String {
-        BASE64.encode(self.key.sign(text.as_bytes()).expect("a key of RSA signs"))
-    }
 }
 
 /// Sends an event asynchronously.
@@ -193,7 +142,7 @@ pub(super) fn verify(shared: &Shared, request: &Arrived) -> Answer {
     };
     let question: Value = match serde_json::from_slice(&request.body) {
         Ok(question) => question,
-        Err(_) => return super::http::failure(400, "INVALID_REQUEST", None),
+        Err(_) => return failure(400, "INVALID_REQUEST", None),
     };
     let text = String::from_utf8_lossy(&request.body);
     let event = text

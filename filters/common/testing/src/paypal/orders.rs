@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::call::{afterwards, answer, befall, begin, cents, failure, key, refused, unprocessable};
 use super::fault::{Effect, Fault, Operation};
-use super::http::{Answer, Arrived, afterwards, answer, befall, failure};
+use super::merchant::{CLIENT_ID, CLIENT_SECRET};
 use super::notices::{self, Delivery, Event};
-use super::state::{Kept, Order, Shared, Status};
-use super::{CLIENT_ID, CLIENT_SECRET};
+use super::resources::{Order, Status, money};
+use super::state::{Kept, Shared};
+use crate::server::{Answer, Arrived};
 
 pub(super) fn token(shared: &Shared, request: &Arrived) -> Answer {
     use base64::Engine as _;
@@ -16,7 +18,7 @@ pub(super) fn token(shared: &Shared, request: &Arrived) -> Answer {
     };
     let pair = format!("{CLIENT_ID}:{CLIENT_SECRET}");
     let basic = base64::engine::general_purpose::STANDARD.encode(pair);
-    let authorised = header(request, "authorization") == Some(&format!("Basic {basic}"));
+    let authorised = request.header("authorization") == Some(&format!("Basic {basic}"));
     if !authorised || request.body != "grant_type=client_credentials".as_bytes() {
         return answer(
             401,
@@ -136,7 +138,7 @@ pub(super) fn capture(shared: &std::sync::Arc<Shared>, request: &Arrived, id: &s
     let place = key(request).map(|key| (Operation::Capture, key.to_owned()));
     if effect == Some(Effect::Blackout) {
         let silence = Fault::once(Operation::Read, Effect::Unavailable).times(u32::MAX);
-        shared.with(|state| state.faults.push_back(silence));
+        shared.with(|state| state.faults.add(silence));
     }
     let (kept, event) = shared.with(|state| {
         let known = place.as_ref().and_then(|place| state.answers.get(place));
@@ -255,65 +257,6 @@ pub(super) async fn refund(shared: &std::sync::Arc<Shared>, id: &str, cents: i64
         notices::deliver(shared, &event, Delivery::Good).await;
     }
     refunded
-}
-
-/// Checks common to every API call: the scripted fault, and the token.
-pub(super) fn begin(
-    shared: &Shared,
-    request: &Arrived,
-    operation: Operation,
-) -> Result<Option<Effect>, Box<Answer>> {
-    let effect = befall(shared, operation)?;
-    let token = header(request, "authorization").and_then(|value| value.strip_prefix("Bearer "));
-    let known = token.is_some_and(|token| shared.with(|state| state.tokens.contains(token)));
-    if !known {
-        return Err(Box::new(failure(401, "AUTHENTICATION_FAILURE", None)));
-    }
-    let json = header(request, "content-type").is_some_and(|kind| kind == "application/json");
-    if request.method == http::Method::POST && !json {
-        return Err(Box::new(failure(415, "UNSUPPORTED_MEDIA_TYPE", None)));
-    }
-    if let Ok(asked) = serde_json::from_slice(&request.body) {
-        shared.with(|state| state.asked.insert(operation, asked));
-    }
-    Ok(effect)
-}
-
-fn header<'a>(request: &'a Arrived, name: &str) -> Option<&'a str> {
-    request
-        .headers
-        .get(name)
-        .and_then(|value| value.to_str().ok())
-}
-
-/// The idempotency key of a request: 1 to 108 characters.
-pub(super) fn key(request: &Arrived) -> Option<&str> {
-    header(request, "paypal-request-id").filter(|key| (1..=108).contains(&key.len()))
-}
-
-pub(super) fn cents(amount: &Value) -> Option<i64> {
-    let (whole, fraction) = amount["value"].as_str()?.split_once('.')?;
-    if amount["currency_code"] != "USD" || fraction.len() != 2 {
-        return None;
-    }
-    let cents: i64 = format!("{whole}{fraction}").parse().ok()?;
-    (cents > 0).then_some(cents)
-}
-
-pub(super) fn unprocessable(issue: &str) -> Kept {
-    refused("UNPROCESSABLE_ENTITY", 422, issue)
-}
-
-pub(super) fn refused(name: &str, status: u16, issue: &str) -> Kept {
-    Kept {
-        status,
-        body: json!({"name": name, "message": "The requested action could not be performed.",
-            "debug_id": "f0stand1n", "details": [{"issue": issue, "description": "As scripted."}], "links": []}),
-    }
-}
-
-pub(super) fn money(cents: i64) -> Value {
-    json!({"currency_code": "USD", "value": format!("{}.{:02}", cents / 100, cents % 100)})
 }
 
 impl Shared {

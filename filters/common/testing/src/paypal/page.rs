@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::http::{Answer, Arrived, failure, redirect, respond_with};
-use super::orders;
-use super::state::{Shared, Status};
-use super::subscriptions;
+use super::call::{failure, redirect, respond_with};
+use super::resources::Status;
+use super::state::Shared;
+use super::{orders, subscriptions};
+use crate::server::{Answer, Arrived};
 
 pub(super) async fn checkout(shared: &Arc<Shared>, request: &Arrived) -> Answer {
     let id = request

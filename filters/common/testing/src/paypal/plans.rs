@@ -2,41 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::call::{afterwards, answer, begin, cents, failure, key, refused};
 use super::fault::Operation;
-use super::http::{Answer, Arrived, afterwards, answer, failure};
-use super::orders::{begin, cents, key, money, refused};
+use super::resources::{Plan, money};
 use super::state::{Kept, Shared};
-
-/// A plan.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// PayPal's id.
-    pub id: String,
-    /// Its product.
-    pub product_id: String,
-    /// The status, such as `ACTIVE`.
-    pub status: &'static str,
-    /// The price in cents.
-    pub cents: i64,
-    /// The body it was created with.
-    body: Value,
-}
-
-impl Plan {
-    /// A plan with a monthly charge of so much, without end.
-    pub(super) fn monthly(id: &str, product_id: &str, cents: i64) -> Plan {
-        let cycle = json!({"frequency": {"interval_unit": "MONTH", "interval_count": 1}, "tenure_type": "REGULAR", "sequence": 1,
-            "total_cycles": 0, "pricing_scheme": {"fixed_price": money(cents)}});
-        let preferences = json!({"auto_bill_outstanding": false, "setup_fee_failure_action": "CANCEL", "payment_failure_threshold": 1});
-        Plan {
-            id: id.to_owned(),
-            product_id: product_id.to_owned(),
-            status: "ACTIVE",
-            cents,
-            body: json!({"name": "Pro monthly", "billing_cycles": [cycle], "payment_preferences": preferences}),
-        }
-    }
-}
+use crate::server::{Answer, Arrived};
 
 pub(super) fn create_product(shared: &Shared, request: &Arrived) -> Answer {
     let effect = match begin(shared, request, Operation::Plan) {

@@ -19,8 +19,9 @@ use serde_json::{Value, json};
 
 use super::calls::{Call, Ended};
 use super::plan::Plan;
+use super::request::Request;
 use super::script::Script;
-use super::{Request, Shared};
+use super::state::Shared;
 
 /// The path prefix of the control endpoints.
 pub(super) const PREFIX: &str = "/_control/";

@@ -7,10 +7,11 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 
 use super::calls::Ended;
+use super::dispatch::answer;
 use super::play::{AnswerHead, Transport, play};
+use super::request::{Arrived, Request};
 use super::script::{Framing, Leave};
-use super::serve::{Arrived, answer};
-use super::{Request, Shared};
+use super::state::Shared;
 use crate::head::Head;
 use crate::wire::{Wire, invalid};
 

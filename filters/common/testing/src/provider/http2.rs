@@ -12,10 +12,11 @@ use hyper::body::{Body, Frame, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::sync::{mpsc, oneshot};
 
+use super::dispatch::answer;
 use super::play::{AnswerHead, Transport, play};
+use super::request::{Arrived, Request};
 use super::script::{Framing, Leave};
-use super::serve::{Arrived, answer};
-use super::{Request, Shared};
+use super::state::Shared;
 use crate::wire::Wire;
 
 /// Enough for the benches' silent streams on few connections.

@@ -14,80 +14,35 @@
 pub mod answer;
 mod calls;
 pub mod case_insensitive;
+mod compose;
 pub mod control;
+mod dispatch;
 mod http1;
 mod http2;
 mod plan;
 mod play;
+mod request;
 mod script;
 mod serve;
 pub mod standard;
+mod state;
 
-use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU32, AtomicUsize};
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use bytes::Bytes;
-use http::HeaderMap;
 use tokio::sync::watch;
 
-use crate::certificate::Certificate;
 use crate::gate::Gate;
 use crate::guard::within;
-use calls::Calls;
 pub use calls::{Call, Ended};
 pub use plan::{Plan, Step};
+pub use request::Request;
 pub use script::{Cut, Failure, Framing, Hold, Leave, LineEnd, Script, UsageReport};
 use serve::Listening;
-
-/// A request as passed to a [`Custom`] handler.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// The method, as sent.
-    pub method: String,
-    /// The request target without its query.
-    pub path: String,
-    /// Field lines by name.
-    pub headers: HeaderMap,
-    /// The whole body.
-    pub body: Bytes,
-}
-
-/// A custom response handler; `None` leaves the request to the stand-in.
-pub type Custom = Arc<dyn Fn(&Request) -> Option<Plan> + Send + Sync>;
-
-/// The settings of a stand-in.
-#[derive(Clone)]
-pub struct Settings {
-    /// Its listening address. Default 127.0.0.1, any free port.
-    pub address: SocketAddr,
-    /// Use TLS with this certificate, offering h2 and HTTP/1.1. Default: no TLS, and HTTP/2 by prior knowledge.
-    pub tls: Option<Certificate>,
-    /// The key required in requests, else 401. Default: none required.
-    pub key: Option<String>,
-    /// The models it lists. It accepts every name.
-    pub models: Vec<String>,
-    /// How many calls are kept in full, the latest ones; all are counted. Default 1024.
-    pub calls_kept: usize,
-    /// A custom handler, called first. Default: none.
-    pub custom: Option<Custom>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            address: (Ipv4Addr::LOCALHOST, 0).into(),
-            tls: None,
-            key: None,
-            models: vec!["demo-small".to_owned(), "demo-large".to_owned()],
-            calls_kept: 1024,
-            custom: None,
-        }
-    }
-}
+use state::Shared;
+pub use state::{Custom, Settings};
 
 /// A running stand-in. It stops, and drops its connections, when this is dropped.
 pub struct Provider {
@@ -96,19 +51,6 @@ pub struct Provider {
     wanted: watch::Sender<Listening>,
     actual: watch::Receiver<Listening>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// State shared by the handle and all connections.
-struct Shared {
-    settings: Settings,
-    calls: Calls,
-    scripts: Mutex<VecDeque<Script>>,
-    gates: Mutex<HashMap<String, Gate>>,
-    connections: AtomicUsize,
-    /// Number of connections still to be reset as soon as they are accepted.
-    to_reset: AtomicU32,
-    /// Counts the calls to close idle connections: a connection that waits for a request closes.
-    hang_ups: watch::Sender<u64>,
 }
 
 impl Provider {
@@ -156,15 +98,7 @@ impl Provider {
     ) -> io::Result<(Self, impl Future<Output = ()> + Send + 'static)> {
         let listener = tokio::net::TcpListener::bind(settings.address).await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
-            calls: Calls::keeping(settings.calls_kept),
-            settings,
-            scripts: Mutex::default(),
-            gates: Mutex::default(),
-            connections: AtomicUsize::new(0),
-            to_reset: AtomicU32::new(0),
-            hang_ups: watch::Sender::new(0),
-        });
+        let shared = Arc::new(Shared::new(settings));
         let (wanted, wanted_by_all) = watch::channel(Listening::Yes);
         let (actually, actual) = watch::channel(Listening::Yes);
         let server = serve::accept(listener, address, shared.clone(), wanted_by_all, actually);
@@ -324,43 +258,4 @@ impl Drop for Provider {
             let _ = thread.join();
         }
     }
-}
-
-impl Shared {
-    fn gate(&self, name: &str) -> Gate {
-        let mut gates = self.gates.lock().expect("no panic under the lock");
-        gates.entry(name.to_owned()).or_default().clone()
-    }
-
-    fn scripts(&self) -> std::sync::MutexGuard<'_, VecDeque<Script>> {
-        self.scripts.lock().expect("no panic under the lock")
-    }
-
-    /// The script of a request: its own, or the first in the queue that matches it.
-    fn script_for(&self, request: &Seen<'_>) -> Result<Script, String> {
-        if let Some(own) = request.json.and_then(|json| json.get("stand_in")) {
-            return serde_json::from_value(own.clone())
-                .map_err(|problem| format!("stand_in: {problem}"));
-        }
-        let mut scripts = self.scripts();
-        let Some(index) = scripts.iter().position(|script| script.fits(request)) else {
-            return Ok(Script::default());
-        };
-        match &mut scripts[index].times {
-            None => Ok(scripts[index].clone()),
-            Some(left) if *left > 1 => {
-                *left -= 1;
-                Ok(scripts[index].clone())
-            }
-            Some(_) => Ok(scripts.remove(index).unwrap_or_default()),
-        }
-    }
-}
-
-/// The properties of a request that a script can match.
-struct Seen<'a> {
-    path: &'a str,
-    json: Option<&'a serde_json::Value>,
-    /// The connection carried a request before.
-    reused: bool,
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::Seen;
+use super::request::Seen;
 
 /// One misbehaviour, or several at once. The default is none.
 ///

@@ -1,19 +1,16 @@
-//! The HTTP server: accepts connections and dispatches each request.
+//! The HTTP server: accepts connections and detects the protocol of each.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::calls::Call;
-use super::case_insensitive::parse;
-use super::plan::{Plan, plan};
-use super::{Request, Seen, Shared, control, http1, http2};
+use super::state::Shared;
+use super::{http1, http2};
 use crate::wire::{Io, Wire};
 
 /// The start of an HTTP/2 connection (RFC 9113 section 3.4), as far as needed to distinguish it from HTTP/1.1.
@@ -26,16 +23,6 @@ pub(super) enum Listening {
     No,
     /// Stopped, and its connections are dropped.
     Over,
-}
-
-/// A complete request.
-pub(super) struct Arrived {
-    pub(super) protocol: &'static str,
-    pub(super) target: String,
-    pub(super) raw_head: Bytes,
-    pub(super) connection: usize,
-    pub(super) reused: bool,
-    pub(super) request: Request,
 }
 
 /// Accepts connections while `wanted` is set.
@@ -126,50 +113,4 @@ async fn starts_http2(wire: &mut Wire) -> bool {
             return false;
         }
     }
-}
-
-/// Dispatches a request, and records it; a control request has number 0 and is not recorded.
-pub(super) async fn answer(shared: &Arc<Shared>, arrived: Arrived) -> (u64, Plan) {
-    if let Some(action) = arrived.request.path.strip_prefix(control::PREFIX) {
-        return (0, control::act(shared, action, &arrived.request).await);
-    }
-    // Copied only when calls are kept; a measurement keeps none.
-    let request = &arrived.request;
-    let number = shared.calls.begin(|number| Call {
-        number,
-        connection: arrived.connection,
-        protocol: arrived.protocol,
-        method: request.method.clone(),
-        target: arrived.target.clone(),
-        headers: request.headers.clone(),
-        raw_head: arrived.raw_head.clone(),
-        body: request.body.clone(),
-        pieces_sent: 0,
-        ended: None,
-    });
-    if let Some(plan) = shared
-        .settings
-        .custom
-        .as_ref()
-        .and_then(|custom| custom(request))
-    {
-        return (number, plan);
-    }
-    let json = serde_json::from_slice(&request.body).ok();
-    let seen = Seen {
-        path: &request.path,
-        json: json.as_ref(),
-        reused: arrived.reused,
-    };
-    let plan = match shared.script_for(&seen) {
-        Ok(script) => {
-            let json = match script.ignore_case {
-                true => parse(&request.body),
-                false => json,
-            };
-            plan(shared, request, json.as_ref(), &script, number)
-        }
-        Err(problem) => control::refusal(&problem),
-    };
-    (number, plan)
 }

@@ -1,0 +1,37 @@
+//! The token and its chain, and the merchant of the demo.
+
+use tollgate_evm::Address;
+
+/// The chain used for settlement.
+pub const NETWORK: &str = "eip155:8453";
+
+/// Its chain id.
+pub(super) const CHAIN: u64 = 8453;
+
+/// The payee where the demo is the merchant. Its private key is unknown.
+pub const MERCHANT: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+
+/// The address [`MERCHANT`].
+pub fn merchant() -> Address {
+    MERCHANT.parse().expect("an address")
+}
+
+/// The token.
+pub(super) struct Token {
+    pub(super) asset: Address,
+    pub(super) name: &'static str,
+    pub(super) version: &'static str,
+}
+
+impl Default for Token {
+    fn default() -> Token {
+        Token {
+            // USDC on Base.
+            asset: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+                .parse()
+                .expect("an address"),
+            name: "USD Coin",
+            version: "2",
+        }
+    }
+}
