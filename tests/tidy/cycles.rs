@@ -8,10 +8,6 @@ use crate::tree::Tree;
 /// More files than this do not reach each other by naming items.
 const FILES_MAX: usize = 4;
 
-/// The cycles that are larger, by the folder that holds all of their files, with the number of files. The list only shrinks: an entry
-/// without a cycle of exactly that size is refused too.
-const KNOWN: [(&str, usize); 0] = [];
-
 /// One module: a file, or a `mod` block within one.
 #[derive(Default)]
 struct Module {
@@ -133,6 +129,9 @@ impl Modules<'_> {
                 "." | "'" | "::" if is_name(next) => {
                     tokens.next();
                 }
+                name if is_name(name) && depth == 0 && next == "!" && tokens.peek(1) == "{" => {
+                    self.parse_macro(at, tokens);
+                }
                 name if is_name(name) => {
                     let mut path = vec![name.to_owned()];
                     while tokens.peek(0) == "::" && is_name(tokens.peek(1)) {
@@ -144,6 +143,33 @@ impl Modules<'_> {
                 _ => {}
             }
         }
+    }
+
+    /// Reads `! { ... }` after the name of a macro among the items of a module: what it defines is what its braces declare with a keyword,
+    /// and each name that begins an entry there and is followed by its value (`Address: 20,`, `REQUESTS = "...", ...;`).
+    fn parse_macro(&mut self, at: usize, tokens: &mut Tokens<'_>) {
+        let from = tokens.at + 2;
+        let mut depth = 0;
+        let mut previous = "{";
+        for index in from..tokens.list.len() {
+            let token = tokens.list[index];
+            let ahead = |by: usize| tokens.list.get(index + by).copied().unwrap_or_default();
+            let begins = depth == 0 && is_name(token) && ["{", "}", ",", ";"].contains(&previous);
+            let has_value =
+                ["{", ",", ":"].contains(&ahead(1)) || (ahead(1) == "=" && ahead(2) != ">");
+            if begins && has_value {
+                self.list[at].items.insert(token.to_owned());
+            }
+            match token {
+                "{" | "[" | "(" => depth += 1,
+                "}" if depth == 0 => break,
+                "}" | "]" | ")" => depth -= 1,
+                _ => {}
+            }
+            previous = token;
+        }
+        tokens.at = from;
+        self.parse(at, tokens);
     }
 
     /// Reads `NAME;` or `NAME { ... }` after `mod`.
@@ -393,11 +419,9 @@ fn common_folder(files: &BTreeSet<&str>) -> String {
     same.collect::<Vec<_>>().join("/")
 }
 
-/// A complaint for each cycle that is too large and not in `known`, or larger than it is there, and for each entry of `known` that no
-/// cycle has the size of.
-fn complaints(tree: &Tree, known: &[(&str, usize)]) -> Vec<String> {
+/// A complaint for each cycle that is too large.
+fn complaints(tree: &Tree) -> Vec<String> {
     let mut complaints = Vec::new();
-    let mut known: Vec<_> = known.to_vec();
     for manifest in tree.manifests() {
         let separator = if manifest.folder.is_empty() { "" } else { "/" };
         for root in ["src/lib.rs", "src/main.rs"] {
@@ -408,11 +432,6 @@ fn complaints(tree: &Tree, known: &[(&str, usize)]) -> Vec<String> {
                     continue;
                 }
                 let folder = common_folder(&cycle);
-                let entry = (folder.as_str(), cycle.len());
-                if let Some(at) = known.iter().position(|known| *known == entry) {
-                    known.swap_remove(at);
-                    continue;
-                }
                 let inner = edges
                     .iter()
                     .filter(|((from, to), _)| cycle.contains(&**from) && cycle.contains(&**to));
@@ -427,17 +446,13 @@ fn complaints(tree: &Tree, known: &[(&str, usize)]) -> Vec<String> {
             }
         }
     }
-    let stale = known.iter().map(|(folder, size)| {
-        format!("tests/tidy/cycles.rs: {folder} has no cycle of {size} files: lower the number, or remove the entry of `KNOWN`")
-    });
-    complaints.extend(stale);
     complaints
 }
 
 #[test]
 fn no_more_than_four_files_of_a_crate_name_each_other_in_a_cycle() {
     check(
-        |tree| complaints(tree, &KNOWN),
+        complaints,
         &[(
             "src/upstream/transport/pool.rs",
             "use crate::upstream::Caller;\npub(super) struct Pool(Caller);",
@@ -475,7 +490,7 @@ fn a_path_is_followed_to_the_file_that_defines_its_item() {
         ("a/src/f.rs", "pub(crate) enum F { A(crate::b::B) }"),
     ];
     let tree = Tree::of(&files);
-    let found = complaints(&tree, &[]);
+    let found = complaints(&tree);
     let [cycle] = found.as_slice() else {
         panic!("one cycle: {found:?}");
     };
@@ -489,27 +504,21 @@ fn a_path_is_followed_to_the_file_that_defines_its_item() {
     ] {
         assert!(cycle.contains(line), "{line} is not in {cycle}");
     }
-    assert_eq!(complaints(&tree, &[("a/src", 5)]), [""; 0]);
-    assert_eq!(
-        complaints(&tree, &[("a/src", 4)]).len(),
-        2,
-        "larger than its entry"
-    );
-    assert_eq!(
-        complaints(&tree, &[("a/src", 6)]).len(),
-        2,
-        "an entry that is too large"
-    );
+    for made in [
+        "labels! { pub(crate) enum F { A = \"a\", } } type G = crate::b::B;",
+        "bytes! { E: 20, F: 32, } type G = crate::b::B;",
+        "provided! { F => [crate::b::B]; } metrics! { F = \"f\", Counter, [\"b\"], \"\"; }",
+    ] {
+        let open = tree.with("a/src/f.rs", made);
+        let found = complaints(&open);
+        assert!(found[0].starts_with("a/src: a cycle of 5 files"), "{made}");
+    }
     for end in [
+        "provided! { F => [crate::b::B]; }",
         "#[cfg(test)] mod tests { use crate::b::B; } pub(crate) struct F;",
         "pub(crate) use crate::b::B; pub(crate) struct F;",
     ] {
         let open = tree.with("a/src/f.rs", end);
-        assert_eq!(complaints(&open, &[]), [""; 0], "{end}");
-        assert_eq!(
-            complaints(&open, &[("a/src", 5)]).len(),
-            1,
-            "an entry without a cycle"
-        );
+        assert_eq!(complaints(&open), [""; 0], "{end}");
     }
 }
