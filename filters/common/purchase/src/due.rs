@@ -154,12 +154,12 @@ impl<W: DueWork> DueWorker<W> {
             .collect();
         let count = due.len();
         for Due { key, notifications } in due {
-            let started = UnderWay::start(&self.held, &key, notifications);
-            let (work, clock) = (self.work.clone(), self.clock.clone());
+            let under_way = UnderWay::start(self, &key, notifications);
+            let work = self.work.clone();
             // Not in the set alone: dropping the worker must not cut off a payment.
             let task = self.tasks.spawn(async move {
                 let is_done = work.reconcile(key).await;
-                started.end(is_done, &clock);
+                under_way.end(is_done);
             });
             running.spawn(async move {
                 if let Err(error) = task.await
@@ -189,17 +189,22 @@ impl<W: DueWork> DueWorker<W> {
     }
 }
 
-/// The entry of a row under way.
-struct UnderWay<K: Eq + Hash> {
+/// The entry of a row under way. Dropping it removes the entry, or begins a backoff where the row is not done: a panic is a failure too.
+struct UnderWay<K: Clone + Eq + Hash> {
     held: Arc<Mutex<Held<K>>>,
+    clock: Clock,
     key: K,
     hold: Hold,
-    has_ended: bool,
+    is_done: bool,
 }
 
 impl<K: Clone + Eq + Hash> UnderWay<K> {
-    fn start(held: &Arc<Mutex<Held<K>>>, key: &K, notifications: i64) -> UnderWay<K> {
-        let mut rows = held.lock().unwrap_or_else(PoisonError::into_inner);
+    fn start<W: DueWork<Key = K>>(
+        worker: &DueWorker<W>,
+        key: &K,
+        notifications: i64,
+    ) -> UnderWay<K> {
+        let mut rows = worker.held();
         let hold = Hold {
             notifications,
             failures: rows.get(key).map_or(0, |hold| hold.failures),
@@ -207,23 +212,29 @@ impl<K: Clone + Eq + Hash> UnderWay<K> {
         };
         rows.insert(key.clone(), hold);
         UnderWay {
-            held: held.clone(),
+            held: worker.held.clone(),
+            clock: worker.clock.clone(),
             key: key.clone(),
             hold,
-            has_ended: false,
+            is_done: false,
         }
     }
 
-    fn end(mut self, is_done: bool, clock: &Clock) {
-        self.has_ended = true;
-        let elapsed = clock.elapsed();
+    fn end(mut self, is_done: bool) {
+        self.is_done = is_done;
+    }
+}
+
+impl<K: Clone + Eq + Hash> Drop for UnderWay<K> {
+    fn drop(&mut self) {
+        let elapsed = self.clock.elapsed();
         let mut rows = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         // Another reconciliation, such as a buyer's, may have ended what failed here: such entries would stay for ever.
         rows.retain(|_, hold| {
             hold.until
                 .is_none_or(|until| !until.has_passed(elapsed.saturating_sub(RETRY.max)))
         });
-        if is_done {
+        if self.is_done {
             rows.remove(&self.key);
             return;
         }
@@ -231,16 +242,6 @@ impl<K: Clone + Eq + Hash> UnderWay<K> {
         self.hold.failures += 1;
         self.hold.until = Some(Deadline::after(elapsed, wait));
         rows.insert(self.key.clone(), self.hold);
-    }
-}
-
-impl<K: Eq + Hash> Drop for UnderWay<K> {
-    fn drop(&mut self) {
-        // A panic: the row is not held for ever.
-        if !self.has_ended {
-            let mut rows = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            rows.remove(&self.key);
-        }
     }
 }
 
@@ -375,9 +376,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_row_that_panics_is_tried_again() {
-        let (worker, rows, _, _) = worker(Rows::of([99]));
+    async fn a_row_that_panics_backs_off_and_is_tried_again() {
+        let (worker, rows, time, _) = worker(Rows::of([99]));
         assert_eq!(worker.run_once().await, 1);
+        assert_eq!(worker.run_once().await, 0, "it backs off");
+        time.advance(RETRY.first);
         assert_eq!(worker.run_once().await, 1);
         assert_eq!(rows.attempts(), [99, 99]);
     }
