@@ -113,8 +113,8 @@ impl Tree {
         let manifests = self.files().filter_map(|(path, text)| {
             let folder = match path {
                 "Cargo.toml" => "",
-                // Not built here: `tests/new-filter` makes it a member of a copy.
-                "tests/template/Cargo.toml" => return None,
+                // Not built here: `tests/new-filter` makes it a member of a copy, `tests/outside-filter` a program of its own.
+                "tests/template/Cargo.toml" | "tests/outside/Cargo.toml" => return None,
                 _ => path.strip_suffix("/Cargo.toml")?,
             };
             let table: toml::Table = text.parse().ok()?;
