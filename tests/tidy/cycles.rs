@@ -72,9 +72,8 @@ impl Modules<'_> {
     }
 
     fn add_file(&mut self, parent: Option<usize>, file: String, folder: String) -> usize {
-        let sources = [file.as_str()];
-        let source = self.tree.rust(&sources).find(|(path, _)| *path == file);
-        let code = source.map(|(_, source)| source.shipped.clone());
+        let tree = self.tree;
+        let code = tree.source(&file).map(|source| &source.shipped);
         let module = Module {
             parent,
             file,
@@ -84,7 +83,7 @@ impl Modules<'_> {
         let at = self.list.len();
         self.list.push(module);
         if let Some(code) = code {
-            self.parse(at, &mut Tokens::new(&code));
+            self.parse(at, &mut Tokens::new(code));
         }
         at
     }

@@ -95,6 +95,11 @@ impl Tree {
         self.files.get(path).map(|text| &**text)
     }
 
+    /// One Rust file.
+    pub(crate) fn source(&self, path: &str) -> Option<&Source> {
+        self.sources.get(path).map(|source| &**source)
+    }
+
     /// Every Rust file whose path starts with one of `folders`.
     pub(crate) fn rust<'a>(
         &'a self,
