@@ -25,6 +25,7 @@ use super::pattern::PathPattern;
 use super::payments::Payments;
 use super::proxies::TrustedProxies;
 use super::url::{BaseUrl, PublicUrl};
+use super::warnings::Warning;
 
 /// Every setting of one gateway.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct Settings {
     pub store: Store,
     /// The routes with their chains, in the order of matching.
     pub routes: Vec<Route>,
+    /// Warnings found while the routes were checked.
+    pub(super) route_warnings: Vec<Warning>,
     /// Retries, hedged requests and their budget.
     pub upstream: Upstream,
     /// The model providers.

@@ -24,7 +24,7 @@ impl fmt::Display for Warning {
 impl Settings {
     /// The risks of these settings.
     pub fn warnings(&self) -> Vec<Warning> {
-        let mut found = Vec::new();
+        let mut found = self.route_warnings.clone();
         for (number, listener) in self.listeners.iter().enumerate() {
             let proxies = listener.proxies.as_ref();
             if proxies.is_some_and(|proxies| !proxies.names_field && !proxies.proxy_protocol) {

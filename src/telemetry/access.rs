@@ -1,7 +1,7 @@
 //! The access log: one JSON object for each exchange.
 //!
-//! Filters add fields of their own (`Exchange::log`). It names the route and not the path, and no header but the client's request id, since other text from a client may contain a secret by
-//! mistake.
+//! It names the route and not the path, and no header but the client's request id, since other text from a client may contain a secret by
+//! mistake. Filters add fields of their own (`Exchange::log`).
 
 use std::cell::RefCell;
 use std::time::Duration;

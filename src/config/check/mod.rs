@@ -67,12 +67,21 @@ pub(super) fn settings(
     let sections = sections(found_by_modules(raw, (&service, &providers)), problems);
     // Invalid classes must not cause errors at the routes that name them.
     let limits: Option<Limits> = sections.find();
+    let mut route_warnings = Vec::new();
     Some(Settings {
         server: server::server(&raw.server, problems),
         admin: server::admin(&raw.admin, problems),
         store: server::store(&raw.store, context, problems),
         upstream: provider::upstream(&raw.upstream, problems),
-        routes: route::routes(raw, &service, context, limits.as_ref(), problems),
+        routes: route::routes(
+            raw,
+            &service,
+            context,
+            limits.as_ref(),
+            &mut route_warnings,
+            problems,
+        ),
+        route_warnings,
         mcp: mcp::mcp(&raw.mcp, context, problems),
         credits: payments::credits(&raw.credits, &service, problems),
         plan: raw.plan.check(&service.name, problems),

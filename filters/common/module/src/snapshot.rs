@@ -7,7 +7,7 @@ use arc_swap::{ArcSwap, Guard};
 use crate::error::BuildError;
 use crate::services::{Provided, Service, Services};
 
-/// The settings of a running module. Cheap to clone; all clones see a replacement. A request that has loaded the settings keeps them.
+/// The settings of a running module. Cheap to clone; all clones see a replacement. A decision that has loaded the settings keeps them; the next one of the same request may see others.
 #[derive(Debug)]
 pub struct Snapshot<T>(Arc<ArcSwap<T>>);
 

@@ -48,9 +48,9 @@ pub struct X402Deps {
     pub product: Product,
     /// The clock.
     pub clock: Clock,
-    /// How long a request waits for the outcome of its payment ([`WAIT`]).
+    /// How long a request waits for the outcome of its payment ([`super::processor::WAIT`]).
     pub wait: Duration,
-    /// How long the chain is read to confirm a reported success ([`CONFIRM`]).
+    /// How long the chain is read to confirm a reported success ([`super::processor::CONFIRM`]).
     pub confirm: Duration,
     /// Runs attempts, so that a client that disconnects does not cancel them.
     pub runtime: PurchaseTasks,

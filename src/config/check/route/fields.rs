@@ -62,7 +62,8 @@ pub(super) fn route(
     );
     let class = class(written, inputs.limits, problems);
     let base_url = inputs.service.base_url.as_str();
-    let lifecycle = lifecycle::lifecycle(written, base_url, problems);
+    let former = base.and_then(|base| base.lifecycle.as_ref());
+    let lifecycle = lifecycle::lifecycle(written, former, base_url, problems);
     Some(Route {
         path: pattern?,
         methods,
@@ -72,7 +73,7 @@ pub(super) fn route(
         access,
         class: class.or_else(|| base?.class.clone()),
         cors: cors.or(base.map(|base| base.cors)).unwrap_or(Cors::None),
-        lifecycle: lifecycle.or_else(|| base?.lifecycle.clone()),
+        lifecycle,
     })
 }
 

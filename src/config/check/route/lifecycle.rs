@@ -12,9 +12,10 @@ use crate::config::settings::Lifecycle;
 /// The default documentation of a route's end: a page of the documentation.
 const NOTICE: &str = "/docs/lifecycle";
 
-/// The lifecycle of a route; none where no end is planned. Paths are resolved against `base_url`.
+/// The lifecycle of a route; none where no end is planned. What is not written is that of `base`. Paths are resolved against `base_url`.
 pub(super) fn lifecycle(
     written: &Written<'_>,
+    base: Option<&Lifecycle>,
     base_url: &str,
     problems: &mut Problems,
 ) -> Option<Lifecycle> {
@@ -23,23 +24,31 @@ pub(super) fn lifecycle(
         let date: Date = problems.parse(key(name), at?)?;
         Some(date.0)
     };
-    let deprecated_at = date("deprecated_at", raw.deprecated_at.as_ref());
-    let sunset_at = date("sunset_at", raw.sunset_at.as_ref());
+    let deprecated_at = date("deprecated_at", raw.deprecated_at.as_ref())
+        .or_else(|| base.and_then(|base| base.deprecated_at));
+    let sunset_at =
+        date("sunset_at", raw.sunset_at.as_ref()).or_else(|| base.and_then(|base| base.sunset_at));
     let mut address = |name: &str, at: Option<&At<String>>| {
         let target: Target = problems.parse(key(name), at?)?;
         Some(target.below(base_url))
     };
     let successor = address("successor", raw.successor.as_ref());
     let notice = address("notice", raw.notice.as_ref());
-    if let (Some(deprecated_at), Some(sunset_at), Some(at)) =
-        (deprecated_at, sunset_at, &raw.sunset_at)
+    if let (Some(deprecated_at), Some(sunset_at)) = (deprecated_at, sunset_at)
         && sunset_at < deprecated_at
     {
         // RFC 9745 section 4.
-        let message = format_args!("is {sunset_at}, before `deprecated_at`; use a later time");
-        problems.note(key("sunset_at"), at, message);
+        if let Some(at) = &raw.sunset_at {
+            let message = format_args!("is {sunset_at}, before `deprecated_at`; use a later time");
+            problems.note(key("sunset_at"), at, message);
+        } else if let Some(at) = &raw.deprecated_at {
+            let message = format_args!(
+                "is {deprecated_at}, after `sunset_at` of the route, {sunset_at}; write a later `sunset_at` too"
+            );
+            problems.note(key("deprecated_at"), at, message);
+        }
     }
-    if raw.deprecated_at.is_none() && raw.sunset_at.is_none() {
+    if raw.deprecated_at.is_none() && raw.sunset_at.is_none() && base.is_none() {
         for (name, at) in [("successor", &raw.successor), ("notice", &raw.notice)] {
             if let Some(at) = at {
                 let message = "is set without `deprecated_at` and `sunset_at`; add one of them, or leave it out";
@@ -51,8 +60,10 @@ pub(super) fn lifecycle(
     Some(Lifecycle {
         deprecated_at,
         sunset_at,
-        successor,
-        notice: notice.unwrap_or_else(|| format!("{base_url}{NOTICE}")),
+        successor: successor.or_else(|| base?.successor.clone()),
+        notice: notice
+            .or_else(|| Some(base?.notice.clone()))
+            .unwrap_or_else(|| format!("{base_url}{NOTICE}")),
     })
 }
 

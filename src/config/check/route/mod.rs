@@ -12,6 +12,7 @@ use super::CheckContext;
 use super::values::required;
 use crate::config::raw::{RawRoute, RawSettings};
 use crate::config::settings::{Route, Service};
+use crate::config::warnings::Warning;
 
 /// Default maximum size of a request's body in bytes.
 const BODY_BYTES: u64 = 64 * 1024;
@@ -62,6 +63,7 @@ pub(super) fn routes(
     service: &Service,
     context: &CheckContext<'_>,
     limits: Option<&Limits>,
+    warnings: &mut Vec<Warning>,
     problems: &mut Problems,
 ) -> Vec<Route> {
     let inputs = Inputs {
@@ -94,9 +96,18 @@ pub(super) fn routes(
             raw: one,
         };
         // A table in the file is complete; the program adds to it what it does not have.
-        let is_in_file = |entry: &Entry<'_>| is_of_path(&entry.route, one);
-        if raw.route.is_empty() || !table.iter().any(is_in_file) {
-            change(written, &mut table, &inputs, problems);
+        let of_file = table.iter().find(|entry| {
+            let written = entry.written.as_ref();
+            is_of_path(&entry.route, one)
+                && written.is_some_and(|written| written.origin == Origin::Table)
+        });
+        match of_file.and_then(|entry| entry.written.as_ref()) {
+            Some(of_file) => warnings.push(Warning {
+                key: of_file.key("chain"),
+                message: "is used in place of the program's own route of this path; add the program's filters to it, or remove the table \
+                          of routes from the file",
+            }),
+            None => change(written, &mut table, &inputs, problems),
         }
     }
     for (index, one) in raw.route_change.iter().enumerate() {

@@ -32,6 +32,36 @@ fn routes_of(
         .collect())
 }
 
+/// The keys of the warnings of these settings.
+fn warnings(text: &str, declared: &Declarations) -> Vec<String> {
+    let settings = load_text(Path::new("t.toml"), text, &Environment::default(), declared);
+    let warnings = settings.expect("valid").warnings();
+    warnings.into_iter().map(|warning| warning.key).collect()
+}
+
+#[test]
+fn a_change_of_a_lifecycle_keeps_the_fields_that_it_does_not_name() {
+    let route = "[[route]]\npath = '/v1/models'\nmethods = ['GET']\nscope = 'api:models'\nchain = ['auth', 'models']\n\
+                 deprecated_at = '2027-01-01T00:00:00Z'\nsuccessor = '/v2'\nnotice = 'https://example.com/changes'\n";
+    let change = |line: &str| {
+        let text = format!("{route}[[route_change]]\npath = '/v1/models'\n{line}\n");
+        table(&text, &modules()).map(|routes| routes[0].lifecycle.clone().expect("a lifecycle"))
+    };
+    let before = change("class = 'free'").expect("valid");
+    let after = change("sunset_at = '2027-07-01T00:00:00Z'").expect("valid");
+    assert!(after.sunset_at.is_some() && before.sunset_at.is_none());
+    assert_eq!(after.deprecated_at, before.deprecated_at);
+    assert_eq!(after.successor, before.successor);
+    assert_eq!(after.notice, before.notice);
+    let successor = change("successor = '/v3'").expect("no date is needed beside it");
+    assert_ne!(successor.successor, before.successor);
+    let refused = change("sunset_at = '2026-07-01T00:00:00Z'").expect_err("before its deprecation");
+    assert!(
+        refused.contains("route_change.0.sunset_at: is "),
+        "{refused}"
+    );
+}
+
 #[test]
 fn a_chain_in_the_wrong_order_is_refused_with_both_filters_and_the_remedy() {
     let chain = |chain: &str| {
@@ -122,6 +152,16 @@ fn a_route_of_the_program_is_in_every_table_but_does_not_change_one_of_the_file(
     let whole = get("auth rate-limit models");
     assert_eq!(routes_of(table, &declared, "/v1/models"), Ok(whole));
     assert_eq!(routes_of(table, &declared, "/hours"), Ok(get("portal")));
+    assert_eq!(warnings(table, &declared), ["route.0.chain"]);
+    assert!(warnings("", &declared).is_empty());
+    // Two of the program's routes of one path: neither is of the file.
+    let post = RouteChange::of("/hours")
+        .methods(&["POST"])
+        .chain(&["portal"]);
+    declared.routes.push(post);
+    let both = routes_of(table, &declared, "/hours").map(|routes| routes.len());
+    assert_eq!(both, Ok(2));
+    declared.routes.pop();
     let change = "[[route_change]]\npath = '/hours'\nchain = ['rate-limit', 'portal']\n";
     assert_eq!(
         routes_of(change, &declared, "/hours"),

@@ -365,10 +365,12 @@ impl Plans {
 
     /// Takes back the credits that a returned payment still owes, as far as they are free.
     pub(super) async fn collect_owed(&self, route: Route, name: &str) -> Result<(), PlanError> {
+        let mut account = None;
         for _ in 0..WRITE_ATTEMPTS {
             let Some(payment) = self.payment(route, name).await? else {
                 return Ok(());
             };
+            account = Some(payment.account);
             let owed = payment.owed.unwrap_or_default();
             let taken = self.free_of(payment.account, owed);
             let Some(after) = payment.collected(taken, self.inner.clock.now()) else {
@@ -395,8 +397,8 @@ impl Plans {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Much is being spent; the next attempt is due already.
-        Ok(())
+        // Much is being spent: the worker tries again after its backoff.
+        account.map_or(Ok(()), |account| Err(PlanError::Busy(account)))
     }
 
     /// As much of `credits` as the account can give back now.

@@ -53,7 +53,8 @@ pub(crate) fn rebuild(rows: &impl RecoverRows, records_max: usize) -> Result<(),
 }
 
 fn references(rows: &impl RecoverRows) -> Result<(), WriteError> {
-    rows.bodies(JournalRows::All, &mut |_, body| {
+    let mut error = None;
+    let read = rows.bodies(JournalRows::All, &mut |_, body| {
         // Verified to be readable.
         let Ok(body) = Body::read(body) else {
             return Ok(());
@@ -67,17 +68,22 @@ fn references(rows: &impl RecoverRows) -> Result<(), WriteError> {
                 reference,
                 ..
             } = part
+                && error.is_none()
             {
-                rows.book(Booking {
+                let booked = rows.book(Booking {
                     account,
                     reference: &reference,
                     operation,
                     kind: kind.code(),
                     amount,
-                })?;
+                });
+                error = booked.err();
             }
         }
         Ok(())
-    })?;
-    Ok(())
+    });
+    match error {
+        Some(error) => Err(error.into()),
+        None => Ok(read?),
+    }
 }
