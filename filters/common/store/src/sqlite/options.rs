@@ -44,7 +44,7 @@ pub struct Options {
     pub random: RootSecret,
     /// A monotonic clock in microseconds, for the gauges.
     pub monotonic_us: Box<dyn Fn() -> u64 + Send>,
-    /// Called once when the store stops for good for any reason but [`Store::close`]; the process has to exit with an error. The call is
+    /// Called once when the store stops for good for any reason but [`crate::Store::close`]; the process has to exit with an error. The call is
     /// made on a thread of the store and must not block.
     pub on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
     /// The lock on the file, when received from another process; `None` to take it.
