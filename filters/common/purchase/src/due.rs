@@ -1,6 +1,6 @@
 //! The worker of due work: reconciles stored rows at their time, with bounded concurrency and exponential backoff.
 //!
-//! Top-ups, mandates and signed transfers each have one. A row that is under way or that failed holds back itself alone: the read of due rows
+//! Top-ups, mandates, signed transfers and owed credits each have one. A row that is under way or that failed holds back itself alone: the read of due rows
 //! is widened by their number, so that the rows behind them are always reached.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tollgate_clock::{Clock, Deadline, Timestamp};
 use tollgate_store::ReadError;
 
@@ -24,10 +24,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Rows reconciled concurrently.
 const CONCURRENCY_MAX: usize = 8;
 
-/// The wait after a failed reconciliation, beside what the row itself stores.
+/// The wait after a failed reconciliation, beside what the row itself stores. Short: another caller may have changed the row meanwhile.
 const RETRY: Backoff = Backoff {
     first: Duration::from_secs(2),
-    max: Duration::from_mins(15),
+    max: Duration::from_mins(1),
 };
 
 /// Rows of one kind that have to be reconciled at a stored time, or after a notification.
@@ -114,8 +114,13 @@ impl<W: DueWork> DueWorker<W> {
             tokio::select! {
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
-                // A place is free: the next row may start before the others end.
-                Some(_) = running.join_next() => {}
+                // A place is free: the next row may start before the others end, but after a failure not at once, since the provider may
+                // be down for all of them.
+                Some(ended) = running.join_next() => {
+                    if !matches!(ended, Ok(true)) {
+                        tokio::time::sleep(POLL_INTERVAL).await;
+                    }
+                }
             }
         }
     }
@@ -129,7 +134,7 @@ impl<W: DueWork> DueWorker<W> {
     }
 
     /// Starts due rows while there are free places; returns how many.
-    async fn start_due(&self, running: &mut JoinSet<()>) -> usize {
+    async fn start_due(&self, running: &mut JoinSet<bool>) -> usize {
         // Held until the rows are started: a shutdown in between waits for them.
         let Some(_round) = self.tasks.background() else {
             return 0;
@@ -160,13 +165,14 @@ impl<W: DueWork> DueWorker<W> {
             let task = self.tasks.spawn(async move {
                 let is_done = work.reconcile(key).await;
                 under_way.end(is_done);
+                is_done
             });
             running.spawn(async move {
-                if let Err(error) = task.await
-                    && error.is_panic()
-                {
+                let ended = task.await;
+                if ended.as_ref().is_err_and(JoinError::is_panic) {
                     tracing::error!(rows = W::NAME, "reconciling a row panicked, retrying");
                 }
+                ended.unwrap_or(false)
             });
         }
         count

@@ -62,7 +62,11 @@ impl Context {
             body,
             is_spent,
         } = verified;
-        let plan_state = self.plan_state(row.account).await?;
+        let plan_state = match is_spent {
+            // The money has moved: no other purchase may keep this one from being recorded and looked up.
+            true => self.deps.plans.state(row.account).await?,
+            false => self.plan_state(row.account).await?,
+        };
         match decide(buyer_state(&plan_state), Some(None)) {
             Decision::Pay => {}
             Decision::AlreadyActive => return Err(Stop::Outcome(self.already_active(&plan_state))),

@@ -408,6 +408,28 @@ fn a_transfer_on_the_chain_grants_nothing_for_a_forged_signature() {
     assert_eq!(bed.payments(OTHER_ACCOUNT), 0);
 }
 
+/// The money has moved already, so an open purchase on another rail does not keep it from being recorded.
+#[test]
+fn a_used_authorization_is_granted_while_another_rail_has_a_purchase_open() {
+    let mut bed = TestBed::new();
+    let wallet = Wallet::new(1);
+    let payment = bed.payment(&wallet, 1);
+    let _rail = bed.add_open_rail();
+    let other = bed.payment(&Wallet::new(2), 2);
+    is_processing(bed.present(ACCOUNT, &other));
+    assert_eq!(bed.transfers(), 0, "one that has moved nothing waits");
+    assert!(bed.facilitator.submit(&Authorization {
+        from: wallet.address(),
+        to: merchant(),
+        value: 199_000_000.into(),
+        valid_after: 0.into(),
+        valid_before: (bed.now() + 300).into(),
+        nonce: Nonce([1; 32]),
+    }));
+    granted(bed.present(ACCOUNT, &payment));
+    paid_once(&bed);
+}
+
 #[test]
 fn a_graceful_shutdown_records_a_transfer_in_progress() {
     let mut bed = TestBed::new();

@@ -1,6 +1,7 @@
 //! Test bed of the x402 processor: its process can crash at any call and be restarted; the facilitator and the chain have a clock of their
 //! own.
 
+use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -21,7 +22,7 @@ use tollgate_pay::x402::{
     Response, Terms, X402Deps,
 };
 use tollgate_purchase::idempotency::IdempotencyKeys;
-use tollgate_purchase::plan::{Paid, Period, PlanState};
+use tollgate_purchase::plan::{Paid, Period, PlanState, Rail};
 use tollgate_purchase::wire::Product;
 use tollgate_store::{AuthorizationKey, AuthorizationState, PaymentStatus, Route};
 use tollgate_testing::facilitator::{
@@ -370,6 +371,13 @@ impl TestBed {
         state.expect("a read")
     }
 
+    /// Adds a rail on which every account has a purchase open, for as long as the result is kept.
+    pub(crate) fn add_open_rail(&self) -> Arc<dyn Rail> {
+        let rail: Arc<dyn Rail> = Arc::new(OpenRail);
+        self.process().plans.add_rail(&rail);
+        rail
+    }
+
     /// Presents a payment under an idempotency key.
     pub(crate) fn present_with_key(&self, payment: &Payment, key: &str) -> PurchaseOutcome {
         let request = request(ACCOUNT, Some(payment), Some(key));
@@ -512,4 +520,18 @@ pub(crate) fn offer() -> Value {
             "maxTimeoutSeconds": 300, "extra": {"name": "USD Coin", "version": "2"},
         }],
     })
+}
+
+/// A rail on which every account has a purchase open.
+struct OpenRail;
+
+#[async_trait]
+impl Rail for OpenRail {
+    fn route(&self) -> Route {
+        Route::PayPal
+    }
+
+    async fn has_open(&self, _: AccountId) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        Ok(true)
+    }
 }

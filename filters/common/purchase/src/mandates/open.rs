@@ -41,7 +41,8 @@ impl Inner {
     ) -> Result<MandateRow, OpenError> {
         // Before the lock: the other rail may be asking this one.
         let across = self.plans.state_across_rails(account, Route::PayPal);
-        if across.await.map_err(OpenError::Plan)?.is_open_elsewhere {
+        let across = across.await.map_err(OpenError::Plan)?;
+        if across.is_open_elsewhere && !across.is_active() {
             return Err(OpenError::Transfer);
         }
         let _lock = self.lock(account).await;
