@@ -352,7 +352,7 @@ fn find_named(all: &[Arc<str>], name: &str, what: &str) -> Result<Arc<str>, Stri
             let names: Vec<&str> = all.iter().map(|one| &**one).collect();
             format!(
                 "there is no {what} `{name}` in the settings; there is {}",
-                crate::config::words(&names)
+                tollgate_filter::settings::words(&names)
             )
         })
 }
@@ -383,7 +383,7 @@ fn read_scopes(names: &[String]) -> Result<Scopes, String> {
             let names: Vec<&str> = Scope::ALL.into_iter().map(Scope::name).collect();
             format!(
                 "there is no scope `{name}`; use {}",
-                crate::config::words(&names)
+                tollgate_filter::settings::words(&names)
             )
         })?;
         Ok(scopes.with(scope))

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, Problems, words};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
@@ -308,18 +308,6 @@ fn unknown(name: &str, known: &[&str]) -> String {
     match nearest {
         Some((_, candidate)) => format!("is not a setting; did you mean `{candidate}`?"),
         None => format!("is not a setting; use {}", words(known)),
-    }
-}
-
-/// Words as a list in a sentence: `a`, `b` or `c`.
-pub(crate) fn words(words: &[&str]) -> String {
-    match words {
-        [] => "none".to_owned(),
-        [one] => format!("`{one}`"),
-        [first @ .., last] => {
-            let first: Vec<String> = first.iter().map(|word| format!("`{word}`")).collect();
-            format!("{} or `{last}`", first.join(", "))
-        }
     }
 }
 

@@ -8,9 +8,7 @@ use rustls::pki_types::CertificateDer;
 use schemars::JsonSchema;
 use secrecy::SecretString;
 use serde::Deserialize;
-use tollgate_filter::settings::At;
-
-use super::url::BaseUrl;
+use tollgate_filter::settings::{At, BaseUrl};
 
 /// The servers behind the MCP resources.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

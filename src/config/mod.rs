@@ -19,7 +19,6 @@ mod raw;
 mod report;
 mod schema;
 mod settings;
-mod url;
 mod warnings;
 mod x402;
 
@@ -47,11 +46,9 @@ pub use settings::{
     RetryBudget, Route, Sections, Server, Service, Settings, Signin, SigninMail, SigninSms, Store,
     StoreUrl, Telemetry, Upstream,
 };
-pub use url::{BaseUrl, PublicUrl, UrlError};
-pub use warnings::Warning;
+pub use tollgate_filter::settings::{BaseUrl, PublicUrl, UrlError, Warning};
 pub use x402::X402;
 
-pub(crate) use document::words;
 use document::{Origin, Origins};
 use raw::RawSettings;
 use schema::Node;
@@ -131,8 +128,6 @@ fn read<'a>(
     }
     document::validate(&mut table, &root, origins, problems);
     let tables = section_tables(&mut table, modules, problems);
-    // What is left of it are tables without a key.
-    table.remove("filter");
     let deserializer = toml::de::Deserializer::from(Spanned::new(0..text.len(), table));
     let raw = RawSettings::deserialize(deserializer).unwrap_or_else(|error| {
         // Constraints that the schema does not contain, such as the range of an integer type.
@@ -153,15 +148,24 @@ fn section_tables<'a>(
     problems: &mut Problems,
 ) -> Vec<SectionTable<'a>> {
     let own = schema(&[]);
+    let is_own = |name: &str| own["properties"].get(name).is_some();
     let mut tables = Vec::new();
     for section in &modules.sections {
         let name = section.name();
-        if own["properties"].get(name).is_some() {
+        if is_own(name) {
             let message =
                 "is a section of the gateway itself; name the module's section `filter.NAME`";
             problems.note_missing(name, message);
         }
         tables.push((*section, document::take_table(table, name)));
+    }
+    for section in &modules.sections {
+        // What is left of the table around nested sections are tables without a key.
+        if let Some((outer, _)) = section.name().split_once('.')
+            && !is_own(outer)
+        {
+            table.remove(outer);
+        }
     }
     tables
 }

@@ -31,8 +31,12 @@ fn insert(schema: &mut Value, name: &str, property: Value) {
     let mut properties = &mut schema["properties"];
     if let Some(table) = table {
         if properties[table].is_null() {
+            let description = match table {
+                "payments" => "The payment providers.",
+                _ => "Settings of modules that other programs add.",
+            };
             properties[table] = json!({
-                "description": "Settings of modules that other programs add.",
+                "description": description,
                 "type": "object",
                 "additionalProperties": false,
                 "default": {},

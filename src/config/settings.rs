@@ -11,6 +11,7 @@ use std::time::Duration;
 use http::Method;
 use rustls::pki_types::CertificateDer;
 use secrecy::SecretString;
+use tollgate_filter::settings::{BaseUrl, PublicUrl, Warning};
 use tollgate_filter::{Catalog, ErrorShape, RequiredAccess, ServiceIdentity};
 use tollgate_identity::signin::CodeLength;
 use tollgate_module::{CheckedSection, Services};
@@ -24,8 +25,6 @@ use super::mcp::Mcp;
 use super::pattern::PathPattern;
 use super::payments::Payments;
 use super::proxies::TrustedProxies;
-use super::url::{BaseUrl, PublicUrl};
-use super::warnings::Warning;
 
 /// Every setting of one gateway.
 #[derive(Clone, Debug)]
@@ -44,6 +43,8 @@ pub struct Settings {
     pub routes: Vec<Route>,
     /// Warnings found while the routes were checked.
     pub(super) route_warnings: Vec<Warning>,
+    /// Warnings of the checks of sections.
+    pub(super) section_warnings: Vec<Warning>,
     /// Retries, hedged requests and their budget.
     pub upstream: Upstream,
     /// The model providers.

@@ -1,25 +1,8 @@
 //! Warnings about valid settings that carry a risk.
 
-use std::fmt;
-
-use serde::Serialize;
+use tollgate_filter::settings::Warning;
 
 use super::Settings;
-
-/// A valid setting that carries a risk for its operator.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Warning {
-    /// The key as a path.
-    pub key: String,
-    /// The risk, and the safer setting.
-    pub message: &'static str,
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.message)
-    }
-}
 
 impl Settings {
     /// The risks of these settings.
@@ -36,6 +19,7 @@ impl Settings {
                 });
             }
         }
+        found.extend_from_slice(&self.section_warnings);
         let x402 = self.payments.x402.as_ref();
         if x402.is_some_and(|x402| x402.rpc_url.is_none()) {
             found.push(Warning {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tollgate_clock::Timestamp;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, Problems, words};
 use tollgate_filter::{
     Apis, CapMember, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel, Routing,
 };
@@ -14,7 +14,6 @@ use tollgate_money::{Micros, Price, TokenPrice};
 
 use super::provider::WEIGHT_MAX;
 use super::{number, required, word};
-use crate::config::document::words;
 use crate::config::price;
 use crate::config::raw::{RawModel, RawPrice, RawProviderModel, RawSettings};
 use crate::config::settings::{Provider, Service};

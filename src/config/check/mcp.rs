@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use http::Uri;
 use secrecy::SecretString;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, BaseUrl, Problems};
+use tollgate_module::is_variable;
 
-use super::secret::is_variable;
 use super::{CheckContext, number, seconds};
 use crate::config::certificate;
 use crate::config::mcp::{Mcp, McpResource, RawMcp, RawMcpResource, RelayUpstream};
-use crate::config::url::BaseUrl;
 
 const HOUR: u64 = 3600;
 

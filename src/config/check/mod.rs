@@ -10,7 +10,6 @@ mod mpp;
 mod payments;
 mod provider;
 mod route;
-mod secret;
 mod server;
 mod signin;
 mod values;
@@ -82,6 +81,7 @@ pub(super) fn settings(
             problems,
         ),
         route_warnings,
+        section_warnings: problems.take_warnings(),
         mcp: mcp::mcp(&raw.mcp, context, problems),
         credits: payments::credits(&raw.credits, &service, problems),
         plan: raw.plan.check(&service.name, problems),

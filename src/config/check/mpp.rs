@@ -2,8 +2,8 @@
 
 use secrecy::{ExposeSecret, SecretString};
 use tollgate_filter::settings::{At, Problems};
+use tollgate_module::Named;
 
-use super::secret::Named;
 use super::{CheckContext, word};
 use crate::config::mpp::{Mpp, RawMpp};
 

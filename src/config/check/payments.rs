@@ -1,17 +1,16 @@
 //! `[credits]` and `[payments]`.
 
 use secrecy::SecretString;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, Problems, PublicUrl};
+use tollgate_module::is_variable;
 use tollgate_money::{Micros, Usd, UsdPerCredit};
 use tollgate_paypal::{Environment, Verify};
 use tollgate_purchase::{Credits, Offer};
 
-use super::secret::is_variable;
 use super::{CheckContext, seconds, word};
 use crate::config::certificate;
 use crate::config::payments::{PayPal, Payments, RawCredits, RawPayPal, RawPayments};
 use crate::config::settings::Service;
-use crate::config::url::PublicUrl;
 
 const PAYPAL: &str = "https://api-m.paypal.com";
 

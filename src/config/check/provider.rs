@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use tollgate_filter::settings::{At, Problems};
+use tollgate_module::Named;
 use tollgate_openai::is_same_but_for_case;
 
-use super::secret::Named;
 use super::{CheckContext, number, required, seconds};
 use crate::config::certificate;
 use crate::config::raw::{RawHealth, RawProvider, RawTimeouts, RawUpstream};

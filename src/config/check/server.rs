@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::crypto::ring;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, Problems, PublicUrl};
 
 use super::{CheckContext, required, word};
 use crate::config::certificate::{self, Certificate};
@@ -15,7 +15,6 @@ use crate::config::raw::{RawAdmin, RawListener, RawServer, RawService, RawStore,
 use crate::config::settings::{
     Admin, ConnectionLimits, Durability, Listener, Server, Service, Store, StoreUrl,
 };
-use crate::config::url::PublicUrl;
 
 const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);

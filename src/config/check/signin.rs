@@ -2,15 +2,14 @@
 
 use std::net::IpAddr;
 
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, BaseUrl, Problems};
 use tollgate_identity::signin::CodeLength;
+use tollgate_module::Named;
 use tollgate_outbox::mail::{TransportSecurity, is_sender};
 
-use super::secret::Named;
 use super::{CheckContext, number, required, word};
 use crate::config::raw::{RawMail, RawSignin, RawSms};
 use crate::config::settings::{Signin, SigninMail, SigninSms};
-use crate::config::url::BaseUrl;
 
 const GUARDS: &[(&str, TransportSecurity)] = &[
     ("implicit", TransportSecurity::Implicit),

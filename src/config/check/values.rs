@@ -1,12 +1,14 @@
 //! The inputs of the checks, and checks of single values: a keyword, a number in its range, a required value.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tollgate_filter::settings::{At, Problems};
+use rustls::pki_types::CertificateDer;
+use tollgate_filter::settings::{At, Problems, words};
 use tollgate_module::{Declarations, Inputs};
 
-use crate::config::document::words;
+use crate::config::certificate::read_certificates;
 use crate::config::environment::Environment;
 
 /// The inputs of the validation besides the settings.
@@ -27,6 +29,14 @@ impl Inputs for CheckContext<'_> {
 
     fn variable(&self, name: &str) -> Option<&str> {
         self.environment.get(name)
+    }
+
+    fn file(&self, text: &str) -> io::Result<Vec<u8>> {
+        std::fs::read(self.path(text))
+    }
+
+    fn certificates(&self, text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+        read_certificates(&self.path(text)).map_err(|error| error.to_string())
     }
 }
 

@@ -2,14 +2,13 @@
 
 use secrecy::{ExposeSecret, SecretString};
 use tollgate_evm::{Address, WrittenAddress, chain_id};
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, BaseUrl, Problems};
+use tollgate_module::Named;
 use tollgate_pay::x402::Terms;
 use tollgate_purchase::plan::PRICE;
 
-use super::secret::Named;
 use super::{CheckContext, number};
 use crate::config::certificate;
-use crate::config::url::BaseUrl;
 use crate::config::x402::{RawX402, X402};
 
 const SECTION: &str = "payments.x402";

@@ -4,6 +4,7 @@
 //! [`Problem`] for every error and continues, so that an operator sees all of them at once.
 
 mod described;
+mod url;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,10 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use toml::Spanned;
 
 pub use described::{Switch, Whole};
+pub use url::{BaseUrl, PublicUrl, UrlError};
 
 /// A value and its position in the settings file.
 #[derive(Clone, Debug)]
@@ -94,10 +96,26 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All errors found so far.
+/// A valid setting that carries a risk for its operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// The key as a path.
+    pub key: String,
+    /// The risk, and the safer setting.
+    pub message: &'static str,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.message)
+    }
+}
+
+/// All errors found so far, and the warnings.
 #[derive(Debug, Default)]
 pub struct Problems {
     found: Vec<Problem>,
+    warnings: Vec<Warning>,
 }
 
 impl Problems {
@@ -119,12 +137,25 @@ impl Problems {
         });
     }
 
-    /// Whether there are none.
+    /// Adds a warning about a valid setting.
+    pub fn warn(&mut self, key: impl Into<String>, message: &'static str) {
+        self.warnings.push(Warning {
+            key: key.into(),
+            message,
+        });
+    }
+
+    /// The warnings, in order, which are removed.
+    pub fn take_warnings(&mut self) -> Vec<Warning> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// Whether there are no errors.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// The problems, in order.
+    /// The errors, in order.
     pub fn into_vec(self) -> Vec<Problem> {
         self.found
     }
@@ -160,6 +191,18 @@ impl Problems {
         let message = format!("is {}; use {} to {}", at.value, range.start(), range.end());
         self.note(key, at, message);
         None
+    }
+}
+
+/// Words as a list in a sentence: `a`, `b` or `c`.
+pub fn words(words: &[&str]) -> String {
+    match words {
+        [] => "none".to_owned(),
+        [one] => format!("`{one}`"),
+        [first @ .., last] => {
+            let first: Vec<String> = first.iter().map(|word| format!("`{word}`")).collect();
+            format!("{} or `{last}`", first.join(", "))
+        }
     }
 }
 

@@ -1,6 +1,10 @@
 //! What the check of a section reads besides the section: files, variables, and the settings that were checked before it.
 
+use std::io;
 use std::path::PathBuf;
+
+use rustls_pki_types::CertificateDer;
+use tollgate_filter::settings::{At, Problems};
 
 use crate::services::{Service, Services};
 
@@ -11,6 +15,20 @@ pub trait Inputs {
 
     /// The value of an environment variable.
     fn variable(&self, name: &str) -> Option<&str>;
+
+    /// The content of a file at a path of the settings.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    fn file(&self, text: &str) -> io::Result<Vec<u8>>;
+
+    /// The certificates of a PEM file at a path of the settings; at least one.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be used, and the remedy.
+    fn certificates(&self, text: &str) -> Result<Vec<CertificateDer<'static>>, String>;
 }
 
 /// No files and no variables, for sections that need none.
@@ -23,6 +41,14 @@ impl Inputs for NoInputs {
 
     fn variable(&self, _: &str) -> Option<&str> {
         None
+    }
+
+    fn file(&self, _: &str) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn certificates(&self, text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+        Err(format!("`{text}` cannot be read here"))
     }
 }
 
@@ -56,6 +82,20 @@ impl<'a> SectionContext<'a> {
     /// where they have problems of their own, which are reported there.
     pub fn find<T: Service>(&self) -> Option<T> {
         self.checked.find()
+    }
+
+    /// The certificates of the file that a key of the section names; `None` without one, or after noting why they cannot be used.
+    pub fn certificates(
+        &self,
+        name: &str,
+        at: Option<&At<String>>,
+        problems: &mut Problems,
+    ) -> Option<Vec<CertificateDer<'static>>> {
+        let at = at?;
+        self.inputs
+            .certificates(at)
+            .map_err(|message| problems.note(self.key(name), at, message))
+            .ok()
     }
 
     /// The files and the environment.

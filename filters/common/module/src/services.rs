@@ -30,7 +30,7 @@ pub trait Provided: Send + Sync + 'static {
     const PROVIDER: &'static str;
 }
 
-/// A value that one module provides and others use: a [`Provided`] type, or an `Arc` of one. Cheap to clone.
+/// A value that one module provides and others use: a [`Provided`] type, or an `Arc` or an `Option` of one. Cheap to clone.
 pub trait Service: Clone + Send + Sync + 'static {
     /// The name of the module that provides it.
     const PROVIDER: &'static str;
@@ -41,6 +41,11 @@ impl<T: Provided + Clone> Service for T {
 }
 
 impl<T: Provided + ?Sized> Service for Arc<T> {
+    const PROVIDER: &'static str = T::PROVIDER;
+}
+
+/// A value that may be absent although its provider is there, such as the settings of a section that is not written.
+impl<T: Provided + Clone> Service for Option<T> {
     const PROVIDER: &'static str = T::PROVIDER;
 }
 

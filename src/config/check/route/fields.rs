@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use http::Method;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, Problems, words};
 use tollgate_filter::{ErrorShape, RequiredAccess, Scope, Scopes};
 use tollgate_module::FilterType;
 use tollgate_rate_limit::Limits;
 
 use super::{BODY_BYTES, Inputs, Written, lifecycle};
 use crate::config::check::values::{CheckContext, number, required, word};
-use crate::config::document::words;
 use crate::config::settings::{Cors, Route};
 
 const BODY_BYTES_MAX: u64 = 1 << 30;

@@ -4,7 +4,7 @@ mod fields;
 mod lifecycle;
 mod table;
 
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, Problems, Warning};
 use tollgate_module::{RouteChange, misplaced};
 use tollgate_rate_limit::Limits;
 
@@ -12,7 +12,6 @@ use super::CheckContext;
 use super::values::required;
 use crate::config::raw::{RawRoute, RawSettings};
 use crate::config::settings::{Route, Service};
-use crate::config::warnings::Warning;
 
 /// Default maximum size of a request's body in bytes.
 const BODY_BYTES: u64 = 64 * 1024;

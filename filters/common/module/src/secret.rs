@@ -3,23 +3,29 @@
 use secrecy::SecretString;
 use tollgate_filter::settings::{At, Problems};
 
-use super::CheckContext;
+use crate::context::Inputs;
 
 /// The two settings that can reference one secret: a variable, or a file.
-pub(super) struct Named<'a> {
+pub struct Named<'a> {
     /// The section that contains them.
-    pub(super) section: &'a str,
+    pub section: &'a str,
     /// Name and value of the one for a variable.
-    pub(super) variable: (&'a str, Option<&'a At<String>>),
+    pub variable: (&'a str, Option<&'a At<String>>),
     /// Name and value of the one for a file.
-    pub(super) file: (&'a str, Option<&'a At<String>>),
+    pub file: (&'a str, Option<&'a At<String>>),
 }
 
 impl Named<'_> {
-    /// The secret; `None` where none is referenced, or the reference is empty, which is recorded as a problem.
-    pub(super) fn secret(
+    /// The secret, which problems call a key; `None` where none is referenced, or the reference is empty, which is recorded as a problem.
+    pub fn secret(&self, inputs: &dyn Inputs, problems: &mut Problems) -> Option<SecretString> {
+        self.read("key", inputs, problems)
+    }
+
+    /// As [`Named::secret`]; problems call it by this noun.
+    pub fn read(
         &self,
-        context: &CheckContext<'_>,
+        noun: &str,
+        inputs: &dyn Inputs,
         problems: &mut Problems,
     ) -> Option<SecretString> {
         let key = |name: &str| format!("{}.{name}", self.section);
@@ -37,11 +43,13 @@ impl Named<'_> {
                     problems.note(
                         key(variable),
                         at,
-                        "is not the name of a variable; name the variable that contains the key; do not write the key itself",
+                        format_args!(
+                            "is not the name of a variable; name the variable that contains the {noun}; do not write the {noun} itself"
+                        ),
                     );
                     return None;
                 }
-                let Some(value) = context.environment.get(at) else {
+                let Some(value) = inputs.variable(at) else {
                     problems.note(
                         key(variable),
                         at,
@@ -54,7 +62,10 @@ impl Named<'_> {
                 };
                 (variable, at, value.to_owned())
             }
-            (None, Some(at)) => match std::fs::read_to_string(context.path(at)) {
+            (None, Some(at)) => match inputs
+                .file(at)
+                .and_then(|bytes| std::io::read_to_string(&*bytes))
+            {
                 Ok(text) => (file, at, text),
                 Err(error) => {
                     problems.note(
@@ -62,7 +73,7 @@ impl Named<'_> {
                         at,
                         format_args!(
                             "names `{}`, which cannot be read ({error}); name a file that the gateway's user may read",
-                            context.path(at).display()
+                            inputs.path(at).display()
                         ),
                     );
                     return None;
@@ -75,7 +86,7 @@ impl Named<'_> {
                 key(name),
                 at,
                 format_args!(
-                    "names `{}`, which contains no key; a key is one word of visible ASCII",
+                    "names `{}`, which contains no {noun}; a {noun} is one word of visible ASCII",
                     at.value
                 ),
             );
@@ -85,7 +96,8 @@ impl Named<'_> {
     }
 }
 
-pub(super) fn is_variable(name: &str) -> bool {
+/// Whether this can be the name of an environment variable.
+pub fn is_variable(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|letter: char| letter.is_ascii_digit())
         && name
