@@ -410,6 +410,7 @@ fn described_row(line: &str, value: &Value) -> Option<String> {
     let default = match value.get("default")? {
         Value::Number(number) => number.to_string(),
         Value::Bool(switch) => format!("`{switch}`"),
+        Value::String(word) if value["enum"].is_array() => format!("`{word}`"),
         _ => return None,
     };
     let mut cells: Vec<String> = line.split('|').map(str::to_owned).collect();
@@ -421,6 +422,18 @@ fn described_row(line: &str, value: &Value) -> Option<String> {
             .split_once(", ")
             .map(|(_, text)| format!(", {text}"));
         cells[4] = format!(" {min} to {max}{} ", beside.unwrap_or_default());
+    }
+    if let Some(words) = value["enum"].as_array() {
+        let words: Vec<String> = words
+            .iter()
+            .map(|word| format!("`{}`", word.as_str().unwrap_or_default()))
+            .collect();
+        // What follows a semicolon relates them to another setting.
+        let beside = cells[4]
+            .trim()
+            .split_once("; ")
+            .map(|(_, text)| format!("; {text}"));
+        cells[4] = format!(" {}{} ", words.join(", "), beside.unwrap_or_default());
     }
     let description = value["description"].as_str()?.split_whitespace();
     cells[5] = format!(" {} ", description.collect::<Vec<_>>().join(" "));

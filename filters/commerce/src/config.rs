@@ -1,12 +1,11 @@
 //! Settings: `[ucp]` as written, and validated.
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Problems, Switch, Whole};
+use tollgate_filter::settings::{At, Problems, Switch, Whole, Word, Words};
 use tollgate_module::{Section, SectionContext, Services, check_text};
 
 /// `[ucp]` exactly as written.
@@ -20,9 +19,10 @@ pub struct RawUcp {
     /// Whether requests must come over TLS 1.3. Requests from this machine are exempt; with `proxy_protocol` that means that the header
     /// names it as the source. Behind a proxy on another machine that terminates TLS, set it to `false`.
     pub tls13_required: Switch<true>,
-    /// Which platform profiles are fetched for negotiation: `never`, none, and every platform is assumed to support this protocol;
-    /// `listed`, those at `profile_hosts`; `always`, all. Default `never`.
-    pub profile_fetch: Option<At<String>>,
+    /// Whose profiles are fetched for capability negotiation at the protocol's address, over `https` and from public addresses only.
+    /// `never`: every platform is assumed to support this version. `listed`: those at `ucp.profile_hosts`, which is then required. `always`:
+    /// those of every platform that is served.
+    pub profile_fetch: Word<ProfileFetch>,
     /// Platforms served at the protocol's address, by the host of their profile. Default: every platform.
     pub profile_hosts: Option<At<Vec<At<String>>>>,
     /// Whether a platform may name a profile on this machine, also by `http`. For tests; it is never fetched.
@@ -43,22 +43,12 @@ pub enum ProfileFetch {
     Always,
 }
 
-/// An unknown value.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("is `{0}`; use `never`, `listed` or `always`")]
-pub struct UnknownWord(String);
-
-impl FromStr for ProfileFetch {
-    type Err = UnknownWord;
-
-    fn from_str(text: &str) -> Result<ProfileFetch, UnknownWord> {
-        match text {
-            "never" => Ok(ProfileFetch::Never),
-            "listed" => Ok(ProfileFetch::Listed),
-            "always" => Ok(ProfileFetch::Always),
-            other => Err(UnknownWord(other.to_owned())),
-        }
-    }
+impl Words for ProfileFetch {
+    const WORDS: &'static [(&'static str, ProfileFetch)] = &[
+        ("never", ProfileFetch::Never),
+        ("listed", ProfileFetch::Listed),
+        ("always", ProfileFetch::Always),
+    ];
 }
 
 /// Validated settings.
@@ -94,12 +84,9 @@ impl Section for RawUcp {
         let key = |name: &str| context.key(name);
         let session = self.session_secs.check(key("session_secs"), problems);
         let hosts = self.hosts(&key("profile_hosts"), problems);
-        let fetch = match &self.profile_fetch {
-            None => Some(ProfileFetch::Never),
-            Some(at) => problems.parse(key("profile_fetch"), at),
-        };
+        let fetch = self.profile_fetch.check(key("profile_fetch"), problems);
         if let (Some(at), Some(ProfileFetch::Listed), None) =
-            (&self.profile_fetch, fetch, &self.profile_hosts)
+            (self.profile_fetch.written(), fetch, &self.profile_hosts)
         {
             let message = "is `listed`, but no host is listed; name them in `profile_hosts`";
             problems.note(key("profile_fetch"), at, message);

@@ -2,11 +2,12 @@
 //! page follow from it.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 
-use super::{At, Problems};
+use super::{At, Problems, words};
 
 /// A whole number with a default and a range. Its name in the file says the unit.
 #[derive(Clone, Debug, Default)]
@@ -79,5 +80,61 @@ impl<const DEFAULT: bool> JsonSchema for Switch<DEFAULT> {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "boolean", "default": DEFAULT })
+    }
+}
+
+/// The words of a setting, each with its value. The default value is the setting's default.
+pub trait Words: Copy + Default + PartialEq + 'static {
+    /// In the order of messages and the reference.
+    const WORDS: &'static [(&'static str, Self)];
+}
+
+/// One of a few words, with a default.
+#[derive(Clone, Debug, Default)]
+pub struct Word<T>(Option<At<String>>, PhantomData<T>);
+
+impl<T: Words> Word<T> {
+    /// The value of the word, or the default; `None` after noting that it is none of them.
+    pub fn check(&self, key: impl Into<String>, problems: &mut Problems) -> Option<T> {
+        let Some(at) = &self.0 else {
+            return Some(T::default());
+        };
+        let found = T::WORDS.iter().find(|(word, _)| *word == at.value);
+        if found.is_none() {
+            let message = format_args!("is `{}`; use {}", at.value, words(&Self::words()));
+            problems.note(key, at, message);
+        }
+        found.map(|(_, value)| *value)
+    }
+
+    /// The word as written.
+    pub fn written(&self) -> Option<&At<String>> {
+        self.0.as_ref()
+    }
+
+    fn words() -> Vec<&'static str> {
+        T::WORDS.iter().map(|(word, _)| *word).collect()
+    }
+}
+
+impl<'de, T> Deserialize<'de> for Word<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        At::deserialize(deserializer).map(|at| Word(Some(at), PhantomData))
+    }
+}
+
+impl<T: Words> JsonSchema for Word<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Word".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let default = T::WORDS.iter().find(|(_, value)| *value == T::default());
+        let default = default.map(|(word, _)| *word);
+        json_schema!({ "type": "string", "enum": Self::words(), "default": default })
     }
 }
