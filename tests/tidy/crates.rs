@@ -8,23 +8,24 @@ use crate::tree::{Manifest, Tree};
 
 /// Lower never names higher, and neighbours never name each other. A crate of `filters/common` that is not here has no place
 /// yet; filters stand above all of these, then the root package, then the benchmarks.
-const RANKS: [(&str, u8); 17] = [
-    ("tollgate-clock", 0),
+const RANKS: [(&str, u8); 18] = [
     ("tollgate-counters", 0),
     ("tollgate-evm", 0),
-    ("tollgate-money", 1),
-    ("tollgate-fetch", 2),
-    ("tollgate-filter", 2),
-    ("tollgate-openai", 2),
-    ("tollgate-store", 2),
-    ("tollgate-chain", 3),
-    ("tollgate-identity", 3),
-    ("tollgate-ledger", 3),
-    ("tollgate-pages", 3),
-    ("tollgate-outbox", 4),
-    ("tollgate-purchase", 4),
-    ("tollgate-paypal", 5),
-    ("tollgate-module", 6),
+    ("tollgate-service", 0),
+    ("tollgate-clock", 1),
+    ("tollgate-money", 2),
+    ("tollgate-fetch", 3),
+    ("tollgate-filter", 3),
+    ("tollgate-openai", 3),
+    ("tollgate-store", 3),
+    ("tollgate-chain", 4),
+    ("tollgate-identity", 4),
+    ("tollgate-ledger", 4),
+    ("tollgate-module", 4),
+    ("tollgate-pages", 5),
+    ("tollgate-outbox", 5),
+    ("tollgate-purchase", 5),
+    ("tollgate-paypal", 6),
     ("tollgate-testing", 6),
 ];
 const FILTER_RANK: u8 = 7;

@@ -5,7 +5,11 @@ mod deadline;
 mod entropy;
 mod timestamp;
 
+use tollgate_service::{GATEWAY, provided};
+
 pub use clock::{Clock, ManualClock, Reading};
 pub use deadline::Deadline;
 pub use entropy::Entropy;
 pub use timestamp::Timestamp;
+
+provided! { GATEWAY => [Clock, Entropy]; }

@@ -27,6 +27,8 @@ mod slots;
 mod time;
 mod unambiguous;
 
+use tollgate_service::{GATEWAY, provided};
+
 pub use access::{AccessError, RequiredAccess};
 pub use address::{AddressPrefix, ClientAddress};
 pub use before_charge::{BeforeCharge, Estimated};
@@ -56,3 +58,11 @@ pub use reply::{DeferredHeaders, Reply, ReplyBody};
 pub use service::ServiceIdentity;
 pub use shared::{HitPrice, HoldLifetime, PaymentPaths, RateClassNames, UncachedModels};
 pub use unambiguous::Unambiguous;
+
+provided! {
+    GATEWAY => [Catalog, ServiceIdentity, UncachedModels, settings::CallTimeouts];
+    "rate-limit" => [RateClassNames];
+    "cache" => [HitPrice];
+    "meter" => [HoldLifetime];
+    "pay" => [PaymentPaths];
+}

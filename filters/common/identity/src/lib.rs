@@ -11,6 +11,8 @@ pub mod session;
 pub mod signin;
 mod tokens;
 
+use tollgate_service::{GATEWAY, provided};
+
 pub use accounts::{
     AccountError, CreateAccountError, NewAccount, create_account, set_cache_scope, set_class,
     set_status,
@@ -28,3 +30,9 @@ pub use signin::{Signin, SigninKeys, SigninRules};
 pub use tokens::{
     IssueTokenError, IssuedToken, NewToken, issue_token, issue_token_as, revoke_token, token_id,
 };
+
+provided! {
+    GATEWAY => [Credentials];
+    "signin" => [Signin];
+    "oauth" => [oauth::AuthorizationServer];
+}

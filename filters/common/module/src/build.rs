@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use tollgate_counters::Source;
 use tollgate_filter::Filter;
+use tollgate_service::Service;
 
 use crate::error::BuildError;
 use crate::module::Module;
 use crate::route::RouteContext;
-use crate::services::{Service, Services};
+use crate::services::Services;
 
 /// Builds a filter for a route.
 pub type BuildFilter =

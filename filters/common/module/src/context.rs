@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use rustls_pki_types::CertificateDer;
 use tollgate_filter::settings::{At, Problems};
+use tollgate_service::Service;
 
-use crate::services::{Service, Services};
+use crate::services::Services;
 
 /// The files and the environment, as the settings name them.
 pub trait Inputs {

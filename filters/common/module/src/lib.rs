@@ -21,5 +21,6 @@ pub use route::RouteContext;
 pub use route_change::RouteChange;
 pub use secret::{Named, is_variable};
 pub use section::{CheckedSection, Declarations, Section, SectionType, check_text};
-pub use services::{GATEWAY, Provided, Service, Services};
+pub use services::Services;
 pub use snapshot::{Reload, Snapshot, reload_snapshot};
+pub use tollgate_service::{GATEWAY, Provided, Service, provided};

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use tollgate_filter::settings::{At, Problem, Problems};
+use tollgate_service::Service;
 use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::context::{Inputs, NoInputs, SectionContext};
 use crate::filter_type::FilterType;
 use crate::route_change::RouteChange;
-use crate::services::{Service, Services};
+use crate::services::Services;
 
 /// A section as written. Its fields are [`At`] values, all optional; the comments are the descriptions in the JSON Schema.
 pub trait Section: DeserializeOwned + JsonSchema + Default + 'static {

@@ -1,80 +1,13 @@
-//! Services: values that one module provides and others use, found by their type.
+//! The services built so far, found by their types.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_clock::{Clock, Entropy};
-use tollgate_filter::settings::CallTimeouts;
-use tollgate_filter::{
-    Catalog, HitPrice, HoldLifetime, PaymentPaths, RateClassNames, ServiceIdentity, UncachedModels,
-};
-use tollgate_identity::oauth::AuthorizationServer;
-use tollgate_identity::{Credentials, Signin};
-use tollgate_ledger::Ledger;
-use tollgate_pages::{Brand, PageRenderer};
-use tollgate_paypal as paypal;
-use tollgate_purchase::checkouts::Checkouts;
-use tollgate_purchase::idempotency::IdempotencyKeys;
-use tollgate_purchase::mandates::Mandates;
-use tollgate_purchase::plan::{Plan, Plans};
-use tollgate_purchase::{Credits, PurchaseTasks, TopUps};
-use tollgate_store::Store;
+use tollgate_service::Service;
 
 use crate::error::BuildError;
-
-/// A type that one module provides: itself where it can be cloned, or in an `Arc`.
-pub trait Provided: Send + Sync + 'static {
-    /// The name of the module that provides it.
-    const PROVIDER: &'static str;
-}
-
-/// A value that one module provides and others use: a [`Provided`] type, or an `Arc` or an `Option` of one. Cheap to clone.
-pub trait Service: Clone + Send + Sync + 'static {
-    /// The name of the module that provides it.
-    const PROVIDER: &'static str;
-}
-
-impl<T: Provided + Clone> Service for T {
-    const PROVIDER: &'static str = T::PROVIDER;
-}
-
-impl<T: Provided + ?Sized> Service for Arc<T> {
-    const PROVIDER: &'static str = T::PROVIDER;
-}
-
-/// A value that may be absent although its provider is there, such as the settings of a section that is not written.
-impl<T: Provided + Clone> Service for Option<T> {
-    const PROVIDER: &'static str = T::PROVIDER;
-}
-
-/// The name of the gateway, which provides settings and shared state before any module is built.
-pub const GATEWAY: &str = "gateway";
-
-/// Declares the provider of types, as `"module" => [Type, ...];`.
-#[macro_export]
-macro_rules! provided {
-    ($($provider:expr => [$($service:ty),+ $(,)?];)+) => {
-        $($(impl $crate::Provided for $service {
-            const PROVIDER: &'static str = $provider;
-        })+)+
-    };
-}
-
-provided! {
-    GATEWAY => [
-        Clock, Entropy, dyn Store, Ledger, Credentials, PurchaseTasks, ServiceIdentity, Catalog, PageRenderer, CallTimeouts, UncachedModels,
-    ];
-    "purchase" => [Credits, Plan, Plans, IdempotencyKeys, TopUps, Mandates, Checkouts, paypal::Client];
-    "signin" => [Signin];
-    "rate-limit" => [RateClassNames];
-    "cache" => [HitPrice];
-    "meter" => [HoldLifetime];
-    "oauth" => [AuthorizationServer];
-    "portal" => [Brand];
-    "pay" => [PaymentPaths];
-}
 
 /// The services built so far.
 #[derive(Clone, Default)]
@@ -127,6 +60,8 @@ impl fmt::Debug for Services {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_service::Provided;
+
     use super::*;
 
     #[derive(Clone, Debug, PartialEq, Eq)]

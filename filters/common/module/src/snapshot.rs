@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
+use tollgate_service::{Provided, Service};
 
 use crate::error::BuildError;
-use crate::services::{Provided, Service, Services};
+use crate::services::Services;
 
 /// The settings of a running module. Cheap to clone; all clones see a replacement. A decision that has loaded the settings keeps them; the next one of the same request may see others.
 #[derive(Debug)]

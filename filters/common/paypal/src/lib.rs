@@ -13,9 +13,13 @@ mod token;
 mod webhook;
 mod wire;
 
+use tollgate_service::provided;
+
 pub use client::{Client, ClientError, Settings, Timeouts};
 pub use environment::{Environment, EnvironmentError};
 pub use error::{Error, ErrorKind};
 pub use plans::{NewPlan, Plan};
 pub use providers::PlanSubscriptions;
 pub use webhook::{Resource, Verify, WebhookError, WebhookEvent};
+
+provided! { "purchase" => [Client]; }

@@ -14,6 +14,8 @@ pub mod topups;
 mod versioned;
 pub mod wire;
 
+use tollgate_service::{GATEWAY, provided};
+
 pub use backoff::Backoff;
 pub use credits::Credits;
 pub use due::{Due, DueWork, DueWorker};
@@ -26,3 +28,8 @@ pub use topups::{
     ReconcileError, TopUpDeps, TopUpEvent, TopUps,
 };
 pub use versioned::{Versioned, VersionedRow};
+
+provided! {
+    GATEWAY => [PurchaseTasks];
+    "purchase" => [Credits, TopUps, checkouts::Checkouts, idempotency::IdempotencyKeys, mandates::Mandates, plan::Plan, plan::Plans];
+}

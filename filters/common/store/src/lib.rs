@@ -29,6 +29,8 @@ mod unit;
 mod usage;
 mod x402;
 
+use tollgate_service::{GATEWAY, provided};
+
 pub use checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
 pub use codes::{
     AccountStatus, AuthorizationState, CacheScope, ChangeKind, CheckoutState, CodePurpose, Contra,
@@ -59,3 +61,5 @@ pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};
 pub use usage::{PageCursor, RequestPosition, RequestsQuery, UsageDay};
 pub use x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow, ReadAuthorizations};
+
+provided! { GATEWAY => [dyn Store]; }
