@@ -170,6 +170,9 @@ impl CompletionRequest {
         let mut reader = Reader::with_visitor(body, Encoder::new(body.len())).knowing(bytes);
         let kind = reader.kind()?;
         if kind != Kind::Object {
+            // The kind is that of the first byte: a text that is not JSON at all may begin like a value.
+            reader.skip()?;
+            reader.end()?;
             return Err(RequestError::invalid_json(format!(
                 "the body is {}; send a JSON object",
                 kind.noun()

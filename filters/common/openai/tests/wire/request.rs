@@ -61,6 +61,22 @@ fn a_body_that_is_not_one_json_object_is_refused_as_such() {
 }
 
 #[test]
+fn a_text_that_only_begins_like_a_value_is_not_called_one() {
+    for (body, message) in [
+        ("null", "the body is null"),
+        ("[1]", "the body is an array"),
+        ("not json", "the body is not valid JSON"),
+        ("true story", "the body is not valid JSON"),
+        ("1 + 1", "the body is not valid JSON"),
+        ("[1", "the body is not valid JSON"),
+        ("\"quoted\" words", "the body is not valid JSON"),
+    ] {
+        let error = CompletionRequest::read(Chat, body.as_bytes()).expect_err("no object");
+        assert!(error.message.starts_with(message), "{body}: {error}");
+    }
+}
+
+#[test]
 fn bytes_that_are_not_utf_8_are_refused_wherever_they_stand() {
     for at in [2, 15, 40] {
         let mut body = chat_with(r#""model":"m","other":"zzzz""#).into_bytes();
