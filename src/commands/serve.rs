@@ -28,7 +28,7 @@ pub(super) fn serve(builder: GatewayBuilder, settings: Settings) -> anyhow::Resu
     match gateway.run(stop) {
         Ok(()) => Ok(SUCCESS),
         Err(failure) => {
-            tracing::error!(message = %failure.message, "stopping: store failed");
+            tracing::error!(cause = %failure.message, "stopping: store failed");
             Ok(FAILURE)
         }
     }

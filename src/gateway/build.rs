@@ -181,7 +181,7 @@ fn open_store(
     let measured = clock.clone();
     options.monotonic_us = Box::new(move || measured.elapsed().as_micros() as u64);
     options.on_failure = Box::new(move |failure| {
-        tracing::error!(kind = ?failure.kind, message = %failure.message, "store failed");
+        tracing::error!(kind = ?failure.kind, cause = %failure.message, "store failed");
         fail.send_replace(Some(failure.clone()));
     });
     Ok(sqlite::open(path, options)?)

@@ -94,8 +94,8 @@ impl EventLimit {
                 continue;
             }
             let message = std::mem::take(&mut *kind.message());
-            let (level, source) = (kind.metadata.level(), kind.metadata.target());
-            tracing::warn!(kind = message, %level, source, lines, "suppressed log lines: too many of one kind");
+            let (severity, source) = (kind.metadata.level(), kind.metadata.target());
+            tracing::warn!(kind = message, %severity, source, lines, "suppressed log lines: too many of one kind");
         }
     }
 
@@ -298,7 +298,7 @@ mod tests {
         for word in [
             "suppressed log lines",
             "kind=\"provider failed\"",
-            "level=WARN",
+            "severity=WARN",
             "lines=990",
         ] {
             assert!(lines[10].contains(word), "no `{word}` in {:?}", lines[10]);

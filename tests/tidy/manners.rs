@@ -226,6 +226,57 @@ fn no_test_takes_a_fixed_port() {
 }
 
 #[test]
+fn no_log_line_has_a_field_of_the_line_itself() {
+    check(
+        |tree| {
+            // The members that every line has in JSON, where a field of the same name would be a second one.
+            let taken = ["message", "level", "target", "timestamp"];
+            let mut complaints = Vec::new();
+            for (path, source) in tree.rust(&["filters/", "src/"]) {
+                for (at, _) in source.code.match_indices("tracing::") {
+                    let call = &source.code[at + "tracing::".len()..];
+                    let Some((name, rest)) = call.split_once("!(") else {
+                        continue;
+                    };
+                    if !name.chars().all(char::is_alphabetic) {
+                        continue;
+                    }
+                    let mut depth = 0_u32;
+                    let ends = |letter: char| {
+                        match letter {
+                            '(' => depth += 1,
+                            ')' if depth == 0 => return true,
+                            ')' => depth -= 1,
+                            _ => {}
+                        }
+                        false
+                    };
+                    let arguments = rest.split(ends).next().unwrap_or_default();
+                    for argument in arguments.split(',') {
+                        let name = argument.split('=').next().unwrap_or_default().trim();
+                        if taken.contains(&name.trim_start_matches(['%', '?'])) {
+                            let line = source.code[..at].lines().count();
+                            complaints.push(format!("{path}:{line}: `{name}` is a member of each log line; name the field otherwise"));
+                        }
+                    }
+                }
+            }
+            complaints
+        },
+        &[
+            (
+                "src/new.rs",
+                "fn a() { tracing::error!(kind = f(a), message = %error, \"store failed\"); }",
+            ),
+            (
+                "src/newer.rs",
+                "fn a() { tracing::info!(%level, \"set level\"); }",
+            ),
+        ],
+    );
+}
+
+#[test]
 fn no_file_is_longer_than_one_idea() {
     check(
         |tree| {

@@ -197,11 +197,11 @@ impl Outbox {
     ) -> Result<(), QueueError> {
         match result {
             Ok(()) => {
-                tracing::info!(message = %message.id, tries = message.tries + 1, "message sent");
+                tracing::info!(id = %message.id, tries = message.tries + 1, "message sent");
                 self.signin.message_done(message.id).await?;
             }
             Err(SendError::Permanent(error)) => {
-                tracing::warn!(message = %message.id, %error, "message rejected permanently, dropped");
+                tracing::warn!(id = %message.id, %error, "message rejected permanently, dropped");
                 self.signin.message_done(message.id).await?;
             }
             Err(SendError::Transient(error)) => {
@@ -209,10 +209,10 @@ impl Outbox {
                 let wait = (BACKOFF_BASE * 2u32.pow(doublings)).min(BACKOFF_MAX);
                 let next = self.clock.now() + wait;
                 if next >= message.expires_at {
-                    tracing::warn!(message = %message.id, %error, "message delivery failed until the message expired, dropped");
+                    tracing::warn!(id = %message.id, %error, "message delivery failed until the message expired, dropped");
                     self.signin.message_done(message.id).await?;
                 } else {
-                    tracing::warn!(message = %message.id, %error, wait_ms = wait.as_millis() as u64, "message delivery failed, retrying");
+                    tracing::warn!(id = %message.id, %error, wait_ms = wait.as_millis() as u64, "message delivery failed, retrying");
                     self.signin.message_delayed(message.id, next).await?;
                 }
             }
