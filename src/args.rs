@@ -99,10 +99,13 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Copy the database to a new file. The gateway may be running.
+    /// Copy the database to a file. The gateway may be running.
     Backup {
-        /// The file to create. It must not exist.
+        /// The file to create.
         file: PathBuf,
+        /// Replace the file if it exists, once the copy is complete.
+        #[arg(long)]
+        replace: bool,
     },
     /// Print a completion script for a shell.
     Completions {

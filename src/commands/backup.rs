@@ -9,9 +9,18 @@ use tollgate_store::sqlite;
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
 
-/// Copies the store to a new file.
-pub(super) fn backup(client: &ControlClient, to: &Path, out: &mut dyn Write) -> anyhow::Result<u8> {
-    sqlite::backup(client.database(), to)?;
+/// Copies the store to a file.
+pub(super) fn backup(
+    client: &ControlClient,
+    to: &Path,
+    replace: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    if replace {
+        sqlite::backup_replacing(client.database(), to)?;
+    } else {
+        sqlite::backup(client.database(), to)?;
+    }
     writeln!(
         out,
         "{}: backup of {}",

@@ -119,9 +119,12 @@ pub fn run(
         }
         Command::Audit { fix_derived, json } => audit::audit(client, fix_derived, json, out),
         Command::Repair { apply, json } => repair::run(client, apply, json, out),
-        Command::Backup { file } => backup::backup(&client()?, &file, out),
+        Command::Backup { file, replace } => backup::backup(&client()?, &file, replace, out),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Args::command(), "tollgate", out);
+            // Into memory first: the generator panics where it cannot write, and a closed pipe is no failure.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "tollgate", &mut script);
+            out.write_all(&script).context("cannot print")?;
             Ok(SUCCESS)
         }
     }

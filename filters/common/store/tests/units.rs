@@ -550,6 +550,13 @@ fn a_backup_during_writes_is_the_state_of_one_commit() {
         matches!(again, Err(BackupError::Exists { .. })),
         "{again:?}"
     );
+    write(&store, [grant(251, 1, 1)]).expect("a grant");
+    sqlite::backup_replacing(&source, &copy).expect("the copy of today");
+    let reader = sqlite::open_read(&copy).expect("the copy opens");
+    let row = reader.account(account(1)).expect("a read");
+    assert_eq!(row.expect("an account").available, Micros::new(251));
+    let own = sqlite::backup_replacing(&source, &source);
+    assert!(matches!(own, Err(BackupError::Exists { .. })), "{own:?}");
     let restored =
         sqlite::open(&copy, Options::new(time(1), RootSecret([0; 32]))).expect("a store");
     assert_eq!(restored.root_secret(), store.root_secret());

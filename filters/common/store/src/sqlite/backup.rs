@@ -1,12 +1,14 @@
 //! Online backup: a copy of a store at one commit, while it is being written.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
 use super::descriptor::Descriptor;
+use super::name::FileId;
 use super::read::no_file;
 use super::{file, name};
 use crate::error::OpenError;
@@ -19,8 +21,20 @@ pub enum BackupError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The target file exists already.
-    #[error("`{path}` exists already; name a new file, a backup never replaces another", path = path.display())]
+    #[error("`{path}` exists already; name a new file, or replace it with `--replace`", path = path.display())]
     Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The target is a database with a log.
+    #[error("`{path}` is in use as a database; stop the program that uses it, or name another file", path = path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process writes a backup to this name.
+    #[error("another backup to `{path}` is under way; wait for its end", path = path.display())]
+    UnderWay {
         /// The file.
         path: PathBuf,
     },
@@ -50,36 +64,86 @@ pub enum BackupError {
 /// The copy is the state of one commit. Until it is complete and synced it has a temporary name (`to` and `.part`). Only its owner can read
 /// it, as with the store. A gateway that opens it releases the holds that were open when it was made.
 pub fn backup(path: &Path, to: &Path) -> Result<(), BackupError> {
-    if to.exists() {
-        return Err(BackupError::Exists {
-            path: to.to_owned(),
-        });
-    }
-    let part = file::with_suffix(to, ".part");
+    write_copy(path, to, false)
+}
+
+/// The same, and a file at `to` is replaced once the copy is complete and synced: at no time is there neither.
+pub fn backup_replacing(path: &Path, to: &Path) -> Result<(), BackupError> {
+    write_copy(path, to, true)
+}
+
+fn write_copy(path: &Path, to: &Path, replaces: bool) -> Result<(), BackupError> {
+    let path = &name::resolve(path);
     let failed = |source| BackupError::File {
         path: to.to_owned(),
         source,
     };
-    let path = &name::resolve(path);
     // Closed after the connection, and not before: see there.
-    let _file = Descriptor::open(path).map_err(|error| no_file(path, error))?;
-    let (source, _) = file::connect_source(path)?;
-    match fs::remove_file(&part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
+    let descriptor = Descriptor::open(path).map_err(|error| no_file(path, error))?;
+    let part = file::with_suffix(to, ".part");
+    // Locked until the end, so that two backups to one name do not write one file.
+    let locked = lock_part(to, &part)?;
+    if let Ok(found) = fs::metadata(to) {
+        // The store itself is never the file to replace.
+        if !replaces || FileId::of(&found) == descriptor.id() {
+            remove(&part);
+            return Err(BackupError::Exists {
+                path: to.to_owned(),
+            });
+        }
     }
-    file::private_file(&part).map_err(failed)?;
+    // The log of a database that was opened at `to` would be applied to the copy.
+    let log = fs::metadata(file::with_suffix(to, "-wal"));
+    if log.is_ok_and(|log| log.len() > 0) {
+        remove(&part);
+        return Err(BackupError::InUse {
+            path: to.to_owned(),
+        });
+    }
+    let (source, _) = file::connect_source(path)?;
     copy(&source, &part).map_err(|error| BackupError::Copy {
         path: to.to_owned(),
         source: Box::new(error),
     })?;
-    File::open(&part)
-        .and_then(|file| file.sync_all())
+    locked
+        .sync_all()
         .and_then(|()| fs::rename(&part, to))
         .map_err(failed)?;
     file::sync_folder(to)
-        .inspect_err(|_| remove(to))
+        .inspect_err(|_| {
+            if !replaces {
+                remove(to);
+            }
+        })
         .map_err(failed)
+}
+
+/// Creates the file that becomes the copy, or empties one that an interrupted backup has left, and locks it.
+fn lock_part(to: &Path, part: &Path) -> Result<File, BackupError> {
+    let failed = |source| BackupError::File {
+        path: to.to_owned(),
+        source,
+    };
+    loop {
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).mode(0o600);
+        let file = options.open(part).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(BackupError::UnderWay {
+                    path: to.to_owned(),
+                });
+            }
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        // Another backup may have completed since the file was opened here: this is its copy then, under its final name.
+        let own = FileId::of(&file.metadata().map_err(failed)?);
+        if fs::metadata(part).is_ok_and(|named| FileId::of(&named) == own) {
+            file.set_len(0).map_err(failed)?;
+            return Ok(file);
+        }
+    }
 }
 
 /// Writes `text` to the new file `to`, for its owner alone, and waits until it is durable. After an error there is no such file.

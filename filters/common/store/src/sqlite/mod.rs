@@ -31,7 +31,7 @@ mod topup;
 mod versioned;
 mod x402;
 
-pub use self::backup::{BackupError, backup, export};
+pub use self::backup::{BackupError, backup, backup_replacing, export};
 pub use self::compile_options::has_compile_options;
 pub use self::lock::Lock;
 pub use self::name::resolve;
