@@ -6,7 +6,10 @@
 mod announcement;
 mod settings;
 
+use std::fs::Permissions;
 use std::future::Future;
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -56,6 +59,7 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new()
         .prefix("tollgate-demo-")
+        .permissions(Permissions::from_mode(0o700))
         .tempdir()
         .context("cannot make a temporary folder; is TMPDIR writable?")?;
     let certificate = write_certificate(folder.path())?;
@@ -91,7 +95,7 @@ pub fn run(
         (settings::SMS_SECRET_FILE, settings::SMS_SECRET),
         (settings::MPP_SECRET_FILE, settings::MPP_SECRET),
     ] {
-        std::fs::write(folder.path().join(name), secret)
+        write_private(&folder.path().join(name), secret)
             .context("cannot write into the temporary folder")?;
     }
     let settings = config::load(&config_file, environment, &builder.declarations())?;
@@ -146,9 +150,9 @@ fn write_certificate(folder: &Path) -> anyhow::Result<CertificateFiles> {
         certificate: folder.join("certificate.pem"),
         key: folder.join("key.pem"),
     };
-    let written = std::fs::write(&files.ca_file, &made.ca_pem)
-        .and_then(|()| std::fs::write(&files.certificate, &made.cert_pem))
-        .and_then(|()| std::fs::write(&files.key, &made.key_pem));
+    let written = write_private(&files.ca_file, &made.ca_pem)
+        .and_then(|()| write_private(&files.certificate, &made.cert_pem))
+        .and_then(|()| write_private(&files.key, &made.key_pem));
     written.context("cannot write the demo's certificate")?;
     Ok(files)
 }
@@ -168,11 +172,22 @@ fn write_paypal(folder: &Path, paypal: &PayPal) -> anyhow::Result<PayPalFiles> {
         client_id: folder.join("paypal-client-id"),
         client_secret: folder.join("paypal-client-secret"),
     };
-    let written = std::fs::write(&files.ca_file, paypal.ca_pem())
-        .and_then(|()| std::fs::write(&files.client_id, CLIENT_ID))
-        .and_then(|()| std::fs::write(&files.client_secret, CLIENT_SECRET));
+    let written = write_private(&files.ca_file, paypal.ca_pem())
+        .and_then(|()| write_private(&files.client_id, CLIENT_ID))
+        .and_then(|()| write_private(&files.client_secret, CLIENT_SECRET));
     written.context("cannot write how the demo is known to PayPal")?;
     Ok(files)
+}
+
+/// Writes a new file that other users of the machine cannot read: some of them are keys.
+fn write_private(path: &Path, content: impl AsRef<[u8]>) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(content.as_ref())
 }
 
 /// Creates an account with credits and a key.

@@ -48,7 +48,7 @@ pub(super) fn write(
         merge(&mut settings, over);
     }
     let text = toml::to_string(&settings).context("the settings cannot be written as TOML")?;
-    std::fs::write(file, text).with_context(|| format!("cannot write `{}`", file.display()))
+    super::write_private(file, text).with_context(|| format!("cannot write `{}`", file.display()))
 }
 
 /// The model that the examples request.

@@ -1,5 +1,6 @@
 //! The demo: its output, and the commands that it prints.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -66,7 +67,23 @@ async fn the_demo_prints_its_addresses_serves_and_removes_its_files() {
     let live = Client::new(text("admin_url")).get("/live").await;
     assert_eq!(live.status, 200);
     let folder = Path::new(text("config_file")).parent().expect("a folder");
-    assert!(folder.exists());
+    let mode = |path: &Path| {
+        let found = std::fs::metadata(path).expect("a file of the demo");
+        found.permissions().mode() & 0o777
+    };
+    assert_eq!(
+        mode(folder),
+        0o700,
+        "other users of the machine stay outside"
+    );
+    for name in [
+        "key.pem",
+        "paypal-client-secret",
+        "mpp-secret",
+        "tollgate.toml",
+    ] {
+        assert_eq!(mode(&folder.join(name)), 0o600, "{name}");
+    }
     process.signal("INT");
     assert_eq!(
         ended(&mut process).await.code(),

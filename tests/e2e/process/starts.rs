@@ -75,6 +75,18 @@ async fn a_second_gateway_on_the_same_database_is_refused_and_the_first_goes_on(
     audited(&installation.database());
 }
 
+/// The reader of the script has closed its end before the program writes, as `head` does after its lines.
+#[test]
+fn a_completion_script_that_is_read_in_part_is_no_failure() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(["completions", "bash"]).stdout(writer);
+    let ended = command.output().expect("the program starts");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!((ended.status.code(), &*said), (Some(0), ""));
+}
+
 #[tokio::test]
 async fn a_port_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
