@@ -492,6 +492,42 @@ fn every_row_of_the_reference_has_six_cells() {
 }
 
 #[test]
+fn the_reference_has_the_quota_of_each_built_in_rate_class() {
+    let page = std::fs::read_to_string(root().join("conf/README.md")).expect("the reference");
+    let quoted = |text: &str| -> Vec<String> {
+        text.split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect()
+    };
+    let list = page
+        .split_once("Rate classes: ")
+        .and_then(|(_, rest)| rest.split_once(" are built in"));
+    let names = quoted(list.expect("the page lists the classes").0);
+    let row = page
+        .lines()
+        .find(|line| line.starts_with("| `limits.classes.NAME.quota`"));
+    let cell = row.expect("a row").split('|').nth(3).expect("a default");
+    let quotas: Vec<String> = cell
+        .split(" for ")
+        .next()
+        .unwrap_or_default()
+        .split(", ")
+        .map(|quota| quota.trim().to_owned())
+        .collect();
+    let limits = tollgate_rate_limit::Limits::default();
+    let classes = limits.classes();
+    assert_eq!(names.len(), classes.len(), "{names:?}");
+    let wanted: Vec<String> = names
+        .iter()
+        .map(|name| limits.class(name).expect("a built-in class").quota)
+        .map(|quota| quota.limit().to_string())
+        .collect();
+    assert_eq!(quotas, wanted, "of {names:?}");
+}
+
+#[test]
 fn every_key_of_the_schema_is_described() {
     let schema = schema(&modules().sections);
     keys(&schema, &schema, "", &mut |key, value| {
