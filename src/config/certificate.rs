@@ -11,6 +11,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
+use tollgate_clock::Timestamp;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// A certificate chain with its key, read and checked.
 #[derive(Clone)]
@@ -19,6 +21,8 @@ pub struct Certificate {
     pub file: PathBuf,
     /// The chain and the key; they belong together.
     pub key: Arc<CertifiedKey>,
+    /// When the listener's own certificate expires.
+    pub expires_at: Timestamp,
 }
 
 impl Certificate {
@@ -133,9 +137,19 @@ pub(crate) fn read_pair(
         }
         Err(error) => return Err(bad(certificate, &error)),
     }
+    let end = pair
+        .end_entity_cert()
+        .map_err(|error| bad(certificate, &error))?;
+    let (_, parsed) =
+        X509Certificate::from_der(end).map_err(|error| CertificateError::BadCertificate {
+            file: certificate.to_owned(),
+            reason: error.to_string(),
+        })?;
+    let expires_at = Timestamp::from_secs(parsed.validity().not_after.timestamp());
     Ok(Certificate {
         file: certificate.to_owned(),
         key: Arc::new(pair),
+        expires_at,
     })
 }
 

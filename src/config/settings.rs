@@ -116,6 +116,12 @@ impl std::fmt::Debug for Sections {
 }
 
 impl Settings {
+    /// The certificates of all listeners.
+    pub fn certificates(&self) -> impl Iterator<Item = &Certificate> {
+        let listeners = self.listeners.iter();
+        listeners.flat_map(|listener| &listener.certificates)
+    }
+
     /// The provider of this name.
     pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
         self.providers.iter().find(|one| *one.name == *name)

@@ -18,6 +18,7 @@ use tollgate_purchase::PurchaseTasks;
 use tollgate_rate_limit::Limits as RateLimits;
 use tollgate_store::{Failure, PriceRow, RootSecret, Store, sqlite};
 
+use super::conditions::Conditions;
 use super::{Address, Gateway, GatewayBuilder, StartError, health, maintenance, routes, settings};
 use crate::admin::{self, Admin, AdminService};
 use crate::config::{Durability, Settings, StoreUrl};
@@ -83,15 +84,23 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
         },
     )?;
     api.connect(&running.proxy, runtime.handle().clone());
+    let conditions = Arc::new(Conditions::new(
+        &settings,
+        storage.store.clone(),
+        clock.clone(),
+    ));
+    conditions.log_changes();
+    let logged = conditions.clone();
+    built.sweeps.push(Box::new(move || logged.log_changes()));
     spawn_tasks(&runtime, &running, &storage, &clock, &mut built);
-    add_metrics(&telemetry, &running, &storage, &mut built);
+    add_metrics(&settings, &telemetry, &running, &storage, &mut built);
     let admin = start_admin(
         &settings,
         &telemetry,
         &running,
         &storage,
         (&clock, entropy),
-        &built,
+        (&built, conditions),
     );
     let admin = match admin {
         Ok(admin) => admin,
@@ -318,11 +327,20 @@ fn spawn_tasks(
     }
 }
 
-fn add_metrics(telemetry: &Telemetry, running: &Running, storage: &Storage, built: &mut Built) {
+fn add_metrics(
+    settings: &Settings,
+    telemetry: &Telemetry,
+    running: &Running,
+    storage: &Storage,
+    built: &mut Built,
+) {
     let metrics = telemetry.metrics();
     metrics.add_source(sources::store(storage.store.clone()));
     metrics.add_source(sources::ledger(storage.ledger.clone()));
     metrics.add_source(sources::providers(running.providers.clone()));
+    metrics.add_source(sources::certificates(settings));
+    let StoreUrl::Sqlite(database) = &settings.store.url;
+    metrics.add_source(sources::disk(&sqlite::resolve(database)));
     for source in built.metrics.drain(..) {
         metrics.add_source(source);
     }
@@ -335,7 +353,7 @@ fn start_admin(
     running: &Running,
     storage: &Storage,
     (clock, entropy): (&Clock, Entropy),
-    built: &Built,
+    (built, conditions): (&Built, Arc<Conditions>),
 ) -> Result<Admin, StartError> {
     let StoreUrl::Sqlite(database) = &settings.store.url;
     let mut service = AdminService::new(
@@ -354,7 +372,12 @@ fn start_admin(
         socket: admin::control::path(&sqlite::resolve(database)),
         telemetry: telemetry.clone(),
         liveness: health::liveness(&running.proxy, running.liveness.clone()),
-        readiness: health::readiness(settings, &running.proxy, &storage.store, &running.providers),
+        readiness: health::readiness(
+            settings,
+            &running.proxy,
+            &storage.store,
+            (&running.providers, conditions),
+        ),
         providers: health::providers(&running.providers),
         service: Arc::new(service),
     })?)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tollgate_store::Store;
 
+use super::conditions::Conditions;
 use crate::admin::{self, JsonSource, Readiness, Ready, Workers};
 use crate::config::{Durability, Settings};
 use crate::proxy::{Liveness, Proxy};
@@ -44,7 +45,7 @@ pub(super) fn readiness(
     settings: &Settings,
     proxy: &Arc<Proxy>,
     store: &Arc<dyn Store>,
-    providers: &Arc<Providers>,
+    (providers, conditions): (&Arc<Providers>, Arc<Conditions>),
 ) -> Readiness {
     let (proxy, store, providers) = (proxy.clone(), store.clone(), providers.clone());
     let only_process = settings.store.durability == Durability::Process;
@@ -60,6 +61,9 @@ pub(super) fn readiness(
                 .reasons
                 .push(format!("the store has stopped: {}", failure.message));
         }
+        let found = conditions.check();
+        ready.reasons.extend(found.reasons);
+        ready.warnings.extend(found.warnings);
         ready.warnings.extend(providers.failing());
         if only_process {
             let warning = "`store.durability` is `process`: a power failure may lose charges";

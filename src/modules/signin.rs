@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 use tollgate_clock::{Clock, Entropy};
+use tollgate_counters::{Metric, metrics};
 use tollgate_identity::{Signin, SigninRules};
 use tollgate_module::{Build, BuildError, Module};
 use tollgate_outbox::mail::{Mail, MailSettings};
@@ -14,6 +15,11 @@ use zeroize::Zeroizing;
 
 use crate::config::Settings;
 
+metrics! {
+    MESSAGES = "tollgate_messages_total", Counter, ["event"],
+        "Attempts to deliver messages with codes: sent, failed (repeated), rejected by the receiver, and messages that expired before they were sent.";
+}
+
 /// Sign-in with one-time codes.
 pub(crate) struct SigninModule;
 
@@ -22,12 +28,20 @@ impl Module for SigninModule {
         "signin"
     }
 
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let settings: Arc<Settings> = build.get()?;
         let store: Arc<dyn Store> = build.get()?;
         let clock: Clock = build.get()?;
         let signin = Signin::new(store.clone(), rules(&settings));
         let outbox = outbox(&settings, &signin, &*store, &clock, &build.get()?)?;
+        let deliveries = outbox.counters();
+        build.metrics(Box::new(move |samples| {
+            samples.numbers(MESSAGES, deliveries.values());
+        }));
         build.background(async move { outbox.run().await });
         let swept = signin.clone();
         build.sweep(move || swept.sweep(clock.now()));

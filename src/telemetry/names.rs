@@ -26,6 +26,8 @@ metrics! {
         "Time from the start of a call until the provider's first byte.";
     PROVIDER_STATE = "tollgate_provider_state", Gauge, ["provider"],
         "The circuit of a provider: 0 closed, 1 half-open (trial requests are admitted), 2 open.";
+    MODEL_STATE = "tollgate_model_state", Gauge, ["provider", "model"],
+        "A model at a provider: 0 called, 1 half-open (trial requests are admitted), 2 not called, since a circuit is open or the provider has asked for a pause.";
     PROVIDER_ACCOUNT_CIRCUITS = "tollgate_provider_account_circuits", Gauge, ["provider"],
         "Circuits that are open for one account alone, of all models at a provider.";
     PROVIDER_CALLS = "tollgate_provider_calls", Gauge, ["provider"],
@@ -64,6 +66,8 @@ metrics! {
         "Units of work waiting to be written.";
     COMMIT_OVERLOADS = "tollgate_commit_overloads_total", Counter, [],
         "Units of work refused because too many were waiting.";
+    STORE_LOCKED = "tollgate_store_locked", Gauge, [],
+        "Whether the writer waits for another program's lock on the database: 1 or 0.";
     COMMIT_UNITS = "tollgate_commit_units", Histogram, [],
         "Units of work in one commit.";
     COMMIT_SECONDS = "tollgate_commit_seconds", Histogram, [],
@@ -78,6 +82,10 @@ metrics! {
         "Holds coalesced with their settlement into one entry, since both were in one commit.";
     WAL_BYTES = "tollgate_store_log_bytes", Gauge, [],
         "Bytes of the database's log that are not in its main file yet.";
+    DISK_FREE = "tollgate_disk_free_bytes", Gauge, [],
+        "Bytes that are free on the database's file system, for users other than root.";
+    CERTIFICATE_EXPIRY = "tollgate_certificate_expiry_timestamp_seconds", Gauge, ["certificate"],
+        "When the certificate of a listener expires, in seconds since 1970. The label is its file.";
     LINES_DROPPED = "tollgate_log_lines_dropped_total", Counter, ["log"],
         "Lines of the access log, or of the diagnostics, that were lost because their destination was too slow, blocked or broken.";
     LINES_SUPPRESSED = "tollgate_log_lines_suppressed_total", Counter, [],

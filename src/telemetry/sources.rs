@@ -1,5 +1,7 @@
 //! Values that other parts keep themselves, collected when the metrics are read.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +10,8 @@ use tollgate_ledger::Ledger;
 use tollgate_store::{Histogram, Store};
 
 use super::names;
-use crate::upstream::{ProviderView, Providers};
+use crate::config::Settings;
+use crate::upstream::{CandidateView, ProviderView, Providers};
 
 const MICROS_PER_SECOND: f64 = 1e6;
 
@@ -18,6 +21,8 @@ pub fn store(store: Arc<dyn Store>) -> Source {
         let gauges = store.gauges();
         samples.number(names::COMMIT_QUEUE, gauges.queue_depth.load(Relaxed));
         samples.number(names::COMMIT_OVERLOADS, gauges.overloads.load(Relaxed));
+        let is_locked = gauges.is_locked.load(Relaxed);
+        samples.number(names::STORE_LOCKED, i128::from(is_locked));
         powers(samples, names::COMMIT_UNITS, &gauges.batch_size, 1.0);
         powers(
             samples,
@@ -52,15 +57,34 @@ pub fn ledger(ledger: Ledger) -> Source {
     })
 }
 
+/// The free space of the database's file system, for users other than root.
+pub(crate) fn disk(database: &Path) -> Source {
+    let folder = database.parent().unwrap_or(Path::new(".")).to_owned();
+    Box::new(move |samples| {
+        // Without a value there is no sample, rather than a disk that looks full.
+        if let Ok(found) = rustix::fs::statvfs(&folder) {
+            samples.number(names::DISK_FREE, found.f_bavail * found.f_frsize);
+        }
+    })
+}
+
+/// The certificates of the listeners.
+pub(crate) fn certificates(settings: &Settings) -> Source {
+    let expiries: BTreeMap<String, i64> = settings
+        .certificates()
+        .map(|one| (one.file.display().to_string(), one.expires_at.as_secs()))
+        .collect();
+    Box::new(move |samples| {
+        let values = expiries.iter().map(|(file, at)| (file.as_str(), *at));
+        samples.numbers(names::CERTIFICATE_EXPIRY, values);
+    })
+}
+
 /// The providers: their health, their queues, and the retries after their failures.
 pub(crate) fn providers(providers: Arc<Providers>) -> Source {
     type Number = (Metric, fn(&ProviderView) -> u64);
     const NUMBERS: &[Number] = &[
-        (names::PROVIDER_STATE, |one| match one.state.as_str() {
-            "working" => 0,
-            "half_open" => 1,
-            _ => 2,
-        }),
+        (names::PROVIDER_STATE, |one| state_number(&one.state)),
         (names::PROVIDER_ACCOUNT_CIRCUITS, |one| {
             one.models
                 .iter()
@@ -83,7 +107,36 @@ pub(crate) fn providers(providers: Arc<Providers>) -> Source {
             let values = view.iter().map(|one| (&*one.name, number(one)));
             samples.numbers(*metric, values);
         }
+        // A provider may serve a model under several names; the best of them counts.
+        let mut states: BTreeMap<[&str; 2], u64> = BTreeMap::new();
+        for provider in &view {
+            for model in &provider.models {
+                let state = state_of(provider, model);
+                let best = states
+                    .entry([&provider.name, &model.model])
+                    .or_insert(state);
+                *best = state.min(*best);
+            }
+        }
+        samples.labelled(names::MODEL_STATE, states);
     })
+}
+
+/// The state of a circuit as a number.
+fn state_number(state: &str) -> u64 {
+    match state {
+        "working" => 0,
+        "half_open" => 1,
+        _ => 2,
+    }
+}
+
+/// The state of a model at a provider: the worse of the two circuits, or that of an open one during a pause.
+fn state_of(provider: &ProviderView, model: &CandidateView) -> u64 {
+    if model.deferred_ms > 0 {
+        return 2;
+    }
+    state_number(&provider.state).max(state_number(&model.state))
 }
 
 /// Writes a histogram of powers of two; `unit` of its values are one of the metric's.

@@ -10,7 +10,7 @@ mod transport;
 mod wait;
 
 pub(crate) use self::attempt::Caller;
-pub(crate) use self::route::{ProviderView, Providers};
+pub(crate) use self::route::{CandidateView, ProviderView, Providers};
 pub(crate) use self::translate::TextViaChat;
 pub(crate) use self::transport::Relays;
 pub(crate) use self::wait::{Elapsed, within};

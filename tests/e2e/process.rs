@@ -6,6 +6,7 @@ mod credits;
 mod demo;
 mod exchanges;
 mod fencing;
+mod health;
 mod installation;
 mod kills;
 mod logs;

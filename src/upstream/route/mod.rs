@@ -21,4 +21,4 @@ pub(super) use self::evidence::{Account, account_of};
 pub(super) use self::load_balancing::CandidateSet;
 pub(crate) use self::providers::Providers;
 pub(super) use self::selection::{Candidates, Selection, Unavailable};
-pub(crate) use self::view::ProviderView;
+pub(crate) use self::view::{CandidateView, ProviderView};

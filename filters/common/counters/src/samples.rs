@@ -25,11 +25,24 @@ impl Samples {
         metric: Metric,
         values: impl IntoIterator<Item = (&'a str, impl Into<i128>)>,
     ) {
-        let values = values.into_iter().map(|(word, value)| {
-            let mut label = LabelPair::default();
-            label.set_name(metric.labels[0].to_owned());
-            label.set_value(word.to_owned());
-            sample(metric.kind, vec![label], value.into())
+        let values = values.into_iter();
+        self.labelled(metric, values.map(|(word, value)| ([word], value)));
+    }
+
+    /// Adds the values of a metric with several labels, in the order of its definition.
+    pub fn labelled<'a, const N: usize>(
+        &mut self,
+        metric: Metric,
+        values: impl IntoIterator<Item = ([&'a str; N], impl Into<i128>)>,
+    ) {
+        let values = values.into_iter().map(|(words, value)| {
+            let labels = metric.labels.iter().zip(words).map(|(name, word)| {
+                let mut label = LabelPair::default();
+                label.set_name((*name).to_owned());
+                label.set_value(word.to_owned());
+                label
+            });
+            sample(metric.kind, labels.collect(), value.into())
         });
         self.family(metric, values.collect());
     }

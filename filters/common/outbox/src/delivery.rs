@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tollgate_clock::Clock;
+use tollgate_counters::{Counters, labels};
 use tollgate_identity::Signin;
 use tollgate_identity::signin::CodeMessage;
 use tollgate_store::{
@@ -51,7 +52,22 @@ pub struct Outbox {
     /// The host that codes are bound to.
     host: String,
     clock: Clock,
+    counters: Arc<Counters<Delivery>>,
     wake: Arc<Notify>,
+}
+
+labels! {
+    /// The result of an attempt to deliver a message.
+    pub enum Delivery {
+        /// It was accepted by the receiver.
+        Sent = "sent",
+        /// The attempt failed, and is repeated.
+        Failed = "failed",
+        /// The receiver refuses it for good, for its address as a rule.
+        Rejected = "rejected",
+        /// It was dropped, since its code had expired before an attempt succeeded.
+        Expired = "expired",
+    }
 }
 
 /// Wakes the delivery when a message was queued.
@@ -85,8 +101,14 @@ impl Outbox {
             service: service.to_owned(),
             host: host.to_owned(),
             clock,
+            counters: Arc::default(),
             wake,
         }
+    }
+
+    /// The counters of attempts.
+    pub fn counters(&self) -> Arc<Counters<Delivery>> {
+        self.counters.clone()
     }
 
     /// Delivers queued messages, and waits for more; never ends.
@@ -126,7 +148,10 @@ impl Outbox {
                         Some(attempt) => {
                             sending.spawn(attempt);
                         }
-                        None => ends.push(message.id),
+                        None => {
+                            self.counters.inc(Delivery::Expired);
+                            ends.push(message.id);
+                        }
                     }
                 }
                 for id in ends {
@@ -197,10 +222,12 @@ impl Outbox {
     ) -> Result<(), QueueError> {
         match result {
             Ok(()) => {
+                self.counters.inc(Delivery::Sent);
                 tracing::info!(id = %message.id, tries = message.tries + 1, "message sent");
                 self.signin.message_done(message.id).await?;
             }
             Err(SendError::Permanent(error)) => {
+                self.counters.inc(Delivery::Rejected);
                 tracing::warn!(id = %message.id, %error, "message rejected permanently, dropped");
                 self.signin.message_done(message.id).await?;
             }
@@ -209,9 +236,11 @@ impl Outbox {
                 let wait = (BACKOFF_BASE * 2u32.pow(doublings)).min(BACKOFF_MAX);
                 let next = self.clock.now() + wait;
                 if next >= message.expires_at {
+                    self.counters.inc(Delivery::Expired);
                     tracing::warn!(id = %message.id, %error, "message delivery failed until the message expired, dropped");
                     self.signin.message_done(message.id).await?;
                 } else {
+                    self.counters.inc(Delivery::Failed);
                     tracing::warn!(id = %message.id, %error, wait_ms = wait.as_millis() as u64, "message delivery failed, retrying");
                     self.signin.message_delayed(message.id, next).await?;
                 }

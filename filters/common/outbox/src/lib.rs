@@ -6,5 +6,5 @@ mod sender;
 pub mod sms;
 mod text;
 
-pub use delivery::{Outbox, Senders};
+pub use delivery::{Delivery, Outbox, Senders};
 pub use sender::{OutgoingMessage, SendError, Sender};

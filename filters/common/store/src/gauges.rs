@@ -1,6 +1,6 @@
 //! Metrics of the writer: plain counters, readable at any time without a lock.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Counts of values by powers of two: bucket `i` counts values `v` with `2^(i-1) < v <= 2^i`, the first one 0 and 1, the last one
 /// everything beyond.
@@ -43,8 +43,14 @@ impl Histogram {
 pub struct Gauges {
     /// Units currently in the queue.
     pub queue_depth: AtomicU64,
+    /// The depth from which on new units are refused.
+    pub queue_admits: AtomicU64,
     /// Units refused because the queue was full (load shedding).
     pub overloads: AtomicU64,
+    /// Whether another program's lock on the database has been waited for in vain, for the engine's time-out, and is waited for again.
+    pub is_locked: AtomicBool,
+    /// When the commit under way began, in microseconds of the monotonic clock; 0 without one.
+    pub commit_began_us: AtomicU64,
     /// Units per commit.
     pub batch_size: Histogram,
     /// Microseconds per commit, from the first statement to the completed sync.

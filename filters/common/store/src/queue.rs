@@ -55,11 +55,13 @@ struct State {
 
 impl Queue {
     pub(crate) fn new(queue_max: usize, gauges: Arc<Gauges>) -> Queue {
+        let admit_max = queue_max / 4 * 3;
+        gauges.queue_admits.store(admit_max as u64, Relaxed);
         Queue {
             state: Mutex::default(),
             waiting: Condvar::new(),
             is_stopped: AtomicBool::new(false),
-            admit_max: queue_max / 4 * 3,
+            admit_max,
             gauges,
         }
     }

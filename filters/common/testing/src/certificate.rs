@@ -43,6 +43,15 @@ impl Certificate {
     ///
     /// When a name is neither, or the system provides no randomness.
     pub fn for_names(names: &[&str]) -> Self {
+        Self::until(names, (4096, 1, 1))
+    }
+
+    /// The same, which expires at the start of a day: year, month, day.
+    ///
+    /// # Panics
+    ///
+    /// As above, and when there is no such day.
+    pub fn until(names: &[&str], (year, month, day): (i32, u8, u8)) -> Self {
         let why = "a key on a curve that ring knows, from the system's randomness";
         let ca_key = KeyPair::generate().expect(why);
         let mut ca = CertificateParams::default();
@@ -55,7 +64,8 @@ impl Certificate {
 
         let key = KeyPair::generate().expect(why);
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let params = CertificateParams::new(names).expect("DNS names or addresses");
+        let mut params = CertificateParams::new(names).expect("DNS names or addresses");
+        params.not_after = rcgen::date_time_ymd(year, month, day);
         let cert = params
             .signed_by(&key, &issuer)
             .expect("parameters made above");

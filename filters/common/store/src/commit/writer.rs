@@ -225,7 +225,9 @@ fn serve<E: Engine>(
             0
         };
         let began = monotonic_us();
+        shared.gauges.commit_began_us.store(began.max(1), Relaxed);
         let committed = commit(shared, &mut session, batch, monotonic_us, &items);
+        shared.gauges.commit_began_us.store(0, Relaxed);
         match committed.map_err(|error| failure_of(engine, error)) {
             Ok(answers) => {
                 let gauges = &shared.gauges;
@@ -275,7 +277,7 @@ fn commit(
     monotonic_us: &dyn Fn() -> u64,
     items: &[Item],
 ) -> Result<Answers, WriteError> {
-    begin(session)?;
+    begin(session, &shared.gauges)?;
     finish(session, |session| {
         let answers = batch.write(session, items)?;
         let began = monotonic_us();
@@ -298,13 +300,19 @@ fn post(session: &mut impl Session, batch: &mut Batch) -> Result<(), WriteError>
 }
 
 /// Begins the transaction of a commit. Nothing has been written yet, so another program's lock can be waited for.
-fn begin(session: &mut impl Session) -> Result<(), WriteError> {
+fn begin(session: &mut impl Session, gauges: &Gauges) -> Result<(), WriteError> {
     for _ in 1..BUSY_TRIES {
         match session.begin() {
-            Err(WriteError::Engine(error)) if error.fault == Fault::Busy => tracing::warn!(
-                "waiting for the database lock: another program holds it, and nothing is written until it is released"
-            ),
-            begun => return begun,
+            Err(WriteError::Engine(error)) if error.fault == Fault::Busy => {
+                gauges.is_locked.store(true, Relaxed);
+                tracing::warn!(
+                    "waiting for the database lock: another program holds it, and nothing is written until it is released"
+                );
+            }
+            begun => {
+                gauges.is_locked.store(false, Relaxed);
+                return begun;
+            }
         }
     }
     session.begin()

@@ -1,0 +1,233 @@
+//! Health conditions of what the gateway depends on at run time: the database lock, the commit queue, certificates.
+//!
+//! `/ready` shows them, and the log has a line when one begins and one when it ends. Each has a metric for alerts.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tollgate_clock::{Clock, Timestamp};
+use tollgate_store::Store;
+
+use crate::admin::Ready;
+use crate::config::Settings;
+
+/// A commit that takes longer is worth a warning: it takes milliseconds, and every response waits for one.
+const COMMIT_MAX: Duration = Duration::from_secs(2);
+
+/// For how long a refusal by the full commit queue is shown.
+const REFUSALS_SHOWN: Duration = Duration::from_secs(60);
+
+/// How long before its end a certificate is worth a warning: time for a renewal that has failed once.
+pub(super) const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// The checks, and what they compare with.
+pub(super) struct Conditions {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    /// The file of each certificate and its end.
+    certificates: Vec<(String, Timestamp)>,
+    refusals: Mutex<Refusals>,
+    /// The conditions that the log has.
+    logged: Mutex<BTreeSet<String>>,
+}
+
+/// The refusals of the commit queue that were seen last.
+#[derive(Default)]
+struct Refusals {
+    count: u64,
+    /// When they were first seen, on the monotonic clock.
+    seen_at: Option<Duration>,
+}
+
+impl Conditions {
+    pub(super) fn new(settings: &Settings, store: Arc<dyn Store>, clock: Clock) -> Conditions {
+        let certificates = settings.certificates();
+        let certificates = certificates.map(|one| (one.file.display().to_string(), one.expires_at));
+        Conditions {
+            certificates: certificates.collect(),
+            store,
+            clock,
+            refusals: Mutex::default(),
+            logged: Mutex::default(),
+        }
+    }
+
+    /// The conditions that hold now. Their texts contain nothing that changes while they hold.
+    pub(super) fn check(&self) -> Ready {
+        let mut found = Ready::default();
+        self.check_store(&mut found);
+        let now = self.clock.now();
+        for (file, expires_at) in &self.certificates {
+            let at = expires_at.rfc3339();
+            if *expires_at <= now {
+                found.warnings.push(format!(
+                    "the certificate `{file}` has expired at {at}, and clients refuse to connect: renew it and restart the gateway"
+                ));
+            } else if *expires_at <= now + EXPIRY_WARNING {
+                found.warnings.push(format!(
+                    "the certificate `{file}` expires at {at}: renew it and restart the gateway"
+                ));
+            }
+        }
+        found
+    }
+
+    fn check_store(&self, found: &mut Ready) {
+        let gauges = self.store.gauges();
+        let elapsed = self.clock.elapsed();
+        let began = gauges.commit_began_us.load(Relaxed);
+        if gauges.is_locked.load(Relaxed) {
+            found.reasons.push(
+                "the database is locked by another program, and nothing can be committed: close the program that has it open".into(),
+            );
+        } else if began > 0 && elapsed.saturating_sub(Duration::from_micros(began)) > COMMIT_MAX {
+            found.warnings.push(
+                "a commit takes longer than two seconds: the disk is slow, or another program has locked the database".into(),
+            );
+        }
+        if gauges.queue_depth.load(Relaxed) >= gauges.queue_admits.load(Relaxed) {
+            found.reasons.push(
+                "the commit queue is full: new requests get 503 until the disk has caught up"
+                    .into(),
+            );
+        } else if self.has_refused(gauges.overloads.load(Relaxed), elapsed) {
+            found.warnings.push(
+                "the commit queue was full within the last minute, and requests got 503: the disk is too slow for them".into(),
+            );
+        }
+    }
+
+    /// Whether the commit queue has refused a unit within the last minute.
+    fn has_refused(&self, count: u64, elapsed: Duration) -> bool {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if refusals.count != count {
+            *refusals = Refusals {
+                count,
+                seen_at: Some(elapsed),
+            };
+        }
+        let seen_at = refusals.seen_at;
+        seen_at.is_some_and(|seen_at| elapsed.saturating_sub(seen_at) < REFUSALS_SHOWN)
+    }
+
+    /// Writes a line for each condition that has begun or ended since the last call. To be called periodically.
+    pub(super) fn log_changes(&self) {
+        let Ready { reasons, warnings } = self.check();
+        let found: BTreeSet<String> = reasons.into_iter().chain(warnings).collect();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        for cause in found.difference(&logged) {
+            tracing::warn!(cause, "health condition began");
+        }
+        for cause in logged.difference(&found) {
+            tracing::info!(cause, "health condition ended");
+        }
+        *logged = found;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tollgate_clock::ManualClock;
+    use tollgate_store::{Admission, RootSecret, SubmitError, UnitOfWork, sqlite};
+
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+    /// Conditions over a real store with a small queue.
+    struct Fixture {
+        conditions: Conditions,
+        hand: ManualClock,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Fixture {
+        fn new(certificates: Vec<(String, Timestamp)>) -> Fixture {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut options = sqlite::Options::new(START, RootSecret([7; 32]));
+            options.queue_max = 8;
+            let store = sqlite::open(&folder.path().join("t.db"), options).expect("a store");
+            let (clock, hand) = Clock::manual(START);
+            let conditions = Conditions {
+                store,
+                clock,
+                certificates,
+                refusals: Mutex::default(),
+                logged: Mutex::default(),
+            };
+            Fixture {
+                conditions,
+                hand,
+                _folder: folder,
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_commit_queue_is_shown_while_it_is_full_and_for_a_minute_after() {
+        let fixture = Fixture::new(Vec::new());
+        let (conditions, store) = (&fixture.conditions, &fixture.conditions.store);
+        assert_eq!(conditions.check(), Ready::default());
+        // The callback of a unit blocks the writer's thread.
+        let (resume, blocked) = mpsc::channel::<()>();
+        let (arrived, arrival) = mpsc::channel();
+        let unit = || UnitOfWork::of_all([], Admission::Normal);
+        let wait = Box::new(move |_| {
+            arrived.send(()).expect("the test waits");
+            // An error is the drop of the sender.
+            let _ = blocked.recv();
+        });
+        store.submit(unit(), wait).expect("the queue is empty");
+        arrival.recv().expect("the writer is blocked");
+        for _ in 0..6 {
+            store
+                .submit(unit(), Box::new(|_| {}))
+                .expect("there is room");
+        }
+        let full = conditions.check();
+        assert!(
+            full.reasons[0].contains("the commit queue is full"),
+            "{full:?}"
+        );
+        let refused = store.submit(unit(), Box::new(|_| {}));
+        assert!(matches!(refused, Err(SubmitError::Overloaded { .. })));
+        let (done, end) = mpsc::channel();
+        let last = Box::new(move |_| done.send(()).expect("the test waits"));
+        let always = UnitOfWork::of_all([], Admission::Always);
+        store.submit(always, last).expect("it is never refused");
+        drop(resume);
+        end.recv().expect("the queue is written");
+        let after = conditions.check();
+        assert!(after.reasons.is_empty(), "{after:?}");
+        assert!(
+            after.warnings[0].contains("was full within the last minute"),
+            "{after:?}"
+        );
+        fixture.hand.advance(REFUSALS_SHOWN);
+        assert_eq!(conditions.check(), Ready::default());
+    }
+
+    #[test]
+    fn a_certificate_is_a_warning_from_two_weeks_before_its_end() {
+        let end = START + EXPIRY_WARNING + Duration::from_secs(1);
+        let fixture = Fixture::new(vec![("a.pem".to_owned(), end)]);
+        for (advance, text) in [
+            (0, None),
+            (1, Some("expires at 2023-11-28")),
+            (EXPIRY_WARNING.as_secs() - 1, Some("expires at 2023-11-28")),
+            (1, Some("has expired at 2023-11-28")),
+        ] {
+            fixture.hand.advance(Duration::from_secs(advance));
+            let Ready { reasons, warnings } = fixture.conditions.check();
+            assert!(reasons.is_empty(), "{reasons:?}");
+            match text {
+                None => assert!(warnings.is_empty(), "{warnings:?}"),
+                Some(text) => assert!(warnings[0].contains(text), "{warnings:?}"),
+            }
+        }
+    }
+}
