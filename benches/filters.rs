@@ -44,6 +44,7 @@ use tollgate_filter::{
 use tollgate_idempotency::{Idempotency, IdempotencySettings};
 use tollgate_identity::{Credentials, Form, Login, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::{Credit, Ledger};
+use tollgate_memory::{MemoryBudget, MemoryUse};
 use tollgate_meter::{Meter, MeterSettings};
 use tollgate_models::Models;
 use tollgate_money::{Micros, OperationId, Price};
@@ -227,6 +228,7 @@ impl Bench {
                 "http://localhost",
             )),
             cache: Arc::new(Cache::new(tollgate_cache::CacheDeps {
+                bytes_max: 256 << 20,
                 settings: CacheSettings::default(),
                 service: SERVICE,
                 root: &store.root_secret().0,
@@ -361,6 +363,7 @@ impl Bench {
             protocol: Protocol::Http11,
         });
         let limits = Limits {
+            memory: MemoryBudget::new(1 << 30),
             answer_bytes_max: 64 << 20,
             event_bytes_max: 8 << 20,
             drain: Duration::from_secs(30),
@@ -538,7 +541,7 @@ struct Client {
 }
 
 impl Downstream for Client {
-    async fn read_body(&mut self, _: usize) -> Result<Bytes, BodyError> {
+    async fn read_body(&mut self, _: usize, _: &mut MemoryUse) -> Result<Bytes, BodyError> {
         Ok(self.body.clone())
     }
 

@@ -43,6 +43,7 @@ max_bytes = 16777216
 [limits.classes.free]
 quota = 1000000
 window_secs = 1
+concurrent = 1000000
 EOF
     if [ -n "$6" ]; then
         cat >>"$1" <<EOF

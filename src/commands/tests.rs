@@ -117,6 +117,7 @@ fn cache(
     store: &Arc<dyn tollgate_store::Store>,
 ) -> Arc<tollgate_cache::Cache> {
     Arc::new(tollgate_cache::Cache::new(tollgate_cache::CacheDeps {
+        bytes_max: 256 << 20,
         settings: settings.sections.find().expect("the section of the cache"),
         service: &settings.service.name,
         root: &store.root_secret().0,

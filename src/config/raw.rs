@@ -98,6 +98,9 @@ pub(crate) struct RawServer {
     /// Maximum concurrent connections, on all listeners together. The process needs a file descriptor for each, and one for each call to
     /// a provider.
     pub(crate) connections_max: Whole<10_000, 1, 1_000_000>,
+    /// Memory that the process may use. Bodies and buffers of all requests get two fifths of it. Default: the limit of its cgroup, else the
+    /// memory of the machine.
+    pub(crate) memory_bytes_max: Option<At<u64>>,
 }
 
 /// The listeners for clients.

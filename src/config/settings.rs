@@ -22,6 +22,7 @@ use tollgate_purchase::plan::Plan;
 
 use super::certificate::Certificate;
 use super::mcp::Mcp;
+use super::memory::Memory;
 use super::pattern::PathPattern;
 use super::payments::Payments;
 use super::proxies::TrustedProxies;
@@ -161,6 +162,8 @@ pub struct Server {
     pub comment: Duration,
     /// Limits on everything a client can hold open.
     pub limits: ConnectionLimits,
+    /// The memory that the process may use.
+    pub memory: Memory,
 }
 
 /// Limits on everything a client can hold open, for all listeners.

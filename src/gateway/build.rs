@@ -10,6 +10,7 @@ use tollgate_chain::Limits;
 use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_identity::Credentials;
 use tollgate_ledger::{Ledger, record_prices};
+use tollgate_memory::{MemoryBudget, Owner};
 use tollgate_meter::MeterSettings;
 use tollgate_module::Built;
 use tollgate_pages::{PageRenderer, error_page};
@@ -224,6 +225,20 @@ fn background_runtime() -> Result<Runtime, StartError> {
         .map_err(StartError::Threads)
 }
 
+/// The memory for bodies and buffers of all requests.
+fn memory_budget(settings: &Settings) -> MemoryBudget {
+    let memory = settings.server.memory;
+    let budget = MemoryBudget::new(memory.budget());
+    tracing::info!(
+        limit_bytes = memory.bytes_max,
+        source = memory.source,
+        budget_bytes = budget.bytes_max(),
+        account_bytes_max = budget.share_max(Owner::Account([0; 16])),
+        "sized memory budget of bodies and buffers"
+    );
+    budget
+}
+
 /// What serves requests.
 struct Running {
     proxy: Arc<Proxy>,
@@ -266,6 +281,7 @@ impl Running {
             entropy: deps.entropy.clone(),
             limits: settings.server.limits,
             answer_limits: Limits {
+                memory: memory_budget(settings),
                 answer_bytes_max: ANSWER_BYTES_MAX,
                 event_bytes_max: EVENT_BYTES_MAX,
                 drain: meter.drain,
@@ -341,6 +357,7 @@ fn add_metrics(
     metrics.add_source(sources::certificates(settings));
     let StoreUrl::Sqlite(database) = &settings.store.url;
     metrics.add_source(sources::disk(&sqlite::resolve(database)));
+    metrics.add_source(sources::memory(running.proxy.answer_limits.memory.clone()));
     for source in built.metrics.drain(..) {
         metrics.add_source(source);
     }

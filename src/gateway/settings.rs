@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use secrecy::ExposeSecret;
+use tollgate_filter::MemoryLimit;
 use tollgate_mcp::{McpResources, McpServer, SigningSecret};
 use tollgate_module::{GATEWAY, Services, provided};
 
@@ -16,6 +17,7 @@ pub(super) fn provide(settings: &Arc<Settings>, services: &mut Services) {
     services.provide(settings.clone());
     services.provide(settings.service.identity());
     services.provide(settings.catalog.clone());
+    services.provide(MemoryLimit(settings.server.memory.bytes_max));
     services.provide(settings.credits.clone());
     services.provide(settings.plan.clone());
     services.provide(settings.brand.clone());

@@ -17,6 +17,7 @@ use tollgate_chain::run::Run;
 use tollgate_chain::{BodyError, Downstream, Gone, Head, drive};
 use tollgate_clock::{Clock, Reading};
 use tollgate_filter::{Exchange, Protocol, Request};
+use tollgate_memory::MemoryUse;
 use tollgate_money::OperationId;
 use tollgate_portal::{InProcessApi, InProcessFuture, InProcessRequest, InProcessResponse};
 
@@ -146,7 +147,7 @@ struct InProcessDownstream {
 }
 
 impl Downstream for InProcessDownstream {
-    async fn read_body(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
+    async fn read_body(&mut self, bytes_max: usize, _: &mut MemoryUse) -> Result<Bytes, BodyError> {
         if self.body.len() > bytes_max {
             return Err(BodyError::TooLarge { bytes_max });
         }

@@ -11,6 +11,7 @@ use pingora_http::ResponseHeader;
 use tokio::time::Sleep;
 use tollgate_chain::{BodyError, BodyLength, Downstream, Gone, Head};
 use tollgate_filter::Request;
+use tollgate_memory::{COPIES, MemoryUse};
 use tollgate_money::OperationId;
 
 use super::lifecycle::LifecycleHeaders;
@@ -131,7 +132,11 @@ impl DownstreamSession {
 }
 
 impl Downstream for DownstreamSession {
-    async fn read_body(&mut self, bytes_max: usize) -> Result<Bytes, BodyError> {
+    async fn read_body(
+        &mut self,
+        bytes_max: usize,
+        memory: &mut MemoryUse,
+    ) -> Result<Bytes, BodyError> {
         let head = self.session.req_header();
         let length = head
             .headers
@@ -141,6 +146,10 @@ impl Downstream for DownstreamSession {
         let chunked = head.headers.contains_key(header::TRANSFER_ENCODING);
         if length.is_some_and(|length| length > bytes_max as u64) {
             return Err(BodyError::TooLarge { bytes_max });
+        }
+        if let Some(length) = length {
+            // Before the client is asked to send it.
+            memory.grow(COPIES * length as usize)?;
         }
         if head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT) {
             // The client waits for it: Pingora sends none when a body is read here (RFC 9110 section 10.1.1).
@@ -159,6 +168,9 @@ impl Downstream for DownstreamSession {
                     Ok(None) => break,
                     Err(error) => return Err(body_error(&error)),
                 };
+                if length.is_none() {
+                    memory.grow(COPIES * piece.len())?;
+                }
                 if first.is_empty() && all.is_empty() {
                     // Most bodies arrive in one piece, which need not be copied.
                     first = piece;

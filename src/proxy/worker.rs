@@ -49,7 +49,7 @@ pub(super) fn new_upstream(proxy: &Proxy) -> TextViaChat<Caller> {
         proxy.telemetry.clone(),
         relays,
     );
-    TextViaChat::new(caller, proxy.answer_limits)
+    TextViaChat::new(caller, proxy.answer_limits.clone())
 }
 
 /// The state of one thread: its own connection pool to the providers.

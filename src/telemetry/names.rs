@@ -58,6 +58,12 @@ metrics! {
         "Connections closed before TLS on a listener with the PROXY protocol: from an address that is not trusted (untrusted), without a correct header (malformed), or with one that broke off or took too long (incomplete).";
     FILTER_FAILURES = "tollgate_filter_failures_total", Counter, ["filter"],
         "Filter failures: a filter could not decide.";
+    MEMORY_BUDGET = "tollgate_memory_budget_bytes", Gauge, [],
+        "Bytes that bodies and buffers of all requests may have.";
+    MEMORY_TAKEN = "tollgate_memory_taken_bytes", Gauge, [],
+        "Bytes of that budget that requests hold; the first 16 KiB of each are not counted.";
+    MEMORY_REFUSED = "tollgate_memory_refused_total", Counter, [],
+        "Bodies and answers refused since they did not fit into the budget or into the share of their account.";
     OPEN_HOLDS = "tollgate_open_holds", Gauge, [],
         "Requests whose credit is held.";
     HELD = "tollgate_held_microcredits", Gauge, [],

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tollgate_counters::{Metric, Samples, Source};
 use tollgate_ledger::Ledger;
+use tollgate_memory::MemoryBudget;
 use tollgate_store::{Histogram, Store};
 
 use super::names;
@@ -45,6 +46,15 @@ pub fn store(store: Arc<dyn Store>) -> Source {
         samples.number(names::LEDGER_ENTRIES, gauges.entries.load(Relaxed));
         samples.number(names::LEDGER_FOLDED, gauges.folded.load(Relaxed));
         samples.number(names::WAL_BYTES, gauges.wal_bytes.load(Relaxed));
+    })
+}
+
+/// The memory of bodies and buffers.
+pub fn memory(budget: MemoryBudget) -> Source {
+    Box::new(move |samples| {
+        samples.number(names::MEMORY_BUDGET, budget.bytes_max() as u64);
+        samples.number(names::MEMORY_TAKEN, budget.bytes_taken() as u64);
+        samples.number(names::MEMORY_REFUSED, budget.refused());
     })
 }
 

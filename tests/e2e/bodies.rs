@@ -2,6 +2,9 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tollgate_money::{CapPeriod, Micros, SpendingCap};
+use tollgate_testing::provider::UsageReport;
+use tollgate_testing::{Client, Script};
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
@@ -286,5 +289,83 @@ async fn an_invalid_completion_request_is_400_and_names_the_member() {
         }
     }
     assert_eq!(rig.provider.call_count(), 0);
+    rig.finish().await;
+}
+
+/// A body of 20 MiB was read for an account that could not pay for any request.
+#[tokio::test]
+async fn an_account_without_credit_is_refused_on_the_head() {
+    let rig = Rig::start().await;
+    let poor = rig.new_account("pro", 0).await;
+    let poor = rig.new_key(poor, |_| {}).await.1;
+    let (_, capped) = rig
+        .new_key(rig.account, |key| {
+            key.spending_cap = Some(SpendingCap {
+                max: Micros::new(60_000),
+                period: CapPeriod::Total,
+            });
+        })
+        .await;
+    // An answer that uses more than was held for it is charged in full, and takes all of the cap.
+    rig.provider.script(Script::usage(UsageReport::Exactly {
+        prompt_tokens: 1_000,
+        completion_tokens: 1,
+    }));
+    let client = Client::new(&rig.url()).with_key(&capped);
+    rig.record_charge(&client.post(CHAT, &chat(false)).await.json());
+    for (key, status, code) in [
+        (&poor, 402, "insufficient_credits"),
+        (&capped, 403, "key_spending_cap"),
+    ] {
+        let mut raw = rig.raw().await;
+        // Nothing of the body is sent, and an interim answer would ask for it.
+        raw.send(format!(
+            "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
+             Content-Length: 20971520\r\nExpect: 100-continue\r\n\r\n"
+        ))
+        .await;
+        let (head, answer) = raw.read_answer().await;
+        assert_eq!(head.status(), status, "{answer:?}");
+        let error: Value = serde_json::from_slice(&answer).expect("the envelope");
+        assert_eq!(error["error"]["code"], code);
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_fit_into_the_memory_is_refused_before_it_is_sent() {
+    // Two fifths of 64 MiB: an account has at most 5 MiB, two copies of the largest body.
+    let rig = Rig::with("[server]\nmemory_bytes_max = 67108864").await;
+    let start = |length: usize| {
+        let rig = &rig;
+        async move {
+            let mut raw = rig.raw().await;
+            let fields = format!("Content-Length: {length}\r\nExpect: 100-continue\r\n");
+            raw.send(head(rig, &fields)).await;
+            let head = raw.read_head().await;
+            (raw, head)
+        }
+    };
+    let (_raw, refused) = start(4 << 20).await;
+    assert_eq!(refused.status(), 413, "it never fits");
+    let body = chat(false).to_string();
+    let (mut first, asked) = start(2 << 20).await;
+    assert_eq!(asked.status(), 100);
+    let (_raw, refused) = start(2 << 20).await;
+    assert_eq!(refused.status(), 503, "it does not fit beside the first");
+    assert_eq!(refused.header("retry-after"), Some("5"));
+    assert_eq!(rig.metric("tollgate_memory_refused_total").await, 1);
+    // Another account has its own share, and small bodies need none.
+    rig.record_charge(&rig.client().post(CHAT, &chat(false)).await.json());
+    // What ends returns its bytes.
+    first
+        .send(body.clone() + &" ".repeat((2 << 20) - body.len()))
+        .await;
+    let (head, answer) = first.read_answer().await;
+    assert_eq!(head.status(), 200, "{answer:?}");
+    rig.record_charge(&serde_json::from_slice(&answer).expect("JSON"));
+    let (raw, asked) = start(2 << 20).await;
+    assert_eq!(asked.status(), 100);
+    drop(raw);
     rig.finish().await;
 }

@@ -353,3 +353,48 @@ async fn a_cached_response_is_recorded_like_any_other() {
         rig.finish().await;
     }
 }
+
+#[tokio::test]
+async fn an_account_without_credit_gets_recorded_answers_and_claims_no_key() {
+    let settings = "[server]\nmemory_bytes_max = 268435456";
+    let rig = Setup::with(settings).credits(30_000).start().await;
+    let client = rig.client();
+    let body = chat(false);
+    // All of the credit.
+    rig.provider.script(Script::usage(UsageReport::Exactly {
+        prompt_tokens: 200,
+        completion_tokens: 0,
+    }));
+    let first = send(&client, CHAT, &body, "k").await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    rig.add_expected_charge(charge_in(&first));
+    assert_eq!(rig.available(rig.account), 0, "the answer took all");
+    let again = send(&client, CHAT, &body, "k").await;
+    assert_eq!((again.status, again.text()), (200, first.text()));
+    assert!(replayed(&again));
+    let claimed = rig
+        .metric("tollgate_idempotency_total{event=\"claimed\"}")
+        .await;
+    for (what, body, key) in [
+        ("a new key", body.clone(), "new"),
+        ("another body", chat(true), "k"),
+        (
+            "a body beyond the share",
+            json!({"messages": " ".repeat(19 << 20)}),
+            "k",
+        ),
+    ] {
+        let refused = send(&client, CHAT, &body, key).await;
+        assert_eq!(
+            code(&refused),
+            (402, "insufficient_credits".to_owned()),
+            "{what}"
+        );
+    }
+    let later = rig
+        .metric("tollgate_idempotency_total{event=\"claimed\"}")
+        .await;
+    assert_eq!(later, claimed);
+    assert_eq!(rig.provider.call_count(), 1);
+    rig.finish().await;
+}

@@ -133,7 +133,9 @@ async fn token_limits_reserve_the_maximum_and_count_the_usage() {
         assert_eq!(error(&answer)["code"], "rate_limit_exceeded");
         assert_eq!(
             answer.header("ratelimit-policy"),
-            Some("\"requests\";q=1000;w=3600, \"tokens\";q=400;w=3600;qu=\"tokens\"")
+            Some(
+                "\"requests\";q=1000;w=3600, \"tokens\";q=400;w=3600;qu=\"tokens\", \"concurrent\";q=64;qu=\"concurrent-requests\""
+            )
         );
         let state = answer.header("ratelimit").expect("a state");
         assert!(state.starts_with("\"tokens\";r="), "{state}");

@@ -11,6 +11,7 @@ mod installation;
 mod kills;
 mod logs;
 mod mandates;
+mod memory;
 mod mpp;
 mod prices;
 mod signed;

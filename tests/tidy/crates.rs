@@ -8,9 +8,10 @@ use crate::tree::{Manifest, Tree};
 
 /// Lower never names higher, and neighbours never name each other. A crate of `filters/common` that is not here has no place
 /// yet; filters stand above all of these, then the root package, then the benchmarks.
-const RANKS: [(&str, u8); 18] = [
+const RANKS: [(&str, u8); 19] = [
     ("tollgate-counters", 0),
     ("tollgate-evm", 0),
+    ("tollgate-memory", 0),
     ("tollgate-service", 0),
     ("tollgate-clock", 1),
     ("tollgate-money", 2),

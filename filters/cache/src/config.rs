@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, Problems, Switch, Whole};
-use tollgate_filter::{RateClassNames, UncachedModels};
+use tollgate_filter::{MemoryLimit, RateClassNames, UncachedModels};
 use tollgate_module::{Section, SectionContext, Services, check_text};
 
 /// `[cache]` exactly as written.
@@ -41,6 +41,27 @@ pub enum Partition {
     Account,
     /// Accounts whose rate classes have one salt: class and salt.
     Keyed(Arc<[(Box<str>, Box<str>)]>),
+}
+
+/// The default size.
+const DEFAULT_BYTES: usize = 256 << 20;
+
+/// The part of the memory limit that the default size may have.
+const MEMORY_DIVISOR: u64 = 8;
+
+impl CacheSettings {
+    /// The size in a process with this memory limit: the default one is reduced where that is little. A size that differs from the default
+    /// is the operator's decision.
+    pub(crate) fn bytes_within(&self, memory: Option<MemoryLimit>) -> usize {
+        let Some(MemoryLimit(limit)) = memory else {
+            return self.bytes_max;
+        };
+        let most = usize::try_from(limit / MEMORY_DIVISOR).unwrap_or(usize::MAX);
+        match self.bytes_max {
+            DEFAULT_BYTES => DEFAULT_BYTES.min(most.max(self.entry_bytes_max)),
+            written => written,
+        }
+    }
 }
 
 /// Checked settings.
@@ -161,6 +182,22 @@ impl RawCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_default_size_fits_into_the_memory_of_the_process() {
+        for (bytes_max, memory, expected) in [
+            (256 << 20, 4 << 30, 256 << 20),
+            (256 << 20, 1 << 30, 128 << 20),
+            (255 << 20, 1 << 30, 255 << 20),
+        ] {
+            let settings = CacheSettings {
+                bytes_max,
+                ..CacheSettings::default()
+            };
+            let limit = Some(MemoryLimit(memory));
+            assert_eq!(settings.bytes_within(limit), expected);
+        }
+    }
 
     #[test]
     fn an_empty_section_means_the_defaults() {

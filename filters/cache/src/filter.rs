@@ -26,6 +26,7 @@ pub struct Cache {
     settings: Snapshot<CacheSettings>,
     keys: Keys,
     store: EntryStore,
+    bytes_max: usize,
     flight: Arc<SingleFlight>,
     counters: Arc<CacheCounters>,
     /// The name of the metadata object.
@@ -39,6 +40,8 @@ pub struct Cache {
 pub struct CacheDeps<'a> {
     /// The settings.
     pub settings: CacheSettings,
+    /// Bytes of memory for all entries together.
+    pub bytes_max: usize,
     /// The service's own word, `svc` in `x_svc`.
     pub service: &'a str,
     /// The store's 32 random bytes, from which the secret of the keys is derived.
@@ -92,6 +95,7 @@ impl Cache {
     pub fn new(deps: CacheDeps<'_>) -> Cache {
         let CacheDeps {
             settings,
+            bytes_max,
             service,
             root,
             clock,
@@ -100,11 +104,8 @@ impl Cache {
         let counters = Arc::new(CacheCounters::default());
         Cache {
             keys: Keys::new(root),
-            store: EntryStore::new(
-                settings.bytes_max,
-                settings.entry_bytes_max,
-                counters.clone(),
-            ),
+            store: EntryStore::new(bytes_max, settings.entry_bytes_max, counters.clone()),
+            bytes_max,
             flight: Arc::default(),
             counters,
             metadata: format!("x_{service}").into(),
@@ -129,7 +130,7 @@ impl Cache {
         Totals {
             entries: self.store.len() as u64,
             bytes: self.store.weight(),
-            bytes_max: self.settings.load().bytes_max as u64,
+            bytes_max: self.bytes_max as u64,
             waiting: self.flight.waiting() as u64,
         }
     }

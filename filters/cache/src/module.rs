@@ -63,6 +63,7 @@ impl Module for CacheModule {
         let store: Arc<dyn Store> = build.get()?;
         build.provide(HitPrice(settings.hit_price_ppm));
         let cache = Arc::new(Cache::new(CacheDeps {
+            bytes_max: settings.bytes_within(build.find()),
             settings,
             service: &service.name,
             root: &store.root_secret().0,

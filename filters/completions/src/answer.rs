@@ -11,6 +11,9 @@ use tollgate_openai::{
     Answer, AnswerFacts, ChunkReader, FinishReason, Patch, Progress, ProviderError, Usage,
 };
 
+/// The buffer of a larger event is freed with the event.
+const KEPT_BYTES: usize = 64 * 1024;
+
 /// The state of one answer on its way to the client. Private to this filter.
 pub(crate) struct AnswerState {
     patch: Arc<Patch>,
@@ -298,6 +301,10 @@ impl StreamState {
                 event.set_disposition(Disposition::Hold);
             }
             event.replace(self.out.split().freeze());
+            if event.data().len() > KEPT_BYTES {
+                // The rest of its buffer would keep all of it until the end of the stream.
+                self.out = BytesMut::new();
+            }
         }
         Facts {
             usage,

@@ -9,15 +9,15 @@ use tollgate_clock::{Clock, Deadline, Reading};
 use tollgate_counters::Counters;
 use tollgate_filter::{
     BeforeCharge, Body, Charge, Contract, Ending, Estimated, Event, Exchange, FailureMode, Filter,
-    FilterError, Outcome, Phase, Principal, Reply, ReplyBody, Step, Tail, Tokens,
+    FilterError, Outcome, Phase, Principal, Reply, ReplyBody, Step, Tail, Tokens, Unpaid,
 };
 use tollgate_ledger::AttachedPart;
 use tollgate_module::Snapshot;
 use tollgate_money::Micros;
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{
-    Admission, CommitError, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyUse, Part, Refusal,
-    Store, UnitOfWork, commit,
+    Admission, CommitError, IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse,
+    Part, Refusal, Store, UnitOfWork, commit,
 };
 
 use crate::IdempotencySettings;
@@ -130,13 +130,19 @@ impl Idempotency {
             },
             key,
         };
+        let request_hash = *blake3::hash(&exchange.request.body).as_bytes();
+        if let Some(unpaid) = exchange.take::<Unpaid>() {
+            return self
+                .replay_unpaid(exchange, key, request_hash, unpaid)
+                .await;
+        }
         let Reading { elapsed, now } = self.clock.reading();
         let deadline = Deadline::after(elapsed, self.claim);
         let token = self.claims.enter(key.clone(), deadline);
         let settings: IdempotencySettings = **self.settings.load();
         let claim = part(IdempotencyPart::Claim {
             key: key.clone(),
-            request_hash: *blake3::hash(&exchange.request.body).as_bytes(),
+            request_hash,
             token,
             at: now,
             expires_at: now + settings.keep,
@@ -171,6 +177,28 @@ impl Idempotency {
         }
     }
 
+    /// Answers a request that cannot be paid for from its record, and claims nothing: any other is refused as unpaid.
+    async fn replay_unpaid(
+        &self,
+        exchange: &mut Exchange,
+        key: IdempotencyKey,
+        request_hash: [u8; 32],
+        unpaid: Unpaid,
+    ) -> Result<Outcome, FilterError> {
+        match self.read(&key).await? {
+            Some(row) if row.request_hash == request_hash && row.answer.is_some() => {
+                self.replay(exchange, key).await
+            }
+            _ => Ok(Outcome::refuse(unpaid.0)),
+        }
+    }
+
+    async fn read(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, KeyError> {
+        let (store, key) = (Arc::clone(&self.store), key.clone());
+        let read = tokio::task::spawn_blocking(move || store.idempotency(&key)).await;
+        read.map_err(KeyError::Ended)?.map_err(KeyError::Read)
+    }
+
     fn busy(&self) -> Outcome {
         self.counters.inc(KeyEvent::UnderWay);
         Outcome::refuse(under_way())
@@ -182,9 +210,7 @@ impl Idempotency {
         exchange: &mut Exchange,
         key: IdempotencyKey,
     ) -> Result<Outcome, FilterError> {
-        let store = Arc::clone(&self.store);
-        let read = tokio::task::spawn_blocking(move || store.idempotency(&key)).await;
-        let row = read.map_err(KeyError::Ended)?.map_err(KeyError::Read)?;
+        let row = self.read(&key).await?;
         let Some(KeptAnswer { headers, body, .. }) = row.and_then(|row| row.answer) else {
             // It expired between the two reads; the next attempt claims the key.
             return Ok(self.busy());
@@ -266,8 +292,15 @@ impl Filter for Idempotency {
     }
 
     fn on_event(&self, exchange: &mut Exchange, event: &mut Event<'_>) {
-        if let Some(claim) = exchange.get::<Claim>() {
-            claim.recording().take(event.kind(), event.data());
+        let Some(claim) = exchange.get::<Claim>().cloned() else {
+            return;
+        };
+        let mut recording = claim.recording();
+        let bytes = event.data().len();
+        if recording.fits(bytes) && exchange.memory.grow(bytes).is_ok() {
+            recording.take(event.kind(), event.data());
+        } else {
+            exchange.memory.shrink(recording.give_up());
         }
     }
 

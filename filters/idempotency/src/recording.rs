@@ -33,14 +33,19 @@ impl Recording {
         }
     }
 
-    /// Appends one event or the whole body.
+    /// Whether an answer with so many more bytes is within the limit.
+    pub(crate) fn fits(&self, more: usize) -> bool {
+        !self.too_large && self.bytes.len() + more <= self.bytes_max
+    }
+
+    /// Stops recording, and frees what was recorded; returns how many bytes.
+    pub(crate) fn give_up(&mut self) -> usize {
+        self.too_large = true;
+        std::mem::take(&mut self.bytes).len()
+    }
+
+    /// Appends one event or the whole body that [`fits`](Recording::fits).
     pub(crate) fn take(&mut self, kind: EventKind, data: &[u8]) {
-        // An answer above the limit is not recorded, and what was recorded is freed at once.
-        if self.too_large || self.bytes.len() + data.len() > self.bytes_max {
-            self.too_large = true;
-            self.bytes = BytesMut::new();
-            return;
-        }
         match kind {
             EventKind::Whole => self.bytes.extend_from_slice(data),
             EventKind::Data => event::write(data, &mut self.bytes),

@@ -41,21 +41,24 @@ pub(crate) fn insufficient(required: Micros, available: Micros, topup_url: &Arc<
     })
 }
 
-/// A 403: more credit does not resolve it, nor does an early retry.
-pub(crate) fn cap_reached(required: Micros, reached: CapReached) -> ApiError {
+/// A 403: more credit does not resolve it, nor does an early retry. `required` is unknown before the body is read.
+pub(crate) fn cap_reached(required: Option<Micros>, reached: CapReached) -> ApiError {
     let CapReached { cap, left, until } = reached;
     let (period, wait) = match until {
         Some(until) => ("a month", format!("wait for {}, ", day(until))),
         None => ("in all", String::new()),
     };
-    ApiError::new(
-        ErrorCode::KeySpendingCap,
-        format!(
-            "This key may spend {} credits {period}; {left} are left, and this request may need {required}. Lower `max_tokens`, {wait}or use \
-             another key.",
-            cap.max
+    let max = cap.max;
+    let message = match required {
+        Some(required) => format!(
+            "This key may spend {max} credits {period}; {left} are left, and this request may need {required}. Lower `max_tokens`, {wait}or \
+             use another key."
         ),
-    )
+        None => format!(
+            "This key may spend {max} credits {period}, and {left} are left. Raise its cap, {wait}or use another key."
+        ),
+    };
+    ApiError::new(ErrorCode::KeySpendingCap, message)
 }
 
 /// A hold that failed for a reason other than credit.

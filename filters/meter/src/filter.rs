@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use http::HeaderName;
 use tollgate_clock::{Clock, Deadline, Timestamp};
 use tollgate_filter::{
     AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Clamped, Contract,
     Ending, Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome,
-    OutputCap, Phase, Principal, Step, Tail, Tokens,
+    OutputCap, Phase, Principal, Step, Tail, Tokens, Unpaid,
 };
 use tollgate_ledger::{
     AttachedPart, Hold, HoldError, HoldRequest, Ledger, Settle, Settled, Settlement,
@@ -26,6 +27,12 @@ use crate::error::{MeterError, cap_reached, hold_failed, insufficient, settle_fa
 use crate::estimate::{Counter, Texts};
 use crate::quote::Quote;
 use crate::spending::{CapReached, Reserved, Spending};
+
+/// The field that names a request whose answer may be recorded.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// What an account without credit has to have before the price of its request is known: more than nothing.
+const LEAST: Micros = Micros::new(1);
 
 /// Holds the worst case before the upstream is called, and settles the usage when the answer is over.
 pub struct Meter {
@@ -46,6 +53,14 @@ struct Held {
     hold: Option<Hold>,
     /// The reservation against the credential's own cap.
     kept: Option<(SpendingCap, Reserved)>,
+}
+
+/// Why no request can be paid for.
+enum Unaffordable {
+    /// The account has no credit but this.
+    NoCredit(Micros),
+    /// The credential's own cap is reached.
+    Cap(CapReached),
 }
 
 /// A finished answer, to be charged.
@@ -135,9 +150,47 @@ impl Meter {
         Arc::clone(&self.counters)
     }
 
+    /// Admission control before the body is read. A repeat of a request with an idempotency key may be answered from the record, so its
+    /// refusal is left to the filter that looks there.
+    fn admit_head(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
+        let refusal = match self.affordable(exchange)? {
+            None => return Ok(Outcome::Continue),
+            Some(Unaffordable::NoCredit(available)) => {
+                insufficient(LEAST, available, &self.topup_url)
+            }
+            Some(Unaffordable::Cap(reached)) => cap_reached(None, reached),
+        };
+        if exchange.request.headers.contains_key(IDEMPOTENCY_KEY) {
+            exchange.put(Unpaid(refusal));
+            return Ok(Outcome::Continue);
+        }
+        self.counters.events.inc(MeterEvent::Refused);
+        Ok(Outcome::refuse(refusal))
+    }
+
+    /// Why the account or its credential cannot pay for any request.
+    fn affordable(&self, exchange: &mut Exchange) -> Result<Option<Unaffordable>, MeterError> {
+        let Principal {
+            account,
+            credential,
+            spending_cap,
+            ..
+        } = *principal(exchange)?;
+        let balance = self.ledger.balance(account).ok_or(MeterError::NoAccount)?;
+        let funds = balance.total().saturating_add(balance.credit_limit);
+        if !funds.is_positive() {
+            return Ok(Some(Unaffordable::NoCredit(balance.spendable())));
+        }
+        let Some(cap) = spending_cap else {
+            return Ok(None);
+        };
+        let now = exchange.now(&self.clock);
+        let left = self.spending.left(credential, cap, now);
+        Ok(left.err().map(Unaffordable::Cap))
+    }
+
     /// Admission control: computes the worst case, and refuses an account without credit.
     fn admit(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
-        let account = principal(exchange)?.account;
         let request = exchange
             .get::<CompletionRequest>()
             .ok_or(MeterError::Missing { what: "request" })?;
@@ -149,24 +202,11 @@ impl Meter {
             &forward.model,
             self.settings.load().bytes_per_token,
         );
-        let balance = self.ledger.balance(account).ok_or(MeterError::NoAccount)?;
-        if !balance
-            .total()
-            .saturating_add(balance.credit_limit)
-            .is_positive()
-        {
-            return Ok(self.refuse(&quote, balance.spendable()));
-        }
-        let Principal {
-            credential,
-            spending_cap,
-            ..
-        } = *principal(exchange)?;
-        if let Some(cap) = spending_cap {
-            let now = exchange.now(&self.clock);
-            if let Err(reached) = self.spending.left(credential, cap, now) {
-                return Ok(self.refuse_cap(&quote, reached));
-            }
+        // Again, since the body may have taken long to arrive.
+        match self.affordable(exchange)? {
+            None => {}
+            Some(Unaffordable::NoCredit(available)) => return Ok(self.refuse(&quote, available)),
+            Some(Unaffordable::Cap(reached)) => return Ok(self.refuse_cap(&quote, reached)),
         }
         if let Some(forward) = exchange.get_mut::<Forward>() {
             forward.tokens_max = quote.sizes.tokens();
@@ -283,7 +323,7 @@ impl Meter {
             .load()
             .clamp_tokens_min
             .map(std::num::NonZeroU64::get);
-        Outcome::refuse(cap_reached(quote.least(floor), reached))
+        Outcome::refuse(cap_reached(Some(quote.least(floor)), reached))
     }
 
     /// The quote for the longest answer that `available` pays for, where the request has no output cap.
@@ -496,10 +536,19 @@ impl Filter for Meter {
 
     fn contract(&self) -> Contract {
         Contract {
-            phases: Phase::Request | Phase::Forward | Phase::FirstByte | Phase::Tail | Phase::End,
+            phases: Phase::Head
+                | Phase::Request
+                | Phase::Forward
+                | Phase::FirstByte
+                | Phase::Tail
+                | Phase::End,
             body: Body::Unread,
             on_failure: FailureMode::Deny,
         }
+    }
+
+    fn on_head<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        Step::Now(self.admit_head(exchange))
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {

@@ -102,7 +102,7 @@ impl Meter {
             HitError::Charge(error) => charge_failed(error),
             HitError::Cap(required, reached) => {
                 self.counters.events.inc(MeterEvent::Refused);
-                Ok(Outcome::refuse(cap_reached(required, reached)))
+                Ok(Outcome::refuse(cap_reached(Some(required), reached)))
             }
             HitError::Filter(error) => Err(error),
         })

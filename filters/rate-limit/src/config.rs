@@ -32,8 +32,15 @@ const CLASSES: [(&str, u32, u32, u32); 8] = [
     ("oauth", 120, 60, 120),
 ];
 
-/// Concurrent requests of the class `mcp`: a listening stream lasts for an hour, and each takes a connection to the upstream server.
-const MCP_CONCURRENT: NonZeroU32 = NonZeroU32::new(64).expect("it is not zero");
+/// Concurrent requests of the classes of accounts, where the settings give no number: what one account can hold open in memory and in
+/// connections, to providers and to MCP servers, is bounded.
+fn default_concurrent(class: &str) -> Option<NonZeroU32> {
+    match class {
+        FREE => NonZeroU32::new(64),
+        "pro" | "mcp" => NonZeroU32::new(256),
+        _ => None,
+    }
+}
 
 /// Default quota and window in seconds of failed credentials, and of requests without one.
 const REFUSED_CREDENTIALS: (u32, u32) = (120, 60);
@@ -67,7 +74,7 @@ pub struct RawClass {
     pub burst: Option<At<u32>>,
     /// Tokens in one window, of prompts and answers together, 1 to 1000000000000; no limit where it is not given.
     pub tokens_per_window: Option<At<u64>>,
-    /// Requests under way at once, 1 to 1000000; no limit where it is not given.
+    /// Requests under way at once, 1 to 1000000. Where it is not given: 64 for `free`, 256 for `pro` and `mcp`, no limit for others.
     pub concurrent: Option<At<u32>>,
 }
 
@@ -142,7 +149,7 @@ impl Section for RawLimits {
         let mut quotas: BTreeMap<&str, Option<Checked>> = CLASSES
             .into_iter()
             .map(|(name, limit, window_secs, burst)| {
-                let concurrent = (name == "mcp").then_some(MCP_CONCURRENT);
+                let concurrent = default_concurrent(name);
                 (
                     name,
                     Some((built_in(limit, window_secs, burst), None, concurrent)),
@@ -151,7 +158,7 @@ impl Section for RawLimits {
             .collect();
         for (name, raw) in &self.classes {
             let key = context.key(&format!("classes.{name}"));
-            let quota = raw.check(&key, problems);
+            let quota = raw.check(&key, default_concurrent(name), problems);
             if is_name(name) {
                 quotas.insert(name, quota);
             } else {
@@ -202,7 +209,12 @@ impl Section for RawLimits {
 }
 
 impl RawClass {
-    fn check(&self, key: &str, problems: &mut Problems) -> Option<Checked> {
+    fn check(
+        &self,
+        key: &str,
+        default_concurrent: Option<NonZeroU32>,
+        problems: &mut Problems,
+    ) -> Option<Checked> {
         let limit = check_quota(&self.quota, key, problems);
         let window_secs = check_window(&self.window_secs, key, problems);
         let tokens = self.tokens_per_window.as_ref().map(|tokens| {
@@ -228,7 +240,7 @@ impl RawClass {
         };
         let concurrent = match concurrent {
             Some(concurrent) => Some(concurrent?),
-            None => None,
+            None => default_concurrent,
         };
         Some((Quota::new(limit?, window_secs, burst?), tokens, concurrent))
     }
@@ -317,7 +329,15 @@ mod tests {
         );
         assert_eq!(class.concurrent.map(NonZeroU32::get), Some(2));
         let class = limits.class("pro").expect("the class is there");
-        assert_eq!((class.tokens, class.concurrent), (None, None));
+        assert_eq!(class.tokens, None);
+        let concurrent = |name| limits.class(name).and_then(|class| class.concurrent);
+        assert_eq!(concurrent("pro").map(NonZeroU32::get), Some(256));
+        assert_eq!(concurrent("mcp").map(NonZeroU32::get), Some(256));
+        assert_eq!(concurrent("anonymous"), None);
+        let (limits, _) = check("[classes.free]\nquota = 5\nwindow_secs = 10\n");
+        let limits = limits.expect("nothing is wrong");
+        let class = limits.class("free").expect("the class is there");
+        assert_eq!(class.concurrent.map(NonZeroU32::get), Some(64));
         let (_, found) = check(
             "[classes.free]\nquota = 5\nwindow_secs = 10\ntokens_per_window = 0\nconcurrent = 0\n",
         );

@@ -10,6 +10,7 @@ use tollgate_filter::settings::{At, Problems, PublicUrl};
 
 use super::{CheckContext, required, word};
 use crate::config::certificate::{self, Certificate};
+use crate::config::memory::Memory;
 use crate::config::proxies::{ForwardedField, Network, TrustedProxies};
 use crate::config::raw::{RawAdmin, RawListener, RawServer, RawService, RawStore, RawTls};
 use crate::config::settings::{
@@ -17,6 +18,9 @@ use crate::config::settings::{
 };
 
 const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+/// With less the program itself does not fit.
+const MEMORY_BYTES: std::ops::RangeInclusive<u64> = 67_108_864..=1_099_511_627_776;
+
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 pub(super) fn service(
@@ -97,6 +101,11 @@ pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
             h2_idle: Duration::from_secs(whole!(h2_idle_secs)),
             connections_max: whole!(connections_max) as usize,
         },
+        memory: raw
+            .memory_bytes_max
+            .as_ref()
+            .and_then(|at| problems.within("server.memory_bytes_max", at, MEMORY_BYTES))
+            .map_or_else(Memory::detect, Memory::of_setting),
     }
 }
 

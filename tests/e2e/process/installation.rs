@@ -65,7 +65,9 @@ impl Installation {
             "--reference",
             "test",
         ];
-        self.ask(&grant).await;
+        if credits != "0" {
+            self.ask(&grant).await;
+        }
         let key = self
             .ask(&["key", "create", "--account", &account, "--name", "test"])
             .await;

@@ -17,6 +17,7 @@ pub(crate) struct Link {
 pub struct Chain {
     pub(crate) links: Vec<Link>,
     /// The indices of those with each phase after the first, so that the others need not be visited.
+    pub(crate) head: Vec<usize>,
     pub(crate) forward: Vec<usize>,
     pub(crate) refusal: Vec<usize>,
     pub(crate) first_byte: Vec<usize>,
@@ -35,6 +36,7 @@ impl Chain {
             those.map(|(at, _)| at).collect()
         };
         Chain {
+            head: with(Phase::Head),
             forward: with(Phase::Forward),
             refusal: with(Phase::Refusal),
             first_byte: with(Phase::FirstByte),

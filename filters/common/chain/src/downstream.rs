@@ -1,10 +1,15 @@
 //! The downstream: the client's side of an exchange, as the driver sees it.
 
 use std::future::Future;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use tollgate_filter::{ApiError, ErrorCode};
+use tollgate_memory::{MemoryUse, OverBudget};
+
+/// Retry delay of a request that finds no memory: most requests end within it.
+const MEMORY_WAIT: Duration = Duration::from_secs(5);
 
 /// The head of a response.
 #[derive(Debug)]
@@ -21,10 +26,11 @@ pub struct Head {
 ///
 /// A write that fails or times out returns [`Gone`]; nothing more is written then.
 pub trait Downstream: Send {
-    /// Reads the whole body, at most `bytes_max`.
+    /// Reads the whole body, at most `bytes_max`, whose copies `memory` counts from now on.
     fn read_body(
         &mut self,
         bytes_max: usize,
+        memory: &mut MemoryUse,
     ) -> impl Future<Output = Result<Bytes, BodyError>> + Send;
 
     /// The length of the body, as far as the head states it.
@@ -89,9 +95,25 @@ pub enum BodyError {
     /// Its framing is invalid: a bad chunk, a length that does not match.
     #[error("the body's framing is broken")]
     Malformed,
+    /// There is no memory for it at the moment.
+    #[error("the body does not fit into the memory budget")]
+    NoMemory,
     /// The client disconnected.
     #[error("the client disconnected while sending the body")]
     Gone,
+}
+
+impl From<OverBudget> for BodyError {
+    fn from(_: OverBudget) -> BodyError {
+        BodyError::NoMemory
+    }
+}
+
+/// A refusal for lack of memory; `what` does not fit.
+pub(crate) fn no_memory(what: &str) -> ApiError {
+    let message =
+        format!("{what} Send fewer requests at once, or shorter ones; try again in a few seconds.");
+    ApiError::new(ErrorCode::Overloaded, message).retry_after(MEMORY_WAIT)
 }
 
 impl BodyError {
@@ -109,6 +131,9 @@ impl BodyError {
             BodyError::Malformed => ApiError::new(
                 ErrorCode::InvalidRequest,
                 "The request body's framing is broken. Check Content-Length or the chunks.",
+            ),
+            BodyError::NoMemory => no_memory(
+                "The request body does not fit into the memory that is left at the moment.",
             ),
             BodyError::Gone => return None,
         };

@@ -6,9 +6,10 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tollgate_clock::Clock;
 use tollgate_filter::{
-    AfterLeaving, ApiError, Body, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome, Relay,
-    Step, UpstreamFault,
+    AfterLeaving, ApiError, Body, Ending, ErrorCode, ErrorShape, Exchange, Forward, Outcome,
+    Principal, Relay, Step, Unpaid, UpstreamFault,
 };
+use tollgate_memory::{COPIES, MemoryBudget, MemoryUse, OverBudget, Owner};
 
 use crate::answer::{fail, send_error, send_reply, send_whole};
 use crate::chain::Route;
@@ -16,11 +17,13 @@ use crate::downstream::{BodyError, BodyLength, Downstream, Gone, Head};
 use crate::relay::relay;
 use crate::run::{Run, continues};
 use crate::stream;
-use crate::upstream::{Upstream, UpstreamCall, UpstreamError, answer_for};
+use crate::upstream::{Upstream, UpstreamCall, UpstreamError, answer_for, over_budget};
 
 /// Limits of a response in progress.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Limits {
+    /// The memory that all exchanges share for bodies and buffers.
+    pub memory: MemoryBudget,
     /// Maximum size of a whole upstream response in bytes.
     pub answer_bytes_max: usize,
     /// Maximum size of one stream event in bytes.
@@ -55,6 +58,7 @@ async fn exchange<D: Downstream, U: Upstream>(
     clock: &Clock,
     limits: &Limits,
 ) -> Ending {
+    run.exchange.memory = MemoryUse::within(&limits.memory);
     let outcome = match request(route, run, downstream).await {
         Ok(Outcome::Continue) => {
             // For filters that need it in this phase, and for the call that starts with it.
@@ -132,14 +136,12 @@ async fn request<D: Downstream>(
     let mut body_read = false;
     while let Some(next) = run.peek() {
         if !body_read && next.body != Body::Unread {
-            match read_body(
-                &mut run.exchange,
-                downstream,
-                next.body,
-                route.body_bytes_max,
-            )
-            .await
-            {
+            let wanted = next.body;
+            match run.on_head().await {
+                Outcome::Continue => {}
+                outcome => return Ok(outcome),
+            }
+            match read_body(&mut run.exchange, downstream, wanted, route.body_bytes_max).await {
                 Ok(()) => body_read = true,
                 Err(Some(error)) => return Ok(Outcome::refuse(error)),
                 Err(None) => return Err(Gone),
@@ -201,12 +203,27 @@ async fn read_body<D: Downstream>(
         }
         Body::Bytes { bytes_max } => bytes_max,
     };
-    let read = downstream.read_body(bytes_max.min(route_bytes_max)).await;
+    let unpaid = exchange.get::<Unpaid>().is_some();
+    exchange
+        .memory
+        .set_owner(match exchange.get::<Principal>() {
+            _ if unpaid => Owner::Uncredited,
+            Some(principal) => Owner::Account(*principal.account.as_bytes()),
+            None => Owner::Unknown,
+        });
+    let bytes_max = bytes_max
+        .min(route_bytes_max)
+        .min(exchange.memory.body_bytes_max());
+    let read = downstream.read_body(bytes_max, &mut exchange.memory).await;
     exchange.invalidate_now();
     match read {
         Ok(body) => {
             exchange.request.body = body;
             Ok(())
+        }
+        Err(BodyError::NoMemory | BodyError::TooLarge { .. }) if unpaid => {
+            // Credit would lift the limit.
+            Err(exchange.take::<Unpaid>().map(|unpaid| unpaid.0.closing()))
         }
         Err(error) => Err(BodyError::answer(&error)),
     }
@@ -312,6 +329,10 @@ async fn whole<D: Downstream, C: UpstreamCall>(
             piece = call.read() => piece,
             () = downstream.gone() => return Ending::GoneBefore,
         };
+        let taken = match &piece {
+            Ok(Some(piece)) => piece.len(),
+            _ => 0,
+        };
         match piece {
             Ok(None) => break,
             Ok(Some(piece)) if first.is_empty() => first = piece,
@@ -322,6 +343,9 @@ async fn whole<D: Downstream, C: UpstreamCall>(
                 more.extend_from_slice(&piece);
             }
             Err(error) => return Box::pin(fail(run, downstream, route.errors, error)).await,
+        }
+        if let Err(OverBudget) = run.exchange.memory.grow(COPIES * taken) {
+            return Box::pin(fail(run, downstream, route.errors, over_budget())).await;
         }
         if first.len().max(more.len()) > limits.answer_bytes_max {
             let error = UpstreamError {

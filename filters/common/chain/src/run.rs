@@ -121,6 +121,26 @@ impl<'c> Run<'c> {
         seen.iter().map(move |&at| &links[at])
     }
 
+    /// Asks the filters that have not seen the request, before its body is read.
+    pub(crate) async fn on_head(&mut self) -> Outcome {
+        let chain = self.chain;
+        for &at in &chain.head {
+            if at < self.seen {
+                continue;
+            }
+            let link = &chain.links[at];
+            let result = finished!(self.exchange, link.filter.on_head(&mut self.exchange));
+            if continues(&result) {
+                continue;
+            }
+            match self.apply_failure_mode(link, result) {
+                Outcome::Continue => {}
+                reply => return reply,
+            }
+        }
+        Outcome::Continue
+    }
+
     pub(crate) async fn on_forward(&mut self) -> Outcome {
         for link in self.seen(&self.chain.forward) {
             let result = finished!(self.exchange, link.filter.on_forward(&mut self.exchange));

@@ -8,9 +8,10 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_clock::Clock;
 use tollgate_filter::{
-    AfterLeaving, AnswerProgress, ApiError, Disposition, Ending, ErrorShape, Event, EventKind,
-    Forward, HeldEvent, Tail, UpstreamFault,
+    AfterLeaving, AnswerProgress, AnswerUsage, ApiError, Disposition, Ending, ErrorShape, Event,
+    EventKind, Forward, HeldEvent, Tail, UpstreamFault,
 };
+use tollgate_memory::OverBudget;
 use tollgate_openai::event::{self, EventCutter};
 
 use crate::answer::{fail, fault_of, head, log_fault, send_error};
@@ -18,10 +19,13 @@ use crate::chain::Route;
 use crate::downstream::{Downstream, Gone};
 use crate::drive::Limits;
 use crate::run::Run;
-use crate::upstream::{UpstreamCall, UpstreamError};
+use crate::upstream::{UpstreamCall, UpstreamError, over_budget};
 
 /// A write is made when this many bytes have been joined, even if more have arrived.
 const JOINED_BYTES: usize = 16 * 1024;
+
+/// A larger output buffer is not kept for the next write.
+const KEPT_BYTES: usize = 4 * JOINED_BYTES;
 
 /// How long to wait for the end of a body after its last event.
 const END_WAIT: Duration = Duration::from_millis(200);
@@ -36,6 +40,8 @@ struct Relay<'r, 'c, D> {
     clock: &'r Clock,
     /// Bytes ready to be sent.
     out: BytesMut,
+    /// Bytes of its buffers that are counted.
+    counted: usize,
     /// Bytes received from the provider.
     taken: usize,
     bytes_max: usize,
@@ -191,6 +197,7 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             downstream,
             clock,
             out: BytesMut::new(),
+            counted: 0,
             taken: 0,
             bytes_max,
             held: SmallVec::new(),
@@ -217,12 +224,29 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
                     return Ok(true);
                 }
             }
+            self.count(cutter)?;
             if self.done || self.out.len() >= JOINED_BYTES {
                 break;
             }
             next = call.read_ready();
         }
         Ok(false)
+    }
+
+    /// Counts what the stream holds: an incomplete event, the bytes ready to be sent, the text of its answer.
+    fn count(&mut self, cutter: &EventCutter) -> Result<(), UpstreamError> {
+        let exchange = &mut self.run.exchange;
+        let text = exchange.get::<AnswerUsage>();
+        let text = text.map_or(0, |usage| usage.text.len());
+        let held = cutter.buffered() + self.out.len() + text;
+        if held > self.counted {
+            let grown = exchange.memory.grow(held - self.counted);
+            grown.map_err(|OverBudget| over_budget())?;
+        } else {
+            exchange.memory.shrink(self.counted - held);
+        }
+        self.counted = held;
+        Ok(())
     }
 
     /// Splits a piece into events and forwards each.
@@ -295,8 +319,9 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
                 if kind != EventKind::Done {
                     self.release();
                 }
-                let copied = Bytes::copy_from_slice(data);
-                let data = event.into_replaced().unwrap_or(copied);
+                let data = event
+                    .into_replaced()
+                    .unwrap_or_else(|| Bytes::copy_from_slice(data));
                 self.held.push(HeldEvent { kind, data });
             }
         }
@@ -344,6 +369,10 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             // A failed write may have delivered a part, so from here on the client counts as having received some of it.
             self.downstream.start(head, &mut self.out).await
         };
+        if self.out.capacity() > KEPT_BYTES {
+            // The buffer of one large event would stay for the life of the stream.
+            self.out = BytesMut::new();
+        }
         // A slow client may have delayed the write.
         self.run.exchange.invalidate_now();
         if written.is_err() {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use smallvec::SmallVec;
 use tollgate_clock::{Clock, Reading, Timestamp};
+use tollgate_memory::MemoryUse;
 use tollgate_money::OperationId;
 
 use crate::slots::Slots;
@@ -25,6 +26,8 @@ pub struct Exchange {
     deferred_headers: SmallVec<[Box<dyn DeferredHeaders>; 3]>,
     /// Facts for the access log and the metrics.
     pub record: Record,
+    /// The bytes that its body and its buffers hold. Without a limit until the driver sets one.
+    pub memory: MemoryUse,
     time: Time,
     slots: Slots,
 }
@@ -38,6 +41,7 @@ impl Exchange {
             reply_headers: HeaderMap::new(),
             deferred_headers: SmallVec::new(),
             record: Record::default(),
+            memory: MemoryUse::default(),
             time: Time::default(),
             slots: Slots::default(),
         }

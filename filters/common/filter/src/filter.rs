@@ -18,6 +18,13 @@ pub trait Filter: Send + Sync {
     /// The filter's requirements and guarantees; read once, when a chain is built.
     fn contract(&self) -> Contract;
 
+    /// The head has been read and the filters before the first one that requires the body have admitted the request: its body is read next.
+    /// The place to refuse what needs no body. Called once, also for filters behind that one, and only where a filter requires the body.
+    fn on_head<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
+        let _ = exchange;
+        Step::now(Outcome::Continue)
+    }
+
     /// The head has been read, and the body too when the contract requires it.
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let _ = exchange;
@@ -64,7 +71,8 @@ pub trait Filter: Send + Sync {
         Step::now(Outcome::Continue)
     }
 
-    /// Called exactly once on every exit, for each filter whose `on_request` was called. Must not block and must not panic.
+    /// Called exactly once on every exit, for each filter whose `on_request` was called. Not for one that has
+    /// only seen the head. Must not block and must not panic.
     fn on_end(&self, exchange: &mut Exchange, ending: Ending) {
         let _ = (exchange, ending);
     }
@@ -208,6 +216,8 @@ pub enum Phase {
     End = 32,
     /// [`Filter::on_refusal`]
     Refusal = 64,
+    /// [`Filter::on_head`]
+    Head = 128,
 }
 
 /// A set of phases.

@@ -56,11 +56,13 @@ pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
 pub use relay::{Relay, end_to_end};
 pub use reply::{DeferredHeaders, Reply, ReplyBody};
 pub use service::ServiceIdentity;
-pub use shared::{HitPrice, HoldLifetime, PaymentPaths, RateClassNames, UncachedModels};
+pub use shared::{
+    HitPrice, HoldLifetime, MemoryLimit, PaymentPaths, RateClassNames, UncachedModels, Unpaid,
+};
 pub use unambiguous::Unambiguous;
 
 provided! {
-    GATEWAY => [Catalog, ServiceIdentity, UncachedModels, settings::CallTimeouts];
+    GATEWAY => [Catalog, MemoryLimit, ServiceIdentity, UncachedModels, settings::CallTimeouts];
     "rate-limit" => [RateClassNames];
     "cache" => [HitPrice];
     "meter" => [HoldLifetime];

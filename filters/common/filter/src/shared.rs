@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ApiError;
+
 /// The price of a stored answer, in millionths of the normal one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitPrice(pub u32);
@@ -15,6 +17,15 @@ pub struct RateClassNames(pub Arc<[Arc<str>]>);
 /// Models whose answers are never stored, by id (`cache = false` in their section).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UncachedModels(pub Arc<HashSet<Arc<str>>>);
+
+/// On an exchange whose account cannot pay, found on its head: the refusal, unless the answer is recorded under its `Idempotency-Key`. Its
+/// body counts for the share of requests without credit.
+#[derive(Clone, Debug)]
+pub struct Unpaid(pub ApiError);
+
+/// The bytes of memory that the process may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimit(pub u64);
 
 /// The longest lifetime of a hold, and so of a request that is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

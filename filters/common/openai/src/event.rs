@@ -114,9 +114,14 @@ impl EventCutter {
         })
     }
 
+    /// Bytes of an event that is not complete.
+    pub fn buffered(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
     fn clear_spent(&mut self) {
         if self.spent {
-            self.data.clear();
+            clear(&mut self.data);
             self.named_error = false;
             self.spent = false;
         }
@@ -229,6 +234,17 @@ impl Events<'_, '_> {
     }
 }
 
+/// A larger buffer is freed after its event, since a stream may last long after its one large event.
+const KEPT_BYTES: usize = 64 * 1024;
+
+/// Empties a buffer, and frees a large one.
+fn clear(buffer: &mut Vec<u8>) {
+    match buffer.capacity() {
+        ..=KEPT_BYTES => buffer.clear(),
+        _ => *buffer = Vec::new(),
+    }
+}
+
 /// U+FEFF in UTF-8.
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
@@ -242,7 +258,7 @@ impl EventCutter {
         line.extend_from_slice(end);
         let complete = self.whole_line(&line);
         // The buffer is reused for the next split line.
-        line.clear();
+        clear(&mut line);
         self.line = line;
         complete
     }

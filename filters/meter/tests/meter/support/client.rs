@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use tollgate_chain::{BodyError, Downstream, Gone, Head};
 use tollgate_clock::ManualClock;
+use tollgate_memory::MemoryUse;
 
 /// When a client disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ impl Client {
 }
 
 impl Downstream for Client {
-    async fn read_body(&mut self, _: usize) -> Result<Bytes, BodyError> {
+    async fn read_body(&mut self, _: usize, _: &mut MemoryUse) -> Result<Bytes, BodyError> {
         Ok(self.body.clone())
     }
 

@@ -133,6 +133,7 @@ impl Gateway {
         let seen = Seen::default();
         let mut run = Run::new(exchange, &self.route.chain, &seen);
         let limits = Limits {
+            memory: tollgate_memory::MemoryBudget::new(1 << 30),
             answer_bytes_max: 1 << 20,
             event_bytes_max: 1 << 20,
             drain: self.drain,

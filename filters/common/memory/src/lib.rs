@@ -1,0 +1,296 @@
+#![doc = include_str!("../README.md")]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that each request may hold without being counted.
+pub const FREE_BYTES: usize = 16 * 1024;
+
+/// Bytes are taken in steps of this size, so that a request that grows takes the lock rarely.
+const STEP_BYTES: usize = 64 * 1024;
+
+/// Four times the bytes of an owner must fit into what is left free.
+const FREE_PER_OWNER: usize = 4;
+
+/// The part of the budget that requests of one kind without a paying account may have.
+const UNPAID_DIVISOR: usize = 16;
+
+/// Copies of a body or a whole answer that exist at once.
+pub const COPIES: usize = 2;
+
+/// The party that bytes are counted for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// All requests without an account.
+    #[default]
+    Unknown,
+    /// All requests of accounts without credit.
+    Uncredited,
+    /// An account, by the bytes of its id.
+    Account([u8; 16]),
+}
+
+/// The bytes do not fit into the budget, or into the share of their owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverBudget;
+
+/// A budget that all requests share.
+#[derive(Clone, Debug)]
+pub struct MemoryBudget(Arc<Budget>);
+
+#[derive(Debug)]
+struct Budget {
+    bytes_max: usize,
+    taken: Mutex<Taken>,
+    refused: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: usize,
+    /// Owners without any are removed.
+    owners: HashMap<Owner, usize>,
+}
+
+impl MemoryBudget {
+    /// A budget of `bytes_max` bytes.
+    pub fn new(bytes_max: usize) -> MemoryBudget {
+        MemoryBudget(Arc::new(Budget {
+            bytes_max,
+            taken: Mutex::default(),
+            refused: AtomicU64::new(0),
+        }))
+    }
+
+    /// Bytes in all.
+    pub fn bytes_max(&self) -> usize {
+        self.0.bytes_max
+    }
+
+    /// Bytes taken.
+    pub fn bytes_taken(&self) -> usize {
+        self.taken().bytes
+    }
+
+    /// How often bytes were refused.
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Relaxed)
+    }
+
+    /// The most bytes that one owner can have when no other has any.
+    pub fn share_max(&self, owner: Owner) -> usize {
+        let share = self.0.bytes_max / (FREE_PER_OWNER + 1);
+        match owner {
+            Owner::Account(_) => share,
+            Owner::Unknown | Owner::Uncredited => self.0.bytes_max / UNPAID_DIVISOR,
+        }
+    }
+
+    fn take(&self, owner: Owner, bytes: usize) -> Result<(), OverBudget> {
+        let mut taken = self.taken();
+        let all = taken.bytes.saturating_add(bytes);
+        let own = taken.owners.get(&owner).copied().unwrap_or(0);
+        let own = own.saturating_add(bytes);
+        let free = self.0.bytes_max.saturating_sub(all);
+        let fits = own.saturating_mul(FREE_PER_OWNER) <= free && own <= self.share_max(owner);
+        if !fits {
+            return Err(OverBudget);
+        }
+        taken.bytes = all;
+        taken.owners.insert(owner, own);
+        Ok(())
+    }
+
+    fn give_back(&self, owner: Owner, bytes: usize) {
+        let mut taken = self.taken();
+        taken.bytes -= bytes;
+        if let Some(own) = taken.owners.get_mut(&owner) {
+            *own -= bytes;
+            if *own == 0 {
+                taken.owners.remove(&owner);
+            }
+        }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        // Both fields are changed together, without a panic between.
+        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bytes that one request holds. Dropping it returns them.
+#[derive(Debug, Default)]
+pub struct MemoryUse {
+    /// `None`: nothing is limited.
+    budget: Option<MemoryBudget>,
+    owner: Owner,
+    bytes: usize,
+    /// The bytes taken from the budget.
+    taken: usize,
+}
+
+impl MemoryUse {
+    /// A request that holds nothing yet.
+    pub fn within(budget: &MemoryBudget) -> MemoryUse {
+        MemoryUse {
+            budget: Some(budget.clone()),
+            ..MemoryUse::default()
+        }
+    }
+
+    /// Counts for this owner from now on. Before anything is taken.
+    pub fn set_owner(&mut self, owner: Owner) {
+        debug_assert_eq!(self.taken, 0, "the owner of taken bytes is final");
+        self.owner = owner;
+    }
+
+    /// The longest body whose copies fit into the owner's share.
+    pub fn body_bytes_max(&self) -> usize {
+        self.budget.as_ref().map_or(usize::MAX, |budget| {
+            budget.share_max(self.owner).saturating_add(FREE_BYTES) / COPIES
+        })
+    }
+
+    /// Adds bytes.
+    ///
+    /// # Errors
+    ///
+    /// They do not fit; nothing was added.
+    #[inline]
+    pub fn grow(&mut self, bytes: usize) -> Result<(), OverBudget> {
+        let all = self.bytes.saturating_add(bytes);
+        if all > self.taken + FREE_BYTES {
+            self.take(all)?;
+        }
+        self.bytes = all;
+        Ok(())
+    }
+
+    /// Removes bytes that are freed.
+    pub fn shrink(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        let needed = steps(self.bytes);
+        if needed < self.taken {
+            let unused = self.taken - needed;
+            self.taken = needed;
+            if let Some(budget) = &self.budget {
+                budget.give_back(self.owner, unused);
+            }
+        }
+    }
+
+    #[cold]
+    fn take(&mut self, all: usize) -> Result<(), OverBudget> {
+        let Some(budget) = &self.budget else {
+            return Ok(());
+        };
+        let needed = steps(all);
+        // The largest body of a small share is no multiple of a step.
+        let exact = all - FREE_BYTES;
+        let more = match budget.take(self.owner, needed - self.taken) {
+            Ok(()) => needed - self.taken,
+            Err(OverBudget) => {
+                let taken = budget.take(self.owner, exact - self.taken);
+                taken.inspect_err(|_| {
+                    budget.0.refused.fetch_add(1, Relaxed);
+                })?;
+                exact - self.taken
+            }
+        };
+        self.taken += more;
+        Ok(())
+    }
+}
+
+impl Drop for MemoryUse {
+    fn drop(&mut self) {
+        if self.taken > 0
+            && let Some(budget) = &self.budget
+        {
+            budget.give_back(self.owner, self.taken);
+        }
+    }
+}
+
+/// What is taken for a request that holds `bytes`.
+fn steps(bytes: usize) -> usize {
+    bytes
+        .saturating_sub(FREE_BYTES)
+        .next_multiple_of(STEP_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn holder(budget: &MemoryBudget, owner: Owner) -> MemoryUse {
+        let mut memory = MemoryUse::within(budget);
+        memory.set_owner(owner);
+        memory
+    }
+
+    /// As much as one owner gets, in steps.
+    fn greedy(budget: &MemoryBudget, owner: Owner) -> Vec<MemoryUse> {
+        let mut all = Vec::new();
+        loop {
+            let mut memory = holder(budget, owner);
+            if memory.grow(256 * 1024).is_err() {
+                return all;
+            }
+            all.push(memory);
+        }
+    }
+
+    #[test]
+    fn ten_accounts_that_take_all_they_can_leave_a_tenth() {
+        let budget = MemoryBudget::new(100 * MIB);
+        let first = greedy(&budget, Owner::Account([0; 16]));
+        let alone = budget.bytes_taken();
+        assert!((19 * MIB..=20 * MIB).contains(&alone), "{alone}");
+        let others: Vec<_> = (1..10)
+            .map(|number| greedy(&budget, Owner::Account([number; 16])))
+            .collect();
+        let free = 100 * MIB - budget.bytes_taken();
+        assert!(free >= 10 * MIB, "{free}");
+        let mut eleventh = holder(&budget, Owner::Account([10; 16]));
+        assert_eq!(eleventh.grow(2 * MIB), Ok(()));
+        drop((first, others, eleventh));
+        assert_eq!(budget.bytes_taken(), 0);
+        assert_eq!(budget.taken().owners.len(), 0);
+    }
+
+    #[test]
+    fn small_requests_take_nothing_of_a_full_budget() {
+        let budget = MemoryBudget::new(0);
+        let mut memory = holder(&budget, Owner::Unknown);
+        assert_eq!(memory.grow(FREE_BYTES), Ok(()));
+        assert_eq!(memory.grow(1), Err(OverBudget));
+        assert_eq!(budget.refused(), 1);
+        memory.shrink(FREE_BYTES);
+        assert_eq!(memory.grow(10), Ok(()));
+    }
+
+    #[test]
+    fn the_largest_body_of_a_share_fits_and_what_shrinks_is_returned() {
+        let budget = MemoryBudget::new(10_000_000);
+        for owner in [Owner::Account([1; 16]), Owner::Uncredited, Owner::Unknown] {
+            let mut memory = holder(&budget, owner);
+            let body = memory.body_bytes_max();
+            assert_eq!(memory.grow(COPIES * body), Ok(()), "{owner:?}");
+            assert_eq!(memory.grow(STEP_BYTES), Err(OverBudget), "{owner:?}");
+            memory.shrink(COPIES * body - 1);
+            assert_eq!(budget.bytes_taken(), 0, "{owner:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_budget_nothing_is_refused() {
+        let mut memory = MemoryUse::default();
+        assert_eq!(memory.grow(usize::MAX), Ok(()));
+        memory.shrink(usize::MAX);
+        assert_eq!(memory.body_bytes_max(), usize::MAX);
+    }
+}
