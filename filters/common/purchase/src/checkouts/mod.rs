@@ -13,4 +13,4 @@ mod session;
 pub use error::CheckoutError;
 pub use processor::{AttachParts, CheckoutDeps, Checkouts, View, attach_nothing};
 pub(crate) use session::completed;
-pub use session::{CheckoutContent, NewCheckout, NotModifiable, Status};
+pub use session::{Checkout, CheckoutContent, NewCheckout, NotModifiable, Status};

@@ -8,12 +8,12 @@ use std::time::Duration;
 use tollgate_clock::{Clock, Timestamp};
 use tollgate_money::{AccountId, CheckoutId};
 use tollgate_store::{
-    Admission, CheckoutPart, CheckoutRow, CommitError, MandateRow, Part, Refusal, Route, Store,
-    SubscriptionRow, UnitOfWork, commit, reading,
+    Admission, CheckoutPart, CommitError, MandateRow, Part, Refusal, Route, Store, SubscriptionRow,
+    UnitOfWork, commit, reading,
 };
 
 use super::error::CheckoutError;
-use super::session::{self, CheckoutContent, NewCheckout, OwnerDecision, Status, part};
+use super::session::{Checkout, CheckoutContent, NewCheckout, OwnerDecision, Status, part};
 use crate::mandates::{Mandates, OpenError, Urls, Verified, is_past_due};
 use crate::plan::{PlanState, Plans};
 use crate::topups::Draw;
@@ -62,7 +62,7 @@ struct Inner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The checkout.
-    pub row: CheckoutRow,
+    pub row: Checkout,
     /// Its owner's subscription while that gives access.
     pub active: Option<SubscriptionRow>,
     /// Whether the owner has no pending payment on another route: while there is one, no other payment is offered.
@@ -75,6 +75,13 @@ impl View {
     /// The status.
     pub fn status(&self) -> Status {
         Status::of(&self.row, self.now)
+    }
+
+    fn written(self) -> View {
+        View {
+            row: self.row.written(),
+            ..self
+        }
     }
 }
 
@@ -96,7 +103,8 @@ impl Checkouts {
         &self.inner.deps
     }
 
-    /// Creates a checkout, and writes the parts of `attach` in the same unit of work. Does not call the payment provider.
+    /// Creates a checkout, and writes the parts of `attach` in the same unit of work. One with the plan first asks the other rails for open
+    /// payments, for at most five seconds, and may read the provider's plan.
     ///
     /// # Errors
     ///
@@ -107,7 +115,10 @@ impl Checkouts {
         attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
         let deps = self.deps();
-        let state = self.buyer_state(new.account).await?;
+        let state = match new.content.has_plan {
+            true => self.buyer_state(new.account).await?,
+            false => deps.plans.state(new.account).await?,
+        };
         let active = state.active().cloned();
         let mut agreed = None;
         if active.is_none() && new.content.has_plan {
@@ -118,11 +129,11 @@ impl Checkouts {
         let now = deps.clock.now();
         let id = CheckoutId::from_bytes(id);
         let subscription = active.as_ref().map(|row| row.id);
-        let mut row = session::begin(id, new, subscription, (now, deps.lifetime));
+        let mut row = Checkout::begin(id, new, subscription, (now, deps.lifetime));
         if let Some(mandate) = agreed {
             // Already agreed to by another way: this checkout waits for the same payment.
-            row = session::apply_decision(&row, OwnerDecision::Agreed, now).unwrap_or(row);
-            row.mandate = Some(mandate.id);
+            row = row.decided(OwnerDecision::Agreed, now).unwrap_or(row);
+            row = row.linked(mandate.id, now).unwrap_or(row);
         }
         let view = View {
             row,
@@ -130,14 +141,10 @@ impl Checkouts {
             is_clear: !has_transfer(&state),
             now,
         };
-        let begin = CheckoutPart::Begin {
-            row: view.row.clone(),
-            waiting_max: WAITING_MAX,
-        };
-        let mut unit = vec![part(begin)];
+        let mut unit = vec![view.row.begin_part(WAITING_MAX)];
         unit.extend(attach(&view));
         self.write(unit).await.map_err(CheckoutError::Store)?;
-        Ok(view)
+        Ok(view.written())
     }
 
     /// The owner's state after a transfer that may be under way was reconciled.
@@ -181,15 +188,14 @@ impl Checkouts {
                 active: state.active().cloned(),
                 is_clear: state.authorization.is_none(),
                 now: state.now,
-                row,
+                row: Checkout::stored(row),
             };
             // Created while the plan was being paid: the unit of work that granted it did not include this checkout.
             let decision = view
                 .active
                 .as_ref()
                 .map(|row| OwnerDecision::Active(row.id));
-            let next = decision
-                .and_then(|decision| session::apply_decision(&view.row, decision, view.now));
+            let next = decision.and_then(|decision| view.row.decided(decision, view.now));
             let Some(next) = next else {
                 return Ok(Some(view));
             };
@@ -208,10 +214,7 @@ impl Checkouts {
     ) -> Result<View, CheckoutError> {
         let decision = self.owner_decision(&view).await?;
         let change =
-            |view: &View| {
-                Ok(decision
-                    .and_then(|decision| session::apply_decision(&view.row, decision, view.now)))
-            };
+            |view: &View| Ok(decision.and_then(|decision| view.row.decided(decision, view.now)));
         self.change(view, change, attach).await
     }
 
@@ -269,7 +272,7 @@ impl Checkouts {
     ) -> Result<View, CheckoutError> {
         self.change(
             view,
-            |view| Ok(session::apply_decision(&view.row, decision, view.now)),
+            |view| Ok(view.row.decided(decision, view.now)),
             &attach_nothing,
         )
         .await
@@ -286,7 +289,7 @@ impl Checkouts {
         let turned = self
             .change(
                 view,
-                |view| Ok(session::request_completion(&view.row, name, view.now)),
+                |view| Ok(view.row.completion_requested(name, view.now)),
                 &attach_nothing,
             )
             .await?;
@@ -300,34 +303,25 @@ impl Checkouts {
         content: CheckoutContent,
         attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
-        let state = self.buyer_state(view.row.account).await?;
-        let begins = content.has_plan && view.status() == Status::Incomplete;
-        if begins && !state.is_active() {
-            self.check_open(&state).await?;
+        if content.has_plan && view.status() == Status::Incomplete {
+            let state = self.buyer_state(view.row.account).await?;
+            if !state.is_active() {
+                self.check_open(&state).await?;
+            }
         }
         let change = |view: &View| {
-            let next = session::update(&view.row, content.clone(), view.now)?;
-            let decision = view
-                .active
-                .as_ref()
-                .map(|row| OwnerDecision::Active(row.id));
-            let done =
-                decision.and_then(|decision| session::apply_decision(&next, decision, view.now));
-            Ok(Some(match done {
-                // One version step in the store, however many transitions.
-                Some(done) => CheckoutRow {
-                    version: next.version,
-                    ..done
-                },
-                None => next,
-            }))
+            let next = view.row.updated(content.clone(), view.now)?;
+            let active = view.active.as_ref();
+            let decision = active.map(|row| OwnerDecision::Active(row.id));
+            let done = decision.and_then(|decision| next.decided(decision, view.now));
+            Ok(Some(done.unwrap_or(next)))
         };
         self.change(view, change, attach).await
     }
 
     /// Cancels a checkout. The mandate stays.
     pub async fn cancel(&self, view: View, attach: AttachParts<'_>) -> Result<View, CheckoutError> {
-        let change = |view: &View| Ok(Some(session::cancel(&view.row, view.now)?));
+        let change = |view: &View| Ok(Some(view.row.cancelled(view.now)?));
         self.change(view, change, attach).await
     }
 
@@ -347,7 +341,7 @@ impl Checkouts {
         };
         match mandates.open(view.row.account, urls).await {
             Ok(mandate) => {
-                let link = |view: &View| Ok(session::link_mandate(&view.row, mandate.id, view.now));
+                let link = |view: &View| Ok(view.row.linked(mandate.id, view.now));
                 let view = self.change(view, link, &attach_nothing).await?;
                 Ok((view, Some(mandate)))
             }
@@ -385,7 +379,7 @@ impl Checkouts {
     async fn change(
         &self,
         mut view: View,
-        change: impl Fn(&View) -> Result<Option<CheckoutRow>, CheckoutError>,
+        change: impl Fn(&View) -> Result<Option<Checkout>, CheckoutError>,
         attach: AttachParts<'_>,
     ) -> Result<View, CheckoutError> {
         for _ in 0..WRITE_ATTEMPTS {
@@ -416,10 +410,10 @@ impl Checkouts {
 
     /// Writes a changed row and further parts; `None` after a write conflict.
     async fn put(&self, view: View, attached: Vec<Part>) -> Result<Option<View>, CheckoutError> {
-        let mut unit = vec![part(CheckoutPart::Change(view.row.clone()))];
+        let mut unit = vec![view.row.part()];
         unit.extend(attached);
         match self.write(unit).await {
-            Ok(()) => Ok(Some(view)),
+            Ok(()) => Ok(Some(view.written())),
             Err(CommitError::Refused(Refusal::CheckoutConflict(_))) => Ok(None),
             Err(error) => Err(CheckoutError::Store(error)),
         }

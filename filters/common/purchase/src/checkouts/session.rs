@@ -1,11 +1,18 @@
-//! State machine of a checkout. Pure: rows in, rows out.
+//! State machine of a checkout: its transitions, which alone change its row. Pure: no I/O, no clock.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
 use tollgate_store::{CheckoutPart, CheckoutRow, CheckoutState, Part, SubscriptionRow};
+
+use crate::versioned::Versioned;
+
+/// A stored checkout, read through `Deref`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkout(Versioned<CheckoutRow>);
 
 /// Status of a checkout, in the terms of the protocol (UCP 2026-04-08, Checkout, "Checkout Status Lifecycle").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,128 +105,133 @@ pub(super) enum OwnerDecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotModifiable(pub Status);
 
-/// A new checkout at `now`, of an account with the subscription `active`.
-pub(super) fn begin(
-    id: CheckoutId,
-    new: NewCheckout,
-    active: Option<SubscriptionId>,
-    (now, lifetime): (Timestamp, Duration),
-) -> CheckoutRow {
-    let state = match (active, new.content.has_plan) {
-        (Some(_), true) => CheckoutState::Completed,
-        (None, true) => CheckoutState::Waiting,
-        (_, false) => CheckoutState::Incomplete,
-    };
-    CheckoutRow {
-        id,
-        account: new.account,
-        state,
-        version: 0,
-        credential: new.credential,
-        platform: new.platform,
-        buyer: new.content.buyer,
-        mandate: None,
-        asked: None,
-        subscription: active.filter(|_| state == CheckoutState::Completed),
-        created_at: now,
-        updated_at: now,
-        expires_at: now + lifetime,
+impl Checkout {
+    pub(super) fn stored(row: CheckoutRow) -> Checkout {
+        Checkout(Versioned::stored(row))
+    }
+
+    /// A new checkout at `now`, of an account with the subscription `active`.
+    pub(super) fn begin(
+        id: CheckoutId,
+        new: NewCheckout,
+        active: Option<SubscriptionId>,
+        (now, lifetime): (Timestamp, Duration),
+    ) -> Checkout {
+        let state = match (active, new.content.has_plan) {
+            (Some(_), true) => CheckoutState::Completed,
+            (None, true) => CheckoutState::Waiting,
+            (_, false) => CheckoutState::Incomplete,
+        };
+        Checkout::stored(CheckoutRow {
+            id,
+            account: new.account,
+            state,
+            version: 0,
+            credential: new.credential,
+            platform: new.platform,
+            buyer: new.content.buyer,
+            mandate: None,
+            asked: None,
+            subscription: active.filter(|_| state == CheckoutState::Completed),
+            created_at: now,
+            updated_at: now,
+            expires_at: now + lifetime,
+        })
+    }
+
+    /// It has new content from the platform.
+    pub(super) fn updated(
+        &self,
+        content: CheckoutContent,
+        now: Timestamp,
+    ) -> Result<Checkout, NotModifiable> {
+        self.check_modifiable(now)?;
+        Ok(self.change(now, |row| {
+            row.buyer = content.buyer;
+            row.state = match (content.has_plan, row.state) {
+                (false, _) => CheckoutState::Incomplete,
+                (true, CheckoutState::Incomplete) => CheckoutState::Waiting,
+                (true, state) => state,
+            };
+        }))
+    }
+
+    /// It is cancelled. The mandate stays: other checkouts and other routes share it.
+    pub(super) fn cancelled(&self, now: Timestamp) -> Result<Checkout, NotModifiable> {
+        self.check_modifiable(now)?;
+        Ok(self.change(now, |row| row.state = CheckoutState::Canceled))
+    }
+
+    /// It follows the owner's decision; `None` when nothing changes.
+    pub(super) fn decided(&self, decision: OwnerDecision, now: Timestamp) -> Option<Checkout> {
+        use CheckoutState::{Completed, Placing, Ready, Waiting};
+        let state = match (Status::of(self, now), decision) {
+            (Status::Completed | Status::Canceled | Status::Incomplete, _) => return None,
+            (_, OwnerDecision::Active(_)) => Completed,
+            (_, OwnerDecision::Agreed) => Placing,
+            (_, OwnerDecision::Open) => Waiting,
+            (Status::RequiresEscalation, OwnerDecision::Returned) => Ready,
+            (_, OwnerDecision::Returned) => self.state,
+        };
+        if state == self.state {
+            return None;
+        }
+        Some(self.change(now, |row| {
+            row.state = state;
+            if let OwnerDecision::Active(subscription) = decision {
+                row.subscription = Some(subscription);
+            }
+        }))
+    }
+
+    /// Its owner was redirected to this mandate; `None` when it is recorded already.
+    pub(super) fn linked(&self, mandate: MandateId, now: Timestamp) -> Option<Checkout> {
+        let is_new = self.mandate != Some(mandate);
+        is_new.then(|| self.change(now, |row| row.mandate = Some(mandate)))
+    }
+
+    /// Its completion was requested by this name; `None` when that is recorded already, or comes too late.
+    pub(super) fn completion_requested(&self, name: [u8; 32], now: Timestamp) -> Option<Checkout> {
+        let is_new = self.asked != Some(name) && !Status::of(self, now).is_final();
+        is_new.then(|| self.change(now, |row| row.asked = Some(name)))
+    }
+
+    /// The part that stores a new checkout. Of the account's waiting ones only the newest `waiting_max` are kept.
+    pub(super) fn begin_part(&self, waiting_max: u32) -> Part {
+        let row = (**self).clone();
+        part(CheckoutPart::Begin { row, waiting_max })
+    }
+
+    /// The part that replaces the stored version.
+    pub(super) fn part(&self) -> Part {
+        self.0.part()
+    }
+
+    /// The same after its part was committed.
+    pub(super) fn written(self) -> Checkout {
+        Checkout::stored(self.0.into_row())
+    }
+
+    /// Once the owner has agreed, the payment is pending: its content is settled, and a cancellation would be untrue.
+    fn check_modifiable(&self, now: Timestamp) -> Result<(), NotModifiable> {
+        let status = Status::of(self, now);
+        match status.is_final() || status == Status::CompleteInProgress {
+            true => Err(NotModifiable(status)),
+            false => Ok(()),
+        }
+    }
+
+    fn change(&self, now: Timestamp, change: impl FnOnce(&mut CheckoutRow)) -> Checkout {
+        Checkout(self.0.next(now, change))
     }
 }
 
-/// The checkout with new content from the platform.
-pub(super) fn update(
-    row: &CheckoutRow,
-    content: CheckoutContent,
-    now: Timestamp,
-) -> Result<CheckoutRow, NotModifiable> {
-    let status = Status::of(row, now);
-    // What the owner has agreed to does not change afterwards.
-    if status.is_final() || status == Status::CompleteInProgress {
-        return Err(NotModifiable(status));
-    }
-    let mut next = touched(row, now);
-    next.buyer = content.buyer;
-    next.state = match (content.has_plan, row.state) {
-        (false, _) => CheckoutState::Incomplete,
-        (true, CheckoutState::Incomplete) => CheckoutState::Waiting,
-        (true, state) => state,
-    };
-    Ok(next)
-}
+impl Deref for Checkout {
+    type Target = CheckoutRow;
 
-/// The cancelled checkout. The mandate stays: other checkouts and other routes share it.
-pub(super) fn cancel(row: &CheckoutRow, now: Timestamp) -> Result<CheckoutRow, NotModifiable> {
-    let status = Status::of(row, now);
-    // The owner has agreed: the payment is pending, and a cancellation would be untrue.
-    if status.is_final() || status == Status::CompleteInProgress {
-        return Err(NotModifiable(status));
+    fn deref(&self) -> &CheckoutRow {
+        &self.0
     }
-    let mut next = touched(row, now);
-    next.state = CheckoutState::Canceled;
-    Ok(next)
-}
-
-/// The checkout after the owner's decision; `None` when nothing changes.
-pub(super) fn apply_decision(
-    row: &CheckoutRow,
-    decision: OwnerDecision,
-    now: Timestamp,
-) -> Option<CheckoutRow> {
-    use CheckoutState::{Completed, Placing, Ready, Waiting};
-    let status = Status::of(row, now);
-    let state = match (status, decision) {
-        (Status::Completed | Status::Canceled | Status::Incomplete, _) => return None,
-        (_, OwnerDecision::Active(_)) => Completed,
-        (_, OwnerDecision::Agreed) => Placing,
-        (_, OwnerDecision::Open) => Waiting,
-        (Status::RequiresEscalation, OwnerDecision::Returned) => Ready,
-        (_, OwnerDecision::Returned) => row.state,
-    };
-    if state == row.state {
-        return None;
-    }
-    let mut next = touched(row, now);
-    next.state = state;
-    if let OwnerDecision::Active(subscription) = decision {
-        next.subscription = Some(subscription);
-    }
-    Some(next)
-}
-
-/// The checkout with its mandate; `None` when it has it already.
-pub(super) fn link_mandate(
-    row: &CheckoutRow,
-    mandate: MandateId,
-    now: Timestamp,
-) -> Option<CheckoutRow> {
-    if row.mandate == Some(mandate) {
-        return None;
-    }
-    let mut next = touched(row, now);
-    next.mandate = Some(mandate);
-    Some(next)
-}
-
-/// The checkout with this completion request; `None` when it is recorded already.
-pub(super) fn request_completion(
-    row: &CheckoutRow,
-    name: [u8; 32],
-    now: Timestamp,
-) -> Option<CheckoutRow> {
-    if row.asked == Some(name) || Status::of(row, now).is_final() {
-        return None;
-    }
-    let mut next = touched(row, now);
-    next.asked = Some(name);
-    Some(next)
-}
-
-fn touched(row: &CheckoutRow, now: Timestamp) -> CheckoutRow {
-    let mut next = row.clone();
-    next.version += 1;
-    next.updated_at = now;
-    next
 }
 
 /// The part that completes an account's checkouts, for the unit of work that grants the plan.
@@ -249,7 +261,7 @@ mod tests {
     /// A moment while it waits.
     const NOW: Timestamp = Timestamp::from_micros(1);
 
-    fn row(state: CheckoutState) -> CheckoutRow {
+    fn row(state: CheckoutState) -> Checkout {
         let new = NewCheckout {
             account: AccountId::from_bytes([1; 16]),
             credential: None,
@@ -259,8 +271,8 @@ mod tests {
                 buyer: None,
             },
         };
-        let begun = begin(CheckoutId::from_bytes([2; 16]), new, None, (BEGUN, LASTS));
-        CheckoutRow { state, ..begun }
+        let begun = Checkout::begin(CheckoutId::from_bytes([2; 16]), new, None, (BEGUN, LASTS));
+        Checkout::stored(begun.change(BEGUN, |row| row.state = state).0.into_row())
     }
 
     #[test]
@@ -318,7 +330,7 @@ mod tests {
             (S::Canceled, OwnerDecision::Active(SUBSCRIPTION), None),
         ] {
             let before = row(state);
-            let after = apply_decision(&before, decision, NOW);
+            let after = before.decided(decision, NOW);
             assert_eq!(
                 after.as_ref().map(|row| row.state),
                 expected,
@@ -347,14 +359,14 @@ mod tests {
             (S::Completed, false),
             (S::Canceled, false),
         ] {
-            assert_eq!(cancel(&row(state), NOW).is_ok(), may, "{state:?}");
+            assert_eq!(row(state).cancelled(NOW).is_ok(), may, "{state:?}");
             assert_eq!(
-                update(&row(state), CheckoutContent::default(), NOW).is_ok(),
+                row(state).updated(CheckoutContent::default(), NOW).is_ok(),
                 may,
                 "{state:?}"
             );
         }
-        let over = cancel(&row(S::Waiting), ENDS);
+        let over = row(S::Waiting).cancelled(ENDS);
         assert_eq!(over, Err(NotModifiable(Status::Canceled)));
     }
 
@@ -376,13 +388,14 @@ mod tests {
                 platform: None,
                 content: content(has_plan),
             };
-            let begun = begin(CheckoutId::from_bytes([2; 16]), new, active, (BEGUN, LASTS));
+            let begun =
+                Checkout::begin(CheckoutId::from_bytes([2; 16]), new, active, (BEGUN, LASTS));
             assert_eq!(Status::of(&begun, BEGUN), expected);
             assert_eq!(begun.subscription.is_some(), expected == Status::Completed);
         }
-        let filled = update(&row(CheckoutState::Incomplete), content(true), NOW);
+        let filled = row(CheckoutState::Incomplete).updated(content(true), NOW);
         assert_eq!(filled.map(|row| row.state), Ok(CheckoutState::Waiting));
-        let emptied = update(&row(CheckoutState::Waiting), content(false), NOW);
+        let emptied = row(CheckoutState::Waiting).updated(content(false), NOW);
         assert_eq!(emptied.map(|row| row.state), Ok(CheckoutState::Incomplete));
     }
 
@@ -397,18 +410,18 @@ mod tests {
                 let before = Status::of(&row, now);
                 let content = |has_plan| CheckoutContent { has_plan, buyer: None };
                 let next = match act {
-                    0 => apply_decision(&row, OwnerDecision::Active(SUBSCRIPTION), now),
-                    1 => apply_decision(&row, OwnerDecision::Agreed, now),
-                    2 => apply_decision(&row, OwnerDecision::Open, now),
-                    3 => apply_decision(&row, OwnerDecision::Returned, now),
-                    4 => cancel(&row, now).ok(),
-                    5 => update(&row, content(false), now).ok(),
-                    _ => update(&row, content(true), now).ok(),
+                    0 => row.decided(OwnerDecision::Active(SUBSCRIPTION), now),
+                    1 => row.decided(OwnerDecision::Agreed, now),
+                    2 => row.decided(OwnerDecision::Open, now),
+                    3 => row.decided(OwnerDecision::Returned, now),
+                    4 => row.cancelled(now).ok(),
+                    5 => row.updated(content(false), now).ok(),
+                    _ => row.updated(content(true), now).ok(),
                 };
                 if let Some(next) = next {
                     prop_assert!(!before.is_final(), "{before:?} was changed by {act}");
                     prop_assert_eq!(next.version, row.version + 1);
-                    row = next;
+                    row = next.written();
                 }
                 let after = Status::of(&row, now);
                 prop_assert_eq!(after == Status::Completed, row.subscription.is_some());
