@@ -114,11 +114,12 @@ mod tests {
         /// Under any sequence of returns and attempts to collect: it is returned once, what was taken and what is owed are its credits
         /// together, and it is due exactly while something is owed.
         #[test]
-        fn no_credit_is_taken_twice_or_forgotten(acts in prop::collection::vec((any::<bool>(), 0..=CREDITS), 0..20)) {
+        fn no_credit_is_taken_twice_or_forgotten(acts in prop::collection::vec((any::<bool>(), 0..=CREDITS, 0..100i64), 0..20)) {
             let mut row = paid();
+            let (mut now, mut returned_at) = (Timestamp::from_secs(7), None);
             let (mut taken, mut returns) = (0, 0);
-            for (is_return, free) in acts {
-                let now = Timestamp::from_secs(7);
+            for (is_return, free, later) in acts {
+                now += Duration::from_secs(later.unsigned_abs());
                 let left = row.owed.map_or(CREDITS, Micros::get);
                 let part = Micros::new(free.min(left));
                 let next = match is_return {
@@ -127,12 +128,13 @@ mod tests {
                 };
                 let Some(next) = next else { continue };
                 returns += usize::from(is_return);
+                returned_at.get_or_insert(now);
                 taken += part.get();
                 row = next;
                 prop_assert_eq!(row.status, PaymentStatus::Returned);
                 prop_assert_eq!(taken + row.owed.map_or(-1, Micros::get), CREDITS);
                 prop_assert_eq!(row.next_attempt_at.is_some(), row.owed > Some(Micros::ZERO));
-                prop_assert_eq!(row.returned_at, Some(now));
+                prop_assert_eq!(row.returned_at, returned_at);
             }
             prop_assert!(returns <= 1);
             prop_assert_eq!(returns == 1, row.status == PaymentStatus::Returned, "nothing is collected before it is returned");

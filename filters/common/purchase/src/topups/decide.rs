@@ -72,6 +72,27 @@ pub(super) fn decide(row: &TopUpRow, order: &Order, is_notified: bool, now: Time
     }
 }
 
+/// The decision about a purchase whose order the provider no longer knows; `None` where that may change. `is_notified`: a notification is
+/// not acknowledged yet.
+pub(super) fn decide_gone(row: &TopUpRow, is_notified: bool, now: Timestamp) -> Option<Decision> {
+    use TopUpState::{Captured, Capturing, Created, Failed, Open, Pending};
+    let is_old = now.duration_since(row.created_at) >= EXPIRES;
+    match row.state {
+        Open | Created if is_old => Some(Decision::Over("expired")),
+        Captured if is_notified => Some(Decision::Stuck(
+            "a notification names a payment whose order no longer exists",
+        )),
+        Capturing | Pending if is_old => Some(Decision::Stuck(
+            "a capture was requested, and its order no longer exists",
+        )),
+        // What is owed is known without the order.
+        Captured if row.owed.is_positive() => Some(Decision::Owed),
+        // The provider does not keep orders for ever, and this one is finished.
+        Captured | Failed => Some(Decision::Wait),
+        _ => None,
+    }
+}
+
 fn unpaid(row: &TopUpRow, order: &Order, is_notified: bool, now: Timestamp) -> Decision {
     use TopUpState::{Captured, Capturing, Created, Failed, Open, Pending};
     match (row.state, order.status) {

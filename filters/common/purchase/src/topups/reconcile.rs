@@ -9,7 +9,7 @@ use tollgate_store::{
 };
 
 use super::counters::TopUpEvent;
-use super::decide::{DECLINES_MAX, Decision, decide};
+use super::decide::{Decision, decide, decide_gone};
 use super::error::ReconcileError;
 use super::keys::{Step, key};
 use super::orders::{FailureKind, Order, OrderError};
@@ -131,35 +131,23 @@ impl Inner {
         unacknowledged: bool,
     ) -> Result<TopUp, ReconcileError> {
         let now = self.clock.now();
-        if error.kind == FailureKind::Gone {
-            let is_old = now.duration_since(row.created_at) >= schedule::EXPIRES;
-            // In the states that decide on it, this read acknowledges the notification.
-            let read = row.clone().acknowledged(now);
-            match row.state {
-                TopUpState::Open | TopUpState::Created if is_old => {
+        if error.kind == FailureKind::Gone
+            && let Some(decision) = decide_gone(&row, unacknowledged, now)
+        {
+            // A decision on it acknowledges the notification.
+            let read = row.acknowledged(now);
+            return match decision {
+                Decision::Over(why) => {
                     self.counters.inc(TopUpEvent::Failed);
-                    return self.write(read.failed("expired", false, now)).await;
+                    self.write(read.failed(why, false, now)).await
                 }
-                TopUpState::Captured if unacknowledged => {
-                    let why = "a notification names a payment whose order no longer exists";
-                    return self.mark_stuck(read, why).await;
+                Decision::Stuck(why) => self.mark_stuck(read, why).await,
+                Decision::Owed => {
+                    let total = read.returned;
+                    self.reverse_credit(read, total).await
                 }
-                // A capture was requested, and its outcome can no longer be read.
-                TopUpState::Capturing | TopUpState::Pending if is_old => {
-                    let why = "a capture was requested, and its order no longer exists";
-                    return self.mark_stuck(read, why).await;
-                }
-                // What is owed is known without the order.
-                TopUpState::Captured if row.owed.is_positive() => {
-                    let total = row.returned;
-                    return self.reverse_credit(read, total).await;
-                }
-                // The provider does not keep orders for ever, and this one is finished.
-                TopUpState::Captured | TopUpState::Failed => {
-                    return self.write(read.waits(false, now)).await;
-                }
-                _ => {}
-            }
+                _ => self.write(read.waits(false, now)).await,
+            };
         }
         self.log_provider_error(&row, &error, "reading order failed");
         if unacknowledged {
@@ -203,22 +191,14 @@ impl Inner {
 
     /// The capture was refused, and the order shows no payment.
     async fn refused(&self, row: TopUp, kind: FailureKind) -> Result<TopUp, ReconcileError> {
-        let now = self.clock.now();
-        let is_declined = kind == FailureKind::Declined;
-        if is_declined {
+        if kind == FailureKind::Declined {
             self.counters.inc(TopUpEvent::Declined);
         }
-        let is_last = is_declined && row.declines + 1 >= DECLINES_MAX;
-        if !is_last && kind != FailureKind::Refused {
-            // Declined, or the buyer has not finished: nothing was captured.
-            return self.write(row.reopened(is_declined, now)).await;
+        let row = row.capture_refused(kind, self.clock.now());
+        if row.state == TopUpState::Failed {
+            self.counters.inc(TopUpEvent::Failed);
         }
-        self.counters.inc(TopUpEvent::Failed);
-        let why = match is_declined {
-            true => "declined",
-            false => "refused",
-        };
-        self.write(row.failed(why, is_declined, now)).await
+        self.write(row).await
     }
 
     async fn retry_later(&self, row: TopUp) -> Result<TopUp, ReconcileError> {
@@ -332,9 +312,8 @@ impl Inner {
     async fn retry_booking(&self, row: TopUp, error: CreditError) -> ReconcileError {
         if !matches!(error, CreditError::Conflict(Refusal::TopUpConflict(_))) {
             tracing::error!(top_up = %row.id, %error, "booking purchase failed, retrying");
-            if let Err(error) = self.retry_later(row).await {
-                tracing::error!(%error, "writing purchase failed");
-            }
+            // Where this fails too, the cause is the same, and the worker keeps the wait in memory.
+            let _ = self.retry_later(row).await;
         }
         ReconcileError::Credit(error)
     }

@@ -7,6 +7,8 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{Micros, Usd};
 use tollgate_store::{Part, TopUpRow, TopUpState};
 
+use super::decide::DECLINES_MAX;
+use super::orders::FailureKind;
 use super::schedule;
 use crate::versioned::Versioned;
 
@@ -55,6 +57,17 @@ impl TopUp {
         self.enter(TopUpState::Open, note, now, |row| {
             row.declines += u32::from(is_declined);
         })
+    }
+
+    /// The capture was refused, and the order shows no payment: the buyer may approve again, unless it was declined too often or for good.
+    pub(super) fn capture_refused(self, kind: FailureKind, now: Timestamp) -> TopUp {
+        let is_declined = kind == FailureKind::Declined;
+        let is_last = is_declined && self.declines + 1 >= DECLINES_MAX;
+        match kind {
+            FailureKind::Refused => self.failed("refused", false, now),
+            _ if is_last => self.failed("declined", true, now),
+            _ => self.reopened(is_declined, now),
+        }
     }
 
     /// The provider has accepted the payment, and not received its money.
@@ -202,7 +215,7 @@ mod tests {
     use tollgate_money::{AccountId, TopUpId};
 
     use super::*;
-    use crate::topups::decide::{Decision, decide};
+    use crate::topups::decide::{Decision, decide, decide_gone};
     use crate::topups::orders::{Capture, CaptureStatus, Order, OrderStatus};
 
     const PRICE: Usd = Usd::from_cents(2_000);
@@ -257,16 +270,40 @@ mod tests {
         })
     }
 
+    /// What the provider answers to a capture that leaves the order unpaid; `None`: the answer is lost.
+    fn any_refusal() -> impl Strategy<Value = Option<FailureKind>> {
+        prop::sample::select(vec![
+            None,
+            Some(FailureKind::Declined),
+            Some(FailureKind::Refused),
+            Some(FailureKind::NotApproved),
+        ])
+    }
+
     /// The transition of a decision; `free` credits can be taken.
-    fn apply(row: TopUp, decision: &Decision, free: i64, now: Timestamp) -> TopUp {
+    fn apply(
+        row: TopUp,
+        decision: &Decision,
+        refusal: Option<FailureKind>,
+        free: i64,
+        now: Timestamp,
+    ) -> TopUp {
         let take = |row: TopUp, total| {
             let taken = row.missing(total).min(Micros::new(free));
             row.returned(total, taken, now)
         };
         match decision {
             Decision::Wait => row.waits(true, now),
-            Decision::Capture if row.state == TopUpState::Capturing => row.retries(now),
-            Decision::Capture => row.capturing("key", now),
+            Decision::Capture => {
+                let row = match row.state {
+                    TopUpState::Capturing => row,
+                    _ => row.capturing("key", now),
+                };
+                match refusal {
+                    None => row.retries(now),
+                    Some(kind) => row.capture_refused(kind, now),
+                }
+            }
             Decision::Reapprove => row.reopened(true, now),
             Decision::Paid => row.captured("C", now),
             Decision::Pending => row.pending("C", now),
@@ -282,19 +319,26 @@ mod tests {
 
     proptest! {
         /// Whatever the provider shows, in any order: no decision asks for an illegal transition, a purchase is credited at most once and
-        /// never uncredited, and what was taken back and what is owed are the credits of the money that was given back.
+        /// never uncredited, and what was taken back and what is owed are the credits of the money that was given back. `None` is an order
+        /// that the provider no longer knows.
         #[test]
         fn every_sequence_of_orders_credits_at_most_once(
-            steps in prop::collection::vec((any_order(), any::<bool>(), 0..2_000_000i64, 0..10_000i64), 1..40),
+            steps in prop::collection::vec(
+                (prop::option::weighted(0.9, any_order()), any::<bool>(), any_refusal(), 0..2_000_000i64, 0..10_000i64),
+                1..40,
+            ),
         ) {
             let mut now = Timestamp::UNIX_EPOCH;
             let mut row = begun().ordered("ORDER", "https://paypal.example", now);
             let mut credited = 0;
-            for (order, is_notified, free, later) in steps {
+            for (order, is_notified, refusal, free, later) in steps {
                 now = Timestamp::from_secs(now.as_secs() + later);
                 let before = TopUp::stored(row.clone().into_row());
-                let decision = decide(&before, &order, is_notified, now);
-                row = apply(before.clone(), &decision, free, now);
+                let decision = match &order {
+                    Some(order) => decide(&before, order, is_notified, now),
+                    None => decide_gone(&before, is_notified, now).unwrap_or(Decision::Wait),
+                };
+                row = apply(before.clone(), &decision, refusal, free, now);
                 credited += usize::from(decision == Decision::Paid);
                 prop_assert_eq!(row.version, before.version + 1);
                 prop_assert_eq!(row.state == TopUpState::Captured, credited == 1);

@@ -392,8 +392,10 @@ enum Step {
     Charge(u8, u8),
     Back(u8),
     End(u8),
-    /// That many days.
+    /// That many days, and what is owed is taken back as far as it is free.
     Wait(u32),
+    /// That many millions of the free credits are spent.
+    Spend(i64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -403,6 +405,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..6u8).prop_map(Step::Back),
         1 => (0..2u8).prop_map(Step::End),
         4 => (0..40u32).prop_map(Step::Wait),
+        2 => (1..12i64).prop_map(Step::Spend),
     ]
 }
 
@@ -414,13 +417,21 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let bed = TestBed::new().await;
+            let worker = OwedCredits::worker(&bed.plans, PurchaseTasks::new(Handle::current()));
             let (mut now, mut paid, mut given) = (START, std::collections::HashSet::new(), 0i64);
-            for step in steps {
+            let mut spent = 0;
+            for (number, step) in steps.into_iter().enumerate() {
                 let before = bed.store.subscription(ACCOUNT).expect("a read");
                 match step {
                     Step::Wait(days) => {
                         now += days * DAY + Duration::from_micros(1);
                         bed.at(now);
+                        worker.run_once().await;
+                    }
+                    Step::Spend(millions) => {
+                        let part = bed.credits().min(millions * 1_000_000);
+                        bed.correct(&format!("s{number}"), -part).await;
+                        spent += part;
                     }
                     Step::Transfer(name) => {
                         let done = bed.pay(transfer(&format!("t{name}"))).await;
@@ -466,7 +477,11 @@ proptest! {
                         prop_assert_eq!(row.map(|row| row.period_end), before.map(|row| row.period_end));
                     }
                 }
-                prop_assert_eq!(bed.credits(), given * 5_000_000);
+                // What was given back while it was spent is owed, and nothing else is.
+                let rows = bed.store.payments_of(ACCOUNT, 100).expect("a read");
+                let owed: i64 = rows.iter().filter_map(|row| row.owed).map(Micros::get).sum();
+                prop_assert_eq!(bed.credits(), given * 5_000_000 - spent + owed);
+                prop_assert!(bed.credits() >= 0);
                 if let Some(row) = bed.store.subscription(ACCOUNT).expect("a read") {
                     prop_assert_eq!(bed.class_at(now) == "pro", row.is_active(now));
                 }
