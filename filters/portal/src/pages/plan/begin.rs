@@ -64,6 +64,11 @@ pub(crate) async fn begin(
             "PayPal is not answering at the moment. Nothing was charged.",
             "Try again in a minute.",
         ),
+        Err(OpenError::Transfer) => (
+            Tone::Bad,
+            "Another payment for the plan is in progress. Nothing was charged.",
+            "Wait a minute, then look at your plan before you try again.",
+        ),
         Err(error) => return Err(PageError::Store(Box::new(error))),
     };
     let notice = parts::notice(tone, lead, html! { (text) });
