@@ -181,7 +181,7 @@ async fn a_gateway_that_another_process_has_overtaken_acknowledges_nothing_and_e
             second.epoch()
         );
         for word in [
-            "store stopped",
+            "store failed",
             &epochs,
             "Leave one process on this database",
         ] {

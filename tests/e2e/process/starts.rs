@@ -153,7 +153,7 @@ async fn a_full_disk_stops_the_process_and_nothing_undurable_was_delivered() {
     let status = ended(&mut serving.process).await;
     let output = serving.process.output();
     assert_eq!(status.code(), Some(1), "{output}");
-    assert!(output.contains("store stopped"), "{output}");
+    assert!(output.contains("store failed"), "{output}");
     assert!(
         delivered > 0,
         "the disk was full before the first request:\n{output}"

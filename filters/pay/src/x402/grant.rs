@@ -79,10 +79,9 @@ impl Context {
                 Err(error) if attempt >= WRITE_ATTEMPTS_MAX => {
                     tracing::error!(account = %open.account, payment = %open, %transaction, %error,
                         "recording settlement failed, left to reconciliation");
-                    return Err(error.into());
+                    return Err(Stop::Outcome(PurchaseOutcome::StoreUnavailable));
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "recording settlement failed, retrying");
+                Err(_) => {
                     tokio::time::sleep(wait).await;
                     wait *= 2;
                 }

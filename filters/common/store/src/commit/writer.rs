@@ -43,7 +43,6 @@ impl Shared {
     /// Stops the store for good. Only the first failure is reported.
     pub(crate) fn fail(&self, failure: Failure) {
         if self.queue.fail(failure.clone()) {
-            tracing::error!(failure = %failure, "store stopped");
             (self.on_failure)(&failure);
         }
     }
