@@ -136,22 +136,90 @@ fn only_the_ledger_makes_rows_of_the_ledger() {
     );
 }
 
+/// The rows of purchases, by the words that change one, and the file of the transitions.
+const PURCHASES: [(&[&str], &str); 5] = [
+    (
+        &["AuthorizationPart", "Part::Authorization"],
+        "filters/pay/src/x402/transfer.rs",
+    ),
+    (
+        &["TopUpPart::Change", "Versioned<TopUpRow>"],
+        "filters/common/purchase/src/topups/top_up.rs",
+    ),
+    (
+        &["MandatePart::Change", "Versioned<MandateRow>"],
+        "filters/common/purchase/src/mandates/mandate.rs",
+    ),
+    (
+        &[
+            "CheckoutPart::Begin",
+            "CheckoutPart::Change",
+            "Versioned<CheckoutRow>",
+        ],
+        "filters/common/purchase/src/checkouts/session.rs",
+    ),
+    (
+        &["PlanPart::ChangePayment"],
+        "filters/common/purchase/src/plan/payment.rs",
+    ),
+];
+
 #[test]
-fn only_transitions_change_a_signed_transfer() {
+fn only_transitions_change_a_purchase() {
     check(
         |tree| {
-            let exempt = [
-                "filters/common/store/",
-                "filters/common/purchase/src/versioned.rs",
-                "filters/pay/src/x402/transfer.rs",
-            ];
-            let message = "only filters/pay/src/x402/transfer.rs changes a signed transfer; use or add a transition there";
-            let makers = ["AuthorizationPart", "Part::Authorization"];
+            let complaints = PURCHASES.iter().flat_map(|(makers, owner)| {
+                let exempt = [
+                    "filters/common/store/",
+                    "filters/common/purchase/src/versioned.rs",
+                    *owner,
+                ];
+                let message =
+                    format!("only {owner} changes this row; use or add a transition there");
+                words(tree, &["src/", "filters/"], &exempt, makers, &message)
+            });
+            complaints.collect()
+        },
+        &[
+            (
+                "filters/pay/src/x402/new.rs",
+                "fn a(row: AuthorizationRow) { write(AuthorizationPart::Change(row)) }",
+            ),
+            (
+                "filters/common/purchase/src/topups/new.rs",
+                "fn a(row: TopUpRow) { write(TopUpPart::Change(row)) }",
+            ),
+            (
+                "filters/common/purchase/src/mandates/new.rs",
+                "fn a(row: MandateRow) { write(MandatePart::Change(row)) }",
+            ),
+            (
+                "filters/common/purchase/src/checkouts/new.rs",
+                "fn a(row: CheckoutRow) { write(CheckoutPart::Change(row)) }",
+            ),
+            (
+                "filters/common/purchase/src/plan/new.rs",
+                "fn a(row: PaymentRow) { write(PlanPart::ChangePayment { row, before }) }",
+            ),
+        ],
+    );
+}
+
+/// A row that implements it could be written without its transitions.
+#[test]
+fn only_the_transitions_of_purchases_wrap_versioned_rows() {
+    check(
+        |tree| {
+            let owners = PURCHASES.iter().map(|(_, owner)| *owner);
+            let own = ["filters/common/purchase/src/versioned.rs"];
+            let exempt: Vec<_> = own.into_iter().chain(owners).collect();
+            let message = "a versioned row is wrapped and changed by its transitions alone";
+            let makers = ["VersionedRow", "Versioned::stored"];
             words(tree, &["src/", "filters/"], &exempt, &makers, message)
         },
         &[(
-            "filters/pay/src/x402/new.rs",
-            "fn a(row: AuthorizationRow) { write(AuthorizationPart::Change(row)) }",
+            "filters/common/purchase/src/topups/new.rs",
+            "fn a(row: TopUpRow) { write(Versioned::stored(row).next(now, |row| row.state = x).part()) }",
         )],
     );
 }

@@ -27,7 +27,7 @@ pub use topups::{
     OFFERED, Offer, Order, OrderError, OrderStatus, Orders, PriceError, PurchaseRequest,
     ReconcileError, TopUpDeps, TopUpEvent, TopUps,
 };
-pub use versioned::{Versioned, VersionedRow};
+pub use versioned::Versioned;
 
 provided! {
     GATEWAY => [PurchaseTasks];
