@@ -1,7 +1,8 @@
 //! The worker of due work: reconciles stored rows at their time, with bounded concurrency and exponential backoff.
 //!
-//! Top-ups, mandates, signed transfers and owed credits each have one. A row that is under way or that failed holds back itself alone: the read of due rows
-//! is widened by their number, so that the rows behind them are always reached.
+//! Top-ups, mandates, signed transfers and owed credits each have one. A row that is under way or that failed holds back itself alone: the
+//! read of due rows is widened by their number, so that the rows behind them are always reached. The wait after a failure is for the version
+//! that failed: a row that was written since is started at the time that it stores.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Rows reconciled concurrently.
 const CONCURRENCY_MAX: usize = 8;
 
-/// The wait after a failed reconciliation, beside what the row itself stores. Short: another caller may have changed the row meanwhile.
+/// The wait after a failed reconciliation that did not write the row. One that did is due at the time that the row stores.
 const RETRY: Backoff = Backoff {
     first: Duration::from_secs(2),
     max: Duration::from_mins(1),
@@ -55,8 +56,12 @@ pub trait DueWork: Send + Sync + 'static {
 pub struct Due<K> {
     /// The row.
     pub key: K,
-    /// Notifications that were stored about it: a further one ends its backoff. 0 where there are none.
+    /// Its version, or where it has none, a value that grows with each of its writes.
+    pub version: i64,
+    /// Notifications that were stored about it, which change no version: a further one ends its backoff. 0 where there are none.
     pub notifications: i64,
+    /// The time that it stores for its next attempt; later than now where it is due by a notification.
+    pub next_attempt_at: Option<Timestamp>,
 }
 
 /// Reconciles due rows of one kind.
@@ -73,6 +78,7 @@ type Held<K> = HashMap<K, Hold>;
 
 #[derive(Clone, Copy)]
 struct Hold {
+    version: i64,
     notifications: i64,
     failures: u32,
     /// The end of the backoff; `None` while the row is under way.
@@ -91,19 +97,20 @@ impl<W: DueWork> DueWorker<W> {
         }
     }
 
-    /// Reads due rows now: one has been notified.
-    pub fn wake(&self) {
-        self.wake.notify_one();
-    }
-
     /// Leaves a row alone for the first wait of its backoff: another caller has just tried it in vain.
     pub fn hold_back(&self, key: W::Key) {
         let until = Deadline::after(self.clock.elapsed(), RETRY.after(0, &key));
         self.held().entry(key).or_insert(Hold {
+            version: i64::MAX,
             notifications: i64::MAX,
             failures: 0,
             until: Some(until),
         });
+    }
+
+    /// Reads due rows now: one has been notified.
+    pub fn wake(&self) {
+        self.wake.notify_one();
     }
 
     /// Reconciles due rows until it is dropped, or the tasks are closed. Work that an earlier run left unfinished is due at once.
@@ -158,9 +165,9 @@ impl<W: DueWork> DueWorker<W> {
             .take(free)
             .collect();
         let count = due.len();
-        for Due { key, notifications } in due {
-            let under_way = UnderWay::start(self, &key, notifications);
-            let work = self.work.clone();
+        for due in due {
+            let under_way = UnderWay::start(self, &due);
+            let (key, work) = (due.key, self.work.clone());
             // Not in the set alone: dropping the worker must not cut off a payment.
             let task = self.tasks.spawn(async move {
                 let is_done = work.reconcile(key).await;
@@ -183,10 +190,12 @@ impl<W: DueWork> DueWorker<W> {
         match self.held().get(&due.key) {
             None => true,
             Some(Hold { until: None, .. }) => false,
-            Some(hold) => {
-                due.notifications > hold.notifications
-                    || hold.until.is_some_and(|until| until.has_passed(elapsed))
+            Some(hold) if due.notifications > hold.notifications => true,
+            // It was written since: by the attempt that failed, or by another call that did not.
+            Some(hold) if due.version > hold.version => {
+                due.next_attempt_at.is_none_or(|at| at <= self.clock.now())
             }
+            Some(hold) => hold.until.is_some_and(|until| until.has_passed(elapsed)),
         }
     }
 
@@ -205,22 +214,22 @@ struct UnderWay<K: Clone + Eq + Hash> {
 }
 
 impl<K: Clone + Eq + Hash> UnderWay<K> {
-    fn start<W: DueWork<Key = K>>(
-        worker: &DueWorker<W>,
-        key: &K,
-        notifications: i64,
-    ) -> UnderWay<K> {
+    fn start<W: DueWork<Key = K>>(worker: &DueWorker<W>, due: &Due<K>) -> UnderWay<K> {
         let mut rows = worker.held();
+        let before = rows.get(&due.key);
+        // The failures of a version that was written since are in the row, or over.
+        let before = before.filter(|hold| hold.version >= due.version);
         let hold = Hold {
-            notifications,
-            failures: rows.get(key).map_or(0, |hold| hold.failures),
+            version: due.version,
+            notifications: due.notifications,
+            failures: before.map_or(0, |hold| hold.failures),
             until: None,
         };
-        rows.insert(key.clone(), hold);
+        rows.insert(due.key.clone(), hold);
         UnderWay {
             held: worker.held.clone(),
             clock: worker.clock.clone(),
-            key: key.clone(),
+            key: due.key.clone(),
             hold,
             is_done: false,
         }
@@ -268,10 +277,10 @@ mod tests {
 
     use super::*;
 
-    /// Rows by number, with their notifications; reconciling one removes it.
+    /// Rows by number, with what is stored about them; reconciling one removes it.
     #[derive(Default)]
     struct Rows {
-        due: Mutex<BTreeMap<u32, i64>>,
+        due: Mutex<BTreeMap<u32, Due<u32>>>,
         failing: Mutex<BTreeSet<u32>>,
         attempts: Mutex<Vec<u32>>,
         /// Rows that wait for `go` before they end.
@@ -286,11 +295,7 @@ mod tests {
 
         async fn due(&self, _: Timestamp, limit: usize) -> Result<Vec<Due<u32>>, ReadError> {
             let due = self.due.lock().expect("no panic");
-            let rows = due.iter().map(|(key, notifications)| Due {
-                key: *key,
-                notifications: *notifications,
-            });
-            Ok(rows.take(limit).collect())
+            Ok(due.values().take(limit).copied().collect())
         }
 
         async fn reconcile(&self, key: u32) -> bool {
@@ -310,7 +315,7 @@ mod tests {
     impl Rows {
         fn of(keys: impl IntoIterator<Item = u32>) -> Rows {
             Rows {
-                due: Mutex::new(keys.into_iter().map(|key| (key, 0)).collect()),
+                due: Mutex::new(keys.into_iter().map(|key| (key, row(key))).collect()),
                 ..Rows::default()
             }
         }
@@ -320,8 +325,23 @@ mod tests {
             self
         }
 
+        /// Stores a change of a row.
+        fn change(&self, key: u32, change: impl FnOnce(&mut Due<u32>)) {
+            let mut due = self.due.lock().expect("no panic");
+            change(due.get_mut(&key).expect("a row"));
+        }
+
         fn attempts(&self) -> Vec<u32> {
             std::mem::take(&mut *self.attempts.lock().expect("no panic"))
+        }
+    }
+
+    fn row(key: u32) -> Due<u32> {
+        Due {
+            key,
+            version: 0,
+            notifications: 0,
+            next_attempt_at: None,
         }
     }
 
@@ -353,11 +373,44 @@ mod tests {
         let (worker, rows, time, _) = worker(Rows::of([1]).fail([1]));
         assert_eq!(worker.run_once().await, 1);
         assert_eq!(worker.run_once().await, 0, "it backs off");
-        rows.due.lock().expect("no panic").insert(1, 1);
+        rows.change(1, |row| row.notifications += 1);
         assert_eq!(worker.run_once().await, 1, "a notification ends that");
         time.advance(RETRY.first);
         assert_eq!(worker.run_once().await, 0, "the second wait is longer");
         time.advance(RETRY.first);
+        assert_eq!(worker.run_once().await, 1);
+    }
+
+    #[tokio::test]
+    async fn a_row_that_was_written_since_it_failed_starts_at_the_time_that_it_stores() {
+        let (worker, rows, time, _) = worker(Rows::of([1]).fail([1]));
+        for _ in 0..8 {
+            assert_eq!(worker.run_once().await, 1);
+            time.advance(RETRY.max);
+        }
+        assert_eq!(worker.run_once().await, 1);
+        assert_eq!(worker.run_once().await, 0, "it backs off");
+        // A buyer's own call has succeeded, and the row is due again.
+        rows.change(1, |row| row.version += 1);
+        assert_eq!(worker.run_once().await, 1, "the failures are over");
+        time.advance(RETRY.first);
+        assert_eq!(worker.run_once().await, 1, "the next wait is the first one");
+    }
+
+    #[tokio::test]
+    async fn a_notified_row_that_stores_its_failure_waits_for_the_time_that_it_stores() {
+        let (worker, rows, time, _) = worker(Rows::of([1]).fail([1]));
+        let later = worker.clock.now() + 2 * RETRY.max;
+        assert_eq!(worker.run_once().await, 1);
+        // Its notification keeps it due.
+        rows.change(1, |row| {
+            row.version += 1;
+            row.next_attempt_at = Some(later);
+        });
+        assert_eq!(worker.run_once().await, 0);
+        time.advance(RETRY.max);
+        assert_eq!(worker.run_once().await, 0, "not after the wait in memory");
+        time.advance(RETRY.max);
         assert_eq!(worker.run_once().await, 1);
     }
 

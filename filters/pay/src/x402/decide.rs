@@ -3,37 +3,20 @@
 //! Invariant: an account is never shown an offer, and none of its authorizations is ever sent to the chain, while an earlier one may still
 //! move its money.
 
-/// The state of one authorization. It is stored before each irreversible step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Passed the local checks; no remote call was made.
-    Seen,
-    /// Submitted, or about to be.
-    Settling,
-    /// Submitted, with an unknown outcome.
-    Unknown,
-    /// The money has moved, and the plan was activated for it.
-    Settled,
-    /// It has not moved money, and never can.
-    Dead,
-    /// Refused by the facilitator before submission.
-    Refused,
-    /// Submitted and refused by the facilitator; no chain lookup has confirmed the refusal.
-    RefusedAfterSubmit,
-}
+use tollgate_store::AuthorizationState;
 
-impl State {
-    /// Whether it may still move money.
-    pub fn is_open(self) -> bool {
-        matches!(self, State::Settling | State::Unknown)
-    }
+/// Whether an authorization in this state may still move money.
+pub(super) fn is_open(state: AuthorizationState) -> bool {
+    use AuthorizationState::{Dead, Refused, RefusedAfterSubmit, Seen, Settled};
+    // A state of a later version has an unknown meaning: nothing is concluded from it.
+    !matches!(state, Seen | Settled | Dead | Refused | RefusedAfterSubmit)
 }
 
 /// The stored state of the authorization that a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredPayment {
     /// Its state.
-    pub state: State,
+    pub state: AuthorizationState,
     /// Whether the requesting account presented it first.
     pub same_owner: bool,
     /// Whether it is byte for byte the same: another signature for the same nonce is another payment.
@@ -93,12 +76,13 @@ pub fn decide(buyer: BuyerState, payment: Option<Option<StoredPayment>>) -> Deci
         }
         match stored.state {
             _ if !stored.same_payment => return refused(buyer),
-            State::Settled => return Decision::Replay,
-            State::Settling => return Decision::Join,
-            State::Unknown => return Decision::Reconcile,
-            State::Dead | State::Refused => return refused(buyer),
-            State::RefusedAfterSubmit if !buyer.has_open => return Decision::Recheck,
-            State::RefusedAfterSubmit | State::Seen => {}
+            AuthorizationState::Settled => return Decision::Replay,
+            AuthorizationState::Settling => return Decision::Join,
+            AuthorizationState::Dead | AuthorizationState::Refused => return refused(buyer),
+            AuthorizationState::RefusedAfterSubmit if !buyer.has_open => return Decision::Recheck,
+            AuthorizationState::RefusedAfterSubmit | AuthorizationState::Seen => {}
+            // Unknown, or a state of a later version.
+            _ => return Decision::Reconcile,
         }
     }
     match buyer {
@@ -145,7 +129,7 @@ mod tests {
         ..NEW
     };
 
-    fn own(state: State) -> Option<Option<StoredPayment>> {
+    fn own(state: AuthorizationState) -> Option<Option<StoredPayment>> {
         Some(Some(StoredPayment {
             state,
             same_owner: true,
@@ -156,12 +140,12 @@ mod tests {
     #[test]
     fn every_request_has_one_decision() {
         let others = Some(Some(StoredPayment {
-            state: State::Settled,
+            state: AuthorizationState::Settled,
             same_owner: false,
             same_payment: true,
         }));
         let twin = Some(Some(StoredPayment {
-            state: State::Settled,
+            state: AuthorizationState::Settled,
             same_owner: true,
             same_payment: false,
         }));
@@ -199,53 +183,58 @@ mod tests {
                 Some(None),
                 Decision::Wait,
             ),
-            ("again after a fault", NEW, own(State::Seen), Decision::Pay),
+            (
+                "again after a fault",
+                NEW,
+                own(AuthorizationState::Seen),
+                Decision::Pay,
+            ),
             (
                 "again after it worked",
                 ACTIVE,
-                own(State::Settled),
+                own(AuthorizationState::Settled),
                 Decision::Replay,
             ),
             (
                 "again while it is sent",
                 OPEN,
-                own(State::Settling),
+                own(AuthorizationState::Settling),
                 Decision::Join,
             ),
             (
                 "again while its outcome is unknown",
                 OPEN,
-                own(State::Unknown),
+                own(AuthorizationState::Unknown),
                 Decision::Reconcile,
             ),
             (
                 "again after it died",
                 NEW,
-                own(State::Dead),
+                own(AuthorizationState::Dead),
                 Decision::Refuse,
             ),
             (
                 "again after a refusal",
                 NEW,
-                own(State::Refused),
+                own(AuthorizationState::Refused),
                 Decision::Refuse,
             ),
             (
                 "again after it was sent and refused",
                 NEW,
-                own(State::RefusedAfterSubmit),
+                own(AuthorizationState::RefusedAfterSubmit),
                 Decision::Recheck,
             ),
             (
                 "the same with the plan active",
                 ACTIVE,
-                own(State::RefusedAfterSubmit),
+                own(AuthorizationState::RefusedAfterSubmit),
                 Decision::Recheck,
             ),
             (
                 "the same while another one is open",
                 OPEN,
-                own(State::RefusedAfterSubmit),
+                own(AuthorizationState::RefusedAfterSubmit),
                 Decision::Wait,
             ),
             ("another account's", NEW, others, Decision::UsedByAnother),
@@ -266,16 +255,8 @@ mod tests {
         }
     }
 
-    fn any_state() -> impl Strategy<Value = State> {
-        prop::sample::select(vec![
-            State::Seen,
-            State::Settling,
-            State::Unknown,
-            State::Settled,
-            State::Dead,
-            State::Refused,
-            State::RefusedAfterSubmit,
-        ])
+    fn any_state() -> impl Strategy<Value = AuthorizationState> {
+        prop::sample::select(AuthorizationState::ALL)
     }
 
     proptest! {

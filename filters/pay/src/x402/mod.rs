@@ -38,7 +38,7 @@ pub use chain_lookup::{AuthorizationLookup, OnChainStatus, look_up};
 pub use check::{CheckError, check};
 pub use context::X402Deps;
 pub use counters::X402Event;
-pub use decide::{BuyerState, Decision, State, StoredPayment, decide};
+pub use decide::{BuyerState, Decision, StoredPayment, decide};
 pub use facilitator::{CallError, Facilitator, Node, Operation, Response, request_body, supports};
 pub use http_client::{Bearer, HttpClientError, HttpFacilitator, HttpNode};
 pub use manual_resolution::{

@@ -98,7 +98,7 @@ impl Processor {
             payment,
         };
         let attempt = async {
-            loop {
+            let outcome = loop {
                 let context = Arc::clone(&self.context);
                 let keys = request.idempotency_keys.clone();
                 let joined =
@@ -109,28 +109,30 @@ impl Processor {
                         });
                 match joined {
                     Joined::Started(end) => {
-                        return finished(end).await.unwrap_or(PurchaseOutcome::Processing);
+                        break finished(end).await.unwrap_or(PurchaseOutcome::Processing);
                     }
                     // The attempt was started by a request with other idempotency keys: one more run stores the answer under this request's
                     // keys.
                     Joined::Same(end) => match finished(end).await {
                         Some(PurchaseOutcome::Done(_)) if !request.idempotency_keys.is_empty() => {}
-                        outcome => return outcome.unwrap_or(PurchaseOutcome::Processing),
+                        outcome => break outcome.unwrap_or(PurchaseOutcome::Processing),
                     },
                     Joined::Other(end) => {
                         finished(end).await;
                     }
                 }
+            };
+            match outcome {
+                refusal @ PurchaseOutcome::Refused { .. } => {
+                    let context = &self.context;
+                    context.unless_superseded(request.account, refusal).await
+                }
+                outcome => outcome,
             }
         };
+        // The whole answer: it asks the other rails too.
         let outcome = tokio::time::timeout(self.context.deps.wait, attempt).await;
-        let mut outcome = outcome.unwrap_or(PurchaseOutcome::Processing);
-        if matches!(outcome, PurchaseOutcome::Refused { .. }) {
-            outcome = self
-                .context
-                .unless_superseded(request.account, outcome)
-                .await;
-        }
+        let outcome = outcome.unwrap_or(PurchaseOutcome::Processing);
         if outcome == PurchaseOutcome::UsedByAnother {
             self.context.counters.inc(X402Event::Taken);
             tracing::warn!(account = %request.account, payer = %presented.payment.authorization.from,

@@ -17,6 +17,7 @@ use tollgate_store::{
 use super::chain_lookup::OnChainStatus;
 use super::context::Context;
 use super::counters::X402Event;
+use super::decide::is_open;
 use super::payment_outcome::{ChainEvidence, PaymentOutcome};
 use super::purchase::{PurchaseOutcome, Stop, StoreFailure};
 use super::rows::{self, FINAL, MINUTE};
@@ -29,6 +30,15 @@ const PAGE: usize = 8;
 
 /// How long after its expiry a payment that was refused after submission is kept for the operator.
 const REFUSED_RETENTION: Duration = Duration::from_hours(30 * 24);
+
+/// Why a payment is reconciled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Occasion {
+    /// It is due.
+    Due,
+    /// Another rail asks: no attempt of the schedule.
+    Asked,
+}
 
 /// The payments to reconcile.
 pub(super) struct Reconciliation(pub(super) Arc<Context>);
@@ -48,7 +58,9 @@ impl DueWork for Reconciliation {
         });
         let due = rows.await?.into_iter().map(|row| Due {
             key: row.key,
+            version: row.version,
             notifications: 0,
+            next_attempt_at: row.next_attempt_at,
         });
         Ok(due.collect())
     }
@@ -59,7 +71,7 @@ impl DueWork for Reconciliation {
             store.authorization(&wanted)
         });
         match row.await {
-            Ok(Some(row)) => self.reconcile_alone(row).await,
+            Ok(Some(row)) => self.reconcile_alone(row, Occasion::Due).await,
             Ok(None) => true,
             Err(error) => {
                 tracing::error!(%error, "reading due payment failed");
@@ -88,7 +100,7 @@ impl Rail for Reconciliation {
         if self.0.single_flight.has(&row.key) || rows::is_fresh(&row, self.0.now()) {
             return Ok(true);
         }
-        self.reconcile_alone(row).await;
+        self.reconcile_alone(row, Occasion::Asked).await;
         Ok(open().await?.is_some())
     }
 }
@@ -126,7 +138,7 @@ impl Reconciliation {
             let ends: Vec<_> = rows
                 .into_iter()
                 .filter(can_look_up)
-                .map(|row| self.start(row))
+                .map(|row| self.start(row, Occasion::Due))
                 .collect();
             payments += ends.len();
             for end in ends {
@@ -143,22 +155,22 @@ impl Reconciliation {
     }
 
     /// Reconciles a payment, or waits for the attempt that is in progress with it; `false` when that decided nothing.
-    async fn reconcile_alone(&self, row: AuthorizationRow) -> bool {
-        let outcome = finished(self.start(row)).await;
+    async fn reconcile_alone(&self, row: AuthorizationRow, occasion: Occasion) -> bool {
+        let outcome = finished(self.start(row, occasion)).await;
         !matches!(
             outcome,
             None | Some(PurchaseOutcome::StoreUnavailable | PurchaseOutcome::Unavailable)
         )
     }
 
-    fn start(&self, row: AuthorizationRow) -> Completion<PurchaseOutcome> {
+    fn start(&self, row: AuthorizationRow, occasion: Occasion) -> Completion<PurchaseOutcome> {
         let flight_key = FlightKey {
             account: row.account,
             digest: row.digest,
         };
         let (context, key) = (Arc::clone(&self.0), row.key.clone());
         let joined = self.0.single_flight.join(&key, flight_key, || async move {
-            let reconciled = context.reconcile_row(&row).await;
+            let reconciled = context.reconcile_row(&row, occasion).await;
             reconciled.unwrap_or_else(Stop::into_outcome)
         });
         match joined {
@@ -177,11 +189,19 @@ impl Context {
         }
     }
 
-    /// Reconciles a due payment.
-    async fn reconcile_row(&self, due: &AuthorizationRow) -> Result<PurchaseOutcome, Stop> {
+    /// Reconciles a payment by what is stored.
+    async fn reconcile_row(
+        &self,
+        due: &AuthorizationRow,
+        occasion: Occasion,
+    ) -> Result<PurchaseOutcome, Stop> {
         let (plan_state, row) = self.read(due.account, &due.key).await?;
         match row {
-            Some(row) if rows::state(row.state).is_open() => {
+            Some(row) if is_open(row.state) => {
+                let row = match occasion {
+                    Occasion::Due => row,
+                    Occasion::Asked => row.asked(),
+                };
                 let paid = self.settle_again(row, Cause::Scheduled).await?;
                 self.grant(paid, &[]).await
             }

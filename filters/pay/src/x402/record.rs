@@ -11,7 +11,7 @@ use tollgate_store::{AuthorizationKey, AuthorizationState, CommitError, Refusal,
 
 use super::context::{Context, buyer_state};
 use super::counters::X402Event;
-use super::decide::{Decision, decide};
+use super::decide::{BuyerState, Decision, decide};
 use super::payment::Payment;
 use super::payment_outcome::PaymentOutcome;
 use super::purchase::{PurchaseOutcome, Stop, StoreFailure};
@@ -67,7 +67,15 @@ impl Context {
             true => self.deps.plans.state(row.account).await?,
             false => self.plan_state(row.account).await?,
         };
-        match decide(buyer_state(&plan_state), Some(None)) {
+        let buyer = match is_spent {
+            // Another authorization alone is waited for; a transfer adds its days to whatever was bought meanwhile.
+            true => BuyerState {
+                has_open: plan_state.authorization.is_some(),
+                ..BuyerState::default()
+            },
+            false => buyer_state(&plan_state),
+        };
+        match decide(buyer, Some(None)) {
             Decision::Pay => {}
             Decision::AlreadyActive => return Err(Stop::Outcome(self.already_active(&plan_state))),
             _ => return Err(Stop::Outcome(self.outcome_while_open(&plan_state))),
@@ -156,10 +164,11 @@ impl Context {
         transaction: Option<TxHash>,
         why: &str,
     ) -> Result<Transfer, StoreFailure> {
+        let is_asked = row.is_asked();
         let row = self
             .store(row.unknown(transaction, why, self.now())?)
             .await?;
-        if row.attempts == 1 {
+        if row.attempts == 1 && !is_asked {
             self.counters.inc(X402Event::Unclear);
         }
         tracing::warn!(account = %row.account, payment = %row, attempts = row.attempts, %why, "payment outcome not known yet");
@@ -205,8 +214,9 @@ impl Context {
         transaction: Option<TxHash>,
         why: &str,
     ) -> Result<PurchaseOutcome, StoreFailure> {
+        let is_asked = row.is_asked();
         let row = self.record_unknown(row, transaction, why).await?;
-        if self.now() > row.valid_before + GRACE {
+        if self.now() > row.valid_before + GRACE && !is_asked {
             self.alert_stuck(&row);
         }
         Ok(self.open_outcome(&row))

@@ -11,7 +11,7 @@ use tollgate_evm::{Address, Nonce, TxHash};
 use tollgate_purchase::idempotency;
 use tollgate_store::{AuthorizationKey, AuthorizationRow, AuthorizationState};
 
-use super::decide::{State, StoredPayment};
+use super::decide::StoredPayment;
 use super::offer::Terms;
 use super::payment::Payment;
 use super::reason::{Reason, reason};
@@ -79,22 +79,9 @@ pub(crate) fn read_reference(text: &str) -> Option<AuthorizationKey> {
 /// A stored payment as seen by the request that presents it.
 pub(crate) fn stored_payment(row: &AuthorizationRow, flight_key: FlightKey) -> StoredPayment {
     StoredPayment {
-        state: state(row.state),
+        state: row.state,
         same_owner: row.account == flight_key.account,
         same_payment: row.digest == flight_key.digest,
-    }
-}
-
-pub(crate) fn state(state: AuthorizationState) -> State {
-    match state {
-        AuthorizationState::Seen => State::Seen,
-        AuthorizationState::Settling => State::Settling,
-        AuthorizationState::Settled => State::Settled,
-        AuthorizationState::Dead => State::Dead,
-        AuthorizationState::Refused => State::Refused,
-        AuthorizationState::RefusedAfterSubmit => State::RefusedAfterSubmit,
-        // A state of a later version has an unknown meaning: nothing is concluded from it.
-        _ => State::Unknown,
     }
 }
 
@@ -107,7 +94,8 @@ pub(crate) fn is_refused(row: &AuthorizationRow) -> bool {
 
 /// Whether an open payment was looked up a moment ago: another lookup would show nothing new, and costs calls that buyers can cause.
 pub(crate) fn is_fresh(row: &AuthorizationRow, now: Timestamp) -> bool {
-    row.attempts > 0 && (row.updated_at..row.updated_at + SECOND).contains(&now)
+    row.state == AuthorizationState::Unknown
+        && (row.updated_at..row.updated_at + SECOND).contains(&now)
 }
 
 /// The note of an open payment that the facilitator has reported as settled and that the latest block shows to be void.

@@ -22,7 +22,10 @@ const DELETED_AT_ONCE_MAX: u32 = 10_000;
 
 /// A stored signed transfer. Its row is read through `Deref`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Transfer(Versioned<AuthorizationRow>);
+pub(super) struct Transfer {
+    row: Versioned<AuthorizationRow>,
+    is_asked: bool,
+}
 
 /// A transition that is not stored yet.
 #[derive(Debug)]
@@ -64,14 +67,30 @@ impl Deref for Transfer {
     type Target = AuthorizationRow;
 
     fn deref(&self) -> &AuthorizationRow {
-        &self.0
+        &self.row
     }
 }
 
 impl Transfer {
     /// A transfer as it was read from the store.
     pub(super) fn stored(row: AuthorizationRow) -> Transfer {
-        Transfer(Versioned::stored(row))
+        Transfer {
+            row: Versioned::stored(row),
+            is_asked: false,
+        }
+    }
+
+    /// The same, looked up because another rail asks. That is no attempt of the schedule: as long as its outcome is unknown the attempts
+    /// stay, and an earlier next one, however often it asks.
+    pub(super) fn asked(self) -> Transfer {
+        Transfer {
+            is_asked: true,
+            ..self
+        }
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked
     }
 
     /// A new transfer, which has passed the local checks. The chain accepts it before `valid_before`.
@@ -145,8 +164,12 @@ impl Transfer {
         let mut row = self.next(&SUBMITTED, AuthorizationState::Unknown, "unknown", now)?;
         row.transaction = transaction.map(|hash| hash.0).or(row.transaction);
         row.note = Some(Arc::from(why));
-        row.attempts += 1;
-        row.next_attempt_at = Some(rows::next_attempt_at(&row, now));
+        row.attempts += u32::from(!self.is_asked);
+        let next = rows::next_attempt_at(&row, now);
+        // Not before the block is final that shows it to be void: the time of the second lookup is part of that proof.
+        let keeps_earlier = self.is_asked && !rows::is_void_at_latest(&row);
+        let earlier = self.next_attempt_at.filter(|_| keeps_earlier);
+        row.next_attempt_at = earlier.into_iter().chain([next]).min();
         Ok(Change::of(row))
     }
 
@@ -261,7 +284,7 @@ impl Transfer {
                 event,
             });
         }
-        Ok(self.0.next(now, |row| row.state = to).into_row())
+        Ok(self.row.next(now, |row| row.state = to).into_row())
     }
 }
 

@@ -19,7 +19,7 @@ use tollgate_evm::{Authorization, Nonce};
 use tollgate_money::{AccountId, Usd};
 use tollgate_pay::x402::{
     CallError, Facilitator, Node, Operation, Payment, Processor, PurchaseOutcome, PurchaseRequest,
-    Response, Terms, X402Deps,
+    Response, Terms, X402Deps, X402Event,
 };
 use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::plan::{Paid, Period, PlanState, Rail};
@@ -371,6 +371,13 @@ impl TestBed {
         state.expect("a read")
     }
 
+    /// Adds a rail that never answers, for as long as the result is kept.
+    pub(crate) fn add_silent_rail(&self) -> Arc<dyn Rail> {
+        let rail: Arc<dyn Rail> = Arc::new(SilentRail);
+        self.process().plans.add_rail(&rail);
+        rail
+    }
+
     /// Adds a rail on which every account has a purchase open, for as long as the result is kept.
     pub(crate) fn add_open_rail(&self) -> Arc<dyn Rail> {
         let rail: Arc<dyn Rail> = Arc::new(OpenRail);
@@ -396,6 +403,19 @@ impl TestBed {
         gate.open();
         self.block_on(presented).expect("it ends");
         state
+    }
+
+    /// Presents a payment; `None` without an answer within this time.
+    pub(crate) fn present_within(
+        &self,
+        payment: &Payment,
+        time: Duration,
+    ) -> Option<PurchaseOutcome> {
+        let request = request(ACCOUNT, Some(payment), None);
+        self.block_on(async {
+            let presented = self.processor().purchase(request);
+            tokio::time::timeout(time, presented).await.ok()
+        })
     }
 
     /// Presents a payment, and disconnects before the answer.
@@ -461,6 +481,17 @@ impl TestBed {
         };
         let row = self.process().store.authorization(&key).expect("a read");
         row.map(|row| row.state)
+    }
+
+    /// The attempts of an account's open payment, and when it is due.
+    pub(crate) fn schedule(&self, account: AccountId) -> (u32, Option<Timestamp>) {
+        let row = self.process().store.authorization_open(account);
+        let row = row.expect("a read").expect("one is open");
+        (row.attempts, row.next_attempt_at)
+    }
+
+    pub(crate) fn count(&self, event: X402Event) -> u64 {
+        self.processor().counters().get(event)
     }
 
     pub(crate) fn has_open(&self) -> bool {
@@ -533,5 +564,19 @@ impl Rail for OpenRail {
 
     async fn has_open(&self, _: AccountId) -> Result<bool, Box<dyn Error + Send + Sync>> {
         Ok(true)
+    }
+}
+
+/// A rail that cannot be read.
+struct SilentRail;
+
+#[async_trait]
+impl Rail for SilentRail {
+    fn route(&self) -> Route {
+        Route::PayPal
+    }
+
+    async fn has_open(&self, _: AccountId) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        std::future::pending().await
     }
 }

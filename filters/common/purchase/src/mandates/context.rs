@@ -13,6 +13,7 @@ use tollgate_store::{
 use super::counters::MandateEvent;
 use super::error::VerifyError;
 use super::plan_check::PlanCheck;
+use super::recent_reads::RecentReads;
 use super::recurring::Recurring;
 use crate::keyed_lock::KeyedLock;
 use crate::plan::Plans;
@@ -40,6 +41,7 @@ pub(super) struct Inner {
     pub(super) runtime: PurchaseTasks,
     /// One lock for each account that has mandates in work: decisions about one mandate depend on the others.
     pub(super) locks: KeyedLock<AccountId>,
+    pub(super) recent_reads: RecentReads,
 }
 
 impl Inner {

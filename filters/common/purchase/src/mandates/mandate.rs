@@ -16,7 +16,10 @@ pub(super) const GONE: &str = "gone";
 
 /// A stored mandate.
 #[derive(Clone, Debug)]
-pub(super) struct Mandate(Versioned<MandateRow>);
+pub(super) struct Mandate {
+    row: Versioned<MandateRow>,
+    is_asked: bool,
+}
 
 /// Whether a mandate in one state may come into another.
 fn may_become(from: MandateState, to: MandateState) -> bool {
@@ -42,7 +45,23 @@ fn may_become(from: MandateState, to: MandateState) -> bool {
 
 impl Mandate {
     pub(super) fn stored(row: MandateRow) -> Mandate {
-        Mandate(Versioned::stored(row))
+        Mandate {
+            row: Versioned::stored(row),
+            is_asked: false,
+        }
+    }
+
+    /// The same, read because another rail asks. That is no attempt of the schedule: without a change of the state the attempts stay, and an
+    /// earlier next one, however often it asks.
+    pub(super) fn asked(row: MandateRow) -> Mandate {
+        Mandate {
+            is_asked: true,
+            ..Mandate::stored(row)
+        }
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked
     }
 
     /// The provider has a subscription for it, which the buyer may approve.
@@ -228,48 +247,57 @@ impl Mandate {
 
     /// Nothing has changed since the last attempt.
     pub(super) fn waits(self, now: Timestamp) -> Mandate {
-        self.change(now, |row| {
-            row.attempts += 1;
-            row.next_attempt_at = schedule::next(row, now);
-        })
+        self.attempted(now, |row| schedule::next(row, now))
     }
 
     /// Nothing was attempted. `at`: the next attempt, where it is not that of the schedule.
     pub(super) fn unchanged(self, at: Option<Timestamp>, now: Timestamp) -> Mandate {
+        let is_asked = self.is_asked;
         self.change(now, |row| {
-            row.next_attempt_at = at.or_else(|| schedule::next(row, now));
+            let next = at.or_else(|| schedule::next(row, now));
+            row.next_attempt_at = earlier(row.next_attempt_at.filter(|_| is_asked), next);
         })
     }
 
     /// Reconciliation failed, and is tried again.
     pub(super) fn retries(self, now: Timestamp) -> Mandate {
-        self.change(now, |row| {
-            row.attempts += 1;
-            row.next_attempt_at = schedule::retry(row, now);
-        })
+        self.attempted(now, |row| schedule::retry(row, now))
     }
 
     /// It needs manual resolution.
     pub(super) fn stuck(self, why: &str, now: Timestamp) -> Mandate {
-        self.change(now, |row| {
-            row.note = Some(Arc::from(why));
-            row.attempts += 1;
-            row.next_attempt_at = schedule::stuck(now);
-        })
+        self.change(now, |row| row.note = Some(Arc::from(why)))
+            .attempted(now, |_| schedule::stuck(now))
     }
 
     /// The part that replaces the stored version.
     pub(super) fn part(&self) -> Part {
-        self.0.part()
+        self.row.part()
     }
 
     /// The same after its part was committed.
     pub(super) fn written(self) -> Mandate {
-        Mandate::stored(self.into_row())
+        Mandate {
+            is_asked: self.is_asked,
+            ..Mandate::stored(self.into_row())
+        }
     }
 
     pub(super) fn into_row(self) -> MandateRow {
-        self.0.into_row()
+        self.row.into_row()
+    }
+
+    /// An attempt without a change of the state, and the time of the next one.
+    fn attempted(
+        self,
+        now: Timestamp,
+        next: impl FnOnce(&MandateRow) -> Option<Timestamp>,
+    ) -> Mandate {
+        let is_asked = self.is_asked;
+        self.change(now, |row| {
+            row.attempts += u32::from(!is_asked);
+            row.next_attempt_at = earlier(row.next_attempt_at.filter(|_| is_asked), next(row));
+        })
     }
 
     /// What is to be cancelled is due at once.
@@ -304,21 +332,32 @@ impl Mandate {
     }
 
     fn change(self, now: Timestamp, change: impl FnOnce(&mut MandateRow)) -> Mandate {
-        Mandate(self.0.next(now, change))
+        Mandate {
+            row: self.row.next(now, change),
+            is_asked: self.is_asked,
+        }
     }
+}
+
+/// The earlier of two times, where there are two.
+fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
 }
 
 impl Deref for Mandate {
     type Target = MandateRow;
 
     fn deref(&self) -> &MandateRow {
-        &self.0
+        &self.row
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use proptest::prelude::*;
+    use proptest::test_runner::{TestCaseError, TestRunner};
     use tollgate_money::{AccountId, MandateId, Usd};
 
     use super::*;
@@ -361,8 +400,14 @@ mod tests {
     /// What happens to a mandate at one time.
     #[derive(Clone, Debug)]
     enum Event {
-        /// The provider shows this, with one charge, and the plan is active from there.
-        Seen(Status, Option<(ChargeStatus, Recorded)>, PlanSource, bool),
+        /// The provider shows this, with one charge (of the last payment, where there is one and the flag says so), and the plan is active
+        /// from there.
+        Seen(
+            Status,
+            Option<(ChargeStatus, Recorded, bool)>,
+            PlanSource,
+            bool,
+        ),
         /// The owner cancels it.
         Cancel,
         /// Another mandate was agreed to.
@@ -380,6 +425,7 @@ mod tests {
         let charge = (
             prop::sample::select(vec![Completed, Declined, Pending, Returned]),
             prop::sample::select(vec![Recorded::New, Recorded::Kept, Recorded::Reversed]),
+            any::<bool>(),
         );
         let source = prop::sample::select(vec![
             PlanSource::Inactive,
@@ -400,9 +446,10 @@ mod tests {
         let Event::Seen(status, charge, runs, flag) = event else {
             return None;
         };
-        let charge = charge.map(|(status, recorded)| {
+        let charge = charge.map(|(status, recorded, is_last)| {
+            let last = row.payment.as_deref().filter(|_| is_last);
             let charge = Charge {
-                id: format!("T-{}", now.as_secs()),
+                id: last.map_or_else(|| format!("T-{}", now.as_secs()), str::to_owned),
                 status,
                 amount: Some(PRICE),
                 at: now,
@@ -454,47 +501,100 @@ mod tests {
         }
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
-
-        /// Whatever the provider shows, in any order: no decision asks for an illegal transition; a duplicate pays for nothing until it has
-        /// ended, a cancellation stays requested, and the first activation is never rewritten.
-        #[test]
-        fn every_sequence_of_events_is_legal(events in prop::collection::vec((any_event(), 0..9_000_000i64), 1..40)) {
-            use MandateState::{Active, Agreed, CancelPending, Duplicate, Ended, Open};
-            let mut now = Timestamp::UNIX_EPOCH;
-            let mut row = begun().offered("I-1", "https://paypal.example", now).written();
-            for (event, later) in events {
-                now = Timestamp::from_secs(now.as_secs() + later);
-                let before = row.clone();
-                let decided = decision(&row, &event, now);
-                let paid = matches!(decided, Some(Decision::Pay { .. }));
-                let next = match (decided, &event) {
-                    (Some(decision), Event::Seen(status, ..)) => Some(apply(row, decision, *status, now)),
-                    (_, Event::Cancel) => row.cancelled(now),
-                    (_, Event::Supersede) => row.superseded(now),
-                    (_, Event::Gone) if matches!(row.state, Open | MandateState::Dropped) => Some(row.gone(now)),
-                    _ => None,
-                };
-                let Some(next) = next else {
-                    row = before;
-                    continue;
-                };
-                prop_assert_eq!(next.version, before.version + 1);
-                let left = |from, allowed: &[MandateState]| {
-                    before.state != from || next.state == from || allowed.contains(&next.state)
-                };
-                prop_assert!(left(Duplicate, &[MandateState::Dropped, Ended, MandateState::Over]), "{:?}", next.state);
-                prop_assert!(left(CancelPending, &[Ended, Duplicate]), "{:?}", next.state);
-                prop_assert!(!(paid && before.state == Duplicate));
-                prop_assert!(before.activated_at.is_none() || next.activated_at == before.activated_at);
-                prop_assert!(next.state != Active || next.activated_at.is_some() || next.agreed_at.is_some()
-                    || before.state == Ended, "{:?}", before);
-                prop_assert!(next.state != Agreed || next.agreed_at.is_some());
-                prop_assert!(!paid || next.paid_until.is_some());
-                row = next.written();
-            }
+    /// Whatever the provider shows, in any order: no decision asks for an illegal transition; a duplicate pays for nothing until it has
+    /// ended, a cancellation stays requested, the first activation is never rewritten, and the period of the last payment ends when that is
+    /// given back.
+    #[test]
+    fn every_sequence_of_events_is_legal() {
+        let later = prop_oneof![1 => Just(0i64), 3 => 0..9_000_000i64];
+        let events = prop::collection::vec((any_event(), later), 1..40);
+        let (reached, mut runner) = (
+            Cell::new(0),
+            TestRunner::new(ProptestConfig::with_cases(512)),
+        );
+        let done = runner.run(&events, |events| {
+            let returned = check_events(events)?;
+            reached.set(reached.get() + returned);
+            Ok(())
+        });
+        if let Err(error) = done {
+            panic!("{error}");
         }
+        assert!(reached.get() > 0, "no last payment was given back");
+    }
+
+    /// Returns how often the last payment was given back.
+    fn check_events(events: Vec<(Event, i64)>) -> Result<u32, TestCaseError> {
+        use MandateState::{Active, Agreed, CancelPending, Dropped, Duplicate, Ended, Open, Over};
+        let (mut now, mut returned) = (Timestamp::UNIX_EPOCH, 0);
+        let mut row = begun()
+            .offered("I-1", "https://paypal.example", now)
+            .written();
+        for (event, later) in events {
+            now = Timestamp::from_secs(now.as_secs() + later);
+            let before = row.clone();
+            let decided = decision(&row, &event, now);
+            let paid = matches!(decided, Some(Decision::Pay { .. }));
+            let last_returned = match &decided {
+                Some(Decision::Returned(charge)) => before.payment.as_deref() == Some(&*charge.id),
+                _ => false,
+            };
+            let next = match (decided, &event) {
+                (Some(decision), Event::Seen(status, ..)) => {
+                    Some(apply(row, decision, *status, now))
+                }
+                (_, Event::Cancel) => row.cancelled(now),
+                (_, Event::Supersede) => row.superseded(now),
+                (_, Event::Gone) if matches!(row.state, Open | Dropped) => Some(row.gone(now)),
+                _ => None,
+            };
+            let Some(next) = next else {
+                row = before;
+                continue;
+            };
+            prop_assert_eq!(next.version, before.version + 1);
+            let left = |from, allowed: &[MandateState]| {
+                before.state != from || next.state == from || allowed.contains(&next.state)
+            };
+            let state = next.state;
+            prop_assert!(left(Duplicate, &[Dropped, Ended, Over]), "{state:?}");
+            prop_assert!(left(CancelPending, &[Ended, Duplicate]), "{state:?}");
+            prop_assert!(!(paid && before.state == Duplicate));
+            prop_assert!(before.activated_at.is_none() || next.activated_at == before.activated_at);
+            let is_known = next.activated_at.is_some() || next.agreed_at.is_some();
+            prop_assert!(state != Active || is_known || before.state == Ended);
+            prop_assert!(state != Agreed || next.agreed_at.is_some());
+            prop_assert!(!paid || next.paid_until.is_some());
+            if last_returned {
+                returned += 1;
+                prop_assert!(next.paid_until <= Some(now));
+                prop_assert!(before.state != Active || state == CancelPending);
+            }
+            row = next.written();
+        }
+        Ok(returned)
+    }
+
+    /// Questions of another rail, however many, leave the attempts and the time of the next one.
+    #[test]
+    fn a_question_without_a_change_of_the_state_keeps_the_schedule() {
+        let now = Timestamp::from_secs(1_000);
+        let agreed = begun().offered("I-1", "https://paypal.example", now);
+        let row = agreed.agreed(now).waits(now).into_row();
+        let later = Timestamp::from_secs(1_001);
+        let asked = || Mandate::asked(row.clone()).acknowledged(later);
+        for after in [
+            asked().waits(later),
+            asked().retries(later),
+            asked().stuck("why", later),
+            asked().unchanged(Some(Timestamp::MAX), later),
+        ] {
+            assert_eq!(after.attempts, row.attempts);
+            assert!(after.next_attempt_at <= row.next_attempt_at);
+            assert!(after.written().is_asked());
+        }
+        let due = asked().unchanged(Some(later), later);
+        assert_eq!(due.next_attempt_at, Some(later), "an earlier one counts");
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod period;
 mod plan_check;
 mod processor;
 mod rail;
+mod recent_reads;
 mod reconcile;
 mod recurring;
 mod schedule;

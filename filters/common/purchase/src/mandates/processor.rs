@@ -21,6 +21,7 @@ use super::error::{CancelError, OpenError, VerifyError};
 use super::open::Urls;
 use super::plan_check;
 use super::rail::MandateRail;
+use super::recent_reads::RecentReads;
 use super::recurring::Recurring;
 use crate::due::{Due, DueWork, DueWorker};
 use crate::keyed_lock::KeyedLock;
@@ -100,6 +101,7 @@ impl Mandates {
             draw: deps.draw,
             runtime: deps.runtime,
             locks: KeyedLock::default(),
+            recent_reads: RecentReads::default(),
         });
         let rail: Arc<dyn Rail> = Arc::new(MandateRail(inner.clone()));
         inner.plans.add_rail(&rail);
@@ -245,7 +247,9 @@ impl DueWork for Inner {
         let due = reading(&self.store, move |store| store.mandates_due(now, limit)).await?;
         let due = due.into_iter().map(|row| Due {
             key: row.id,
+            version: row.version,
             notifications: row.notifications,
+            next_attempt_at: row.next_attempt_at,
         });
         Ok(due.collect())
     }

@@ -32,18 +32,20 @@ impl Rail for MandateRail {
 
     async fn has_open(&self, account: AccountId) -> Result<bool, Box<dyn Error + Send + Sync>> {
         let inner = self.0.clone();
+        // Waited for by the caller itself: one that stops waiting leaves the queue, and leaves no read of the provider behind.
+        let lock = inner.lock(account).await;
         // In a task of its own: a caller that stops waiting does not cut a reconciliation off.
-        let asked = self
-            .0
-            .runtime
-            .spawn(async move { inner.has_open(account).await });
+        let asked = self.0.runtime.spawn(async move {
+            let _lock = lock;
+            inner.has_open(account).await
+        });
         Ok(asked.await??)
     }
 }
 
 impl Inner {
+    /// With the account's lock held.
     async fn has_open(&self, account: AccountId) -> Result<bool, VerifyError> {
-        let _lock = self.lock(account).await;
         for row in self.of(account).await? {
             let now = self.clock.now();
             if !may_be_charged(&row, now) {
@@ -54,7 +56,14 @@ impl Inner {
             // Read again: reconciling another one may have changed it.
             let row = self.row(row.id).await?;
             let is_agreed = row.state == MandateState::Agreed;
-            match self.reconcile_with(row, None, &mut is_pending).await {
+            let read = match self.recent_reads.find(&row, self.clock.elapsed()) {
+                Some(was_pending) => {
+                    is_pending = was_pending;
+                    Ok(row)
+                }
+                None => self.reconcile_asked(row, &mut is_pending).await,
+            };
+            match read {
                 Ok(row) if row.state == MandateState::Agreed && !is_past_due(&row) => {
                     return Ok(true);
                 }

@@ -80,8 +80,30 @@ impl Inner {
     ) -> Result<MandateRow, VerifyError> {
         // Each reconciliation reads the whole state, so it covers every notification so far; a failed read is retried soon.
         let row = Mandate::stored(row).acknowledged(self.clock.now());
-        let reconciled = self.reconcile_row(row, attach, is_pending).await;
-        reconciled.map(Mandate::into_row)
+        self.reconcile_noted(row, attach, is_pending).await
+    }
+
+    /// The same because another rail asks, which is no attempt of the schedule and raises no alert.
+    pub(super) async fn reconcile_asked(
+        &self,
+        row: MandateRow,
+        is_pending: &mut bool,
+    ) -> Result<MandateRow, VerifyError> {
+        let row = Mandate::asked(row).acknowledged(self.clock.now());
+        self.reconcile_noted(row, None, is_pending).await
+    }
+
+    async fn reconcile_noted(
+        &self,
+        row: Mandate,
+        attach: Option<&AttachParts>,
+        is_pending: &mut bool,
+    ) -> Result<MandateRow, VerifyError> {
+        let row = self.reconcile_row(row, attach, is_pending).await?;
+        let row = row.into_row();
+        let elapsed = self.clock.elapsed();
+        self.recent_reads.note(&row, *is_pending, elapsed);
+        Ok(row)
     }
 
     async fn reconcile_row(
@@ -451,7 +473,7 @@ impl Inner {
                 FailureKind::Refused | FailureKind::Misconfigured | FailureKind::Gone
             )
         };
-        if calls.failed.as_ref().is_some_and(refused) {
+        if !row.is_asked() && calls.failed.as_ref().is_some_and(refused) {
             self.counters.inc(MandateEvent::Stuck);
             tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
                 "mandate needs manual resolution: the payment provider refuses the cancellation or the refund");
@@ -556,17 +578,21 @@ impl Inner {
 
     /// The row stays unchanged until the settings name its environment again.
     async fn other_environment(&self, row: Mandate) -> Result<Mandate, VerifyError> {
-        self.counters.inc(MandateEvent::Stuck);
-        tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
-            "mandate reconciliation failed: it was created in another provider environment than the settings name");
+        if !row.is_asked() {
+            self.counters.inc(MandateEvent::Stuck);
+            tracing::error!(mandate = %row.id, subscription = ?row.provider_ref,
+                "mandate reconciliation failed: it was created in another provider environment than the settings name");
+        }
         let now = self.clock.now();
         self.save(row.unchanged(schedule::stuck(now), now)).await
     }
 
     async fn mark_stuck(&self, row: Mandate, why: &'static str) -> Result<Mandate, VerifyError> {
-        self.counters.inc(MandateEvent::Stuck);
-        tracing::error!(mandate = %row.id, subscription = ?row.provider_ref, why,
-            "mandate needs manual resolution: it stays unchanged until its subscription is consistent");
+        if !row.is_asked() {
+            self.counters.inc(MandateEvent::Stuck);
+            tracing::error!(mandate = %row.id, subscription = ?row.provider_ref, why,
+                "mandate needs manual resolution: it stays unchanged until its subscription is consistent");
+        }
         self.save(row.stuck(why, self.clock.now())).await
     }
 
@@ -577,9 +603,8 @@ impl Inner {
         error: PlanError,
     ) -> Result<Mandate, VerifyError> {
         tracing::error!(mandate = %row.id, %error, "mandate reconciliation failed, retrying");
-        if let Err(error) = self.retry_later(row).await {
-            tracing::error!(%error, "writing mandate failed");
-        }
+        // Where this fails too, the cause is the same, and the worker keeps the wait in memory.
+        let _ = self.retry_later(row).await;
         Err(VerifyError::Plan(error))
     }
 

@@ -31,7 +31,10 @@ impl DueWork for OwedCredits {
         let due = reading(store, move |store| store.payments_due(now, limit)).await?;
         let due = due.into_iter().map(|row| Due {
             key: (row.route, row.provider_ref),
+            // Each attempt stores a later time.
+            version: row.next_attempt_at.map_or(0, Timestamp::as_micros),
             notifications: 0,
+            next_attempt_at: row.next_attempt_at,
         });
         Ok(due.collect())
     }

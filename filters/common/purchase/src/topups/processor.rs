@@ -250,7 +250,9 @@ impl DueWork for Inner {
         let due = reading(&self.store, move |store| store.top_ups_due(now, limit)).await?;
         let due = due.into_iter().map(|row| Due {
             key: row.id,
+            version: row.version,
             notifications: row.notifications,
+            next_attempt_at: row.next_attempt_at,
         });
         Ok(due.collect())
     }

@@ -2,6 +2,7 @@
 
 mod checkouts;
 mod late_charges;
+mod rail;
 mod random;
 mod reopen;
 #[path = "../support/mod.rs"]

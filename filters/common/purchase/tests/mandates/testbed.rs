@@ -222,6 +222,37 @@ impl TestBed {
         state.expect("readable")
     }
 
+    /// Whether money may move, as another rail is answered.
+    pub(crate) fn ask(&self) -> bool {
+        let process = self.process();
+        let asked = process.plans.state_across_rails(ACCOUNT, Route::X402);
+        let state = process.runtime.block_on(asked);
+        state.expect("readable").money_may_move()
+    }
+
+    /// Callers of another rail ask at once while the provider does not answer, and go away. Returns the tasks that they leave.
+    pub(crate) fn ask_and_leave(&self, callers: usize) -> usize {
+        let process = self.process();
+        let reached = self.provider.crashed();
+        process.runtime.block_on(async {
+            let ask = |_| {
+                let plans = process.plans.clone();
+                tokio::spawn(async move { plans.state_across_rails(ACCOUNT, Route::X402).await })
+            };
+            let asked: Vec<_> = (0..callers).map(ask).collect();
+            reached.notified().await;
+            // The others would ask now.
+            for _ in 0..10_000 {
+                tokio::task::yield_now().await;
+            }
+            for caller in asked {
+                caller.abort();
+                assert!(caller.await.is_err_and(|ended| ended.is_cancelled()));
+            }
+            process.tasks.running()
+        })
+    }
+
     pub(crate) fn payments(&self) -> Vec<PaymentRow> {
         let payments = self.process().store.payments_of(ACCOUNT, 1_000);
         payments.expect("readable")

@@ -62,6 +62,7 @@ struct State {
     subscriptions: BTreeMap<String, FakeSubscription>,
     created: HashMap<String, String>,
     count: u32,
+    reads: u32,
     monthly: Option<Usd>,
     keeps_all: bool,
 }
@@ -157,6 +158,11 @@ impl FakeProvider {
     /// Changes the monthly price of the plan at the provider.
     pub(crate) fn reprice(&self, monthly: Option<Usd>) {
         self.with(|state| state.monthly = monthly);
+    }
+
+    /// Reads of subscriptions so far.
+    pub(crate) fn reads(&self) -> u32 {
+        self.with(|state| state.reads)
     }
 
     pub(crate) fn all(&self) -> Vec<FakeSubscription> {
@@ -338,6 +344,7 @@ impl Recurring for FakeProvider {
     }
 
     async fn read(&self, subscription: &str) -> Result<ProviderSubscription, RecurringError> {
+        self.with(|state| state.reads += 1);
         self.call(|state| {
             let made = state
                 .subscriptions

@@ -1,0 +1,50 @@
+//! Mandates that were read at the provider a moment ago, in memory: a caller that repeats its question causes no further read.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tollgate_clock::Deadline;
+use tollgate_money::MandateId;
+use tollgate_store::MandateRow;
+
+/// Age up to which a read counts.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
+/// The reads within the last [`FRESH_FOR`].
+#[derive(Debug, Default)]
+pub(super) struct RecentReads(Mutex<HashMap<MandateId, RecentRead>>);
+
+#[derive(Debug)]
+struct RecentRead {
+    /// The row after it: a later change needs a read of its own.
+    version: i64,
+    is_pending: bool,
+    until: Deadline,
+}
+
+impl RecentReads {
+    /// Notes a successful read that left this row, and whether a charge was pending.
+    pub(super) fn note(&self, row: &MandateRow, is_pending: bool, elapsed: Duration) {
+        let mut reads = self.reads();
+        reads.retain(|_, read| !read.until.has_passed(elapsed));
+        let read = RecentRead {
+            version: row.version,
+            is_pending,
+            until: Deadline::after(elapsed, FRESH_FOR),
+        };
+        reads.insert(row.id, read);
+    }
+
+    /// Whether a charge was pending, where this row is what a recent read has left.
+    pub(super) fn find(&self, row: &MandateRow, elapsed: Duration) -> Option<bool> {
+        let reads = self.reads();
+        let read = reads.get(&row.id)?;
+        let is_fresh = read.version == row.version && !read.until.has_passed(elapsed);
+        is_fresh.then_some(read.is_pending)
+    }
+
+    fn reads(&self) -> MutexGuard<'_, HashMap<MandateId, RecentRead>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
