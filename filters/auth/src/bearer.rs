@@ -26,7 +26,7 @@ pub(crate) enum Unreadable {
 }
 
 impl<'a> Presented<'a> {
-    /// Parses the field: `Bearer` in any case, one space or more, and a `b64token`.
+    /// Parses the field: `Bearer` in any case, white space, and a `b64token`.
     pub(crate) fn read(headers: &'a HeaderMap) -> Presented<'a> {
         let mut fields = headers.get_all(header::AUTHORIZATION).iter();
         let Some(field) = fields.next() else {
@@ -55,9 +55,9 @@ impl<'a> Presented<'a> {
     }
 }
 
-/// The scheme of a credential, and the rest of the field (RFC 9110 section 11.4).
+/// The scheme of a credential, and the rest of the field (RFC 9110 section 11.4); a tab separates them as a space does.
 pub(crate) fn scheme(field: &[u8]) -> (&[u8], &[u8]) {
-    match field.iter().position(|&byte| byte == b' ') {
+    match field.iter().position(|&byte| matches!(byte, b' ' | b'\t')) {
         Some(space) => field.split_at(space),
         None => (field, &field[field.len()..]),
     }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn rfc6750_2_1_the_scheme_may_be_in_capitals_and_the_credential_is_a_b64token() {
         let long = [b"Bearer ".as_slice(), &[b'a'; 513]].concat();
-        let cases: [(&[&[u8]], &str); 19] = [
+        let cases: [(&[&[u8]], &str); 21] = [
             (&[], "nothing"),
             (&[b""], "nothing"),
             (&[b"Basic dXNlcjpwYXNz"], "nothing"),
@@ -119,6 +119,8 @@ mod tests {
             (&[b"Bearer abc"], "<abc>"),
             (&[b"bEARER   a-._~+/9=="], "<a-._~+/9==>"),
             (&[b"BEARER abc "], "<abc>"),
+            (&[b"Bearer\tabc"], "<abc>"),
+            (&[b"Bearer \t abc"], "<abc>"),
             (&[b"Bearer a b"], "malformed"),
             (&[b"Bearer abc, Basic def"], "malformed"),
             (&[b"Bearer \"abc\""], "malformed"),
