@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 from wire import send
@@ -59,6 +60,27 @@ sunset_at = "2036-01-01T00:00:00Z"
 successor = "/v1/chat/completions"
 """
 
+# Nothing is for sale, and the model says nothing about itself that it need not say. There is no stand-in.
+BARE = """
+[[listener]]
+address = "127.0.0.1:{port}"
+
+[admin]
+address = "127.0.0.1:0"
+
+[store]
+url = "sqlite:bare.db"
+
+[[provider]]
+name = "none"
+base_url = "http://127.0.0.1:{closed}"
+
+[[model]]
+id = "bare"
+providers = [{{ provider = "none", model = "bare" }}]
+price = {{ input = "1", output = "1" }}
+"""
+
 _numbers = itertools.count(1)
 
 
@@ -101,41 +123,46 @@ class Gateway:
     """The process, started with settings that override those of the demo."""
 
     def __init__(self, program, folder, name, settings):
-        self.program = program
+        self.program, self.port = program, None
         file = Path(folder, f"{name}.toml")
         logs = os.environ.get("TOLLGATE_TEST_LOGS", folder)
         self.log = Path(logs, f"interface-{name}.log")
         # Between the choice of a port and its use another process may take it.
         for _ in range(5):
-            port = free_ports()
-            file.write_text(settings.format(port=port, closed=free_ports()), encoding="utf-8")
+            self.port = free_ports()
+            file.write_text(settings.format(port=self.port, closed=free_ports()), encoding="utf-8")
             with self.log.open("wb") as log:
                 self.process = subprocess.Popen(
-                    [program, "demo", "--json", "--port", str(port), "--config", str(file)],
+                    [program, *self.arguments(file)],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=log,
                     text=True,
                 )
-            if line := self.first_line():
+            if self.is_ready(file):
                 break
+            self.stop()
         else:
-            raise RuntimeError(f"the demo did not start: {self.log.read_text(encoding='utf-8')}")
-        self.demo = json.loads(line)
-        used(self.demo["api_key"])
+            raise RuntimeError(f"the gateway did not start: {self.log.read_text(encoding='utf-8')}")
         self.base = self.demo["base_url"]
-        self.root = f"http://localhost:{port}"
-        self.model = self.demo["model"]
+        self.root = f"http://localhost:{self.port}"
+
+    def arguments(self, file):
+        return ["demo", "--json", "--port", str(self.port), "--config", str(file)]
+
+    def is_ready(self, _file):
+        line = self.first_line()
+        if line:
+            self.demo = json.loads(line)
+            used(self.demo["api_key"])
+        return bool(line)
 
     def first_line(self):
         lines = []
         reader = threading.Thread(target=lambda: lines.append(self.process.stdout.readline()), daemon=True)
         reader.start()
         reader.join(READY_SECS)
-        if not lines or not lines[0]:
-            self.stop()
-            return None
-        return lines[0]
+        return lines[0] if lines else None
 
     def stop(self):
         if self.process.poll() is None:
@@ -149,7 +176,10 @@ class Gateway:
     def command(self, *arguments):
         """What a command of the program prints as JSON."""
         command = [self.program, *arguments, "--config", self.demo["config_file"], "--json"]
-        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            raise RuntimeError(f"`{' '.join(arguments)}` ended with {done.returncode}: {done.stderr}")
+        return json.loads(done.stdout)
 
     def account(self, credits=None, rate_class="pro", email=None, phone=None):
         """The id of a new account."""
@@ -215,3 +245,19 @@ class Gateway:
     def messages(self, address):
         url = f"{self.demo['mailbox_url']}/_control/messages?to={address.replace('@', '%40').replace('+', '%2B')}"
         return send("GET", url).is_status(200).json()
+
+
+class BareGateway(Gateway):
+    """A gateway of `tollgate serve` without stand-ins."""
+
+    def arguments(self, file):
+        return ["serve", "--config", str(file)]
+
+    def is_ready(self, file):
+        self.demo = {"base_url": f"http://127.0.0.1:{self.port}", "config_file": str(file)}
+        until = time.monotonic() + READY_SECS
+        while self.process.poll() is None and time.monotonic() < until:
+            # The listener is open before the commands can reach the gateway; an answer comes after that.
+            with contextlib.suppress(OSError):
+                return send("GET", f"{self.demo['base_url']}/developer/onboarding").status == 200
+        return False

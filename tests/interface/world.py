@@ -2,7 +2,7 @@
 
 import functools
 
-from gateway import DEGRADED, SETTINGS, Gateway, unique
+from gateway import BARE, DEGRADED, SETTINGS, BareGateway, Gateway, unique
 from person import Client, Person
 from schemas import ERROR
 from statement import equal, holds, valid
@@ -67,7 +67,7 @@ class World(Gateway):
     def __init__(self, program, folder):
         super().__init__(program, folder, "main", SETTINGS)
         self.program, self.folder = program, folder
-        self._degraded = None
+        self._degraded = self._bare = None
 
     @property
     def degraded(self):
@@ -76,10 +76,17 @@ class World(Gateway):
             self._degraded = Gateway(self.program, self.folder, "degraded", SETTINGS + DEGRADED)
         return self._degraded
 
+    @property
+    def bare(self):
+        """A gateway whose settings name no payment provider."""
+        if self._bare is None:
+            self._bare = BareGateway(self.program, self.folder, "bare", BARE)
+        return self._bare
+
     def close(self):
-        if self._degraded is not None:
-            self._degraded.stop()
-        self.stop()
+        for gateway in (self._degraded, self._bare, self):
+            if gateway is not None:
+                gateway.stop()
 
     @functools.cached_property
     def person(self):

@@ -85,3 +85,9 @@ def _(world):
     key = world.key(rate_class="probe")
     statuses = [world.get(MODELS, key).status for _ in range(5)]
     holds(statuses[0] == 200 and statuses[-1] == 429, "200 first, and 429 at the end", statuses)
+
+
+@area.says("context_length and pricing are null where they are not known")
+def _(world):
+    (model,) = valid(world.bare.get(MODELS, "owner").is_status(200).json(), MODEL_LIST)["data"]
+    equal((model["context_length"], model["pricing"]), (None, None))

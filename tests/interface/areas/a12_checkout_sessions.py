@@ -130,3 +130,8 @@ def _(world):
 @area.says("a discovery document is at /.well-known/ucp, for all")
 def _(world):
     equal(world.get("/.well-known/ucp").is_status(200).json()["ucp"]["version"], "2026-04-08")
+
+
+@area.says("checkout is not set up: 503 in the envelope of errors")
+def _(world):
+    valid(world.bare.post(CHECKOUT, {}).is_status(503).json(), ERROR)

@@ -153,3 +153,10 @@ def _(world):
     holds(answer.status in (402, 503), "503, or 402 after a retry", answer.status)
     statuses = [world.post(MPP, None, key).status for _ in range(8)]
     equal(statuses[-1], 402)
+
+
+@area.says("MPP is not set up: 503 in the envelope of errors, and no challenge")
+def _(world):
+    answer = world.bare.post(MPP, None).is_status(503)
+    valid(answer.json(), ERROR)
+    equal(answer.headers.get("www-authenticate"), None)

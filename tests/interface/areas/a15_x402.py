@@ -138,7 +138,8 @@ def _(world):
     valid(world.post(X402, None, world.token(world.api, "api:chat")).is_status(403).json(), ERROR)
 
 
-area.cannot_see(
-    "503 when the merchant's wallet is unavailable",
-    "the wallet only receives; without pay_to in the settings there is no offer, and `serve` without it refuses its settings",
-)
+@area.says("there is no merchant's wallet: 503 in the envelope of errors, and no challenge")
+def _(world):
+    answer = world.bare.post(X402, None).is_status(503)
+    valid(answer.json(), ERROR)
+    equal(answer.headers.get("payment-required"), None)
