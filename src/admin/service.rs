@@ -39,7 +39,8 @@ pub struct AdminService {
     classes: Vec<Arc<str>>,
     models: Vec<Arc<str>>,
     credit_limit: Micros,
-    plans: Plans,
+    /// `None` without the section `[plan]`.
+    plans: Option<Plans>,
     /// `None` while no gateway runs.
     cache: Option<Arc<Cache>>,
     /// `None` while no gateway runs.
@@ -55,11 +56,10 @@ impl AdminService {
         clock: Clock,
         entropy: Entropy,
     ) -> AdminService {
-        let plans = crate::modules::purchase::plans(
-            settings.plan.clone(),
-            (&store, &ledger),
-            (&clock, &entropy),
-        );
+        let plans = settings
+            .sections
+            .find()
+            .map(|plan| tollgate_pay::plans(plan, (&store, &ledger), (&clock, &entropy)));
         let limits: Limits = settings.sections.find().unwrap_or_default();
         let meter: MeterSettings = settings.sections.find().unwrap_or_default();
         AdminService {
@@ -133,7 +133,7 @@ impl AdminService {
                     .store
                     .mandates_of(parse_account(&account)?, MANDATES_MAX);
                 // A running gateway has PayPal cancel it within seconds, otherwise the next one does at its start.
-                request_cancellation(&self.plans, rows.map_err(error_text)?, now)
+                request_cancellation(self.plans()?, rows.map_err(error_text)?, now)
                     .await
                     .map_err(error_text)?;
                 Ok(Applied::Done)
@@ -212,7 +212,7 @@ impl AdminService {
                         is_shared,
                     },
                 };
-                let books = (&self.store, &self.plans);
+                let books = (&self.store, self.plans()?);
                 let closed = close_payment(books, now, &payment, verdict).await;
                 closed.map(|()| Applied::Done).map_err(error_text)
             }
@@ -280,6 +280,11 @@ impl AdminService {
         let removed = cache.purge(&what);
         tracing::info!(?what, removed, "purged cache entries");
         Ok(Applied::Purged { removed })
+    }
+
+    fn plans(&self) -> Result<&Plans, String> {
+        let none = || "this gateway has no section `[plan]`".to_owned();
+        self.plans.as_ref().ok_or_else(none)
     }
 
     fn cache(&self) -> Result<&Cache, String> {

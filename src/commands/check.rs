@@ -74,7 +74,8 @@ pub(super) fn openapi(settings: &Settings, out: &mut dyn Write) -> anyhow::Resul
         .sections
         .find()
         .context("this gateway has no onboarding documents")?;
-    let document = tollgate_onboarding::openapi(&documents, &installation(settings));
+    let installation = installation(settings).context("this gateway has no section `[plan]`")?;
+    let document = tollgate_onboarding::openapi(&documents, &installation);
     let text = serde_json::to_string_pretty(&document).context("cannot write JSON")?;
     writeln!(out, "{text}").context("cannot print")?;
     Ok(SUCCESS)

@@ -5,15 +5,15 @@ use std::io::Write;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use tollgate_clock::Clock;
+use tollgate_pay::PayPalSettings;
 use tollgate_paypal::{Client, NewPlan};
 use tollgate_purchase::key_of;
-use tollgate_purchase::plan::PRICE;
+use tollgate_purchase::plan::{PRICE, Plan};
 
 use super::exit_code::SUCCESS;
 use super::print;
 use crate::args::PayPalCommand;
 use crate::config::Settings;
-use crate::modules::paypal::client;
 
 /// The product and the plan at PayPal.
 #[derive(Serialize)]
@@ -30,18 +30,22 @@ pub(super) fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let PayPalCommand::Setup { json } = command;
-    let Some(known) = &settings.payments.paypal else {
+    let known: Option<PayPalSettings> = settings.sections.find().flatten();
+    let Some(known) = known else {
         bail!(
             "the settings have no PayPal credentials; set `client_id_env` and `client_secret_env` in `[payments.paypal]`"
         );
     };
     let clock = Clock::system();
-    let client = client(settings, known, &clock)?;
+    let client = Client::new(known.client, clock.clone())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start; is the limit of processes or files too low?")?;
-    let plan = &settings.plan;
+    let plan: Plan = settings
+        .sections
+        .find()
+        .context("this gateway has no section `[plan]`")?;
     let name = format!("{} {}", settings.brand.name, plan.name);
     let found = runtime.block_on(set_up(&client, (&plan.product, &name), &clock))?;
     if json {

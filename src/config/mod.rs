@@ -10,10 +10,7 @@ mod document;
 mod environment;
 mod mcp;
 mod memory;
-mod mpp;
 mod pattern;
-mod payments;
-mod plan;
 mod price;
 mod proxies;
 mod raw;
@@ -21,7 +18,6 @@ mod report;
 mod schema;
 mod settings;
 mod warnings;
-mod x402;
 
 use std::path::Path;
 
@@ -36,9 +32,7 @@ pub use check::CheckContext;
 pub use environment::{Environment, PREFIX};
 pub use mcp::{Mcp, McpResource, RelayUpstream};
 pub use memory::Memory;
-pub use mpp::Mpp;
 pub use pattern::{PathPattern, PatternError};
-pub use payments::{PayPal, Payments};
 pub use proxies::{ForwardedField, Network, NetworkError, TrustedProxies};
 pub use report::{Finding, Place, Report};
 pub use schema::schema;
@@ -49,7 +43,6 @@ pub use settings::{
     StoreUrl, Telemetry, Upstream,
 };
 pub use tollgate_filter::settings::{BaseUrl, PublicUrl, UrlError, Warning};
-pub use x402::X402;
 
 use document::{Origin, Origins};
 use raw::RawSettings;

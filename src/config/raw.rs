@@ -12,8 +12,6 @@ use serde::Deserialize;
 use tollgate_filter::settings::{At, Whole};
 
 use super::mcp::RawMcp;
-use super::payments::{RawCredits, RawPayments};
-use super::plan::RawPlan;
 
 /// The settings of a tollgate gateway.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -39,12 +37,6 @@ pub(crate) struct RawSettings {
     pub(crate) provider: Vec<RawProvider>,
     /// The models on sale.
     pub(crate) model: Vec<RawModel>,
-    /// The price of a credit, and limits of purchases.
-    pub(crate) credits: RawCredits,
-    /// The benefits of the monthly plan.
-    pub(crate) plan: RawPlan,
-    /// The payment providers.
-    pub(crate) payments: RawPayments,
     /// Sign-in with one-time codes.
     pub(crate) signin: RawSignin,
     /// The brand on the pages.

@@ -17,14 +17,11 @@ use tollgate_identity::signin::CodeLength;
 use tollgate_module::{CheckedSection, Services};
 use tollgate_outbox::mail::TransportSecurity;
 use tollgate_pages::Brand;
-use tollgate_purchase::Credits;
-use tollgate_purchase::plan::Plan;
 
 use super::certificate::Certificate;
 use super::mcp::Mcp;
 use super::memory::Memory;
 use super::pattern::PathPattern;
-use super::payments::Payments;
 use super::proxies::TrustedProxies;
 
 /// Every setting of one gateway.
@@ -52,12 +49,6 @@ pub struct Settings {
     pub providers: Vec<Arc<Provider>>,
     /// The models on sale.
     pub catalog: Arc<Catalog>,
-    /// The value of a credit, and the limits of purchases.
-    pub credits: Credits,
-    /// The benefits of the plan for a month.
-    pub plan: Plan,
-    /// The payment providers.
-    pub payments: Payments,
     /// Sign-in.
     pub signin: Signin,
     /// The brand of the pages.

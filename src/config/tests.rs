@@ -39,7 +39,10 @@ fn the_shipped_file_contains_the_built_in_routes() {
     let file = root().join("conf/tollgate.toml");
     let shipped =
         load(&file, &Environment::default(), &modules()).expect("the shipped file is good");
-    let built_in = check("", &Environment::default()).expect("defaults are good");
+    // What it sells has no default.
+    let sold =
+        "credits = { usd_per_credit = '1' }\nplan = { features = ['Ten times the requests'] }";
+    let built_in = check(sold, &Environment::default()).expect("defaults are good");
     assert_eq!(
         format!("{:#?}", shipped.routes),
         format!("{:#?}", built_in.routes),
@@ -584,7 +587,10 @@ fn the_url_of_a_node_is_validated_from_every_source_and_never_printed() {
         for (name, value) in [("rpc_url", address), ("rpc_url_env", "NODE")] {
             let read = check(&format!("{sold}\n{name} = '{value}'"), &variable);
             match read {
-                Ok(_) => assert!(is_good, "{name}: {address}"),
+                Ok(settings) => {
+                    assert!(is_good, "{name}: {address}");
+                    assert!(!format!("{settings:?}").contains("key-1234"));
+                }
                 Err(problems) => {
                     assert!(!is_good, "{name}: {problems:?}");
                     let report = problems.join("\n");
@@ -593,5 +599,48 @@ fn the_url_of_a_node_is_validated_from_every_source_and_never_printed() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn sections_find_each_other_and_warn() {
+    let environment = Environment::of([
+        ("PAYPAL_ID", "id"),
+        ("PAYPAL_SECRET", "secret"),
+        ("MPP_SECRET", "a-secret-that-has-32-characters!"),
+    ]);
+    let sold = |credits: &str, paypal: &str| {
+        let text = format!(
+            "credits = {{ {credits} }}\n[payments.mpp]\nsecret_env = 'MPP_SECRET'\n[payments.paypal]\n\
+             client_id_env = 'PAYPAL_ID'\nclient_secret_env = 'PAYPAL_SECRET'\n{paypal}"
+        );
+        let settings = check(&text, &environment)?;
+        let warnings = settings.warnings();
+        Ok(warnings.into_iter().map(|one| one.key).collect::<Vec<_>>())
+    };
+    let priced = "usd_per_credit = '0.01'";
+    let warned = ["payments.paypal.webhook_id", "payments.mpp"];
+    assert_eq!(sold(priced, ""), Ok(warned.map(String::from).to_vec()));
+    let whole = "webhook_id = '4JH86294D6297924G'\nplan_id = 'P-5ML4271244454362WXNWU5NQ'";
+    assert_eq!(sold(priced, whole), Ok(Vec::new()));
+
+    // The price is reported once, as missing or as invalid, whatever else is wrong.
+    let missing = "credits.usd_per_credit: is missing, but payments are configured";
+    for (credits, wanted) in [
+        ("", missing),
+        ("signup_grant = '-1'", missing),
+        ("usd_per_credit = '0'", "credits.usd_per_credit: is `0`"),
+        (
+            "usd_per_credit = 1",
+            "credits.usd_per_credit: is an integer",
+        ),
+    ] {
+        let found: Vec<String> = sold(credits, whole).expect_err("no price");
+        let of_price: Vec<&String> = found
+            .iter()
+            .filter(|line| line.contains("usd_per_credit"))
+            .collect();
+        assert_eq!(of_price.len(), 1, "{found:?}");
+        assert!(of_price[0].contains(wanted), "{found:?}");
     }
 }

@@ -20,15 +20,6 @@ impl Settings {
             }
         }
         found.extend_from_slice(&self.section_warnings);
-        let x402 = self.payments.x402.as_ref();
-        if x402.is_some_and(|x402| x402.rpc_url.is_none()) {
-            found.push(Warning {
-                key: String::from("payments.x402.rpc_url"),
-                message: "is missing, so the facilitator's answers are trusted: if one is lost or false, a buyer may pay twice or get the plan \
-                          without paying, and the payment must be looked up manually (`tollgate payment list`); write the URL of a node \
-                          of the chain, `rpc_url = \"https://...\"`",
-            });
-        }
         found
     }
 }

@@ -1,5 +1,6 @@
 //! The settings' values for the onboarding documents.
 
+use tollgate_filter::PaymentAsset;
 use tollgate_onboarding::{Deprecated, Installation};
 
 use crate::config::Settings;
@@ -7,18 +8,15 @@ use crate::config::Settings;
 /// The contract of USDC on Base, for a service without x402 settings.
 const USDC: &str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
 
-/// The description of the service.
-pub(crate) fn installation(settings: &Settings) -> Installation {
-    Installation {
+/// The description of the service; `None` without the section `[plan]`.
+pub(crate) fn installation(settings: &Settings) -> Option<Installation> {
+    let asset: Option<PaymentAsset> = settings.sections.find();
+    Some(Installation {
         service: settings.service.identity(),
-        plan: settings.plan.clone(),
-        usdc: settings
-            .payments
-            .x402
-            .as_ref()
-            .map_or_else(|| USDC.to_owned(), |x402| x402.terms.asset.to_string()),
+        plan: settings.sections.find()?,
+        usdc: asset.map_or_else(|| USDC.to_owned(), |asset| asset.0.to_string()),
         deprecated: deprecated(settings),
-    }
+    })
 }
 
 /// Every method of every deprecated route. A route that has only a sunset date is deprecated too: a client that reads that date should not

@@ -7,6 +7,7 @@ use tollgate_commerce::UcpSettings;
 use tollgate_filter::Scope;
 use tollgate_oauth::OAuthConfig;
 use tollgate_portal::{Channels, DeprecationInfo, Installation, PortalSettings, RateClassInfo};
+use tollgate_purchase::Credits;
 use tollgate_rate_limit::Limits;
 
 use crate::config::{Route, Settings};
@@ -48,6 +49,7 @@ fn installation(settings: &Settings) -> Installation {
         tokens: class.tokens.map(|tokens| tokens.limit().get()),
         concurrent: class.concurrent.map(NonZeroU32::get),
     });
+    let credits: Option<Credits> = settings.sections.find();
     let routes = || settings.routes.iter();
     let completions = routes().find(|route| route.path.exact() == Some("/v1/chat/completions"));
     let payments = routes().filter(|route| {
@@ -57,9 +59,8 @@ fn installation(settings: &Settings) -> Installation {
     });
     Installation {
         catalog: settings.catalog.clone(),
-        credit_price: settings
-            .credits
-            .usd_per_credit
+        credit_price: credits
+            .and_then(|credits| credits.usd_per_credit)
             .map(|price| format!("1 credit costs {price} USD.")),
         classes: classes.collect(),
         completion_bytes_max: completions.map_or(0, |route| route.body_bytes_max as u64),

@@ -18,10 +18,10 @@ pub(super) fn provide(settings: &Arc<Settings>, services: &mut Services) {
     services.provide(settings.service.identity());
     services.provide(settings.catalog.clone());
     services.provide(MemoryLimit(settings.server.memory.bytes_max));
-    services.provide(settings.credits.clone());
-    services.provide(settings.plan.clone());
     services.provide(settings.brand.clone());
-    services.provide(installation(settings));
+    if let Some(installation) = installation(settings) {
+        services.provide(installation);
+    }
     services.provide(portal::settings(settings));
     settings.sections.provide(services);
     services.provide(McpResources {

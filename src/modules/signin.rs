@@ -10,6 +10,7 @@ use tollgate_module::{Build, BuildError, Module};
 use tollgate_outbox::mail::{Mail, MailSettings};
 use tollgate_outbox::sms::{Sms, SmsSettings};
 use tollgate_outbox::{Outbox, Sender, Senders};
+use tollgate_purchase::Credits;
 use tollgate_store::Store;
 use zeroize::Zeroizing;
 
@@ -36,7 +37,7 @@ impl Module for SigninModule {
         let settings: Arc<Settings> = build.get()?;
         let store: Arc<dyn Store> = build.get()?;
         let clock: Clock = build.get()?;
-        let signin = Signin::new(store.clone(), rules(&settings));
+        let signin = Signin::new(store.clone(), rules(&settings, &build.get()?));
         let outbox = outbox(&settings, &signin, &*store, &clock, &build.get()?)?;
         let deliveries = outbox.counters();
         build.metrics(Box::new(move |samples| {
@@ -51,12 +52,12 @@ impl Module for SigninModule {
 }
 
 /// The rules for codes and accounts.
-fn rules(settings: &Settings) -> SigninRules {
+fn rules(settings: &Settings, credits: &Credits) -> SigninRules {
     SigninRules {
         length: settings.signin.length,
         country_daily_max: settings.signin.country_daily_max,
         network_hourly_max: settings.signin.network_hourly_max,
-        grant: settings.credits.signup_grant,
+        grant: credits.signup_grant,
         ..SigninRules::default()
     }
 }

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::Entropy;
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::ServiceIdentity;
 use tollgate_module::{Build, BuildError, FilterType, Module, SectionType, provided};
 use tollgate_pages::Brand;
+use tollgate_purchase::checkouts::{CheckoutDeps, Checkouts};
+use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::Plan;
 
 use crate::config::RawUcp;
@@ -41,7 +44,20 @@ impl Module for CommerceModule {
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let (service, brand): (ServiceIdentity, Brand) = (build.get()?, build.get()?);
         let plan: Plan = build.get()?;
-        let paypal = match (build.find(), build.find()) {
+        let (ucp, entropy): (UcpSettings, Entropy) = (build.get()?, build.get()?);
+        let mandates: Option<Mandates> = build.find();
+        let checkouts = Checkouts::new(CheckoutDeps {
+            store: build.get()?,
+            plans: build.get()?,
+            mandates: mandates.clone(),
+            lifetime: ucp.session,
+            clock: build.get()?,
+            draw: Box::new(move |out| entropy.fill(out)),
+        });
+        let swept = checkouts.clone();
+        build.sweep(move || swept.forget());
+        build.provide(checkouts.clone());
+        let paypal = match (build.find(), mandates) {
             (Some(client), Some(mandates)) => Some(PayPal {
                 client,
                 top_ups: build.find(),
@@ -53,8 +69,8 @@ impl Module for CommerceModule {
             base_url: &service.base_url,
             root_url: &service.root_url,
             plan: &plan,
-            ucp: build.get()?,
-            checkouts: build.get()?,
+            ucp,
+            checkouts,
             idempotency: build.get()?,
             clock: build.get()?,
             terms_url: brand.terms_url,

@@ -6,7 +6,9 @@ mod module;
 pub mod mpp;
 mod problem;
 mod request;
+mod settings;
 pub mod x402;
 
 pub use filter::{Pay, PaymentProtocols, UnknownProtocol};
-pub use module::PayModule;
+pub use module::{PayModule, PayPalModule, PurchaseModule, plans};
+pub use settings::{PayPalSettings, RawCredits, RawMpp, RawPayPal, RawPlan, RawX402, X402Settings};

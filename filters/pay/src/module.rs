@@ -1,19 +1,24 @@
-//! The module `pay`: the payment protocols of the plan, their metrics, and the reconciliation of signed transfers.
+//! The module `pay`: the payment protocols of the plan, their sections and metrics, and the reconciliation of signed transfers.
+
+mod mpp;
+mod paypal;
+mod purchase;
+mod x402;
 
 use std::sync::Arc;
 
 use tollgate_counters::{Counters, Metric, metrics};
 use tollgate_filter::PaymentPaths;
-use tollgate_module::{Build, BuildError, FilterType, Module, provided};
+use tollgate_module::{Build, BuildError, FilterType, Module, SectionType};
 use tollgate_purchase::plan::Plan;
 use tollgate_store::Store;
 
-use crate::{Pay, PaymentProtocols, mpp, x402};
+use crate::settings::{RawMpp, RawX402};
+use crate::x402::Processor;
+use crate::{Pay, PaymentProtocols};
 
-provided! {
-    "mpp" => [mpp::Processor];
-    "x402" => [x402::Processor];
-}
+pub use paypal::PayPalModule;
+pub use purchase::{PurchaseModule, plans};
 
 metrics! {
     X402_PAYMENTS = "tollgate_x402_payments_total", Counter, ["event"],
@@ -36,18 +41,23 @@ impl Module for PayModule {
         vec![FilterType::named("pay").needs(&["auth"])]
     }
 
+    fn sections(&self) -> Vec<SectionType> {
+        vec![SectionType::of::<RawMpp>(), SectionType::of::<RawX402>()]
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         METRICS
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let plan: Plan = build.get()?;
-        let x402 = build.find::<x402::Processor>();
+        let mpp = mpp::processor(build)?;
+        let x402 = x402::processor(build)?;
         build.metrics(source(x402.clone(), build.get()?));
         if let Some(processor) = x402.clone() {
             build.background(async move { processor.run().await });
         }
-        let protocols = PaymentProtocols::new(plan.slug, build.find(), x402);
+        let protocols = PaymentProtocols::new(plan.slug, mpp, x402);
         build.provide(PaymentPaths(Pay::shares_authorization));
         build.filter("pay", move |route| {
             let filter = Pay::new(&protocols, route.path);
@@ -58,15 +68,13 @@ impl Module for PayModule {
 }
 
 /// The results of signed transfers; all zero where none are accepted.
-fn source(processor: Option<x402::Processor>, store: Arc<dyn Store>) -> tollgate_counters::Source {
+fn source(processor: Option<Processor>, store: Arc<dyn Store>) -> tollgate_counters::Source {
     let zero = Counters::default();
     Box::new(move |samples| {
-        let counters = processor.as_ref().map_or(&zero, x402::Processor::counters);
+        let counters = processor.as_ref().map_or(&zero, Processor::counters);
         samples.numbers(X402_PAYMENTS, counters.values());
         samples.number(X402_OPEN, store.authorizations_moving().unwrap_or_default());
-        let is_up = processor
-            .as_ref()
-            .is_some_and(x402::Processor::is_available);
+        let is_up = processor.as_ref().is_some_and(Processor::is_available);
         samples.number(X402_UP, i128::from(is_up));
     })
 }

@@ -6,14 +6,11 @@
 mod brand;
 mod catalog;
 mod mcp;
-mod mpp;
-mod payments;
 mod provider;
 mod route;
 mod server;
 mod signin;
 mod values;
-mod x402;
 
 use std::sync::Arc;
 
@@ -83,9 +80,6 @@ pub(super) fn settings(
         route_warnings,
         section_warnings: problems.take_warnings(),
         mcp: mcp::mcp(&raw.mcp, context, problems),
-        credits: payments::credits(&raw.credits, &service, problems),
-        plan: raw.plan.check(&service.name, problems),
-        payments: payments::payments(&raw.payments, &raw.credits, context, problems),
         signin: signin::signin(&raw.signin, context, problems),
         brand: brand::brand(&raw.brand, &service.name, context, problems),
         telemetry: telemetry(&raw.telemetry, context, problems),

@@ -57,14 +57,16 @@ pub use relay::{Relay, end_to_end};
 pub use reply::{DeferredHeaders, Reply, ReplyBody};
 pub use service::ServiceIdentity;
 pub use shared::{
-    HitPrice, HoldLifetime, MemoryLimit, PaymentPaths, RateClassNames, UncachedModels, Unpaid,
+    HitPrice, HoldLifetime, MemoryLimit, PaymentAsset, PaymentPaths, RateClassNames, SignupGrant,
+    UncachedModels, Unpaid,
 };
 pub use unambiguous::Unambiguous;
 
 provided! {
     GATEWAY => [Catalog, MemoryLimit, ServiceIdentity, UncachedModels, settings::CallTimeouts];
+    "purchase" => [SignupGrant];
     "rate-limit" => [RateClassNames];
     "cache" => [HitPrice];
     "meter" => [HoldLifetime];
-    "pay" => [PaymentPaths];
+    "pay" => [PaymentAsset, PaymentPaths];
 }

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_money::Micros;
+
 use crate::ApiError;
 
 /// The price of a stored answer, in millionths of the normal one.
@@ -35,3 +37,11 @@ pub struct HoldLifetime(pub Duration);
 /// field.
 #[derive(Clone, Copy, Debug)]
 pub struct PaymentPaths(pub fn(&str) -> bool);
+
+/// The contract of the token in which signed transfers (x402) pay for the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaymentAsset(pub Arc<str>);
+
+/// The credits of an account that a person has just created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignupGrant(pub Micros);

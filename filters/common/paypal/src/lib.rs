@@ -22,4 +22,4 @@ pub use plans::{NewPlan, Plan};
 pub use providers::PlanSubscriptions;
 pub use webhook::{Resource, Verify, WebhookError, WebhookEvent};
 
-provided! { "purchase" => [Client]; }
+provided! { "paypal" => [Client]; }

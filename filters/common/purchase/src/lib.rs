@@ -31,5 +31,7 @@ pub use versioned::Versioned;
 
 provided! {
     GATEWAY => [PurchaseTasks];
-    "purchase" => [Credits, TopUps, checkouts::Checkouts, idempotency::IdempotencyKeys, mandates::Mandates, plan::Plan, plan::Plans];
+    "purchase" => [Credits, idempotency::IdempotencyKeys, plan::Plan, plan::Plans];
+    "paypal" => [TopUps, mandates::Mandates];
+    "commerce" => [checkouts::Checkouts];
 }

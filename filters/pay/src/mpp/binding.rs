@@ -10,7 +10,7 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 /// The least bytes of a secret.
-const SECRET_BYTES_MIN: usize = 32;
+pub(crate) const SECRET_BYTES_MIN: usize = 32;
 
 /// The binding secret and the previous one: rotation must not void outstanding challenges.
 #[derive(Clone)]

@@ -11,6 +11,7 @@ mod processor;
 mod receipt;
 
 pub use accept::accepted_intents;
+pub(crate) use binding::SECRET_BYTES_MIN;
 pub use binding::{Binding, Secrets};
 pub use challenge::{Challenge, Intent, Subscription};
 pub use credential::{Credential, CredentialError, Expected};

@@ -1,17 +1,16 @@
-//! `[payments.x402]`.
+//! The section `[payments.x402]`: sale of the plan by signed transfers.
 
+use rustls::pki_types::CertificateDer;
+use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
 use tollgate_evm::{Address, WrittenAddress, chain_id};
-use tollgate_filter::settings::{At, BaseUrl, Problems};
-use tollgate_module::Named;
-use tollgate_pay::x402::Terms;
+use tollgate_filter::PaymentAsset;
+use tollgate_filter::settings::{At, BaseUrl, Problems, Whole};
+use tollgate_module::{Named, Section, SectionContext, Services, provided};
 use tollgate_purchase::plan::PRICE;
 
-use super::{CheckContext, number};
-use crate::config::certificate;
-use crate::config::x402::{RawX402, X402};
-
-const SECTION: &str = "payments.x402";
+use crate::x402::Terms;
 
 /// A known token: its chain, its contract, and its name and version in the wallets' signature domain. The same token has another name on
 /// another chain, and a payment signed with the wrong one is never valid.
@@ -33,30 +32,107 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
 /// A cent in units of a token with six decimal places.
 const UNITS_OF_A_CENT: u64 = 10_000;
 
-fn key(name: &str) -> String {
-    format!("{SECTION}.{name}")
+/// The payee, the chain and the facilitator of signed transfers (x402). Without `pay_to` the plan is not sold by them.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawX402 {
+    /// The URL of the facilitator.
+    facilitator_url: Option<At<String>>,
+    /// The environment variable that contains the token for the facilitator.
+    facilitator_token_env: Option<At<String>>,
+    /// The file that contains the token.
+    facilitator_token_file: Option<At<String>>,
+    /// The account on the chain that receives payments.
+    pay_to: Option<At<String>>,
+    /// The chain, as `eip155:` and its number.
+    network: Option<At<String>>,
+    /// The contract of the token, which has six decimal places.
+    asset: Option<At<String>>,
+    /// The name of the token in its EIP-712 domain.
+    asset_name: Option<At<String>>,
+    /// The version of the token in its EIP-712 domain.
+    asset_version: Option<At<String>>,
+    /// The URL of a node of the chain (JSON-RPC).
+    rpc_url: Option<At<String>>,
+    /// The environment variable that contains the URL of a node, where it is a secret.
+    rpc_url_env: Option<At<String>>,
+    /// The file that contains the URL.
+    rpc_url_file: Option<At<String>>,
+    /// Validity of signed payments, and so the maximum time for which one can stay unclear.
+    max_timeout_secs: Whole<300, 60, 900>,
+    /// A PEM file with the roots to trust instead of the public ones.
+    ca_file: Option<At<String>>,
 }
 
-pub(super) fn x402(
+/// The payee, the chain, and the facilitator that submits the transfers there.
+#[derive(Clone, Debug)]
+pub struct X402Settings {
+    /// The address of the facilitator.
+    pub facilitator_url: String,
+    /// The gateway's token at the facilitator.
+    pub facilitator_token: Option<SecretString>,
+    /// The price, its token, and the payee.
+    pub terms: Terms,
+    /// The address of a node of the chain, which may contain a key.
+    pub rpc_url: Option<SecretString>,
+    /// Roots to trust instead of the public ones.
+    pub roots: Option<Vec<CertificateDer<'static>>>,
+}
+
+provided! { "pay" => [X402Settings]; }
+
+impl Section for RawX402 {
+    const NAME: &'static str = "payments.x402";
+    type Settings = Option<X402Settings>;
+
+    fn check(
+        &self,
+        context: &SectionContext<'_>,
+        problems: &mut Problems,
+    ) -> Option<Option<X402Settings>> {
+        let settings = check(self, context, problems);
+        if settings
+            .as_ref()
+            .is_some_and(|known| known.rpc_url.is_none())
+        {
+            problems.warn(
+                key("rpc_url"),
+                "is missing, so the facilitator's answers are trusted: if one is lost or false, a buyer may pay twice or get the plan \
+                 without paying, and the payment must be looked up manually (`tollgate payment list`); write the URL of a node \
+                 of the chain, `rpc_url = \"https://...\"`",
+            );
+        }
+        Some(settings)
+    }
+
+    fn provide(settings: Option<X402Settings>, services: &mut Services) {
+        if let Some(known) = &settings {
+            services.provide(PaymentAsset(known.terms.asset.to_string().into()));
+        }
+        services.provide(settings);
+    }
+}
+
+fn key(name: &str) -> String {
+    format!("{}.{name}", RawX402::NAME)
+}
+
+fn check(
     raw: &RawX402,
-    context: &CheckContext<'_>,
+    context: &SectionContext<'_>,
     problems: &mut Problems,
-) -> Option<X402> {
+) -> Option<X402Settings> {
     let token = Named {
-        section: SECTION,
+        section: RawX402::NAME,
         variable: ("facilitator_token_env", raw.facilitator_token_env.as_ref()),
         file: (
             "facilitator_token_file",
             raw.facilitator_token_file.as_ref(),
         ),
     };
-    let facilitator_token = token.secret(context, problems);
+    let facilitator_token = token.secret(context.inputs(), problems);
     let rpc_url = rpc(raw, context, problems);
-    let roots = raw.ca_file.as_ref().and_then(|at| {
-        certificate::read_certificates(&context.path(at))
-            .map_err(|error| problems.note(key("ca_file"), at, error))
-            .ok()
-    });
+    let roots = context.certificates("ca_file", raw.ca_file.as_ref(), problems);
     let facilitator_url = raw
         .facilitator_url
         .as_ref()
@@ -65,13 +141,9 @@ pub(super) fn x402(
         .pay_to
         .as_ref()
         .and_then(|at| address("pay_to", at, problems));
-    let max_timeout_secs = number(
-        problems,
-        key("max_timeout_secs"),
-        raw.max_timeout_secs.as_ref(),
-        300,
-        60..=900,
-    );
+    let max_timeout_secs = raw
+        .max_timeout_secs
+        .check(key("max_timeout_secs"), problems);
     let token = token_of(raw, problems);
     match (&raw.facilitator_url, &raw.pay_to) {
         (Some(_), None) => problems.note_missing(
@@ -86,7 +158,7 @@ pub(super) fn x402(
     }
     let (network, asset, asset_name, asset_version) = token?;
     let cents = u64::try_from(PRICE.cents()).expect("the price is more than nothing");
-    Some(X402 {
+    Some(X402Settings {
         terms: Terms {
             network,
             asset,
@@ -94,7 +166,7 @@ pub(super) fn x402(
             asset_version,
             amount: (cents * UNITS_OF_A_CENT).into(),
             pay_to: pay_to?,
-            max_timeout_secs,
+            max_timeout_secs: max_timeout_secs?,
         },
         facilitator_url: facilitator_url?,
         facilitator_token,
@@ -209,9 +281,13 @@ fn is_loopback(host: &str) -> bool {
 /// The address of a node, from the settings or, where it contains a key, from a variable or a file. Its answers decide about money, so they
 /// come over TLS or from this machine, wherever the address is configured; and the address may contain a key anywhere, so it is never
 /// repeated.
-fn rpc(raw: &RawX402, context: &CheckContext<'_>, problems: &mut Problems) -> Option<SecretString> {
+fn rpc(
+    raw: &RawX402,
+    context: &SectionContext<'_>,
+    problems: &mut Problems,
+) -> Option<SecretString> {
     let named = Named {
-        section: SECTION,
+        section: RawX402::NAME,
         variable: ("rpc_url_env", raw.rpc_url_env.as_ref()),
         file: ("rpc_url_file", raw.rpc_url_file.as_ref()),
     };
@@ -222,8 +298,12 @@ fn rpc(raw: &RawX402, context: &CheckContext<'_>, problems: &mut Problems) -> Op
             problems.note(key("rpc_url"), at, message);
             return None;
         }
-        (None, Some(at), _) => ("rpc_url_env", at, named.secret(context, problems)?),
-        (None, None, Some(at)) => ("rpc_url_file", at, named.secret(context, problems)?),
+        (None, Some(at), _) => ("rpc_url_env", at, named.secret(context.inputs(), problems)?),
+        (None, None, Some(at)) => (
+            "rpc_url_file",
+            at,
+            named.secret(context.inputs(), problems)?,
+        ),
         (None, None, None) => return None,
     };
     if let Err(message) = node_address(secret.expose_secret()) {
@@ -250,26 +330,13 @@ fn node_address(text: &str) -> Result<(), &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use tollgate_module::check_text;
 
     use super::*;
-    use crate::config::Environment;
 
-    fn checked(text: &str) -> (Option<X402>, Vec<String>) {
-        let raw: RawX402 = toml::from_str(text).expect("the section's own keys");
-        let environment = Environment::of([("RPC", "https://base.example/v2/key"), ("WORD", "no")]);
-        let context = CheckContext {
-            folder: Path::new("."),
-            environment: &environment,
-            modules: &tollgate_module::Declarations::default(),
-        };
-        let mut problems = Problems::default();
-        let found = x402(&raw, &context, &mut problems);
-        let found_problems = problems.into_vec().into_iter();
-        (
-            found,
-            found_problems.map(|problem| problem.to_string()).collect(),
-        )
+    fn checked(text: &str) -> Result<Option<X402Settings>, Vec<String>> {
+        check_text::<RawX402>(text, &Services::default())
+            .map_err(|found| found.iter().map(ToString::to_string).collect())
     }
 
     const VALID: &str = "facilitator_url = 'https://x402.example/'\npay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'\n";
@@ -284,9 +351,8 @@ mod tests {
                 "USDC",
             ),
         ] {
-            let (found, problems) = checked(&format!("{VALID}{network}"));
-            assert_eq!(problems, Vec::<String>::new());
-            let terms = found.expect("valid settings").terms;
+            let found = checked(&format!("{VALID}{network}")).expect("valid settings");
+            let terms = found.expect("it is configured").terms;
             assert_eq!(terms.asset.to_string(), asset);
             assert_eq!(
                 (&*terms.asset_name, &*terms.asset_version),
@@ -296,8 +362,8 @@ mod tests {
             assert_eq!(terms.amount.to_string(), "199000000");
             assert_eq!(terms.max_timeout_secs, 300);
         }
-        let (found, problems) = checked("");
-        assert!(found.is_none() && problems.is_empty(), "{problems:?}");
+        let absent = checked("").expect("nothing is wrong");
+        assert!(absent.is_none(), "{absent:?}");
     }
 
     #[test]
@@ -329,7 +395,6 @@ mod tests {
                 "rpc_url = 'https://base.example'\nrpc_url_env = 'RPC'",
                 "keep one of them",
             ),
-            ("rpc_url_env = 'WORD'", "no URL"),
             ("network = 'base'", "eip155:8453"),
             ("network = 'eip155:1'", "asset: is missing"),
             (
@@ -340,20 +405,11 @@ mod tests {
             ("max_timeout_secs = 59", "60 to 900"),
             ("facilitator_token_env = 'NONE'", "not set"),
         ] {
-            let (found, problems) = checked(text);
-            assert!(found.is_none(), "{text}");
+            let problems = checked(text).expect_err(text);
             assert!(
                 problems.iter().any(|problem| problem.contains(wanted)),
                 "{text}: {problems:?}"
             );
         }
-    }
-
-    #[test]
-    fn node_urls_from_secrets_are_not_printed() {
-        let (found, problems) = checked(&format!("{VALID}rpc_url_env = 'RPC'"));
-        assert_eq!(problems, Vec::<String>::new());
-        let found = found.expect("valid settings");
-        assert!(!format!("{found:?}").contains("key"), "{found:?}");
     }
 }

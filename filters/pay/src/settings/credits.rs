@@ -1,0 +1,150 @@
+//! The section `[credits]`: the price of a credit, and limits of purchases.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tollgate_filter::settings::{At, Problems, PublicUrl};
+use tollgate_filter::{ServiceIdentity, SignupGrant};
+use tollgate_module::{Section, SectionContext, Services};
+use tollgate_money::{Micros, Usd, UsdPerCredit};
+use tollgate_purchase::{Credits, Offer};
+
+use super::credits_or_zero;
+
+/// The page of this service for buying credits.
+const ADD_CREDITS: &str = "/credits/add";
+
+/// Default proposed amounts, in cents.
+const AMOUNTS: [i64; 4] = [1_000, 2_000, 5_000, 10_000];
+const MIN: Usd = Usd::from_cents(500);
+const MAX: Usd = Usd::from_cents(50_000);
+
+/// A million dollars: a larger amount is more likely a typing error than a sale.
+const LIMIT: Usd = Usd::from_cents(100_000_000);
+
+/// The price of a credit, and limits of purchases.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawCredits {
+    /// US dollars per credit, as a decimal string. Without it the model list has no prices in dollars, and nothing can be bought.
+    usd_per_credit: Option<At<String>>,
+    /// The URL for adding credits, sent with a 402; the page of this service by default.
+    topup_url: Option<At<String>>,
+    /// Proposed amounts in US dollars, as decimal strings.
+    topup_usd: Option<At<Vec<At<String>>>>,
+    /// The minimum purchase in US dollars, as a decimal string.
+    topup_usd_min: Option<At<String>>,
+    /// The maximum purchase in US dollars, as a decimal string.
+    topup_usd_max: Option<At<String>>,
+    /// Credits granted to each account created by sign-up, as a decimal string.
+    signup_grant: Option<At<String>>,
+}
+
+impl Section for RawCredits {
+    const NAME: &'static str = "credits";
+    type Settings = Credits;
+
+    /// `None` only where the price is invalid: whether it is missing is reported whatever else is wrong.
+    fn check(&self, context: &SectionContext<'_>, problems: &mut Problems) -> Option<Credits> {
+        let service: ServiceIdentity = context.find()?;
+        let key = |name: &str| context.key(name);
+        let rate = match &self.usd_per_credit {
+            None => Some(None),
+            Some(at) => rate(&key("usd_per_credit"), at, problems).map(Some),
+        };
+        let topup_url = self.topup_url.as_ref();
+        let topup_url: Option<PublicUrl> =
+            topup_url.and_then(|at| problems.parse(key("topup_url"), at));
+        let offer = self.offer(rate.flatten(), context, problems);
+        let grant = self.signup_grant.as_ref();
+        let signup_grant = credits_or_zero(&key("signup_grant"), grant, problems);
+        Some(Credits {
+            usd_per_credit: rate?,
+            topup_url: topup_url.map_or_else(
+                || format!("{}{ADD_CREDITS}", service.base_url),
+                |url| url.to_string(),
+            ),
+            offer,
+            signup_grant,
+        })
+    }
+
+    fn provide(settings: Credits, services: &mut Services) {
+        services.provide(SignupGrant(settings.signup_grant));
+        services.provide(settings);
+    }
+}
+
+impl RawCredits {
+    fn offer(
+        &self,
+        rate: Option<UsdPerCredit>,
+        context: &SectionContext<'_>,
+        problems: &mut Problems,
+    ) -> Option<Offer> {
+        let mut dollars = |name: &str, at: &Option<At<String>>, default| {
+            let Some(at) = at else { return default };
+            amount(&context.key(name), at, problems).unwrap_or(default)
+        };
+        let min = dollars("topup_usd_min", &self.topup_usd_min, MIN);
+        let max = dollars("topup_usd_max", &self.topup_usd_max, MAX.max(min));
+        if let (true, Some(at)) = (
+            max < min,
+            self.topup_usd_max.as_ref().or(self.topup_usd_min.as_ref()),
+        ) {
+            let message = format_args!(
+                "leaves no amount between {min} and {max}; raise the maximum or lower the minimum"
+            );
+            problems.note(context.key("topup_usd_max"), at, message);
+        }
+        let amounts = match &self.topup_usd {
+            None => AMOUNTS
+                .map(Usd::from_cents)
+                .into_iter()
+                .filter(|amount| (min..=max).contains(amount))
+                .collect(),
+            Some(list) => {
+                let mut amounts = Vec::with_capacity(list.value.len());
+                for (number, at) in list.value.iter().enumerate() {
+                    let key = format!("{}.{number}", context.key("topup_usd"));
+                    let Some(amount) = amount(&key, at, problems) else {
+                        continue;
+                    };
+                    if !(min..=max).contains(&amount) {
+                        let message = format_args!(
+                            "is {amount}, which is not between {min} and {max}; propose an amount in this range, or change `topup_usd_min` or `topup_usd_max`"
+                        );
+                        problems.note(&key, at, message);
+                    }
+                    amounts.push(amount);
+                }
+                amounts
+            }
+        };
+        Some(Offer {
+            micro_dollars_per_credit: rate?.micro_dollars(),
+            amounts,
+            min,
+            max,
+        })
+    }
+}
+
+fn rate(key: &str, at: &At<String>, problems: &mut Problems) -> Option<UsdPerCredit> {
+    // Dollars have six decimal places here, as credits have; the parser of credits reads them.
+    let dollars: Micros = problems.parse(key, at)?;
+    let rate = UsdPerCredit::from_micro_dollars(dollars.get());
+    if rate.is_none() {
+        problems.note(key, at, format_args!("is `{}`; use more than 0", at.value));
+    }
+    rate
+}
+
+fn amount(key: &str, at: &At<String>, problems: &mut Problems) -> Option<Usd> {
+    let amount: Usd = problems.parse(key, at)?;
+    if !amount.is_positive() || amount > LIMIT {
+        let message = format_args!("is `{}`; use more than 0 and at most {LIMIT}", at.value);
+        problems.note(key, at, message);
+        return None;
+    }
+    Some(amount)
+}

@@ -1,0 +1,217 @@
+//! The section `[payments.paypal]`: the credentials and settings for PayPal.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use secrecy::SecretString;
+use serde::Deserialize;
+use tollgate_filter::ServiceIdentity;
+use tollgate_filter::settings::{At, Problems, Whole, Word, Words};
+use tollgate_module::{Named, Section, SectionContext, is_variable, provided};
+use tollgate_paypal::{Environment, Settings, Timeouts, Verify};
+use tollgate_purchase::Credits;
+
+const PAYPAL: &str = "https://api-m.paypal.com";
+
+/// Credentials and settings for PayPal. Without a client id PayPal is disabled.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawPayPal {
+    /// The base URL of PayPal's API: live, sandbox, or a stand-in on this machine.
+    base_url: Option<At<String>>,
+    /// The environment variable that contains the client id.
+    client_id_env: Option<At<String>>,
+    /// The file that contains the client id.
+    client_id_file: Option<At<String>>,
+    /// The environment variable that contains the client secret.
+    client_secret_env: Option<At<String>>,
+    /// The file that contains the client secret.
+    client_secret_file: Option<At<String>>,
+    /// The id of the PayPal plan that buyers subscribe to. Without it the plan is not sold through PayPal.
+    plan_id: Option<At<String>>,
+    /// The id of the webhook at PayPal. Without it every webhook event is refused.
+    webhook_id: Option<At<String>>,
+    /// Where the signature of a webhook event is verified: locally, with PayPal's certificate, or by PayPal's API.
+    webhook_check: Word<WebhookCheck>,
+    /// A PEM file with the roots to trust instead of the public ones.
+    ca_file: Option<At<String>>,
+    /// Connect timeout, TLS included.
+    connect_secs: Whole<5, 1, 60>,
+    /// Timeout of a whole call.
+    call_secs: Whole<20, 1, 120>,
+}
+
+/// Where the signature of a webhook event is verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct WebhookCheck(Verify);
+
+impl Words for WebhookCheck {
+    const WORDS: &'static [(&'static str, WebhookCheck)] = &[
+        ("here", WebhookCheck(Verify::Locally)),
+        ("ask", WebhookCheck(Verify::AskPayPal)),
+    ];
+}
+
+/// PayPal as the payment provider.
+#[derive(Clone, Debug)]
+pub struct PayPalSettings {
+    /// Those of the client.
+    pub client: Settings,
+    /// The plan that buyers subscribe to.
+    pub plan_id: Option<String>,
+}
+
+provided! { "paypal" => [PayPalSettings]; }
+
+impl Section for RawPayPal {
+    const NAME: &'static str = "payments.paypal";
+    type Settings = Option<PayPalSettings>;
+
+    fn check(
+        &self,
+        context: &SectionContext<'_>,
+        problems: &mut Problems,
+    ) -> Option<Option<PayPalSettings>> {
+        let settings = check(self, context, problems);
+        let Some(known) = &settings else {
+            return Some(None);
+        };
+        let credits: Option<Credits> = context.find();
+        if credits.is_some_and(|credits| credits.usd_per_credit.is_none()) {
+            let message = "is missing, but payments are configured; write the price of a credit, `usd_per_credit = \"0.01\"`";
+            problems.note_missing("credits.usd_per_credit", message);
+        }
+        if known.client.webhook_id.is_none() {
+            problems.warn(
+                context.key("webhook_id"),
+                "is missing, so webhook events are refused, and payments are found by periodic reconciliation only; write the id that PayPal \
+                 shows beside the webhook",
+            );
+        }
+        Some(settings)
+    }
+}
+
+fn check(
+    raw: &RawPayPal,
+    context: &SectionContext<'_>,
+    problems: &mut Problems,
+) -> Option<PayPalSettings> {
+    let key = |name: &str| context.key(name);
+    let environment = match &raw.base_url {
+        None => Environment::at(PAYPAL).ok(),
+        Some(at) => match Environment::at(&at.value) {
+            Ok(environment) => Some(environment),
+            Err(error) => {
+                problems.note(key("base_url"), at, error);
+                None
+            }
+        },
+    };
+    let client_id = secret(
+        ("client_id_env", raw.client_id_env.as_ref()),
+        ("client_id_file", raw.client_id_file.as_ref()),
+        context,
+        problems,
+    );
+    let client_secret = secret(
+        ("client_secret_env", raw.client_secret_env.as_ref()),
+        ("client_secret_file", raw.client_secret_file.as_ref()),
+        context,
+        problems,
+    );
+    let named =
+        |one: &Option<At<String>>, other: &Option<At<String>>| one.is_some() || other.is_some();
+    let with_id = named(&raw.client_id_env, &raw.client_id_file);
+    let with_secret = named(&raw.client_secret_env, &raw.client_secret_file);
+    match (with_id, with_secret) {
+        (true, false) => problems.note_missing(
+            key("client_secret_env"),
+            "is missing with the client id; name the variable that contains the client secret",
+        ),
+        (false, true) => problems.note_missing(
+            key("client_id_env"),
+            "is missing with the client secret; name the variable that contains the client id",
+        ),
+        _ => {}
+    }
+    let webhook_id = raw.webhook_id.as_ref().and_then(|at| {
+        let plain = |text: &str| {
+            (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        };
+        if !plain(&at.value) {
+            let message = format_args!(
+                "is `{}`; use the id that PayPal shows beside the webhook, letters and digits",
+                at.value
+            );
+            problems.note(key("webhook_id"), at, message);
+        }
+        plain(&at.value).then(|| at.value.clone())
+    });
+    let plan_id = raw.plan_id.as_ref().and_then(|at| {
+        let plain = |text: &str| {
+            (3..=50).contains(&text.len())
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        if !plain(&at.value) {
+            let message = format_args!(
+                "is `{}`; use the id that `tollgate paypal setup` prints",
+                at.value
+            );
+            problems.note(key("plan_id"), at, message);
+        }
+        plain(&at.value).then(|| at.value.clone())
+    });
+    let verify = raw.webhook_check.check(key("webhook_check"), problems);
+    let roots = context.certificates("ca_file", raw.ca_file.as_ref(), problems);
+    let connect = raw.connect_secs.check(key("connect_secs"), problems);
+    let call = raw.call_secs.check(key("call_secs"), problems);
+    let brand = context.find::<ServiceIdentity>()?.name;
+    Some(PayPalSettings {
+        client: Settings {
+            environment: environment?,
+            client_id: client_id?,
+            client_secret: client_secret?,
+            webhook_id,
+            verify: verify?.0,
+            roots,
+            brand: brand.chars().take(127).collect(),
+            timeouts: Timeouts {
+                connect: Duration::from_secs(connect?),
+                call: Duration::from_secs(call?),
+            },
+        },
+        plan_id,
+    })
+}
+
+/// A secret from a variable or a file.
+fn secret(
+    variable: (&str, Option<&At<String>>),
+    file: (&str, Option<&At<String>>),
+    context: &SectionContext<'_>,
+    problems: &mut Problems,
+) -> Option<SecretString> {
+    match (variable.1, file.1) {
+        (Some(_), Some(at)) => {
+            let message = "is set beside the variable; keep one of them";
+            problems.note(context.key(file.0), at, message);
+            return None;
+        }
+        // The text is not repeated: it is likely the secret itself.
+        (Some(at), None) if !is_variable(at) => {
+            let message = "is not the name of a variable; name the variable that contains it; do not write the secret itself";
+            problems.note(context.key(variable.0), at, message);
+            return None;
+        }
+        _ => {}
+    }
+    let named = Named {
+        section: RawPayPal::NAME,
+        variable,
+        file,
+    };
+    named.read("secret", context.inputs(), problems)
+}
