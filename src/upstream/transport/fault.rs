@@ -43,7 +43,16 @@ pub(in crate::upstream) fn of_status(
         500..=599 => (UpstreamFault::Error, String::new()),
         _ => (UpstreamFault::Invalid, String::new()),
     };
-    UpstreamError::new(fault, message, detail)
+    let mut error = UpstreamError::new(fault, message, detail);
+    if fault != UpstreamFault::BadRequest {
+        error.answer.retry_after = retry_after.map(at_least_a_second);
+    }
+    error
+}
+
+/// A wait that a client cannot take for none.
+fn at_least_a_second(wait: Duration) -> Duration {
+    wait.max(Duration::from_secs(1))
 }
 
 /// A rate limit of the provider on the gateway, for this long.
@@ -62,7 +71,7 @@ fn with_retry_after(
     wait: Duration,
 ) -> UpstreamError {
     let mut error = UpstreamError::new(fault, "", detail);
-    error.answer.retry_after = Some(wait.max(Duration::from_secs(1)));
+    error.answer.retry_after = Some(at_least_a_second(wait));
     error
 }
 
@@ -104,12 +113,6 @@ pub(in crate::upstream) fn cut(detail: impl std::fmt::Display) -> UpstreamError 
         "",
         format!("connection broke: {detail}"),
     )
-}
-
-/// An event of type `error`.
-pub(in crate::upstream) fn error_event() -> UpstreamError {
-    let detail = "the provider sent an event named `error`";
-    UpstreamError::new(UpstreamFault::Error, "", detail)
 }
 
 /// The answer is no HTTP or no completion.

@@ -24,6 +24,8 @@ const ERROR_BYTES_MAX: usize = 64 * 1024;
 const ERROR_READ_MAX: Duration = Duration::from_secs(5);
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// The wait in milliseconds: of Azure and OpenAI, whose client libraries read it first.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 pub(in crate::upstream) const USER_AGENT: HeaderValue =
@@ -179,12 +181,12 @@ impl ResponseHead {
                 .eq_ignore_ascii_case(b"text/event-stream")
         });
         let encoding = head.headers.get(header::CONTENT_ENCODING);
-        let wait = head.headers.get(header::RETRY_AFTER);
+        let field = |name| head.headers.get(name).map(HeaderValue::as_bytes);
         ResponseHead {
             status: head.status,
             is_stream,
             is_encoded: encoding.is_some_and(|value| value != IDENTITY),
-            retry_after: wait.and_then(|value| RetryAfter::read(value.to_str().ok()?)),
+            retry_after: RetryAfter::read(field(header::RETRY_AFTER), field(RETRY_AFTER_MS)),
         }
     }
 }
@@ -195,9 +197,7 @@ impl From<h1::Head> for ResponseHead {
             status: head.status,
             is_stream: head.is_stream,
             is_encoded: head.is_encoded,
-            retry_after: head
-                .retry_after
-                .and_then(|value| RetryAfter::read(std::str::from_utf8(&value).ok()?)),
+            retry_after: head.retry_after,
         }
     }
 }

@@ -177,22 +177,26 @@ async fn an_implausible_usage_is_reduced_to_the_possible_maximum() {
         // What no model can do is no report at all.
         (UsageReport::Absurd, counted(16), true),
     ] {
-        for (protocol, client) in rig.both() {
+        let both = |streams: [bool; 2]| rig.both().into_iter().zip(streams);
+        for ((protocol, client), stream) in both([false, true]).chain(both([true, false])) {
             rig.provider.script(Script::usage(usage.clone()).once());
-            let mut body = chat(false);
+            let mut body = chat(stream);
             body["max_tokens"] = 16.into();
-            let answer = client.post(CHAT, &body).await;
+            let mut answer = client.stream(CHAT, &body).await;
             assert_eq!(answer.status, 200, "{protocol}");
-            assert_eq!(
-                rig.record_charge(&answer.json()),
-                charge,
-                "{protocol}, {usage:?}"
-            );
-            assert_eq!(
-                answer.json()["x_svc"]["usage_estimated"],
-                estimated,
-                "{protocol}"
-            );
+            let last = match stream {
+                false => answer.whole().await.json(),
+                true => {
+                    let (events, _) = answer.rest().await;
+                    let [.., last, done] = &events[..] else {
+                        panic!("{protocol}: {events:?}");
+                    };
+                    assert!(done.is_done(), "{protocol}: {done:?}");
+                    last.json()
+                }
+            };
+            assert_eq!(rig.record_charge(&last), charge, "{protocol}, {usage:?}");
+            assert_eq!(last["x_svc"]["usage_estimated"], estimated, "{protocol}");
         }
     }
     rig.finish().await;
@@ -200,19 +204,25 @@ async fn an_implausible_usage_is_reduced_to_the_possible_maximum() {
 
 #[tokio::test]
 async fn a_rate_limited_provider_sets_retry_after_and_is_not_called_before_it() {
-    //   its Retry-After, ours to the client, whether the next request is a call
-    for (sent, received, is_called) in [
-        (Some("2"), "2", false),
-        (Some("0"), "1", true),
-        (Some("3600"), "60", false),
-        (Some("Wed, 21 Oct 2015 07:28:00 GMT"), "1", true),
-        (Some("Wed, 21 Oct 2099 07:28:00 GMT"), "60", false),
-        (Some("soon"), "5", true),
-        (None, "5", true),
+    //   its Retry-After and retry-after-ms, ours to the client, whether the next request is a call
+    for (sent, millis, received, is_called) in [
+        (Some("2"), None, "2", false),
+        (Some("0"), None, "1", true),
+        (Some("3600"), None, "60", false),
+        (Some("11.2"), None, "12", false),
+        (Some("1"), Some("12345"), "13", false),
+        (None, Some("30000.5"), "31", false),
+        (Some("30"), Some("soon"), "30", false),
+        (Some("Wed, 21 Oct 2015 07:28:00 GMT"), None, "1", true),
+        (Some("Wed, 21 Oct 2099 07:28:00 GMT"), None, "60", false),
+        (Some("soon"), None, "5", true),
+        (None, None, "5", true),
     ] {
         let rig = Rig::start().await;
+        let headers = millis.map(|millis| ("retry-after-ms".to_owned(), millis.to_owned()));
         let script = Script {
             retry_after: sent.map(str::to_owned),
+            headers: headers.into_iter().collect(),
             ..Script::status(429)
         };
         rig.provider.script(script.once());
@@ -239,6 +249,60 @@ async fn a_rate_limited_provider_sets_retry_after_and_is_not_called_before_it() 
         }
         rig.finish().await;
     }
+}
+
+#[tokio::test]
+async fn a_failure_with_retry_after_names_that_time_in_the_first_answer() {
+    for (status, expected) in [(500, 502), (502, 502), (503, 502), (504, 504)] {
+        for stream in [false, true] {
+            let rig = Rig::start().await;
+            let script = Script {
+                retry_after: Some("6.5".to_owned()),
+                ..Script::status(status)
+            };
+            rig.provider.script(script.once());
+            let answer = rig.client().stream(CHAT, &chat(stream)).await.whole().await;
+            assert_eq!(answer.status, expected, "{status}");
+            assert_eq!(answer.header("retry-after"), Some("7"), "{status}");
+            rig.finish().await;
+        }
+    }
+}
+
+/// A provider limits the gateway for one model: the model waits as long as it says, and no other model of the provider does.
+#[tokio::test]
+async fn a_rate_limit_applies_to_one_model_and_for_its_time_alone() {
+    let rig = Rig::start().await;
+    let script = Script {
+        retry_after: Some("0.02".to_owned()),
+        model: Some("vendor/small-1".to_owned()),
+        ..Script::status(429)
+    };
+    rig.provider.script(script.once());
+    assert_eq!(rig.client().post(CHAT, &chat(false)).await.status, 429);
+    let mut other = chat(false);
+    other["model"] = "dear".into();
+    other["max_tokens"] = 16.into();
+    let answer = rig.client().post(CHAT, &other).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    rig.record_charge(&answer.json());
+    // Of another account, which has sent nothing before.
+    let account = rig.new_account("pro", CREDITS).await;
+    let (_, key) = rig.new_key(account, |_| {}).await;
+    let client = Client::new(&rig.url()).with_key(&key);
+    let answer = tollgate_testing::within("the end of the rate limit", async {
+        loop {
+            let answer = client.post(CHAT, &chat(false)).await;
+            if answer.status != 429 {
+                break answer;
+            }
+        }
+    });
+    let answer = answer.await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    rig.record_charge(&answer.json());
+    assert_eq!(rig.provider.call_count(), 3, "none before its time");
+    rig.finish().await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::RequestHead;
 use super::body::Framing;
+use crate::upstream::transport::retry_after::RetryAfter;
 
 /// Maximum size of an answer's head; a longer one is refused.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -88,8 +89,8 @@ pub(in crate::upstream::transport) struct Head {
     pub(in crate::upstream::transport) is_stream: bool,
     /// Whether the body is compressed.
     pub(in crate::upstream::transport) is_encoded: bool,
-    /// The value of `Retry-After`.
-    pub(in crate::upstream::transport) retry_after: Option<Box<[u8]>>,
+    /// The wait that the provider asks for.
+    pub(in crate::upstream::transport) retry_after: Option<RetryAfter>,
     /// The framing of the body.
     pub(super) framing: Framing,
     /// Whether the provider keeps the connection alive.
@@ -137,7 +138,7 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(Head, usize)>, &'static str>
         status,
         is_stream: seen.is_stream,
         is_encoded: seen.is_encoded,
-        retry_after: seen.retry_after,
+        retry_after: RetryAfter::read(seen.retry_after.as_deref(), seen.retry_after_ms.as_deref()),
         framing,
         is_persistent: match seen.connection {
             Connection::Close => false,
@@ -187,6 +188,7 @@ struct Fields {
     is_stream: bool,
     is_encoded: bool,
     retry_after: Option<Box<[u8]>>,
+    retry_after_ms: Option<Box<[u8]>>,
 }
 
 impl Fields {
@@ -221,6 +223,9 @@ impl Fields {
                     return Err("the answer has contradicting lengths");
                 }
                 self.length = Some(length);
+            }
+            14 if name.eq_ignore_ascii_case("retry-after-ms") => {
+                self.retry_after_ms = Some(value.into());
             }
             16 if name.eq_ignore_ascii_case("content-encoding") => {
                 self.is_encoded |= !value.trim_ascii().eq_ignore_ascii_case(b"identity");

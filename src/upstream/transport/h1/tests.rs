@@ -5,6 +5,7 @@ use http::{HeaderValue, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::{Connection, Error, Head, Heads, RequestHead};
+use crate::upstream::transport::retry_after::RetryAfter;
 
 fn heads() -> Heads {
     let key = HeaderValue::from_static("Bearer k");
@@ -203,7 +204,8 @@ async fn field_names_are_read_in_any_case() {
                   content-encoding: gzip\r\ncontent-length: 0\r\n\r\n";
     let (head, _, _) = exchange(answer.into(), 1 << 16).await.expect("an answer");
     assert_eq!(head.status, StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(head.retry_after.as_deref(), Some(&b"7"[..]));
+    let wait = RetryAfter::Wait(std::time::Duration::from_secs(7));
+    assert_eq!(head.retry_after, Some(wait));
     assert!(head.is_stream && head.is_encoded);
 }
 
