@@ -15,7 +15,7 @@ use futures_util::stream::FuturesUnordered;
 use http::HeaderMap;
 use tollgate_chain::{BodyLength, Limits, Opening, Upstream, UpstreamCall, UpstreamError};
 use tollgate_filter::{Exchange, Forward, ForwardBody, Principal, Request};
-use tollgate_openai::event::{EventCutter, Tail};
+use tollgate_openai::event::{self, Event, EventCutter, Tail};
 use tollgate_openai::{TextAsChat, TextStream, TurnError};
 
 use super::transport::fault;
@@ -288,7 +288,8 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
             let Some(result) = self.reads.next().await else {
                 return Ok(None);
             };
-            self.process_read(result, &mut out)?;
+            // The data before an error is read before it.
+            self.failed = self.process_read(result, &mut out).err();
         }
     }
 
@@ -345,13 +346,8 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
             .map_err(|error| fault::invalid(error.to_string()))?
         {
             // The cutter requires that all events are consumed, those after the end too.
-            if is_end || event.is_done() {
-                is_end = true;
-                continue;
-            }
-            stream.turn(chat, event.data, out).map_err(unreadable)?;
-            if event.named_error {
-                return Err(fault::error_event());
+            if !is_end {
+                is_end = process_event(stream, chat, event, out)?;
             }
         }
         Ok(is_end)
@@ -364,8 +360,11 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
             Output::Stream { stream, cutters } => (stream, &mut cutters[chat]),
         };
         match cutter.finish() {
-            Tail::Event(event) if event.is_done() => return Ok(true),
-            Tail::Event(event) => stream.turn(chat, event.data, out).map_err(unreadable)?,
+            Tail::Event(event) => {
+                if process_event(stream, chat, event, out)? {
+                    return Ok(true);
+                }
+            }
             Tail::Nothing | Tail::Torn => {}
         }
         if stream.is_over(chat) {
@@ -391,6 +390,31 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
         }
         Ok(())
     }
+}
+
+/// Handles an event of the answer to one chat, and returns whether it was the end.
+fn process_event(
+    stream: &mut TextStream,
+    chat: usize,
+    event: Event<'_>,
+    out: &mut BytesMut,
+) -> Result<bool, UpstreamError> {
+    if event.is_done() {
+        return match stream.has_ended(chat) {
+            true => Ok(true),
+            false => Err(fault::cut(
+                "a stream ended with [DONE] before each choice had a finish reason",
+            )),
+        };
+    }
+    if event.named_error {
+        // It may have any form: the reader of the text stream handles it like one of a direct call.
+        out.extend_from_slice(b"event: error\n");
+        event::write(event.data, out);
+    } else {
+        stream.turn(chat, event.data, out).map_err(unreadable)?;
+    }
+    Ok(false)
 }
 
 fn read<C: UpstreamCall + 'static>(chat: usize, mut call: C) -> Read<C> {

@@ -7,6 +7,7 @@ mod fixture;
 mod health;
 mod hedge;
 mod queue;
+mod quirks;
 mod streams;
 mod whole;
 
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use tollgate_testing::provider::{Cut, Failure, Framing, Leave, LineEnd, UsageReport, answer};
 use tollgate_testing::{Client, Ended, Event, Script, StreamEnd};
 
+use crate::endings::WITH_REQUEST_PRICE;
 use crate::rig::{CHAT, CREDITS, IN, OUT, PRICE_OF_A_CHAT, Rig, chat};
 
 /// What a client sees of an answer.

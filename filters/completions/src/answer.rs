@@ -35,6 +35,8 @@ struct StreamState {
     expected: u64,
     /// Every choice has ended: only the tail follows.
     over: bool,
+    /// The first event with choices: the model for one that the gateway adds.
+    first: Option<Bytes>,
     /// The last usage event, for a client that requested it: the client gets one, when its charge is known.
     usage_event: Option<Bytes>,
     /// The output buffer of events; reused once they have been sent.
@@ -45,8 +47,10 @@ struct StreamState {
 #[derive(Default)]
 struct Facts {
     usage: Option<Usage>,
-    /// Every choice has its finish reason.
+    /// Every requested choice has its finish reason.
     finished: bool,
+    /// Every choice that has begun has it.
+    ended: bool,
     fault: Option<AnswerFault>,
 }
 
@@ -77,6 +81,7 @@ impl AnswerState {
             include_usage,
             expected,
             over: false,
+            first: None,
             usage_event: None,
             out: BytesMut::new(),
         };
@@ -129,6 +134,9 @@ impl AnswerState {
         }
         if let Some(progress) = exchange.get_mut::<AnswerProgress>() {
             progress.finished |= facts.finished;
+            if event.kind() != EventKind::Done {
+                progress.ended = facts.ended;
+            }
             progress.fault = progress.fault.take().or(facts.fault);
         }
     }
@@ -177,13 +185,25 @@ impl AnswerState {
         Facts {
             usage,
             finished: true,
+            ended: true,
             fault,
         }
     }
 
-    /// The last event of a stream without a held one: the usage event, if the client requested it and the provider sent it.
-    pub(crate) fn usage_event(&mut self, metadata: &[u8], charged: Option<Usage>) -> Option<Bytes> {
-        self.stream.as_mut()?.usage_event(metadata, charged)
+    /// The last event of a stream without a held one: the usage event for a client that requested it, else an event without text.
+    pub(crate) fn last_event(&mut self, metadata: &[u8], charged: Option<Usage>) -> Option<Bytes> {
+        let stream = self.stream.as_mut()?;
+        if let Some(event) = stream.usage_event(metadata, charged) {
+            return Some(event);
+        }
+        let first = stream.first.take()?;
+        let chunk = stream.reader.read(&first).ok()?;
+        let mut out = BytesMut::with_capacity(first.len() + metadata.len() + 128);
+        match charged.or(self.usage).filter(|_| stream.include_usage) {
+            Some(usage) => chunk.write_usage_chunk(usage, metadata, &mut out),
+            None => chunk.write_silent_chunk(metadata, &mut out),
+        }
+        Some(out.freeze())
     }
 
     /// Writes `metadata` into the last piece of the answer, and the `charged` usage where the answer has another one or none.
@@ -285,8 +305,8 @@ impl StreamState {
             chunk.append_text(&mut so_far.text);
             so_far.media_bytes += chunk.media_bytes();
         }
-        self.over =
-            self.progress.all_finished() && self.progress.choices_seen() as u64 >= self.expected;
+        let ended = self.progress.all_finished();
+        self.over = ended && self.progress.choices_seen() as u64 >= self.expected;
         if choices.is_empty() {
             // The usage event, which we always request upstream. Other events without choices (filter results, a ping) would break clients
             // that read the first choice.
@@ -295,6 +315,9 @@ impl StreamState {
             }
             event.set_disposition(Disposition::Drop);
         } else {
+            if self.first.is_none() {
+                self.first = Some(event.bytes());
+            }
             chunk.write(&mut self.out);
             // A possible last event is held, so that the metadata can be written into it.
             if ending || self.over {
@@ -309,6 +332,7 @@ impl StreamState {
         Facts {
             usage,
             finished: self.over,
+            ended,
             fault: None,
         }
     }

@@ -42,7 +42,11 @@ fn stamp_with(
     tail: &mut Tail,
     metadata: &mut BytesMut,
 ) -> Result<(), CompletionsError> {
-    let charge = exchange.get::<Charge>().copied().unwrap_or(FREE);
+    let charge = exchange.get::<Charge>().copied();
+    // A stream that broke off says what it cost, if it cost anything.
+    let whole = tail.ending() == Ending::Complete;
+    let shown = whole || charge.is_some();
+    let charge = charge.unwrap_or(FREE);
     write_metadata(exchange, &charge, metadata)?;
     // Where no filter charges, the usage is the provider's.
     let charged = (charge.tokens != Tokens::default())
@@ -51,7 +55,6 @@ fn stamp_with(
     let Some(state) = exchange.get_mut::<AnswerState>() else {
         return Ok(());
     };
-    let whole = tail.ending() == Ending::Complete;
     let more = if let Some(last) = tail.last_data() {
         if stored && let Some(stamped) = state.stamp_stored(&last.data, metadata, charged) {
             last.data = stamped;
@@ -62,8 +65,8 @@ fn stamp_with(
         } else {
             None
         }
-    } else if whole {
-        state.usage_event(metadata, charged)
+    } else if shown {
+        state.last_event(metadata, charged)
     } else {
         None
     };
@@ -78,7 +81,7 @@ fn stamp_with(
     }
     let done = tail.held.iter().any(|event| event.kind == EventKind::Done);
     if state.is_stream() && whole && !done {
-        // Every choice has ended, or the driver would have reported it as cut.
+        // Every requested choice has ended, or the driver would have reported it as cut.
         tail.held.push(HeldEvent {
             kind: EventKind::Done,
             data: Bytes::from_static(event::DONE),

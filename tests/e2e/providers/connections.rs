@@ -65,10 +65,10 @@ async fn a_provider_that_is_silent_is_504_or_an_error_event() {
 
 #[tokio::test]
 async fn a_silent_model_is_covered_by_comments_which_give_its_provider_no_more_time() {
-    let rig = Rig::with(
-        "[server]\ncomment_secs = 1\n[[provider]]\ntimeouts = { between_bytes_secs = 2 }",
-    )
-    .await;
+    let settings =
+        "[server]\ncomment_secs = 1\n[[provider]]\ntimeouts = { between_bytes_secs = 2 }\n";
+    let rig = Rig::with(&format!("{settings}{WITH_REQUEST_PRICE}")).await;
+    let mut left = CREDITS;
     for (protocol, client) in rig.clients() {
         rig.provider.script(Script::hold(5, "never").once());
         let mut stream = client.stream(CHAT, &chat(true)).await;
@@ -79,17 +79,19 @@ async fn a_silent_model_is_covered_by_comments_which_give_its_provider_no_more_t
         // A comment after a second, and the end of the provider's time after two.
         let (events, end) = stream.rest().await;
         assert_eq!(end, StreamEnd::Proper, "{protocol}");
-        let [last] = &events[..] else {
+        let [charged, last] = &events[..] else {
             panic!("{protocol}: {events:?}");
         };
-        assert!(last.raw.starts_with(": "), "{protocol}: {}", last.raw);
+        assert!(charged.raw.starts_with(": "), "{protocol}: {}", charged.raw);
+        rig.record_charge(&charged.json());
         assert_eq!(
             last.json()["error"]["code"],
             "upstream_timeout",
             "{protocol}"
         );
         rig.quiet().await;
-        rig.add_expected_charge(counted(4));
+        assert_eq!(left - rig.available(rig.account), counted(4), "{protocol}");
+        left = rig.available(rig.account);
     }
     let after = rig.finish().await;
     assert_eq!(after.endings(), ["upstream_cut"; 4]);
@@ -97,7 +99,8 @@ async fn a_silent_model_is_covered_by_comments_which_give_its_provider_no_more_t
 
 #[tokio::test]
 async fn an_answer_that_takes_too_long_in_all_is_ended() {
-    let rig = Rig::with("[[provider]]\ntimeouts = { total_secs = 2 }").await;
+    let settings = format!("[[provider]]\ntimeouts = {{ total_secs = 2 }}\n{WITH_REQUEST_PRICE}");
+    let rig = Rig::with(&settings).await;
     // Data arrives without end: now and then, or so fast that there is always some to read.
     let paces = [Some("pace".to_owned()), None];
     let cases = paces
@@ -127,6 +130,7 @@ async fn an_answer_that_takes_too_long_in_all_is_ended() {
         rig.quiet().await;
         // A call that still waits at the gate would consume the release that is meant for the next one.
         rig.provider.calls_when_ended().await;
+        // The reported tokens, and not the request price.
         rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
     rig.finish().await;

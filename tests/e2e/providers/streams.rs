@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_stream_that_fails_is_reported_by_status_or_event_and_costs_what_was_delivered() {
-    let rig = Rig::start().await;
+    let rig = Rig::with(WITH_REQUEST_PRICE).await;
     let mut cases = before_the_first_byte();
     let events = |text: &str| {
         headers(
@@ -140,7 +140,7 @@ async fn a_stream_that_fails_is_reported_by_status_or_event_and_costs_what_was_d
 
 #[tokio::test]
 async fn a_stream_that_is_reset_ends_with_an_error_event_and_costs_at_most_what_was_delivered() {
-    let rig = Rig::start().await;
+    let rig = Rig::with(WITH_REQUEST_PRICE).await;
     for (protocol, client) in rig.both() {
         // A reset may overtake data that was sent before it, so the number of words that arrive varies.
         rig.provider
@@ -165,7 +165,7 @@ async fn a_stream_that_is_reset_ends_with_an_error_event_and_costs_at_most_what_
 
 #[tokio::test]
 async fn a_stream_cut_in_the_middle_of_an_event_shows_no_half_of_it() {
-    let rig = Rig::start().await;
+    let rig = Rig::with(WITH_REQUEST_PRICE).await;
     for bytes in [700, 701, 777] {
         let cut = Cut {
             after_bytes: Some(bytes),

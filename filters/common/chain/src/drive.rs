@@ -10,6 +10,7 @@ use tollgate_filter::{
     Principal, Relay, Step, Unpaid, UpstreamFault,
 };
 use tollgate_memory::{COPIES, MemoryBudget, MemoryUse, OverBudget, Owner};
+use tollgate_openai::provider_error::ProviderError;
 
 use crate::answer::{fail, send_error, send_reply, send_whole};
 use crate::chain::Route;
@@ -18,6 +19,9 @@ use crate::relay::relay;
 use crate::run::{Run, continues};
 use crate::stream;
 use crate::upstream::{Upstream, UpstreamCall, UpstreamError, answer_for, over_budget};
+
+/// Maximum bytes of a body that are searched for an error.
+const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// Limits of a response in progress.
 #[derive(Clone, Debug)]
@@ -108,15 +112,10 @@ async fn exchange<D: Downstream, U: Upstream>(
         Err(error) => return Box::pin(fail(run, downstream, route.errors, error)).await,
     };
     if call.is_stream() != wants_stream {
-        let asked = if wants_stream {
-            "an event stream"
-        } else {
-            "a JSON body"
-        };
-        let error = UpstreamError {
-            fault: UpstreamFault::Invalid,
-            answer: Box::new(answer_for(UpstreamFault::Invalid, "")),
-            detail: format!("the provider did not answer with {asked}; check its address"),
+        let error = tokio::select! {
+            biased;
+            error = Box::pin(wrong_kind(run, call)) => error,
+            () = downstream.gone() => return Ending::GoneBefore,
         };
         return Box::pin(fail(run, downstream, route.errors, error)).await;
     }
@@ -309,6 +308,39 @@ async fn refuse_with<D: Downstream>(
     match send_error(&mut run.exchange, downstream, route.errors, error).await {
         Ok(()) => Ending::Refused,
         Err(Gone) => Ending::GoneBefore,
+    }
+}
+
+/// The error for a stream where a JSON body was requested, or for a body where a stream was: an error of the provider's own, in many cases.
+async fn wrong_kind<C: UpstreamCall>(run: &Run<'_>, mut call: C) -> UpstreamError {
+    let wanted = match call.is_stream() {
+        true => "a JSON body",
+        false => "an event stream",
+    };
+    let mut body = BytesMut::new();
+    while !call.is_stream() && body.len() < ERROR_BYTES_MAX {
+        match call.read().await {
+            Ok(Some(piece)) => body.extend_from_slice(&piece),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    let error = match body.trim_ascii_start().starts_with(b"{") {
+        true => ProviderError::read(&body),
+        false => ProviderError::default(),
+    };
+    match error.message {
+        Some(message) => {
+            let detail = format!("the provider answered a stream request with an error: {message}");
+            UpstreamError::new(
+                UpstreamFault::Error,
+                run.redact(message),
+                run.redact(detail),
+            )
+        }
+        None => {
+            let detail = format!("the provider did not answer with {wanted}; check its address");
+            UpstreamError::new(UpstreamFault::Invalid, "", detail)
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use tollgate_filter::{
 };
 use tollgate_memory::OverBudget;
 use tollgate_openai::event::{self, EventCutter};
+use tollgate_openai::provider_error::ProviderError;
 
 use crate::answer::{fail, fault_of, head, log_fault, send_error};
 use crate::chain::Route;
@@ -131,7 +132,7 @@ pub(crate) async fn relay<D: Downstream, C: UpstreamCall>(
         }
     };
     relay.run.exchange.record.upstream_ended = Some(relay.run.exchange.refresh_now(clock));
-    let fault = fault.or_else(|| relay.unfinished());
+    let fault = fault.or_else(|| relay.unfinished(ended));
     if relay.gone && !ended && !relay.done {
         // Nothing more is needed from the provider: it need not work until the settlement is durable.
         drop(call);
@@ -287,15 +288,11 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
             self.pass(EventKind::Done, event::DONE);
             return Ok(());
         }
-        self.pass(EventKind::Data, event.data);
-        if let Some(error) = fault_of(self.run) {
-            return Err(error);
-        }
         if event.named_error {
-            let detail = "the provider sent an event named `error`";
-            return Err(UpstreamError::new(UpstreamFault::Error, "", detail));
+            return Err(self.named_error(event.data));
         }
-        Ok(())
+        self.pass(EventKind::Data, event.data);
+        fault_of(self.run).map_or(Ok(()), Err)
     }
 
     /// Passes an event to the filters and sends, holds or drops it.
@@ -382,19 +379,31 @@ impl<'r, 'c, D: Downstream> Relay<'r, 'c, D> {
         Ok(())
     }
 
-    /// What is missing from a finished stream, if anything.
-    fn unfinished(&self) -> Option<UpstreamError> {
-        let finished = || {
-            self.run
-                .exchange
-                .get::<AnswerProgress>()
-                .is_some_and(|progress| progress.finished)
-        };
-        if self.gone || self.done || finished() {
+    /// What is missing from a finished stream, if anything. `ended`: its body is at its end, perhaps without `[DONE]`.
+    fn unfinished(&self, ended: bool) -> Option<UpstreamError> {
+        if !ended && !self.done {
+            // The client disconnected, and the provider was not read to its end.
             return None;
         }
-        let detail = "the stream ended without a finish reason and without [DONE]";
+        let is_complete = match self.run.exchange.get::<AnswerProgress>() {
+            Some(progress) => progress.finished || self.done && progress.ended,
+            None => self.done,
+        };
+        let detail = match self.done {
+            _ if is_complete => return None,
+            true => "the stream ended with [DONE] before each choice had a finish reason",
+            false => "the stream ended without a finish reason and without [DONE]",
+        };
         Some(UpstreamError::new(UpstreamFault::Cut, "", detail))
+    }
+
+    /// The error of an event that is named so, in whatever form its data is.
+    #[cold]
+    fn named_error(&self, data: &[u8]) -> UpstreamError {
+        // A provider's error text may contain anything, including our credential at the provider.
+        let message = ProviderError::read(data).message.unwrap_or_default();
+        let detail = "the provider sent an event named `error`";
+        UpstreamError::new(UpstreamFault::Error, self.run.redact(message), detail)
     }
 
     /// Settles and sends the tail.

@@ -8,8 +8,11 @@ use crate::UpstreamFault;
 /// State of the response, from the filter that parses it. Put on the exchange in `on_request`, updated in `on_event`, read by the driver.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerProgress {
-    /// Every choice has its finish reason, so a stream that ends now is complete even without `[DONE]`.
+    /// Every requested choice has its finish reason, so a stream that ends now is complete even without `[DONE]`.
     pub finished: bool,
+    /// A choice has begun, and every one that has begun has its finish reason: with `[DONE]` the stream is complete. Less than `finished`
+    /// where a provider sends fewer choices than were requested.
+    pub ended: bool,
     /// The response's defect, if any: the driver stops and sends an error, or ends the stream with one.
     pub fault: Option<AnswerFault>,
     /// Set by the driver once the client has disconnected: the rest is read for its usage and sent to no client.

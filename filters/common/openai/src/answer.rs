@@ -143,7 +143,7 @@ impl AnswerFacts {
     ) -> bool {
         let change = Change {
             usage: UsageChange::to(charged, self.shown),
-            no_choices: false,
+            choices: None,
             metadata,
         };
         let same = self.length == body.len();

@@ -259,6 +259,19 @@ impl<'a> Chunk<'a> {
     ///
     /// For a provider that did not send it, although the client requested it.
     pub fn write_usage_chunk(&self, usage: Usage, metadata: &[u8], out: &mut BytesMut) {
+        self.write_other(b"[]", UsageChange::Set(usage), metadata, out);
+    }
+
+    /// Appends an event without text: this one with one choice that says nothing.
+    ///
+    /// For a stream whose last event has been sent when its charge is known.
+    pub fn write_silent_chunk(&self, metadata: &[u8], out: &mut BytesMut) {
+        let choices = self.reader.patch.silent_choices();
+        self.write_other(choices, UsageChange::Remove, metadata, out);
+    }
+
+    /// Appends this event with other choices.
+    fn write_other(&self, choices: &[u8], usage: UsageChange, metadata: &[u8], out: &mut BytesMut) {
         let mut facts = Completion::new();
         // The data has been parsed once already.
         if facts
@@ -266,8 +279,8 @@ impl<'a> Chunk<'a> {
             .is_ok()
         {
             let change = Change {
-                usage: UsageChange::Set(usage),
-                no_choices: true,
+                usage,
+                choices: Some(choices),
                 metadata: Some(metadata),
             };
             self.reader
@@ -290,7 +303,7 @@ fn change<'a>(
     };
     Change {
         usage,
-        no_choices: false,
+        choices: None,
         metadata,
     }
 }

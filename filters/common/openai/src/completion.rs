@@ -33,8 +33,10 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
-    fn read(word: Text<'_>) -> Self {
-        match word.raw {
+    /// `None` for the words with which some providers say in every event that the choice goes on.
+    fn read(word: Text<'_>) -> Option<Self> {
+        Some(match word.raw {
+            b"" | b"null" => return None,
             b"stop" => Self::Stop,
             b"length" => Self::Length,
             b"tool_calls" => Self::ToolCalls,
@@ -42,7 +44,7 @@ impl FinishReason {
             b"content_filter" => Self::ContentFilter,
             b"error" => Self::Error,
             _ => Self::Other,
-        }
+        })
     }
 }
 
@@ -76,7 +78,7 @@ pub(crate) struct Completion {
     pub(crate) odd_choice: bool,
     /// The last valid `usage`; exact only where it is the only one.
     pub(crate) usage: Reported,
-    /// A top-level `error` that is neither null nor false nor an empty string.
+    /// A top-level `error` that is neither null nor false nor an empty string, or the whole object where its `object` is `error`.
     pub(crate) error: Option<Span>,
     /// The generated strings, with their quotes, in the order of the text. Empty ones are dropped.
     pub(crate) texts: SmallVec<[Span; 4]>,
@@ -144,6 +146,7 @@ impl Completion {
         self.odd_choice = false;
         self.usage = Reported::default();
         let mut usages = 0u32;
+        let mut is_error = false;
         self.error = None;
         if reader.kind()? != Kind::Object {
             return reader.fail("an object was expected");
@@ -160,6 +163,10 @@ impl Completion {
                     if !matches!(value.of(text), b"null" | b"false" | b"\"\"") {
                         self.error = Some(value);
                     }
+                    None
+                }
+                Some(Name::Object) => {
+                    is_error |= reader.skip()?.of(text) == b"\"error\"";
                     None
                 }
                 None => {
@@ -193,6 +200,10 @@ impl Completion {
             self.layout.count += 1;
         }
         self.layout.close = reader.at() - 1;
+        if is_error && self.error.is_none() {
+            let (start, end) = (0, text.len());
+            self.error = Some(Span { start, end });
+        }
         reader.end()
     }
 
@@ -243,7 +254,7 @@ impl Completion {
                     }
                 }
                 (Some(Word::FinishReason), Kind::String) => {
-                    choice.finish = Some(FinishReason::read(reader.string()?));
+                    choice.finish = FinishReason::read(reader.string()?);
                 }
                 (Some(Word::Delta | Word::Message), Kind::Object) => self.speech(reader)?,
                 (Some(Word::Text), Kind::String) => self.text(reader)?,
@@ -337,6 +348,8 @@ fn is_thought(key: &Key<'_>) -> bool {
 enum Name {
     Tracked(Tracked),
     Error,
+    /// The kind of the object, which some providers (vLLM) set to `error`.
+    Object,
 }
 
 impl Name {
@@ -347,6 +360,7 @@ impl Name {
             Some(Word::Choices) => Self::Tracked(Tracked::Choices),
             Some(Word::Usage) => Self::Tracked(Tracked::Usage),
             Some(Word::Error) => Self::Error,
+            Some(Word::Object) => Self::Object,
             // No provider escapes it, but a client would decode it.
             _ if key.text.is(metadata) => Self::Tracked(Tracked::Metadata),
             _ => return None,

@@ -16,7 +16,7 @@ pub const DONE: &[u8] = b"[DONE]";
 pub struct Event<'a> {
     /// Its data; several `data:` lines are joined by a line feed.
     pub data: &'a [u8],
-    /// An `event:` line named it `error`.
+    /// An `event:` line named it `error`, or its data is in an `error:` line.
     pub named_error: bool,
 }
 
@@ -154,7 +154,9 @@ impl EventCutter {
         let value = value.strip_prefix(b":").unwrap_or(value);
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match name {
-            b"data" => {
+            b"data" | b"error" => {
+                // No field of the standard: llama.cpp wrote errors as `error: {...}`.
+                self.named_error |= name == b"error";
                 if self.data.len() + value.len() > self.bytes_max {
                     return Err(self.refuse());
                 }

@@ -14,6 +14,8 @@ pub struct Patch {
     /// The model's name for the client as a JSON string.
     model: Option<Box<[u8]>>,
     id_prefix: &'static [u8],
+    /// The choices of an event without text.
+    silent_choices: &'static [u8],
     metadata_name: Box<str>,
 }
 
@@ -21,12 +23,20 @@ impl Patch {
     /// Gives every `id` the prefix of the endpoint's ids (`chatcmpl-`, `cmpl-`), unless it has it, and writes metadata objects as a member
     /// called `metadata_name`. A provider's member of that name never reaches the client.
     pub fn new(endpoint: Endpoint, metadata_name: &str) -> Self {
+        let (id_prefix, silent_choices): (&[u8], &[u8]) = match endpoint {
+            Endpoint::Chat => (
+                b"chatcmpl-",
+                br#"[{"index":0,"delta":{},"logprobs":null,"finish_reason":null}]"#,
+            ),
+            Endpoint::Text => (
+                b"cmpl-",
+                br#"[{"index":0,"text":"","logprobs":null,"finish_reason":null}]"#,
+            ),
+        };
         Self {
             model: None,
-            id_prefix: match endpoint {
-                Endpoint::Chat => b"chatcmpl-",
-                Endpoint::Text => b"cmpl-",
-            },
+            id_prefix,
+            silent_choices,
             metadata_name: metadata_name.into(),
         }
     }
@@ -38,6 +48,10 @@ impl Patch {
         string::write(name, &mut quoted);
         self.model = Some(quoted.as_ref().into());
         self
+    }
+
+    pub(crate) fn silent_choices(&self) -> &'static [u8] {
+        self.silent_choices
     }
 
     pub(crate) fn metadata_name(&self) -> &str {
@@ -84,11 +98,10 @@ impl Patch {
                         splice.instead_of(member.value()).extend_from_slice(model);
                     }
                 }
-                Tracked::Choices if change.no_choices => {
-                    splice.instead_of(member.value()).extend_from_slice(b"[]");
-                }
                 Tracked::Choices => {
-                    if let Some(mark) = mark {
+                    if let Some(choices) = change.choices {
+                        splice.instead_of(member.value()).extend_from_slice(choices);
+                    } else if let Some(mark) = mark {
                         marked = Some(splice.up_to(mark).len());
                     }
                 }
@@ -156,8 +169,8 @@ impl UsageChange {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change<'a> {
     pub(crate) usage: UsageChange,
-    /// `choices` becomes an empty array.
-    pub(crate) no_choices: bool,
+    /// Replaces the value of `choices`.
+    pub(crate) choices: Option<&'a [u8]>,
     /// The metadata object, as JSON.
     pub(crate) metadata: Option<&'a [u8]>,
 }

@@ -45,6 +45,9 @@ pub enum TurnError {
     /// It is not a JSON object.
     #[error("the answer is not a JSON object: {0}")]
     NotAnObject(#[from] SyntaxError),
+    /// It has no choices: it answers nothing.
+    #[error("the answer has no choices")]
+    NoChoices,
     /// A choice has an index that was not requested: it would collide with one of another prompt.
     #[error("the answer has a choice {index} where {asked} were asked for")]
     Index {

@@ -45,6 +45,7 @@ impl ChatOutput {
             return Err(TurnError::NotUtf8);
         }
         let mut output = Self::default();
+        let mut is_error = false;
         let mut reader = Reader::new(text);
         if reader.kind()? != Kind::Object {
             return reader.fail("an object was expected").map_err(Into::into);
@@ -54,12 +55,13 @@ impl ChatOutput {
         while let Some(key) = reader.key(&mut first)? {
             let kind = reader.kind()?;
             if key.text.is("choices") && kind == Kind::Array {
-                output.choices(&mut reader)?;
+                output.choices(&mut reader, text)?;
                 continue;
             }
             let value = reader.skip()?;
             match key.text.raw {
-                b"object" | b"choices" => {}
+                b"object" => is_error |= value.of(text) == b"\"error\"",
+                b"choices" => {}
                 b"id" => output.id = Some(value),
                 b"created" => output.created = Some(value),
                 b"usage" => output.usage = (kind == Kind::Object).then_some(value),
@@ -74,15 +76,21 @@ impl ChatOutput {
             }
         }
         reader.end()?;
+        if is_error && output.error.is_none() {
+            let (start, end) = (0, text.len());
+            output.error = Some(Span { start, end });
+            // They are in the error.
+            output.kept.clear();
+        }
         Ok(output)
     }
 
-    fn choices(&mut self, reader: &mut Reader<'_>) -> Result<(), TurnError> {
+    fn choices(&mut self, reader: &mut Reader<'_>, text: &[u8]) -> Result<(), TurnError> {
         let mut first = true;
         reader.enter()?;
         while reader.item(&mut first)? {
             if reader.kind()? == Kind::Object {
-                self.choices.push(SaidChoice::read(reader)?);
+                self.choices.push(SaidChoice::read(reader, text)?);
             } else {
                 reader.skip()?;
             }
@@ -112,7 +120,7 @@ impl ChatOutput {
 }
 
 impl SaidChoice {
-    fn read(reader: &mut Reader<'_>) -> Result<Self, TurnError> {
+    fn read(reader: &mut Reader<'_>, text: &[u8]) -> Result<Self, TurnError> {
         let mut choice = Self::default();
         let mut first = true;
         reader.enter()?;
@@ -125,7 +133,8 @@ impl SaidChoice {
                 }
                 (b"finish_reason", kind) => {
                     let value = reader.skip()?;
-                    choice.finish = (kind == Kind::String).then_some(value);
+                    let goes_on = matches!(value.of(text), b"\"\"" | b"\"null\"");
+                    choice.finish = (kind == Kind::String && !goes_on).then_some(value);
                 }
                 (b"delta" | b"message", Kind::Object) => choice.speech(reader)?,
                 (b"logprobs", Kind::Object) => choice.logprobs = logprobs::find(reader)?,

@@ -122,10 +122,16 @@ impl TextStream {
         Ok(())
     }
 
-    /// Whether every choice of the chat for prompt `prompt` has ended.
+    /// Whether every requested choice of the chat for prompt `prompt` has ended.
     pub fn is_over(&self, prompt: usize) -> bool {
+        let begun = self.chats[prompt].choices.len();
+        begun as u64 >= self.turn.answers_each && self.has_ended(prompt)
+    }
+
+    /// Whether a choice of that chat has begun, and every one that has begun has ended: enough with `[DONE]`.
+    pub fn has_ended(&self, prompt: usize) -> bool {
         let choices = &self.chats[prompt].choices;
-        choices.len() as u64 >= self.turn.answers_each && choices.iter().all(|choice| choice.over)
+        !choices.is_empty() && choices.iter().all(|choice| choice.over)
     }
 
     /// Appends the end of a stream whose chats are all over: their usage, if every one of several has reported its own, and `[DONE]`.

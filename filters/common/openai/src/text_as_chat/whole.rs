@@ -29,6 +29,9 @@ impl TextAsChat {
             out.extend_from_slice(b"}");
             return Ok(out.freeze());
         }
+        if all.iter().any(|(output, _)| output.choices.is_empty()) {
+            return Err(TurnError::NoChoices);
+        }
         let Some((first, text)) = all.first() else {
             return Ok(Bytes::from_static(b"{}"));
         };

@@ -87,6 +87,7 @@ impl Filter for Reader {
                     usage.media_bytes += chunk.media_bytes();
                 }
                 progress.finished |= chunk.choices().iter().any(|choice| choice.finish.is_some());
+                progress.ended = progress.finished;
                 let (usage, failed) = (chunk.usage(), chunk.error().is_some());
                 let speaks = !chunk.choices().is_empty();
                 if failed {

@@ -1,0 +1,357 @@
+//! Table test of provider peculiarities: the bodies of `quirks.toml` from a provider's socket, what a client sees, and the exact bill.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::{HeaderValue, header};
+use serde::Deserialize;
+use tollgate_testing::provider::{Plan, Step};
+
+use super::*;
+use crate::rig::Setup;
+
+/// The price of a successful request, in micro-credits.
+const REQUEST: i64 = 10_000;
+
+#[derive(Deserialize)]
+struct Table {
+    streams: Vec<Row>,
+    answers: Vec<Row>,
+}
+
+/// One peculiarity.
+#[derive(Deserialize)]
+struct Row {
+    name: String,
+    /// Where it is known from.
+    #[serde(rename = "source")]
+    _source: String,
+    body: String,
+    /// What the client sees, as [`seen`] puts it.
+    seen: String,
+    /// Tokens in, tokens out, request prices; empty where nothing is charged.
+    bill: Vec<i64>,
+    #[serde(default)]
+    more: More,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct More {
+    /// The type of the body, where it is not the usual one.
+    kind: Option<String>,
+    /// The message of the error that the client receives.
+    message: Option<String>,
+    /// Members of the request.
+    request: toml::Table,
+    /// A text of the body, and another one in its place at every occurrence.
+    replace: Option<(String, String)>,
+}
+
+impl Row {
+    fn charge(&self) -> i64 {
+        match self.bill[..] {
+            [] => 0,
+            [input, output, requests] => input * IN + output * OUT + requests * REQUEST,
+            _ => panic!("{}: a bill has three numbers or none", self.name),
+        }
+    }
+
+    /// The bytes of the body.
+    fn bytes(&self) -> Vec<u8> {
+        let usage = |list: &str| {
+            let (input, output) = list.split_once(',').expect("two counts");
+            let count = |text: &str| text.parse::<u64>().expect("a count");
+            let (input, output) = (count(input), count(output));
+            format!(
+                r#"{{"prompt_tokens":{input},"completion_tokens":{output},"total_tokens":{}}}"#,
+                input + output
+            )
+        };
+        let chunk = |delta: &str, finish: &str| {
+            format!(
+                r#"data: {{"id":"7","object":"chat.completion.chunk","created":1,"model":"m","choices":[{{"index":0,"delta":{delta},"finish_reason":{finish}}}]"#
+            )
+        };
+        let role = r#"{"role":"assistant","content":""}"#;
+        let mut body = self.body.clone();
+        for (word, text) in [
+            ("@good", "@role@say(The)@say(toll)@stop@usage(5,2)@done"),
+            ("@role", &(chunk(role, "null") + "}\\n\\n")),
+            ("@stop", &(chunk("{}", "\"stop\"") + "}\\n\\n")),
+            ("@done", "data: [DONE]\\n\\n"),
+        ] {
+            body = body.replace(word, text);
+        }
+        let body = replace_calls(&body, "@u(", usage);
+        let body = replace_calls(&body, "@say(", |word| {
+            chunk(&format!(r#"{{"content":" {word}"}}"#), "null") + "}\\n\\n"
+        });
+        let body = replace_calls(&body, "@usage(", |list| {
+            format!("data: {{\"choices\":[],\"usage\":{}}}\\n\\n", usage(list))
+        });
+        let body = replace_calls(&body, "@last(", |usage| {
+            chunk("{}", "\"stop\"") + &format!(",\"usage\":{usage}}}\\n\\n")
+        });
+        let body = replace_calls(&body, "@answer(", |usage| {
+            format!(
+                r#"{{"id":"7","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"The toll"}},"finish_reason":"stop"}}],"usage":{usage}}}"#
+            )
+        });
+        let mut bytes = unescape(&body);
+        if let Some((from, to)) = &self.more.replace {
+            let text = String::from_utf8(bytes).expect("a text");
+            bytes = text.replace(from.as_str(), to).into_bytes();
+        }
+        bytes
+    }
+
+    fn plan(&self, stream: bool, write_bytes: Option<usize>) -> Plan {
+        let usual = match stream {
+            true => "text/event-stream",
+            false => "application/json",
+        };
+        let kind = self.more.kind.as_deref().unwrap_or(usual);
+        let body = self.bytes();
+        let head = Step::Head {
+            status: 200,
+            headers: vec![(
+                header::CONTENT_TYPE,
+                HeaderValue::from_str(kind).expect("a type"),
+            )],
+            framing: Framing::Chunked,
+            length: body.len(),
+        };
+        Plan {
+            steps: match body.is_empty() {
+                true => vec![head],
+                false => vec![head, Step::Piece(Bytes::from(body))],
+            },
+            write_bytes,
+        }
+    }
+
+    fn request(&self, stream: bool, include_usage: bool) -> Value {
+        let mut request = chat(stream);
+        if include_usage {
+            request["stream_options"] = json!({"include_usage": true});
+        }
+        for (name, value) in &self.more.request {
+            request[name] = serde_json::to_value(value).expect("TOML is JSON");
+        }
+        request
+    }
+}
+
+/// Replaces each `word` with its argument, which ends at the parenthesis that closes it.
+fn replace_calls(text: &str, word: &str, with: impl Fn(&str) -> String) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(word) {
+        out += &rest[..at];
+        let argument = &rest[at + word.len()..];
+        let end = argument.find(')').expect("a closing parenthesis");
+        out += &with(&argument[..end]);
+        rest = &argument[end + 1..];
+    }
+    out + rest
+}
+
+/// The bytes of a text with `\n`, `\r` and `\xHH`; every other backslash is JSON's.
+fn unescape(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        bytes.extend_from_slice(&rest.as_bytes()[..at]);
+        let (byte, length) = match rest.as_bytes().get(at + 1) {
+            Some(b'n') => (b'\n', 2),
+            Some(b'r') => (b'\r', 2),
+            Some(b'x') => {
+                let digits = &rest[at + 2..at + 4];
+                (u8::from_str_radix(digits, 16).expect("two digits"), 4)
+            }
+            _ => (b'\\', 1),
+        };
+        bytes.push(byte);
+        rest = &rest[at + length..];
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    bytes
+}
+
+/// What one client received.
+struct Received {
+    /// `2 words`, `2 words, CODE` for a stream that ended with an error event, or `STATUS CODE`.
+    seen: String,
+    message: Option<String>,
+    /// The metadata objects of the answer.
+    metadata: Vec<Value>,
+    /// The values of `usage` other than null, and whether the member is there at all.
+    usages: Vec<Value>,
+    has_usage: bool,
+}
+
+impl Received {
+    fn of(seen: String, objects: &[Value]) -> Received {
+        let all = |name: &str| -> Vec<Value> {
+            let found = objects.iter().filter_map(|one| one.get(name).cloned());
+            found.collect()
+        };
+        let usages = all("usage");
+        let message = objects.last().and_then(|last| {
+            let message = last["error"]["message"].as_str();
+            message.map(str::to_owned)
+        });
+        Received {
+            seen,
+            message,
+            metadata: all("x_svc"),
+            has_usage: !usages.is_empty(),
+            usages: usages.into_iter().filter(|one| !one.is_null()).collect(),
+        }
+    }
+}
+
+async fn receive(client: &Client, request: &Value) -> Received {
+    let mut answer = client.stream(CHAT, request).await;
+    let kind = answer.header("content-type").unwrap_or_default().to_owned();
+    if kind != "text/event-stream" {
+        let answer = answer.whole().await;
+        let body = answer.json();
+        let seen = match answer.status {
+            200 => {
+                let text = body["choices"][0]["message"]["content"].as_str();
+                format!("{} words", answer::tokens(text.unwrap_or_default()))
+            }
+            status => format!("{status} {}", body["error"]["code"].as_str().unwrap_or("-")),
+        };
+        return Received::of(seen, &[body]);
+    }
+    let (events, end) = answer.rest().await;
+    let (done, events): (Vec<Event>, Vec<Event>) = events.into_iter().partition(Event::is_done);
+    let objects: Vec<Value> = events.iter().map(Event::json).collect();
+    let text: String = objects.iter().map(text_of).collect();
+    let code = objects
+        .last()
+        .and_then(|last| last["error"]["code"].as_str());
+    let seen = match (code, done.len(), end) {
+        (None, 1, StreamEnd::Proper) => format!("{} words", answer::tokens(&text)),
+        (Some(code), 0, StreamEnd::Proper) => format!("{} words, {code}", answer::tokens(&text)),
+        other => format!("an end that is neither: {other:?}"),
+    };
+    Received::of(seen, &objects)
+}
+
+/// The text of an event: a string, or the texts of its parts.
+fn text_of(event: &Value) -> String {
+    let content = &event["choices"][0]["delta"]["content"];
+    let parts = content.as_array().into_iter().flatten();
+    let parts = parts.filter_map(|part| part["text"].as_str());
+    parts.chain(content.as_str()).collect()
+}
+
+/// The differences between a row and what happened.
+fn differences(row: &Row, include_usage: bool, received: &Received, charged: i64) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut expect = |what: &str, is: String, wanted: String| {
+        if is != wanted {
+            found.push(format!("{what} is {is}, not {wanted}"));
+        }
+    };
+    expect("the answer", received.seen.clone(), row.seen.clone());
+    expect("the charge", charged.to_string(), row.charge().to_string());
+    if let Some(message) = &row.more.message {
+        let is = received.message.clone().unwrap_or_default();
+        expect("the message", is, message.clone());
+    }
+    let shown: Vec<i64> = received
+        .metadata
+        .iter()
+        .map(|one| crate::rig::micros(&one["credits_used"]))
+        .collect();
+    let wanted: &[i64] = match charged {
+        0 => &[],
+        _ => &[charged],
+    };
+    expect("x_svc", format!("{shown:?}"), format!("{wanted:?}"));
+    let usages: Vec<[i64; 2]> = received
+        .usages
+        .iter()
+        .map(|usage| {
+            ["prompt_tokens", "completion_tokens"]
+                .map(|name| usage[name].as_f64().map_or(-1, |count| count as i64))
+        })
+        .collect();
+    let wanted: Vec<[i64; 2]> = match row.bill[..] {
+        [input, output, _] if include_usage => vec![[input, output]],
+        _ => Vec::new(),
+    };
+    expect("the usage", format!("{usages:?}"), format!("{wanted:?}"));
+    if !include_usage && received.has_usage {
+        found.push("a usage is shown that was not requested".to_owned());
+    }
+    found
+}
+
+/// Every row over HTTP/1.1 in one piece and over HTTP/2 a byte at a time; streams with and without a requested usage.
+async fn check_rows(rows: &[Row], stream: bool) {
+    let current: Arc<Mutex<Plan>> = Arc::default();
+    let played = current.clone();
+    let custom = move |_: &tollgate_testing::provider::Request| {
+        Some(
+            played
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+        )
+    };
+    let settings = "[[model]]\nprice = { input = \"150\", output = \"600\", request = \"0.01\" }";
+    let setup = Setup {
+        custom: Some(Arc::new(custom)),
+        ..Setup::with(settings).credits(1_000_000_000_000)
+    };
+    let rig = setup.start().await;
+    let mut left = rig.available(rig.account);
+    let mut problems = Vec::new();
+    for row in rows {
+        for ((protocol, client), write_bytes) in rig.both().into_iter().zip([None, Some(1)]) {
+            for include_usage in [false, true] {
+                *current.lock().unwrap_or_else(PoisonError::into_inner) =
+                    row.plan(stream, write_bytes);
+                let request = row.request(stream, include_usage && stream);
+                let received = receive(&client, &request).await;
+                rig.quiet().await;
+                let charged = left - rig.available(rig.account);
+                left -= charged;
+                rig.add_expected_charge(charged);
+                // A whole answer always has its usage.
+                let shows_usage = include_usage || !stream;
+                for difference in differences(row, shows_usage, &received, charged) {
+                    problems.push(format!(
+                        "{}, {protocol}, {include_usage}: {difference}",
+                        row.name
+                    ));
+                }
+                if !stream {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    rig.finish().await;
+}
+
+fn table() -> Table {
+    toml::from_str(include_str!("quirks.toml")).expect("the table is TOML")
+}
+
+#[tokio::test]
+async fn every_peculiar_stream_is_shown_and_charged_as_its_row_says() {
+    check_rows(&table().streams, true).await;
+}
+
+#[tokio::test]
+async fn every_peculiar_whole_answer_is_shown_and_charged_as_its_row_says() {
+    check_rows(&table().answers, false).await;
+}
