@@ -11,6 +11,7 @@ mod credits;
 mod dashboard;
 mod disconnects;
 mod documents;
+mod endings;
 mod forward;
 mod frames;
 mod heads;

@@ -74,6 +74,8 @@ pub(crate) struct Rig {
     thread: Option<JoinHandle<Result<(), Failure>>>,
     /// The expected charges: those that clients received, and others that the test added.
     charged: Mutex<Micros>,
+    /// The usage that no account could pay, as the test expects it.
+    written_off: Mutex<Micros>,
     finished: bool,
 }
 
@@ -132,6 +134,7 @@ impl Rig {
             stop: Some(stop),
             thread: Some(thread),
             charged: Mutex::new(Micros::ZERO),
+            written_off: Mutex::new(Micros::ZERO),
             finished: false,
         };
         rig.account = rig.new_account("pro", setup.credits).await;
@@ -234,6 +237,12 @@ impl Rig {
     pub(crate) fn add_expected_charge(&self, micros: i64) {
         let mut charged = self.charged.lock().expect("not poisoned");
         *charged += Micros::new(micros);
+    }
+
+    /// Adds usage beyond what its account could pay.
+    pub(crate) fn add_expected_write_off(&self, micros: i64) {
+        let mut written_off = self.written_off.lock().expect("not poisoned");
+        *written_off += Micros::new(micros);
     }
 
     /// Waits until no hold is open.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tollgate_testing::provider::{Plan, Script, answer};
+use tollgate_testing::provider::{Failure, Plan, Script, answer};
 use tollgate_testing::{Event, StreamEnd};
 
 use crate::rig::{IN, OUT, Rig, Setup, TEXT};
@@ -307,33 +307,91 @@ async fn a_text_is_marked_as_fallback_when_one_of_its_chats_is() {
     assert_eq!(after.each("served_by"), ["dear"]);
 }
 
+/// Counted here: the two prompts of one letter, which are one token together, and six for the form of a request.
+const COUNTED_PROMPTS: i64 = 7;
+
 #[tokio::test]
 async fn a_chat_that_fails_fails_the_text_it_is_a_part_of() {
-    let rig = Rig::with(CHAT_ALONE).await;
-    let client = rig.client();
-    let mut body = json!({"model": "small", "prompt": ["a", "b"]});
-    rig.provider.script(Script {
-        times: Some(1),
-        status: Some(500),
-        ..Script::default()
-    });
-    let refused = client.post(TEXT, &body).await;
-    assert_eq!(refused.status, 502, "{}", refused.text());
-
-    // One of two streams breaks off after some words: what was relayed is charged, and there is no `[DONE]`.
-    body["stream"] = true.into();
-    rig.provider.script(Script {
-        times: Some(1),
-        error_event_at: Some(3),
-        ..Script::default()
-    });
-    let (events, _) = client.stream(TEXT, &body).await.rest().await;
-    let last = events.last().expect("events").json();
-    assert_eq!(last["error"]["code"], "upstream_error", "{last}");
-    rig.quiet().await;
-    rig.add_expected_charge(crate::rig::CREDITS - rig.available(rig.account));
+    let settings =
+        format!("{CHAT_ALONE}price = {{ input = \"150\", output = \"600\", request = \"0.01\" }}");
+    let rig = Rig::with(&settings).await;
+    let events = |events: String| Script {
+        headers: vec![("content-type".to_owned(), "text/event-stream".to_owned())],
+        ..Script::failure(Failure::Text(events))
+    };
+    let word = r#"data: {"choices":[{"index":0,"delta":{"content":"The"}}]}"#;
+    for (what, script, words) in [
+        ("a status", Script::status(500), None),
+        (
+            "an error event",
+            Script {
+                error_event_at: Some(3),
+                ..Script::default()
+            },
+            Some(2),
+        ),
+        (
+            "an error in a field of its own",
+            events(format!("{word}\n\nerror: {{}}\n\ndata: [DONE]\n\n")),
+            Some(1),
+        ),
+        (
+            "a choice that never finishes",
+            events(format!("{word}\n\ndata: [DONE]\n\n")),
+            Some(1),
+        ),
+        (
+            "an end without a finish reason",
+            events(format!("{word}\n\n")),
+            Some(1),
+        ),
+    ] {
+        for (protocol, client) in rig.both() {
+            let before = rig.available(rig.account);
+            // One of the two chats has answered and says nothing: which one does not matter.
+            rig.provider.script(Script::hold(0, "never").once());
+            rig.provider.script(script.clone().once());
+            let body = json!({"model": "small", "prompt": ["a", "b"], "stream": true});
+            let mut answer = client.stream(TEXT, &body).await;
+            let charge = match words {
+                None => {
+                    assert_eq!(answer.status, 502, "{what}, {protocol}");
+                    0
+                }
+                Some(words) => {
+                    let (events, _) = answer.rest().await;
+                    let [.., metadata, last] = &events[..] else {
+                        panic!("{what}, {protocol}: {events:?}");
+                    };
+                    let last = last.json();
+                    assert_eq!(last["error"]["code"], "upstream_error", "{what}: {last}");
+                    rig.record_charge(&metadata.json());
+                    COUNTED_PROMPTS * IN + words * OUT
+                }
+            };
+            rig.quiet().await;
+            let charged = before - rig.available(rig.account);
+            assert_eq!(charged, charge, "{what}, {protocol}");
+            rig.provider.calls_when_ended().await;
+            rig.provider.clear_scripts();
+        }
+    }
+    // Whole: none of it is relayed.
+    for script in [
+        Script::status(500),
+        Script::failure(Failure::OtherJson),
+        Script::failure(Failure::InvalidJson),
+    ] {
+        rig.provider.script(script.once());
+        let body = json!({"model": "small", "prompt": ["a", "b"]});
+        let refused = rig.client().post(TEXT, &body).await;
+        assert_eq!(refused.status, 502, "{}", refused.text());
+        rig.provider.clear_scripts();
+    }
     let after = rig.finish().await;
-    assert_eq!(after.endings(), ["upstream_failed", "upstream_cut"]);
+    let endings = after.endings();
+    let cut = endings.iter().filter(|ending| **ending == "upstream_cut");
+    assert_eq!((cut.count(), endings.len()), (8, 13), "{endings:?}");
 }
 
 #[tokio::test]
