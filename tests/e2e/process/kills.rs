@@ -1,13 +1,14 @@
 //! Kills under load, repeatedly, on one database.
 //!
-//! After each kill: the ledger balances, every charge that a client received is durable, the next start releases the holds, and no client
-//! was charged for more than it requested. `TOLLGATE_KILLS` is the number of rounds.
+//! After each kill: the ledger balances, every charge that a client received is durable, the next start releases the holds, and a client is
+//! charged for nothing else but the one request that it had under way. `TOLLGATE_KILLS` is the number of rounds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use tollgate_ledger::audit::audit;
+use tollgate_money::OperationId;
 use tollgate_store::sqlite;
 use tollgate_testing::Client;
 
@@ -27,12 +28,12 @@ fn rounds() -> u64 {
 
 /// What clients were delivered: the charge by the id of the request.
 #[derive(Clone, Default)]
-struct DeliveredCharges(Arc<Mutex<HashMap<String, i64>>>);
+struct DeliveredCharges(Arc<Mutex<HashMap<OperationId, i64>>>);
 
 impl DeliveredCharges {
-    fn note(&self, id: &str, charge: i64) {
+    fn note(&self, id: OperationId, charge: i64) {
         let mut delivered = self.0.lock().expect("not poisoned");
-        delivered.insert(id.to_owned(), charge);
+        delivered.insert(id, charge);
     }
 
     fn count(&self) -> usize {
@@ -44,36 +45,58 @@ impl DeliveredCharges {
 async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
     let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
     let delivered = DeliveredCharges::default();
+    let mut payers = Vec::new();
+    for _ in 0..CLIENTS {
+        payers.push(installation.account("1000").await);
+    }
     let mut orphans = 0;
+    // Charges whose client did not receive the end of the answer, of all rounds.
+    let mut known = HashSet::new();
     for round in 1..=rounds() {
         let mut serving = installation.serve().await;
         // The holds of the previous round were released before the first request was accepted.
-        let before = audited(&installation.database()).sums.spent.get();
-        let known = delivered.count();
-        let requests: Vec<_> = (0..CLIENTS)
-            .map(|number| {
-                tokio::spawn(send_until_killed(
-                    client(&installation, &serving, number),
-                    delivered.clone(),
-                ))
+        audited(&installation.database());
+        let before = delivered.count();
+        let requests: Vec<_> = payers
+            .iter()
+            .enumerate()
+            .map(|(number, (_, key))| {
+                let client = Client::new(&serving.url).with_key(key);
+                let client = match number % 2 {
+                    0 => client,
+                    _ => client.with_http2(),
+                };
+                tokio::spawn(send_until_killed(client, delivered.clone()))
             })
             .collect();
         // From the first answers to deep in the work.
         let answers = (round * 7 % 41) as usize;
-        let deep = || delivered.count() >= known + answers;
+        let deep = || delivered.count() >= before + answers;
         tollgate_testing::within("answers", crate::rig::poll(deep)).await;
         serving.process.kill();
+        let mut under_way = Vec::new();
         for one in requests {
-            one.await.expect("clients do not panic");
+            under_way.push(one.await.expect("clients do not panic"));
         }
         orphans += check_after_kill(&installation, &delivered, round);
-        let after = spent(&installation);
-        let answered = (delivered.count() - known) as i64;
-        let (least, most) = (answered, answered + CLIENTS as i64);
-        let charged = (after - before) / PRICE_OF_A_CHAT;
+        let mut found = undelivered(&installation, &delivered);
+        found.retain(|(_, operation)| known.insert(*operation));
+        for ((account, _), under_way) in payers.iter().zip(under_way) {
+            let own: Vec<OperationId> = found
+                .extract_if(.., |(of, _)| of == account)
+                .map(|(_, operation)| operation)
+                .collect();
+            let case =
+                format!("round {round}: {account} was charged for {own:?}, and not delivered");
+            assert!(own.len() <= 1, "{case}: it had one request under way");
+            // Known where the head of its answer was received.
+            if let (Some(charged), Some(under_way)) = (own.first(), under_way) {
+                assert_eq!(*charged, under_way, "{case}");
+            }
+        }
         assert!(
-            (least..=most).contains(&charged),
-            "round {round}: {charged} charges for {answered} answers"
+            found.is_empty(),
+            "round {round}: charges that no client asked for: {found:?}"
         );
     }
     assert!(orphans > 0, "no kill hit a request under way");
@@ -184,30 +207,52 @@ fn client(installation: &Installation, serving: &Serving, number: usize) -> Clie
     }
 }
 
-/// Sends requests until the program is killed; records each complete answer.
-async fn send_until_killed(client: Client, delivered: DeliveredCharges) {
+/// Sends requests until the program is killed; records each complete answer. Returns the id of the request that was under way, if it is known.
+async fn send_until_killed(client: Client, delivered: DeliveredCharges) -> Option<OperationId> {
     for round in 0.. {
         let stream = round % 2 == 0;
         let request = client.request("POST", CHAT, chat(stream).to_string().into());
-        let Ok(answer) = client.try_send(request).await else {
-            return;
-        };
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let id = answer.header("x-request-id").expect("an id").to_owned();
-        let body = match stream {
-            false => answer.json(),
-            true => {
-                let text = answer.text().to_owned();
-                let Some(events) = text.strip_suffix("data: [DONE]\n\n") else {
-                    // An end without it is no whole answer.
-                    return;
-                };
-                let last = events.trim_end().rsplit("data: ").next().expect("an event");
-                serde_json::from_str(last).expect("JSON")
+        let mut answer = client.try_stream(request).await.ok()?;
+        assert_eq!(answer.status, 200);
+        let id = answer.header("x-request-id").expect("an id");
+        let id = id.parse().expect("an id");
+        let body = if stream {
+            let (events, _) = answer.rest().await;
+            match &events[..] {
+                [.., last, done] if done.is_done() => last.json(),
+                // An end without it is no whole answer.
+                _ => return Some(id),
+            }
+        } else {
+            match answer.try_whole().await {
+                Ok(answer) => answer.json(),
+                Err(_) => return Some(id),
             }
         };
-        delivered.note(&id, micros(&body["x_svc"]["credits_used"]));
+        delivered.note(id, micros(&body["x_svc"]["credits_used"]));
     }
+    None
+}
+
+/// The charges that no client was delivered of: account and operation. Each is for a usual chat.
+fn undelivered(
+    installation: &Installation,
+    delivered: &DeliveredCharges,
+) -> Vec<(String, OperationId)> {
+    let store = sqlite::open_read(&installation.database()).expect("the store opens");
+    let snapshot = store.snapshot().expect("a view");
+    let delivered = delivered.0.lock().expect("not poisoned");
+    let mut found = Vec::new();
+    let read = snapshot.operations(&mut |rows| {
+        if let Some(usage) = rows.usage
+            && !delivered.contains_key(&rows.id)
+        {
+            assert_eq!(usage.cost.get(), PRICE_OF_A_CHAT, "{}", rows.id);
+            found.push((usage.account.to_string(), rows.id));
+        }
+    });
+    read.expect("operations are read");
+    found
 }
 
 /// Checks the state after a kill; returns the number of open holds.
@@ -215,25 +260,18 @@ fn check_after_kill(installation: &Installation, delivered: &DeliveredCharges, r
     let store = sqlite::open_read(&installation.database()).expect("the store opens after a kill");
     let report = audit(&*store).expect("the store can be read");
     assert!(report.clean(), "round {round}: {:?}", report.violations);
+    let mut costs = HashMap::new();
+    let snapshot = store.snapshot().expect("a view");
+    let read = snapshot.operations(&mut |rows| {
+        costs.insert(rows.id, rows.usage.map(|usage| usage.cost.get()));
+    });
+    read.expect("operations are read");
     for (id, charge) in delivered.0.lock().expect("not poisoned").iter() {
-        let operation = id.strip_prefix("req_").unwrap_or(id);
-        let operation = operation.parse().or_else(|_| id.parse()).expect("an id");
-        let rows = store.operation(operation).expect("an operation is read");
-        let cost = rows.usage.map(|usage| usage.cost.get());
         assert_eq!(
-            cost,
-            Some(*charge),
+            costs.get(id),
+            Some(&Some(*charge)),
             "round {round}: a client was delivered of {id}"
         );
     }
     report.open_holds
-}
-
-fn spent(installation: &Installation) -> i64 {
-    let store = sqlite::open_read(&installation.database()).expect("the store opens");
-    audit(&*store)
-        .expect("the store can be read")
-        .sums
-        .spent
-        .get()
 }

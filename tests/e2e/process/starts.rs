@@ -203,3 +203,71 @@ async fn a_full_disk_cuts_streams_before_their_tail() {
     }
     assert_eq!(ended(&mut serving.process).await.code(), Some(1));
 }
+
+/// The ending of a stream on a disk that becomes full.
+#[derive(Debug, PartialEq)]
+enum OnFullDisk {
+    /// Its hold was not written: 503.
+    BeforeTheFirstByte,
+    /// Its charge was not written: an error event.
+    BeforeTheTail,
+}
+
+/// Streams one after the other until the disk is full: what the last one received, and the charges of those before.
+async fn fill_with_streams(blocks: usize) -> Option<OnFullDisk> {
+    let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
+    let limit = format!("trap '' XFSZ; ulimit -f {blocks}");
+    let full = installation.command_after(&limit, &["serve"]);
+    let mut serving = installation.serve_as(full).await;
+    let reader = sqlite::open_read(&installation.database()).expect("the store opens");
+    let view = reader.snapshot().expect("a view");
+    let client = serving.client(&installation);
+    let mut delivered = 0;
+    let ending = loop {
+        let request = client.request("POST", CHAT, chat(true).to_string().into());
+        let Ok(mut answer) = client.try_stream(request).await else {
+            break None;
+        };
+        if answer.status != 200 {
+            let answer = answer.whole().await;
+            assert_eq!(answer.status, 503, "{}", answer.text());
+            assert_eq!(answer.json()["error"]["code"], "store_unavailable");
+            break Some(OnFullDisk::BeforeTheFirstByte);
+        }
+        let (events, _) = answer.rest().await;
+        let [.., last, done] = &events[..] else {
+            break None;
+        };
+        if !done.is_done() {
+            let error = done.data();
+            let is_refused = error.contains("store_unavailable");
+            break is_refused.then_some(OnFullDisk::BeforeTheTail);
+        }
+        delivered += micros(&last.json()["x_svc"]["credits_used"]);
+    };
+    drop(view);
+    assert_eq!(ended(&mut serving.process).await.code(), Some(1));
+    let mut serving = installation.serve().await;
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let report = audited(&installation.database());
+    assert_eq!(report.sums.spent.get(), delivered, "{ending:?}");
+    ending
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_a_stream_before_its_first_byte_or_ends_it_before_its_tail() {
+    let mut seen = Vec::new();
+    // Which of the two writes of a stream finds the disk full depends on its size, which is a page larger each time.
+    for pages in 0..24 {
+        if let Some(ending) = fill_with_streams(2048 + 8 * pages).await
+            && !seen.contains(&ending)
+        {
+            seen.push(ending);
+        }
+        if seen.len() == 2 {
+            return;
+        }
+    }
+    panic!("one of the endings was not seen: {seen:?}");
+}
