@@ -79,6 +79,9 @@ base_url = "http://127.0.0.1:{closed}"
 id = "bare"
 providers = [{{ provider = "none", model = "bare" }}]
 price = {{ input = "1", output = "1" }}
+
+[telemetry]
+access_log = "access.log"
 """
 
 _numbers = itertools.count(1)

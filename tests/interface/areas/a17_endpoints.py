@@ -70,9 +70,9 @@ def _(world):
         one_of(world.call(name, "owner").media_type(), ("application/json", "application/problem+json"))
 
 
-@area.says("any other path below /v1 and /ucp: 404 in the envelope of errors, for programs and browsers")
+@area.says("any other path below /v1 and /ucp: 404 in the envelope of errors, whatever Accept says (agreed)")
 def _(world):
-    for path in ("/v1", "/v1/none", "/v1/chat", "/ucp/v1/none", "/commerce/none"):
+    for path in ("/v1", "/v1/", "/v1/none", "/v1/chat", "/ucp", "/ucp/v1/none"):
         for accept in ("*/*", "application/json", "text/html,application/xhtml+xml,*/*;q=0.8"):
             answer = world.get(path, "owner", {"Accept": accept}).is_status(404)
             equal(answer.media_type(), "application/json")
