@@ -4,11 +4,13 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context as _;
+use tollgate_clock::Clock;
+use tollgate_filter::settings::Warning;
 use tollgate_module::Declarations;
 
 use super::exit_code::{FAILURE, SUCCESS};
 use super::print;
-use crate::config::{self, Environment, Settings};
+use crate::config::{self, Environment, Settings, StoreUrl};
 use crate::gateway::installation;
 
 /// Reports all errors of the settings, or the warnings of valid ones.
@@ -25,14 +27,14 @@ pub(super) fn check(
         let answer = serde_json::json!({
             "good": checked.is_ok(),
             "findings": findings.unwrap_or_default(),
-            "warnings": checked.as_ref().map(Settings::warnings).unwrap_or_default(),
+            "warnings": checked.as_ref().map(warnings).unwrap_or_default(),
         });
         print::json(out, &answer)?;
     }
     match checked {
         Ok(settings) => {
             if !as_json {
-                for warning in settings.warnings() {
+                for warning in warnings(&settings) {
                     writeln!(out, "{}: warning: {warning}", file.display())
                         .context("cannot print")?;
                 }
@@ -58,6 +60,30 @@ pub(super) fn check(
             Ok(FAILURE)
         }
     }
+}
+
+/// The risks of the settings, and those of what they name on this machine and today.
+fn warnings(settings: &Settings) -> Vec<Warning> {
+    let mut found = settings.warnings();
+    found.extend(settings.expiring_certificates(Clock::system().now()));
+    let StoreUrl::Sqlite(database) = &settings.store.url;
+    let folder = database
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    // A file without a name, which is gone when it is closed.
+    if let Err(error) = tempfile::tempfile_in(folder) {
+        let message = format!(
+            "this user cannot create files in `{}` ({error}), where the database and its log are; run the gateway as the owner of the \
+             folder, or name another one",
+            folder.display()
+        );
+        found.push(Warning {
+            key: String::from("store.url"),
+            message: message.into(),
+        });
+    }
+    found
 }
 
 /// Prints the JSON Schema of the settings.

@@ -1,5 +1,6 @@
 //! Commands on a temporary database, with a gateway's control socket and without.
 
+mod machine;
 mod payments;
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -13,6 +14,9 @@ use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use tollgate_clock::Timestamp;
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// How long before its end a certificate is worth a warning: time for a renewal that has failed once.
+pub(crate) const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// A certificate chain with its key, read and checked.
 #[derive(Clone)]
@@ -33,6 +37,22 @@ impl Certificate {
         };
         ParsedCertificate::try_from(end)
             .is_ok_and(|parsed| rustls::client::verify_server_name(&parsed, name).is_ok())
+    }
+}
+
+impl Certificate {
+    /// What an operator has to know of its dates, if anything.
+    pub fn expiry_warning(&self, now: Timestamp) -> Option<String> {
+        let (file, at) = (self.file.display(), self.expires_at.rfc3339());
+        if self.expires_at <= now {
+            return Some(format!(
+                "the certificate `{file}` has expired at {at}, and clients refuse to connect: renew it and restart the gateway"
+            ));
+        }
+        let is_soon = self.expires_at <= now + EXPIRY_WARNING;
+        is_soon.then(|| {
+            format!("the certificate `{file}` expires at {at}: renew it and restart the gateway")
+        })
     }
 }
 

@@ -168,6 +168,10 @@ fn with_certificates(text: &str) -> (tempfile::TempDir, String) {
         .replace("/etc/tollgate/tls/chain.pem", &certificate)
         .replace("/etc/tollgate/tls/key.pem", &key)
         .replace("/etc/tollgate/tls/provider-ca.pem", &certificate);
+    let here = folder.path().display().to_string();
+    let text = ["/var/lib/tollgate", "/var/log/tollgate"]
+        .iter()
+        .fold(text, |text, folder| text.replace(folder, &here));
     (folder, text)
 }
 

@@ -1,5 +1,7 @@
 //! Warnings about valid settings that carry a risk.
 
+use rustls::pki_types::ServerName;
+use tollgate_clock::Timestamp;
 use tollgate_filter::settings::Warning;
 
 use super::Settings;
@@ -15,11 +17,49 @@ impl Settings {
                     key: format!("listener.{number}.trusted_proxies"),
                     message: "is set without `forwarded_field` and without `proxy_protocol`, so `X-Forwarded-For` and `Forwarded` are both \
                               trusted, also from a client if the proxy does not set them; name the field that the proxy writes \
-                              (`forwarded_field = \"x-forwarded-for\"`, `\"forwarded\"`, or `\"none\"` if it writes none)",
+                              (`forwarded_field = \"x-forwarded-for\"`, `\"forwarded\"`, or `\"none\"` if it writes none)".into(),
                 });
             }
         }
         found.extend_from_slice(&self.section_warnings);
+        found.extend(self.foreign_certificates());
         found
+    }
+
+    /// A listener whose certificates are all for other names than that of the address that clients are given.
+    fn foreign_certificates(&self) -> Option<Warning> {
+        let authority = self.service.base_url.as_str().strip_prefix("https://")?;
+        let authority = authority.split('/').next().unwrap_or(authority);
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+            _ => authority,
+        };
+        let host = host.trim_matches(['[', ']']);
+        let name = ServerName::try_from(host).ok()?;
+        let is_served = self.certificates().any(|one| one.serves(&name));
+        let first = self.certificates().next().filter(|_| !is_served)?;
+        let file = first.file.display();
+        let message = format!(
+            "names the host `{host}`, for which no certificate of a listener was issued (the first is `{file}`), so clients refuse to \
+             connect; name a certificate for it, unless a proxy in front ends TLS"
+        );
+        Some(Warning {
+            key: String::from("service.base_url"),
+            message: message.into(),
+        })
+    }
+
+    /// The certificates that have expired or soon will.
+    pub fn expiring_certificates(&self, now: Timestamp) -> Vec<Warning> {
+        let listeners = self.listeners.iter().enumerate();
+        let certificates = listeners.flat_map(|(number, listener)| {
+            let pairs = listener.certificates.iter().enumerate();
+            pairs.map(move |(at, one)| (format!("listener.{number}.tls.{at}.certificate"), one))
+        });
+        let found = certificates.filter_map(|(key, one)| {
+            let message = one.expiry_warning(now)?.into();
+            Some(Warning { key, message })
+        });
+        found.collect()
     }
 }

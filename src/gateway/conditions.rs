@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tollgate_clock::{Clock, Timestamp};
+use tollgate_clock::Clock;
 use tollgate_store::Store;
 
 use crate::admin::Ready;
-use crate::config::Settings;
+use crate::config::{Certificate, Settings};
 
 /// A commit that takes longer is worth a warning: it takes milliseconds, and every response waits for one.
 const COMMIT_MAX: Duration = Duration::from_secs(2);
@@ -19,15 +19,11 @@ const COMMIT_MAX: Duration = Duration::from_secs(2);
 /// For how long a refusal by the full commit queue is shown.
 const REFUSALS_SHOWN: Duration = Duration::from_secs(60);
 
-/// How long before its end a certificate is worth a warning: time for a renewal that has failed once.
-pub(super) const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
-
 /// The checks, and what they compare with.
 pub(super) struct Conditions {
     store: Arc<dyn Store>,
     clock: Clock,
-    /// The file of each certificate and its end.
-    certificates: Vec<(String, Timestamp)>,
+    certificates: Vec<Certificate>,
     refusals: Mutex<Refusals>,
     /// The conditions that the log has.
     logged: Mutex<BTreeSet<String>>,
@@ -43,10 +39,8 @@ struct Refusals {
 
 impl Conditions {
     pub(super) fn new(settings: &Settings, store: Arc<dyn Store>, clock: Clock) -> Conditions {
-        let certificates = settings.certificates();
-        let certificates = certificates.map(|one| (one.file.display().to_string(), one.expires_at));
         Conditions {
-            certificates: certificates.collect(),
+            certificates: settings.certificates().cloned().collect(),
             store,
             clock,
             refusals: Mutex::default(),
@@ -59,18 +53,10 @@ impl Conditions {
         let mut found = Ready::default();
         self.check_store(&mut found);
         let now = self.clock.now();
-        for (file, expires_at) in &self.certificates {
-            let at = expires_at.rfc3339();
-            if *expires_at <= now {
-                found.warnings.push(format!(
-                    "the certificate `{file}` has expired at {at}, and clients refuse to connect: renew it and restart the gateway"
-                ));
-            } else if *expires_at <= now + EXPIRY_WARNING {
-                found.warnings.push(format!(
-                    "the certificate `{file}` expires at {at}: renew it and restart the gateway"
-                ));
-            }
-        }
+        let expiries = self.certificates.iter();
+        found
+            .warnings
+            .extend(expiries.filter_map(|one| one.expiry_warning(now)));
         found
     }
 
@@ -131,10 +117,11 @@ impl Conditions {
 mod tests {
     use std::sync::mpsc;
 
-    use tollgate_clock::ManualClock;
+    use tollgate_clock::{ManualClock, Timestamp};
     use tollgate_store::{Admission, RootSecret, SubmitError, UnitOfWork, sqlite};
 
     use super::*;
+    use crate::config::Environment;
 
     const START: Timestamp = Timestamp::from_secs(1_700_000_000);
 
@@ -146,7 +133,7 @@ mod tests {
     }
 
     impl Fixture {
-        fn new(certificates: Vec<(String, Timestamp)>) -> Fixture {
+        fn new(certificates: Vec<Certificate>) -> Fixture {
             let folder = tempfile::tempdir().expect("a folder");
             let mut options = sqlite::Options::new(START, RootSecret([7; 32]));
             options.queue_max = 8;
@@ -213,15 +200,25 @@ mod tests {
 
     #[test]
     fn a_certificate_is_a_warning_from_two_weeks_before_its_end() {
-        let end = START + EXPIRY_WARNING + Duration::from_secs(1);
-        let fixture = Fixture::new(vec![("a.pem".to_owned(), end)]);
-        for (advance, text) in [
+        let settings = "[[listener]]\naddress = \"127.0.0.1:0\"\ntls = [{ certificate = \"a.pem\", key = \"key.pem\" }]";
+        let folder = tempfile::tempdir().expect("a folder");
+        // Two weeks and a day after the start.
+        let made = tollgate_testing::Certificate::until(&["localhost"], (2023, 11, 29));
+        for (name, text) in [("a.pem", made.cert_pem), ("key.pem", made.key_pem)] {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        }
+        let file = folder.path().join("t.toml");
+        let modules = crate::registry::declarations(&crate::registry::modules());
+        let settings = crate::config::load_text(&file, settings, &Environment::default(), &modules);
+        let settings = settings.expect("good settings");
+        let fixture = Fixture::new(settings.certificates().cloned().collect());
+        for (days, text) in [
             (0, None),
-            (1, Some("expires at 2023-11-28")),
-            (EXPIRY_WARNING.as_secs() - 1, Some("expires at 2023-11-28")),
-            (1, Some("has expired at 2023-11-28")),
+            (1, Some("expires at 2023-11-29")),
+            (13, Some("expires at 2023-11-29")),
+            (1, Some("has expired at 2023-11-29")),
         ] {
-            fixture.hand.advance(Duration::from_secs(advance));
+            fixture.hand.advance(Duration::from_secs(days * 24 * 3600));
             let Ready { reasons, warnings } = fixture.conditions.check();
             assert!(reasons.is_empty(), "{reasons:?}");
             match text {

@@ -322,6 +322,12 @@ fn places(
             refused_members: own.map_or_else(Arc::default, |one| one.refuse_members.clone()),
         });
     }
+    if places.len() > 1 && places.iter().all(|place| place.weight == 0) {
+        problems.warn(
+            &key,
+            "have the weight 0, which marks a standby, so that each gets an equal share; give those a weight that are to be called first",
+        );
+    }
     if raw.providers.len() > PROVIDERS_MAX {
         problems.note_missing(
             key,

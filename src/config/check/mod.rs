@@ -25,7 +25,7 @@ use super::settings::{
     Telemetry,
 };
 pub use values::CheckContext;
-use values::{number, required, seconds, word};
+use values::{in_existing_folder, number, required, seconds, word};
 
 /// What the checks of the modules' sections find by type.
 fn found_by_modules(
@@ -141,7 +141,13 @@ fn telemetry(raw: &RawTelemetry, context: &CheckContext<'_>, problems: &mut Prob
                 }
                 AccessLog::None
             }
-            Some(path) => AccessLog::File(context.path(path)),
+            Some(path) => {
+                let path = context.path(path);
+                if let Some(at) = &raw.access_log {
+                    in_existing_folder(problems, "telemetry.access_log", at, &path);
+                }
+                AccessLog::File(path)
+            }
         },
     }
 }

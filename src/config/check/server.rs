@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use rustls::crypto::ring;
 use tollgate_filter::settings::{At, Problems, PublicUrl};
+use tollgate_module::{Inputs, world_readable};
 
+use super::values::in_existing_folder;
 use super::{CheckContext, required, word};
 use crate::config::certificate::{self, Certificate};
 use crate::config::memory::Memory;
@@ -248,6 +250,9 @@ fn tls(
     );
     let (certificate, private) = (certificate?, private?);
     let key_file = context.path(private);
+    if context.is_world_readable(private) {
+        problems.warn(key("key"), world_readable(&key_file));
+    }
     certificate::read_pair(
         &context.path(certificate),
         &key_file,
@@ -315,8 +320,12 @@ pub(super) fn store(raw: &RawStore, context: &CheckContext<'_>, problems: &mut P
             }
         },
     };
+    let database = context.path(path);
+    if let Some(at) = raw.url.as_ref().filter(|_| !path.is_empty()) {
+        in_existing_folder(problems, "store.url", at, &database);
+    }
     Store {
-        url: StoreUrl::Sqlite(context.path(path)),
+        url: StoreUrl::Sqlite(database),
         durability: word(
             problems,
             "store.durability",

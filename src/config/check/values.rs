@@ -1,6 +1,7 @@
 //! The inputs of the checks, and checks of single values: a keyword, a number in its range, a required value.
 
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,6 +36,11 @@ impl Inputs for CheckContext<'_> {
         std::fs::read(self.path(text))
     }
 
+    fn is_world_readable(&self, text: &str) -> bool {
+        let found = std::fs::metadata(self.path(text));
+        found.is_ok_and(|found| found.permissions().mode() & 0o004 != 0)
+    }
+
     fn certificates(&self, text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
         read_certificates(&self.path(text)).map_err(|error| error.to_string())
     }
@@ -44,6 +50,23 @@ impl CheckContext<'_> {
     /// Resolves a path of the settings against the folder of their file.
     pub(in crate::config) fn path(&self, text: &str) -> PathBuf {
         self.folder.join(text)
+    }
+}
+
+/// Notes a file that cannot be created, since its folder is missing.
+pub(super) fn in_existing_folder(problems: &mut Problems, key: &str, at: &At<String>, path: &Path) {
+    // A path of one name is in the current folder.
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder
+        && !folder.is_dir()
+    {
+        let message = format_args!(
+            "names `{}`, whose folder does not exist; create it for the gateway's user",
+            path.display()
+        );
+        problems.note(key, at, message);
     }
 }
 

@@ -102,7 +102,7 @@ pub struct Warning {
     /// The key as a path.
     pub key: String,
     /// The risk, and the safer setting.
-    pub message: &'static str,
+    pub message: Cow<'static, str>,
 }
 
 impl fmt::Display for Warning {
@@ -138,10 +138,10 @@ impl Problems {
     }
 
     /// Adds a warning about a valid setting.
-    pub fn warn(&mut self, key: impl Into<String>, message: &'static str) {
+    pub fn warn(&mut self, key: impl Into<String>, message: impl Into<Cow<'static, str>>) {
         self.warnings.push(Warning {
             key: key.into(),
-            message,
+            message: message.into(),
         });
     }
 

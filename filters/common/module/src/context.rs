@@ -24,6 +24,9 @@ pub trait Inputs {
     /// It cannot be read.
     fn file(&self, text: &str) -> io::Result<Vec<u8>>;
 
+    /// Whether every user of the machine may read the file at a path of the settings.
+    fn is_world_readable(&self, text: &str) -> bool;
+
     /// The certificates of a PEM file at a path of the settings; at least one.
     ///
     /// # Errors
@@ -46,6 +49,10 @@ impl Inputs for NoInputs {
 
     fn file(&self, _: &str) -> io::Result<Vec<u8>> {
         Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn is_world_readable(&self, _: &str) -> bool {
+        false
     }
 
     fn certificates(&self, text: &str) -> Result<Vec<CertificateDer<'static>>, String> {

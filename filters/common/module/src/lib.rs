@@ -19,7 +19,7 @@ pub use filter_type::{FilterType, Misplaced, misplaced};
 pub use module::Module;
 pub use route::RouteContext;
 pub use route_change::RouteChange;
-pub use secret::{Named, is_variable};
+pub use secret::{Named, is_variable, world_readable};
 pub use section::{CheckedSection, Declarations, Section, SectionType, check_text};
 pub use services::Services;
 pub use snapshot::{Reload, Snapshot, reload_snapshot};

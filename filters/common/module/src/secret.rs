@@ -1,5 +1,7 @@
 //! Secrets, which the settings reference and never contain.
 
+use std::path::Path;
+
 use secrecy::SecretString;
 use tollgate_filter::settings::{At, Problems};
 
@@ -66,7 +68,12 @@ impl Named<'_> {
                 .file(at)
                 .and_then(|bytes| std::io::read_to_string(&*bytes))
             {
-                Ok(text) => (file, at, text),
+                Ok(text) => {
+                    if inputs.is_world_readable(at) {
+                        problems.warn(key(file), world_readable(&inputs.path(at)));
+                    }
+                    (file, at, text)
+                }
                 Err(error) => {
                     problems.note(
                         key(file),
@@ -94,6 +101,14 @@ impl Named<'_> {
         }
         Some(SecretString::from(secret.to_owned()))
     }
+}
+
+/// The warning about a file with a secret that every user can read.
+pub fn world_readable(path: &Path) -> String {
+    format!(
+        "names `{}`, which every user of this machine can read; restrict it to the gateway's user (`chmod 600`, or 640 with its group)",
+        path.display()
+    )
 }
 
 /// Whether this can be the name of an environment variable.

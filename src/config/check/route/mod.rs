@@ -104,7 +104,8 @@ pub(super) fn routes(
             Some(of_file) => warnings.push(Warning {
                 key: of_file.key("chain"),
                 message: "is used in place of the program's own route of this path; add the program's filters to it, or remove the table \
-                          of routes from the file",
+                          of routes from the file"
+                    .into(),
             }),
             None => change(written, &mut table, &inputs, problems),
         }
