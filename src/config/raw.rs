@@ -88,8 +88,14 @@ pub(crate) struct RawServer {
     /// Idle timeout of an HTTP/2 connection.
     pub(crate) h2_idle_secs: Whole<300, 1, 86_400>,
     /// Maximum concurrent connections, on all listeners together. The process needs a file descriptor for each, and one for each call to
-    /// a provider.
+    /// a provider. Beyond it the connection that has been idle for the longest is closed.
     pub(crate) connections_max: Whole<10_000, 1, 1_000_000>,
+    /// Maximum concurrent connections of one client address (IPv6: of its first 64 bits). Beyond it the one of them that has been idle for
+    /// the longest is closed, or else the new one. Trusted proxies have no such limit.
+    pub(crate) connections_per_address_max: Option<At<u64>>,
+    /// Connections that the system keeps for each listener until they are accepted. The system's own limit (`net.core.somaxconn`) applies
+    /// as well; the start reports it where it is lower.
+    pub(crate) accept_queue: Whole<4_096, 1, 65_535>,
     /// Memory that the process may use. Bodies and buffers of all requests get two fifths of it. Default: the limit of its cgroup, else the
     /// memory of the machine.
     pub(crate) memory_bytes_max: Option<At<u64>>,

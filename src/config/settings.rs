@@ -178,6 +178,10 @@ pub struct ConnectionLimits {
     pub h2_idle: Duration,
     /// Concurrent connections, on all listeners together.
     pub connections_max: usize,
+    /// Concurrent connections of one address prefix.
+    pub connections_per_address_max: usize,
+    /// Length of the system's accept queue of each listener.
+    pub accept_queue: u32,
 }
 
 /// One `[[listener]]`.

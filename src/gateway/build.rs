@@ -24,7 +24,8 @@ use super::{Address, Gateway, GatewayBuilder, StartError, health, maintenance, r
 use crate::admin::{self, Admin, AdminService};
 use crate::config::{Durability, Settings, StoreUrl};
 use crate::proxy::{
-    Bound, InProcessClient, Liveness, Proxy, ProxyDeps, server_config, spawn_workers,
+    Bound, InProcessClient, Liveness, Proxy, ProxyDeps, report_accept_queue, server_config,
+    spawn_workers,
 };
 use crate::telemetry::{self, Telemetry, sources};
 use crate::upstream::Providers;
@@ -45,10 +46,12 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     let settings = Arc::new(settings);
     let telemetry = Telemetry::new(&settings, clock.clone()).map_err(StartError::AccessLog)?;
     // Sockets first: a port in use is the most common mistake, and is found before the store is touched.
+    let accept_queue = settings.server.limits.accept_queue;
+    report_accept_queue(accept_queue);
     let bound = settings
         .listeners
         .iter()
-        .map(|listener| Bound::open(listener, server_config(listener)))
+        .map(|listener| Bound::open(listener, server_config(listener), accept_queue))
         .collect::<Result<Vec<_>, _>>()?;
     let storage = Storage::open(&settings, &clock, &entropy)?;
     for warning in settings.warnings() {

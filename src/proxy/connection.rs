@@ -12,6 +12,7 @@ use pingora_core::protocols::{ALPN, Digest, IO, Stream};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
 
+use super::connections::Connection;
 use super::head::Origin;
 use super::socket::{CorkHandle, Corked, Tcp};
 use super::source::Source;
@@ -33,7 +34,12 @@ const MALFORMED_MAX: u32 = 32;
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Serves a connection without TLS.
-pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, source: Source, http2: bool) {
+pub(super) async fn plain(
+    worker: Arc<Worker>,
+    mut tcp: Tcp,
+    source: Source,
+    (connection, http2): (Arc<Connection>, bool),
+) {
     let origin = Origin {
         source,
         tls: false,
@@ -56,17 +62,22 @@ pub(super) async fn plain(worker: Arc<Worker>, mut tcp: Tcp, source: Source, htt
         match within(limits.head, tcp.begins_with(H2_PREFACE)).await {
             Ok(Ok(true)) => {
                 // Boxed, here and wherever a branch is rare: a task is as large as its largest branch.
-                return Box::pin(serve_h2(worker, tcp, origin)).await;
+                return Box::pin(serve_h2(worker, tcp, origin, connection)).await;
             }
             Ok(Ok(false)) => {}
             Ok(Err(_)) | Err(Elapsed) => return,
         }
     }
-    serve_h1(worker, tcp, origin).await;
+    serve_h1(worker, tcp, origin, &connection).await;
 }
 
 /// Serves a connection whose TLS handshake is done.
-pub(super) async fn tls<S: IO + 'static>(worker: Arc<Worker>, stream: S, source: Source) {
+pub(super) async fn tls<S: IO + 'static>(
+    worker: Arc<Worker>,
+    stream: S,
+    source: Source,
+    connection: Arc<Connection>,
+) {
     let version = stream.get_ssl_digest().map(|digest| digest.version.clone());
     let origin = Origin {
         source,
@@ -74,19 +85,32 @@ pub(super) async fn tls<S: IO + 'static>(worker: Arc<Worker>, stream: S, source:
         old_tls: version.is_none_or(|version| version != "TLSv1_3"),
     };
     if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-        Box::pin(serve_h2(worker, stream, origin)).await;
+        Box::pin(serve_h2(worker, stream, origin, connection)).await;
     } else {
-        serve_h1(worker, stream, origin).await;
+        serve_h1(worker, stream, origin, &connection).await;
     }
 }
 
-async fn serve_h1<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origin) {
+async fn serve_h1<S: IO + 'static>(
+    worker: Arc<Worker>,
+    stream: S,
+    origin: Origin,
+    connection: &Connection,
+) {
     let corked = Corked::new(stream);
     let cork = corked.handle();
     let mut draining = worker.draining();
     let mut next: Option<(Stream, Option<BytesMut>)> = Some((Box::new(corked), None));
     while let Some((stream, read_ahead)) = next.take() {
-        next = one_h1(&worker, stream, read_ahead, &cork, &origin, &mut draining).await;
+        next = one_h1(
+            &worker,
+            stream,
+            read_ahead,
+            &cork,
+            (&origin, connection),
+            &mut draining,
+        )
+        .await;
     }
 }
 
@@ -96,7 +120,7 @@ async fn one_h1(
     stream: Stream,
     read_ahead: Option<BytesMut>,
     cork: &CorkHandle,
-    origin: &Origin,
+    (origin, connection): (&Origin, &Connection),
     draining: &mut watch::Receiver<bool>,
 ) -> Option<(Stream, Option<BytesMut>)> {
     let limits = *worker.limits();
@@ -132,6 +156,9 @@ async fn one_h1(
             _ => return None,
         },
     };
+    if !connection.begin() {
+        return None;
+    }
     if let Some(fault) = fault {
         Box::pin(worker.refuse_head(session, cork.clone(), origin, fault)).await;
         return None;
@@ -141,6 +168,7 @@ async fn one_h1(
     }
     let session = worker.serve(session, Some(cork.clone()), origin).await?;
     let reusable = session.finish().await.ok()??;
+    connection.end();
     Some(reusable.into_parts())
 }
 
@@ -155,7 +183,13 @@ fn is_too_large(error: &pingora_core::Error) -> bool {
     long || cause.is_some_and(|cause| cause == "too many headers")
 }
 
-async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origin) {
+async fn serve_h2<S: IO + 'static>(
+    worker: Arc<Worker>,
+    stream: S,
+    origin: Origin,
+    connection: Arc<Connection>,
+) {
+    let place = connection;
     let limits = *worker.limits();
     let digest = Arc::new(Digest {
         ssl_digest: stream.get_ssl_digest(),
@@ -173,7 +207,11 @@ async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
         return;
     };
     coalescer.start_buffering();
-    let open = Arc::new(OpenStreams::default());
+    let open = Arc::new(OpenStreams {
+        connection: place,
+        count: AtomicUsize::new(0),
+        closed: Notify::new(),
+    });
     let mut draining = worker.draining();
     let mut is_shutdown_sent = false;
     let mut malformed = 0;
@@ -195,7 +233,9 @@ async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
         match accepted {
             Ok(Ok(Some(h2::H2Accept::Session(session)))) => {
                 let worker = worker.clone();
-                let guard = open.enter();
+                let Some(guard) = open.enter() else {
+                    return;
+                };
                 let (wake_queue, origin) = (worker.wake_queue().clone(), origin.clone());
                 let stream = boxed(move || async move {
                     let _guard = guard;
@@ -220,8 +260,8 @@ async fn serve_h2<S: IO + 'static>(worker: Arc<Worker>, stream: S, origin: Origi
 }
 
 /// The open streams of an HTTP/2 connection.
-#[derive(Debug, Default)]
 struct OpenStreams {
+    connection: Arc<Connection>,
     count: AtomicUsize,
     closed: Notify,
 }
@@ -229,9 +269,13 @@ struct OpenStreams {
 struct OpenStream(Arc<OpenStreams>);
 
 impl OpenStreams {
-    fn enter(self: &Arc<Self>) -> OpenStream {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        OpenStream(self.clone())
+    /// Counts a stream. `None` when the connection is being closed.
+    fn enter(self: &Arc<Self>) -> Option<OpenStream> {
+        // All streams of a connection are on its thread.
+        if self.count.fetch_add(1, Ordering::Relaxed) == 0 && !self.connection.begin() {
+            return None;
+        }
+        Some(OpenStream(self.clone()))
     }
 
     async fn none(&self) {
@@ -244,6 +288,7 @@ impl OpenStreams {
 impl Drop for OpenStream {
     fn drop(&mut self) {
         if self.0.count.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.connection.end();
             self.0.closed.notify_one();
         }
     }

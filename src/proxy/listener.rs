@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use pingora_core::listeners::tls::Acceptor;
 use rustls::ServerConfig;
-use tokio::sync::Semaphore;
 
 use super::connection;
+use super::connections::Connections;
 use super::liveness::Liveness;
 use super::memory;
 use super::proxy_protocol;
@@ -19,7 +19,7 @@ use super::state::{OpenConnection, Proxy};
 use super::wake::{boxed, coalesce_wakes};
 use super::worker::Worker;
 use crate::config::{Listener, TrustedProxies};
-use crate::telemetry::ProxyProtocolFault;
+use crate::telemetry::{ProxyProtocolFault, accept_queue_max};
 use crate::upstream::within;
 
 /// Backoff when no connection can be accepted for lack of file descriptors or memory.
@@ -48,9 +48,12 @@ pub struct ListenError {
 
 impl Bound {
     /// Opens the socket of a listener.
+    ///
+    /// `accept_queue` is the number of connections that the system keeps until they are accepted.
     pub(crate) fn open(
         listener: &Listener,
         tls: Option<Arc<ServerConfig>>,
+        accept_queue: u32,
     ) -> Result<Bound, ListenError> {
         let failed = |source| ListenError {
             address: listener.address,
@@ -58,6 +61,9 @@ impl Bound {
         };
         let socket = TcpListener::bind(listener.address).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
+        // The standard library listens with a queue of its own choice; a second call changes it (listen(2)).
+        let backlog = i32::try_from(accept_queue).unwrap_or(i32::MAX);
+        rustix::net::listen(&socket, backlog).map_err(|error| failed(error.into()))?;
         let address = socket.local_addr().map_err(failed)?;
         Ok(Bound {
             socket,
@@ -90,8 +96,21 @@ impl Bound {
     }
 }
 
+/// Reports an accept queue that is longer than the system allows: it is silently as long as that then.
+pub(crate) fn report_accept_queue(accept_queue: u32) {
+    if let Some(allowed) = accept_queue_max()
+        && allowed < accept_queue
+    {
+        tracing::warn!(
+            accept_queue,
+            allowed,
+            "accept queue is shorter than configured: raise the system's limit (`sysctl net.core.somaxconn`), or lower `server.accept_queue`"
+        );
+    }
+}
+
 /// Accepts until the gateway drains.
-pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<Semaphore>) {
+pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<Connections>) {
     let listener = match tokio::net::TcpListener::from_std(bound.socket) {
         Ok(listener) => listener,
         Err(error) => {
@@ -126,25 +145,25 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
             refuse(&worker, peer, ProxyProtocolFault::Untrusted);
             continue;
         }
-        // Without a free permit this connection waits unread, and those after it in the system's accept queue, where they cost nothing. A
-        // permit is not taken earlier: an idle listener would withhold it from the others.
-        if connections.available_permits() == 0 {
-            worker.proxy().telemetry.connection_waited();
-        }
-        let permit = tokio::select! {
+        // What a PROXY protocol header names is known only later.
+        let prefix = (!proxy_protocol).then(|| source.connection().limited_prefix());
+        let Some(mut connection) = connections.accept(prefix.flatten()) else {
+            continue;
+        };
+        // Without a place this connection waits unread, and those after it in the system's accept queue, where they cost nothing. A place is
+        // not taken earlier: an idle listener would withhold it from the others.
+        tokio::select! {
             biased;
             _ = draining.wait_for(|draining| *draining) => return,
-            permit = connections.clone().acquire_owned() => permit,
-        };
-        let Ok(permit) = permit else {
-            return;
-        };
+            () = connection.take_place() => {}
+        }
         // Small writes must be sent at once; what belongs together is joined before it is written.
         let _ = socket.set_nodelay(true);
         let (worker, acceptor, http2) = (worker.clone(), acceptor.clone(), bound.http2);
         let wake_queue = worker.wake_queue().clone();
-        let connection = boxed(move || async move {
-            let _permit = permit;
+        let task_slot = connection.task_slot();
+        let served = boxed(move || async move {
+            let connection = Arc::new(connection);
             let _connection = OpenConnection::enter(worker.proxy().clone());
             let _open = worker.proxy().telemetry.connection();
             let mut tcp = Tcp::new(socket);
@@ -155,18 +174,25 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<S
                     Some(named) => source = source.with_proxy_header(named),
                     None => return,
                 }
+                let prefix = source.connection().limited_prefix();
+                if prefix.is_some_and(|prefix| !connection.count_for(prefix)) {
+                    return;
+                }
             }
             let Some(acceptor) = acceptor else {
-                return connection::plain(worker, tcp, source, http2).await;
+                return connection::plain(worker, tcp, source, (connection, http2)).await;
             };
             let handshake = Box::pin(acceptor.tls_handshake(tcp));
             match within(worker.limits().head, handshake).await {
-                Ok(Ok(stream)) => Box::pin(connection::tls(worker, stream, source)).await,
+                Ok(Ok(stream)) => {
+                    Box::pin(connection::tls(worker, stream, source, connection)).await
+                }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
             }
         });
-        tokio::spawn(coalesce_wakes(wake_queue, connection));
+        let task = tokio::spawn(coalesce_wakes(wake_queue, served));
+        task_slot.set(task.abort_handle());
     }
 }
 
@@ -216,7 +242,7 @@ pub(crate) fn spawn_workers(
     bound: Vec<Bound>,
 ) -> io::Result<(Vec<std::thread::JoinHandle<()>>, Liveness)> {
     let (liveness, responders) = Liveness::new(proxy.workers.get());
-    let connections = Arc::new(Semaphore::new(proxy.limits.connections_max));
+    let connections = Connections::new(&proxy.limits, proxy.clock.clone(), proxy.telemetry.clone());
     let mut threads = Vec::new();
     for (number, responder) in responders.into_iter().enumerate() {
         let listeners = bound

@@ -5,6 +5,7 @@
 //! accepted here as well, so that every resource a client can hold open has a limit in one place.
 
 mod connection;
+mod connections;
 mod cors;
 mod forwarded;
 mod head;
@@ -26,7 +27,7 @@ mod write_coalescing;
 
 pub(crate) use self::in_process::InProcessClient;
 pub(crate) use self::lifecycle::LifecycleHeaders;
-pub(crate) use self::listener::{Bound, ListenError, spawn_workers};
+pub(crate) use self::listener::{Bound, ListenError, report_accept_queue, spawn_workers};
 pub(crate) use self::liveness::Liveness;
 pub use self::memory::Allocator;
 pub(crate) use self::routes::{RouteEntry, Routes};

@@ -64,6 +64,7 @@ pub struct Metrics {
     connections: IntGauge,
     connections_total: IntCounter,
     connections_waited: IntCounter,
+    connections_closed: [IntCounter; ClosedConnection::ALL.len()],
     proxy_protocol_refused: [IntCounter; ProxyProtocolFault::ALL.len()],
     filter_failures: IntCounterVec,
     sources: Sources,
@@ -212,6 +213,10 @@ impl Metrics {
             connections: make.gauge(names::CONNECTIONS),
             connections_total: make.counter(names::CONNECTIONS_TOTAL),
             connections_waited: make.counter(names::CONNECTIONS_WAITED),
+            connections_closed: {
+                let counters = make.counters(names::CONNECTIONS_CLOSED);
+                ClosedConnection::ALL.map(|reason| counters.with_label_values(&[reason.word()]))
+            },
             proxy_protocol_refused: {
                 let counters = make.counters(names::PROXY_PROTOCOL_REFUSED);
                 ProxyProtocolFault::ALL.map(|fault| counters.with_label_values(&[fault.word()]))
@@ -330,6 +335,10 @@ impl Metrics {
         self.connections_waited.inc();
     }
 
+    pub(super) fn connection_closed(&self, reason: ClosedConnection) {
+        self.connections_closed[reason as usize].inc();
+    }
+
     pub(super) fn proxy_protocol_refused(&self, fault: ProxyProtocolFault) {
         self.proxy_protocol_refused[fault as usize].inc();
     }
@@ -443,6 +452,35 @@ impl ProxyProtocolFault {
             ProxyProtocolFault::Untrusted => "untrusted",
             ProxyProtocolFault::Malformed => "malformed",
             ProxyProtocolFault::Incomplete => "incomplete",
+        }
+    }
+}
+
+/// Why a connection was closed for lack of places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClosedConnection {
+    /// It was the one idle for the longest when all places were taken.
+    Full,
+    /// It was the one idle for the longest of an address prefix that had its share.
+    Share,
+    /// It was new, and all connections of its address prefix, which had its share, had requests under way.
+    Refused,
+}
+
+impl ClosedConnection {
+    /// All reasons.
+    const ALL: [ClosedConnection; 3] = [
+        ClosedConnection::Full,
+        ClosedConnection::Share,
+        ClosedConnection::Refused,
+    ];
+
+    /// As in the label `reason`.
+    fn word(self) -> &'static str {
+        match self {
+            ClosedConnection::Full => "full",
+            ClosedConnection::Share => "share",
+            ClosedConnection::Refused => "refused",
         }
     }
 }

@@ -32,9 +32,10 @@ pub(crate) use json::hex;
 
 pub use diagnostics::{Diagnostics, DiagnosticsError, diagnostics};
 pub(crate) use diagnostics::{print_error, report_suppressed};
-pub use metrics::{ConnectionGuard, Metrics, ProxyProtocolFault};
+pub use metrics::{ClosedConnection, ConnectionGuard, Metrics, ProxyProtocolFault};
 #[cfg(test)]
 pub(crate) use names::METRICS;
+pub(crate) use process::accept_queue_max;
 
 use crate::config::{AccessLog, Settings};
 use address::LoggedAddress;
@@ -172,6 +173,11 @@ impl Telemetry {
     /// Counts a connection that waited because the limit was reached.
     pub fn connection_waited(&self) {
         self.inner.metrics.connection_waited();
+    }
+
+    /// Counts a connection that was closed for lack of places.
+    pub fn connection_closed(&self, reason: ClosedConnection) {
+        self.inner.metrics.connection_closed(reason);
     }
 
     /// Counts a connection that was closed because of its PROXY protocol header.

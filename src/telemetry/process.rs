@@ -1,4 +1,4 @@
-//! Process metrics from the operating system.
+//! Process metrics and a limit of the operating system.
 
 use tollgate_counters::Samples;
 
@@ -22,4 +22,10 @@ fn resident_bytes() -> Option<u64> {
         .find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
+}
+
+/// The longest accept queue that the system allows, where it says so.
+pub(crate) fn accept_queue_max() -> Option<u32> {
+    let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?;
+    text.trim().parse().ok()
 }

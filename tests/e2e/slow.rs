@@ -98,19 +98,72 @@ async fn an_http2_connection_without_a_stream_is_closed_after_the_idle_timeout()
 #[tokio::test]
 async fn no_more_connections_than_allowed_are_served_at_once() {
     let rig = Rig::with("[server]\nconnections_max = 2").await;
+    rig.provider
+        .script(tollgate_testing::Script::hold_head("both"));
     let mut first = rig.raw().await;
     let mut second = rig.raw().await;
     for raw in [&mut first, &mut second] {
         raw.post(CHAT, &rig.key, &chat(false).to_string()).await;
-        assert_eq!(raw.read_answer().await.0.status(), 200);
-        rig.add_expected_charge(PRICE_OF_A_CHAT);
     }
-    // The third waits in the system's queue until one of the others has gone.
+    let gate = rig.provider.gate("both");
+    gate.reached_by(2).await;
+    // The third waits in the system's queue until one of the others has gone, or is idle.
     let mut third = rig.raw().await;
     third.post(CHAT, &rig.key, &chat(false).to_string()).await;
     assert_eq!(rig.provider.call_count(), 2);
-    drop(first);
-    assert_eq!(third.read_answer().await.0.status(), 200);
+    gate.open();
+    for raw in [&mut first, &mut second, &mut third] {
+        assert_eq!(raw.read_answer().await.0.status(), 200);
+        rig.add_expected_charge(PRICE_OF_A_CHAT);
+    }
+    let closed = rig
+        .metric("tollgate_connections_closed_total{reason=\"full\"}")
+        .await;
+    assert_eq!(closed, 1, "an idle connection made room");
+    rig.finish().await;
+}
+
+/// Sockets that one host opens and never uses filled all places: no other client was served until they timed out after 75 seconds.
+#[tokio::test]
+async fn idle_sockets_of_one_host_leave_places_for_others() {
+    let rig = Rig::with("[server]\nconnections_max = 50").await;
+    let mut idle = Vec::new();
+    for _ in 0..52 {
+        idle.push(rig.raw().await);
+    }
+    let answer = rig.client().post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    rig.record_charge(&answer.json());
+    let closed = rig
+        .metric("tollgate_connections_closed_total{reason=\"share\"}")
+        .await;
+    assert!(closed >= 52 - 25, "only {closed} were closed");
+    // The oldest first.
+    assert_eq!(idle.remove(0).read_to_end().await.unwrap_or_default(), "");
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_connection_beyond_the_share_of_its_address_never_cuts_a_request() {
+    let rig = Rig::with("[server]\nconnections_per_address_max = 1").await;
+    rig.provider
+        .script(tollgate_testing::Script::hold_head("one"));
+    let mut busy = rig.raw().await;
+    busy.post(CHAT, &rig.key, &chat(false).to_string()).await;
+    let gate = rig.provider.gate("one");
+    gate.reached_by(1).await;
+    let mut other = rig.raw().await;
+    assert_eq!(
+        other.read_to_end().await.unwrap_or_default(),
+        "",
+        "it is closed"
+    );
+    let refused = rig
+        .metric("tollgate_connections_closed_total{reason=\"refused\"}")
+        .await;
+    assert_eq!(refused, 1);
+    gate.open();
+    assert_eq!(busy.read_answer().await.0.status(), 200);
     rig.add_expected_charge(PRICE_OF_A_CHAT);
     rig.finish().await;
 }

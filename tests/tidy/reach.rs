@@ -266,7 +266,7 @@ const READERS: [(&str, &str); 2] = [
     ("src/telemetry/log_file.rs", "the access log"),
     (
         "src/telemetry/process.rs",
-        "what the kernel counts for the process",
+        "what the kernel counts for the process, and allows",
     ),
 ];
 

@@ -20,6 +20,9 @@ use crate::config::settings::{
 };
 
 const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+/// The share of an address by default, where half of all connections are fewer.
+const SHARE_MIN: usize = 16;
+
 /// With less the program itself does not fit.
 const MEMORY_BYTES: std::ops::RangeInclusive<u64> = 67_108_864..=1_099_511_627_776;
 
@@ -88,6 +91,11 @@ pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
                 .unwrap_or(1)
         };
     }
+    let connections_max = whole!(connections_max) as usize;
+    let share = raw
+        .connections_per_address_max
+        .as_ref()
+        .and_then(|at| problems.within(key("connections_per_address_max"), at, 1..=1_000_000));
     Server {
         workers,
         grace: Duration::from_secs(whole!(grace_secs)),
@@ -101,7 +109,12 @@ pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
             write: Duration::from_secs(whole!(write_secs)),
             h2_streams_max: whole!(h2_streams_max) as u32,
             h2_idle: Duration::from_secs(whole!(h2_idle_secs)),
-            connections_max: whole!(connections_max) as usize,
+            connections_max,
+            connections_per_address_max: share.map_or_else(
+                || (connections_max / 2).max(SHARE_MIN),
+                |share| share as usize,
+            ),
+            accept_queue: whole!(accept_queue) as u32,
         },
         memory: raw
             .memory_bytes_max

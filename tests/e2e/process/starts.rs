@@ -88,6 +88,21 @@ fn a_completion_script_that_is_read_in_part_is_no_failure() {
 }
 
 #[tokio::test]
+async fn an_accept_queue_that_the_system_cuts_is_reported() {
+    let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("a limit");
+    let allowed: u32 = allowed.trim().parse().expect("a number");
+    for length in [1, 65_535] {
+        let installation = Installation::new(&format!("[server]\naccept_queue = {length}")).await;
+        let mut serving = installation.serve().await;
+        serving.process.signal("TERM");
+        assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+        let output = serving.process.output();
+        let is_reported = output.contains("accept queue is shorter than configured");
+        assert_eq!(is_reported, length > allowed, "{length}: {output}");
+    }
+}
+
+#[tokio::test]
 async fn a_port_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address");

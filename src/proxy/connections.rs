@@ -1,0 +1,262 @@
+//! Connection table: the open client connections, with a share for each address prefix. When there is no place, the connection that has
+//! been idle for the longest is closed (LRU eviction).
+//!
+//! A connection is idle from its accept to its first complete head, and between requests. A request under way is never cut: the state of a
+//! connection is one atomic, which goes from idle to busy, or from idle to closing, and only one of the two succeeds.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+use tollgate_clock::Clock;
+use tollgate_filter::AddressPrefix;
+
+use crate::config::ConnectionLimits;
+use crate::telemetry::{ClosedConnection, Telemetry};
+
+/// The state of a connection with a request under way. Any other value is the time since which it is idle, on the monotonic clock.
+const BUSY: u64 = 0;
+
+/// The state of a connection that is being closed.
+const CLOSING: u64 = u64::MAX;
+
+/// A connection that has carried a request is closed no sooner after it: its last bytes may be on their way.
+const REST: Duration = Duration::from_secs(1);
+
+/// All open connections, of all workers.
+pub(super) struct Connections {
+    share: usize,
+    places: Arc<Semaphore>,
+    table: Mutex<Table>,
+    clock: Clock,
+    telemetry: Telemetry,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    open: HashMap<u64, Arc<Entry>>,
+    /// The number of connections of each prefix.
+    counts: HashMap<AddressPrefix, usize>,
+}
+
+struct Entry {
+    prefix: OnceLock<AddressPrefix>,
+    state: AtomicU64,
+    /// Whether a request has begun on it.
+    is_used: AtomicBool,
+    /// Aborts the connection's task.
+    task: OnceLock<AbortHandle>,
+}
+
+/// An accepted connection, from its count for an address prefix to its end.
+pub(super) struct Connection {
+    entry: Arc<Entry>,
+    connections: Arc<Connections>,
+    /// Its number in the table, and its place.
+    place: Option<(u64, OwnedSemaphorePermit)>,
+}
+
+impl Connections {
+    pub(super) fn new(
+        limits: &ConnectionLimits,
+        clock: Clock,
+        telemetry: Telemetry,
+    ) -> Arc<Connections> {
+        Arc::new(Connections {
+            share: limits.connections_per_address_max,
+            places: Arc::new(Semaphore::new(limits.connections_max)),
+            table: Mutex::default(),
+            clock,
+            telemetry,
+        })
+    }
+
+    /// An accepted connection of a client with this prefix, if it is known and counted. `None` when the prefix has its share and none of
+    /// its connections is idle: it has to be closed.
+    pub(super) fn accept(self: &Arc<Self>, prefix: Option<AddressPrefix>) -> Option<Connection> {
+        let connection = Connection {
+            entry: Arc::new(Entry {
+                prefix: OnceLock::new(),
+                state: AtomicU64::new(self.now()),
+                is_used: AtomicBool::new(false),
+                task: OnceLock::new(),
+            }),
+            connections: self.clone(),
+            place: None,
+        };
+        let is_admitted = prefix.is_none_or(|prefix| connection.count_for(prefix));
+        is_admitted.then_some(connection)
+    }
+
+    /// Closes the connection that has been idle for the longest, of this prefix if one is given. `false` when there is none.
+    fn evict(&self, prefix: Option<AddressPrefix>, reason: ClosedConnection) -> bool {
+        let rested = self.now().saturating_sub(REST.as_micros() as u64);
+        let mut table = self.lock();
+        loop {
+            let idle = table.open.iter().filter_map(|(number, entry)| {
+                let of_prefix = prefix.is_none() || entry.prefix.get() == prefix.as_ref();
+                let state = entry.state.load(Ordering::Acquire);
+                let is_idle = state != BUSY && state != CLOSING;
+                let is_used = entry.is_used.load(Ordering::Relaxed);
+                (of_prefix && is_idle && (!is_used || state <= rested)).then_some((state, *number))
+            });
+            let Some((since, number)) = idle.min() else {
+                return false;
+            };
+            let entry = table.open[&number].clone();
+            let (set, check) = (Ordering::AcqRel, Ordering::Acquire);
+            let closing = entry.state.compare_exchange(since, CLOSING, set, check);
+            // Otherwise a request has begun on it meanwhile, and another one may be idle.
+            if closing.is_ok() {
+                table.remove(Some(number), &entry);
+                drop(table);
+                self.telemetry.connection_closed(reason);
+                entry.abort();
+                return true;
+            }
+        }
+    }
+
+    /// Now, as a state.
+    fn now(&self) -> u64 {
+        let micros = self.clock.elapsed().as_micros() as u64;
+        micros.clamp(BUSY + 1, CLOSING - 1)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn remove(&mut self, number: Option<u64>, entry: &Entry) {
+        if let Some(number) = number {
+            self.open.remove(&number);
+        }
+        if let Some(prefix) = entry.prefix.get()
+            && let Some(count) = self.counts.get_mut(prefix)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(prefix);
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// Ends the connection's task where it is known already; else [`TaskSlot::set`] does.
+    fn abort(&self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+    }
+}
+
+/// The task of a connection, known once it runs.
+pub(super) struct TaskSlot(Arc<Entry>);
+
+impl TaskSlot {
+    /// Sets the task, and ends it where the connection is being closed already.
+    pub(super) fn set(self, task: AbortHandle) {
+        // Set once, here.
+        let _ = self.0.task.set(task);
+        if self.0.state.load(Ordering::Acquire) == CLOSING {
+            self.0.abort();
+        }
+    }
+}
+
+impl Connection {
+    /// Waits for a place, and closes idle connections of others for it.
+    pub(super) async fn take_place(&mut self) {
+        let connections = self.connections.clone();
+        let permit = match connections.places.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                connections.telemetry.connection_waited();
+                let mut place = pin!(connections.places.clone().acquire_owned());
+                loop {
+                    connections.evict(None, ClosedConnection::Full);
+                    // Where none is idle now, one may be later.
+                    match tokio::time::timeout(REST, place.as_mut()).await {
+                        Ok(permit) => break permit.expect("places are never closed"),
+                        Err(_) => continue,
+                    }
+                }
+            }
+        };
+        let mut table = connections.lock();
+        let number = table.next;
+        table.next += 1;
+        table.open.insert(number, self.entry.clone());
+        self.place = Some((number, permit));
+    }
+
+    /// Where the task that serves the connection is to be set.
+    pub(super) fn task_slot(&self) -> TaskSlot {
+        TaskSlot(self.entry.clone())
+    }
+
+    /// Counts the connection for its client's prefix, once. When the prefix has its share, its connection that has been idle for the longest
+    /// is closed; `false` when none is.
+    pub(super) fn count_for(&self, prefix: AddressPrefix) -> bool {
+        let connections = &*self.connections;
+        let is_counted = self.is_counted(prefix)
+            || connections.evict(Some(prefix), ClosedConnection::Share) && self.is_counted(prefix);
+        if !is_counted {
+            connections
+                .telemetry
+                .connection_closed(ClosedConnection::Refused);
+        }
+        is_counted
+    }
+
+    /// Counts the connection where its prefix is below its share.
+    fn is_counted(&self, prefix: AddressPrefix) -> bool {
+        let mut table = self.connections.lock();
+        // An eviction sets the state under this lock, and has removed the connection then.
+        if self.entry.state.load(Ordering::Acquire) == CLOSING {
+            return false;
+        }
+        let count = table.counts.entry(prefix).or_default();
+        let fits = *count < self.connections.share;
+        if fits {
+            *count += 1;
+            // Set once, here.
+            let _ = self.entry.prefix.set(prefix);
+        }
+        fits
+    }
+
+    /// A request begins. `false` when the connection is being closed.
+    pub(super) fn begin(&self) -> bool {
+        self.entry.is_used.store(true, Ordering::Relaxed);
+        let busy = |state| (state != CLOSING).then_some(BUSY);
+        let (set, check) = (Ordering::AcqRel, Ordering::Acquire);
+        self.entry.state.fetch_update(set, check, busy).is_ok()
+    }
+
+    /// No request is under way any more.
+    pub(super) fn end(&self) {
+        self.entry
+            .state
+            .store(self.connections.now(), Ordering::Release);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut table = self.connections.lock();
+        // One that was evicted has left the table.
+        if self.entry.state.load(Ordering::Acquire) != CLOSING {
+            let number = self.place.as_ref().map(|(number, _)| *number);
+            table.remove(number, &self.entry);
+        }
+    }
+}
