@@ -4,6 +4,7 @@ mod endings;
 mod fields;
 mod matrix;
 mod refusals;
+mod sessions;
 mod streams;
 
 use std::ops::Deref;

@@ -8,8 +8,8 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tollgate_filter::{Principal, Request, end_to_end};
 
 /// Fields of a client that are removed, whatever their spelling: credentials, statements about a request's origin that only the gateway may
-/// make, and fields addressed to the gateway.
-const REMOVED: [&str; 20] = [
+/// make, fields addressed to the gateway, and the session's id, which is passed on only once it was checked.
+const REMOVED: [&str; 21] = [
     "authorization",
     "client-ip",
     "content-length",
@@ -19,6 +19,7 @@ const REMOVED: [&str; 20] = [
     "forwarded",
     "host",
     "idempotency-key",
+    "mcp-session-id",
     "origin",
     "payment-authorization",
     "payment-signature",

@@ -11,6 +11,7 @@ use tollgate_filter::{
 };
 
 use crate::fields::{Names, add_via};
+use crate::session::{BoundSessions, SESSION_ID, SessionError, SessionKey};
 use crate::signature::{Signed, SigningSecret, sign};
 
 /// The methods of the transport.
@@ -24,6 +25,7 @@ pub struct Mcp {
     credentials: [Box<str>; 2],
     server: Option<McpServer>,
     origins: Option<Vec<String>>,
+    sessions: SessionKey,
     clock: Clock,
 }
 
@@ -35,6 +37,8 @@ pub struct McpDeps<'a> {
     pub server: Option<McpServer>,
     /// The origins whose pages may call, as browsers write them; `None` for every one.
     pub origins: Option<Vec<String>>,
+    /// The key that binds session ids to accounts.
+    pub sessions: SessionKey,
     /// Time, for signatures.
     pub clock: Clock,
 }
@@ -63,6 +67,7 @@ impl Mcp {
             ],
             server: deps.server,
             origins: deps.origins,
+            sessions: deps.sessions,
             clock: deps.clock,
         }
     }
@@ -108,12 +113,22 @@ impl Mcp {
         }
     }
 
-    fn relay(&self, server: &McpServer, request: &Request, principal: &Principal) -> Relay {
+    fn relay(
+        &self,
+        server: &McpServer,
+        request: &Request,
+        principal: &Principal,
+    ) -> Result<Relay, SessionError> {
+        let sessions = BoundSessions::of(&self.sessions, &server.name, principal.account);
+        let session = sessions.of_request(request)?;
         let target = match &request.query {
             Some(query) => format!("{}?{query}", server.path),
             None => server.path.clone(),
         };
         let mut headers = self.names.for_server(request, principal);
+        if let Some(session) = session {
+            headers.insert(SESSION_ID, session);
+        }
         add_via(&mut headers, request.protocol.word(), &self.service);
         if let Some(secret) = &server.secret {
             let signed = Signed {
@@ -124,12 +139,27 @@ impl Mcp {
             };
             sign(secret, &self.service, &self.names, &signed, &mut headers);
         }
-        Relay {
+        Ok(Relay {
             upstream: server.name.clone(),
             target: target.into(),
             headers,
             pseudonym: self.service.clone(),
-        }
+            head: Some(Arc::new(sessions)),
+        })
+    }
+}
+
+/// The refusal of a session id. A client starts a new session after 404 (MCP, Session Management).
+fn session_refusal(error: SessionError) -> ApiError {
+    match error {
+        SessionError::Repeated => ApiError::new(
+            ErrorCode::InvalidRequest,
+            "The request has several Mcp-Session-Id fields. Send one.",
+        ),
+        SessionError::Unknown => ApiError::new(
+            ErrorCode::SessionGone,
+            "This account has no such MCP session. Start a new one: send `initialize` without Mcp-Session-Id.",
+        ),
     }
 }
 
@@ -194,9 +224,13 @@ impl Filter for Mcp {
                 "No MCP server is configured for this address. Try again later.",
             )));
         };
-        let relay = self.relay(server, &exchange.request, principal);
-        exchange.put(relay);
-        Step::now(Outcome::Continue)
+        match self.relay(server, &exchange.request, principal) {
+            Ok(relay) => {
+                exchange.put(relay);
+                Step::now(Outcome::Continue)
+            }
+            Err(error) => Step::now(Outcome::refuse(session_refusal(error))),
+        }
     }
 }
 

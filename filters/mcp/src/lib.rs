@@ -3,8 +3,10 @@
 mod fields;
 mod filter;
 mod module;
+mod session;
 mod signature;
 
 pub use filter::{Mcp, McpDeps, McpServer};
 pub use module::{McpModule, McpResource, McpResources};
+pub use session::SessionKey;
 pub use signature::SigningSecret;

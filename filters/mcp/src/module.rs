@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tollgate_clock::Clock;
 use tollgate_filter::{Resource, ServiceIdentity};
 use tollgate_module::{Build, BuildError, FilterType, GATEWAY, Module, provided};
+use tollgate_store::Store;
 
-use crate::{Mcp, McpDeps, McpServer};
+use crate::{Mcp, McpDeps, McpServer, SessionKey};
 
 provided! { GATEWAY => [McpResources]; }
 
@@ -43,6 +44,8 @@ impl Module for McpModule {
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let (service, clock): (ServiceIdentity, Clock) = (build.get()?, build.get()?);
         let resources: McpResources = build.get()?;
+        let store: Arc<dyn Store> = build.get()?;
+        let sessions = SessionKey::derive(&store.root_secret().0);
         build.filter("mcp", move |route| {
             let resource = match route.access.map(|access| access.resource) {
                 Some(Resource::Mcp) => &resources.general,
@@ -57,6 +60,7 @@ impl Module for McpModule {
                 service: &service.name,
                 server: resource.server.clone(),
                 origins: resource.origins.clone(),
+                sessions: sessions.clone(),
                 clock: clock.clone(),
             })))
         });

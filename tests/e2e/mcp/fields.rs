@@ -97,7 +97,6 @@ async fn the_gateways_fields_cannot_be_forged_by_a_client() {
 async fn mcp_fields_statuses_and_bodies_are_relayed_unchanged() {
     let rig = McpRig::start().await;
     let asked = [
-        ("mcp-session-id", "s-1"),
         ("mcp-protocol-version", "2025-11-25"),
         ("last-event-id", "41"),
         ("accept", "application/json, text/event-stream"),
@@ -111,7 +110,7 @@ async fn mcp_fields_statuses_and_bodies_are_relayed_unchanged() {
         (
             "POST",
             "200 OK",
-            "Content-Type: application/json\r\nMcp-Session-Id: s-2\r\n",
+            "Content-Type: application/json\r\n",
             "{\"a\":1}",
         ),
         ("POST", "202 Accepted", "", ""),

@@ -358,10 +358,13 @@ fn own_fields(exchange: &Exchange, headers: HeaderMap) -> HeaderMap {
             own.append(header::WWW_AUTHENTICATE, value);
         }
     }
-    if let Some(relay) = exchange.get::<Relay>()
-        && let Ok(via) = HeaderValue::try_from(format!("1.1 {}", relay.pseudonym))
-    {
-        own.append(header::VIA, via);
+    if let Some(relay) = exchange.get::<Relay>() {
+        if let Ok(via) = HeaderValue::try_from(format!("1.1 {}", relay.pseudonym)) {
+            own.append(header::VIA, via);
+        }
+        if let Some(head) = &relay.head {
+            head.edit(&mut own);
+        }
     }
     if !own.contains_key(header::CACHE_CONTROL) {
         own.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -149,7 +149,7 @@ codes! {
     OriginNotAllowed = "origin_not_allowed", 403, Permission;
     /// The account is suspended.
     AccountSuspended = "account_suspended", 403, Permission;
-    /// The checkout session has ended.
+    /// The session, of a checkout or at an MCP server, has ended, or belongs to another account.
     SessionGone = "session_gone", 404, InvalidRequest;
     /// No route matches this address.
     NotFound = "not_found", 404, InvalidRequest;

@@ -53,7 +53,7 @@ pub use principal::{
 };
 pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens};
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
-pub use relay::{Relay, end_to_end};
+pub use relay::{Relay, RelayedHead, end_to_end};
 pub use reply::{DeferredHeaders, Reply, ReplyBody};
 pub use service::ServiceIdentity;
 pub use shared::{

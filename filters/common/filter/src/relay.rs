@@ -1,5 +1,6 @@
 //! The relay request, and the removal of hop-by-hop fields (RFC 9110 section 7.6.1).
 
+use std::fmt;
 use std::sync::Arc;
 
 use http::header::{self, HeaderMap, HeaderName};
@@ -16,6 +17,14 @@ pub struct Relay {
     pub headers: HeaderMap,
     /// The gateway's pseudonym in `Via` (RFC 9110 section 7.6.3).
     pub pseudonym: Arc<str>,
+    /// Edits the head of the answer for the client.
+    pub head: Option<Arc<dyn RelayedHead>>,
+}
+
+/// Edits the forwarded fields of a relayed answer.
+pub trait RelayedHead: fmt::Debug + Send + Sync {
+    /// Called once, with the fields that are about to be sent.
+    fn edit(&self, headers: &mut HeaderMap);
 }
 
 /// Hop-by-hop fields: those about one connection and not about the message (RFC 9110 section 7.6.1), and those that earlier programs
