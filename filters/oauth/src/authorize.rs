@@ -1,5 +1,6 @@
 //! `GET /oauth/authorize` (RFC 6749 section 4.1.1): validates the request and redirects to the consent page.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -49,7 +50,10 @@ impl Endpoints {
         let Ok(form) = Form::parse(query.as_bytes()) else {
             return self.local_error(exchange, LocalError::Encoding);
         };
-        let verified = match self.verify_client(&form).await {
+        let verified = match self
+            .verify_client(&form, exchange.request.client.limited())
+            .await
+        {
             Ok(Ok(verified)) => verified,
             Ok(Err(error)) => return self.local_error(exchange, error),
             Err(error) => {
@@ -92,11 +96,15 @@ impl Endpoints {
     }
 
     /// The client with this id: registered, or described by the metadata document at that URL.
-    async fn client(&self, id: &str) -> Result<Result<ClientRow, LocalError>, ReadError> {
+    async fn client(
+        &self,
+        id: &str,
+        requester: Option<IpAddr>,
+    ) -> Result<Result<ClientRow, LocalError>, ReadError> {
         if let Some(documents) = &self.documents
             && id.starts_with("https://")
         {
-            return Ok(documents.client(id).await.map_err(|error| {
+            return Ok(documents.client(id, requester).await.map_err(|error| {
                 tracing::info!(%error, "rejected client metadata document");
                 LocalError::ClientDocument
             }));
@@ -118,6 +126,7 @@ impl Endpoints {
     async fn verify_client<'a>(
         &self,
         form: &'a Form,
+        requester: Option<IpAddr>,
     ) -> Result<Result<VerifiedClient<'a>, LocalError>, ReadError> {
         let once = |name: &str| form.get(name).filter(|_| form.count(name) == 1);
         let Some(id) = once("client_id") else {
@@ -126,7 +135,7 @@ impl Endpoints {
         if form.count("redirect_uri") > 1 {
             return Ok(Err(LocalError::MissingRedirect));
         }
-        let client = match self.client(id).await? {
+        let client = match self.client(id, requester).await? {
             Ok(client) => client,
             Err(error) => return Ok(Err(error)),
         };

@@ -3,6 +3,7 @@
 //! The URL is chosen by the requester, so fetching is restricted against SSRF: `https` and public addresses only, one attempt, no
 //! redirects, short timeout and small size. Nothing is stored before a person has granted access.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Timestamp};
@@ -55,7 +56,7 @@ pub(crate) enum DocumentError {
 impl ClientDocuments {
     pub(crate) fn new(clock: Clock, refresh_offered: bool) -> Result<ClientDocuments, SetupError> {
         Ok(ClientDocuments {
-            fetcher: Fetcher::new(BYTES_MAX)?,
+            fetcher: Fetcher::new(BYTES_MAX, clock.clone())?,
             cache: DocumentCache::default(),
             clock,
             refresh_offered,
@@ -63,7 +64,11 @@ impl ClientDocuments {
     }
 
     /// The client that a URL identifies.
-    pub(crate) async fn client(&self, id: &str) -> Result<ClientRow, DocumentError> {
+    pub(crate) async fn client(
+        &self,
+        id: &str,
+        requester: Option<IpAddr>,
+    ) -> Result<ClientRow, DocumentError> {
         let url: DocumentUrl = id.parse().map_err(|_| DocumentError::Address)?;
         let now = self.clock.elapsed();
         let client = match self.cache.get(id, now) {
@@ -73,14 +78,18 @@ impl ClientDocuments {
                 if !self.cache.may_fetch(url.host(), now) {
                     return Err(DocumentError::RateLimited);
                 }
-                self.fetch(&url).await?
+                self.fetch(&url, requester).await?
             }
         };
         Ok(row(id, &client))
     }
 
-    async fn fetch(&self, url: &DocumentUrl) -> Result<Arc<CheckedClient>, DocumentError> {
-        let read = match self.fetcher.fetch(url).await {
+    async fn fetch(
+        &self,
+        url: &DocumentUrl,
+        requester: Option<IpAddr>,
+    ) -> Result<Arc<CheckedClient>, DocumentError> {
+        let read = match self.fetcher.fetch(url, requester).await {
             Ok(Fetched { body, fresh }) => {
                 parse_document(url.as_str(), &body, self.refresh_offered)
                     .map(|client| (client, fresh))

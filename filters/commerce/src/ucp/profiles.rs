@@ -28,7 +28,8 @@ trait Source: Send + Sync {
 
 impl Source for Fetcher {
     fn fetch<'a>(&'a self, url: &'a DocumentUrl) -> Fetching<'a> {
-        Box::pin(Fetcher::fetch(self, url))
+        // Only accounts cause these, whose requests are limited by account.
+        Box::pin(Fetcher::fetch(self, url, None))
     }
 }
 
@@ -58,7 +59,10 @@ pub(crate) enum ProfileError {
 impl Profiles {
     /// Fetches from the public internet.
     pub(crate) fn new(clock: Clock) -> Result<Profiles, SetupError> {
-        Ok(Profiles::over(Box::new(Fetcher::new(BYTES_MAX)?), clock))
+        Ok(Profiles::over(
+            Box::new(Fetcher::new(BYTES_MAX, clock.clone())?),
+            clock,
+        ))
     }
 
     fn over(source: Box<dyn Source>, clock: Clock) -> Profiles {

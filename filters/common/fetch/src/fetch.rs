@@ -7,16 +7,14 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode, header};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, redirect, retry};
-use tokio::sync::Semaphore;
+use tollgate_clock::Clock;
 
 use crate::address::DocumentUrl;
 use crate::public::is_public;
+use crate::slots::Slots;
 
 /// Timeout of a fetch: DNS lookup, connection, TLS and answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Concurrent fetches.
-const CONCURRENCY_MAX: usize = 8;
 
 /// Bounds of the freshness lifetime, seconds, whatever the answer says.
 const FRESH: std::ops::RangeInclusive<u64> = 300..=86_400;
@@ -30,7 +28,8 @@ type LookupFuture =
 pub struct Fetcher {
     client: Client,
     bytes_max: usize,
-    permits: Semaphore,
+    slots: Slots,
+    clock: Clock,
 }
 
 /// A document and its freshness lifetime.
@@ -50,7 +49,7 @@ pub struct SetupError(#[source] Box<dyn std::error::Error + Send + Sync>);
 /// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The concurrency limit is reached.
+    /// The concurrency limit is reached, or the fetch was slow and others wanted its slot.
     #[error("too many concurrent document fetches")]
     TooMany,
     /// No connection, no TLS, no answer, or a host that is not public.
@@ -69,11 +68,11 @@ pub enum FetchError {
 
 impl Fetcher {
     /// A fetcher from the public internet, for documents of at most `bytes_max` bytes.
-    pub fn new(bytes_max: usize) -> Result<Fetcher, SetupError> {
+    pub fn new(bytes_max: usize, clock: Clock) -> Result<Fetcher, SetupError> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         let lookup: Lookup = Arc::new(|name| Box::pin(public_addresses(name)));
-        Fetcher::over(roots, lookup, bytes_max)
+        Fetcher::over(roots, lookup, bytes_max, clock)
     }
 
     /// A fetcher that connects to what `lookup` resolves. Only [`Fetcher::new`] is reachable from settings.
@@ -81,6 +80,7 @@ impl Fetcher {
         roots: rustls::RootCertStore,
         lookup: Lookup,
         bytes_max: usize,
+        clock: Clock,
     ) -> Result<Fetcher, SetupError> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| SetupError(error);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -106,16 +106,26 @@ impl Fetcher {
         Ok(Fetcher {
             client,
             bytes_max,
-            permits: Semaphore::new(CONCURRENCY_MAX),
+            slots: Slots::default(),
+            clock,
         })
     }
 
-    /// Fetches a document; no retry.
-    pub async fn fetch(&self, url: &DocumentUrl) -> Result<Fetched, FetchError> {
-        let _permit = self
-            .permits
-            .try_acquire()
-            .map_err(|_| FetchError::TooMany)?;
+    /// Fetches a document that a request from the address `requester` needs; no retry.
+    pub async fn fetch(
+        &self,
+        url: &DocumentUrl,
+        requester: Option<IpAddr>,
+    ) -> Result<Fetched, FetchError> {
+        let slot = self.slots.take(requester, self.clock.elapsed());
+        let slot = slot.ok_or(FetchError::TooMany)?;
+        tokio::select! {
+            fetched = self.fetch_document(url) => fetched,
+            () = slot.cancelled() => Err(FetchError::TooMany),
+        }
+    }
+
+    async fn fetch_document(&self, url: &DocumentUrl) -> Result<Fetched, FetchError> {
         let request = self
             .client
             .get(url.url().clone())
@@ -292,14 +302,14 @@ mod tests {
         let mut roots = rustls::RootCertStore::empty();
         let root = CertificateDer::from_pem_slice(certificate.ca_pem.as_bytes());
         roots.add(root.expect("PEM")).expect("a root");
-        let fetcher = Fetcher::over(roots, Arc::new(lookup), BYTES_MAX);
+        let fetcher = Fetcher::over(roots, Arc::new(lookup), BYTES_MAX, Clock::system());
         (fetcher.expect("a fetcher"), port)
     }
 
     async fn fetch(answer: &str) -> Result<Fetched, FetchError> {
         let (fetcher, port) = serve(answer.to_owned()).await;
         let url = format!("https://app.example:{port}/client.json");
-        fetcher.fetch(&url.parse().expect("an address")).await
+        fetcher.fetch(&url.parse().expect("an address"), None).await
     }
 
     fn answer(status: &str, fields: &str, body: &str) -> String {
@@ -360,7 +370,7 @@ mod tests {
     async fn a_host_that_cannot_prove_its_name_is_not_believed() {
         let (fetcher, port) = serve(answer("200 OK", JSON, "{}")).await;
         let url = format!("https://other.example:{port}/client.json");
-        let refused = fetcher.fetch(&url.parse().expect("an address")).await;
+        let refused = fetcher.fetch(&url.parse().expect("an address"), None).await;
         assert!(matches!(refused, Err(FetchError::Call(_))));
     }
 
@@ -373,12 +383,12 @@ mod tests {
         let url: DocumentUrl = format!("https://app.example:{port}/client.json")
             .parse()
             .expect("an address");
-        assert!(fetcher.fetch(&url).await.is_ok());
+        assert!(fetcher.fetch(&url, None).await.is_ok());
         let (guarded, _) = serve_over(answer("200 OK", JSON, "{}"), |_| {
             Box::pin(public_addresses(String::from("localhost")))
         })
         .await;
-        let refused = guarded.fetch(&url).await;
+        let refused = guarded.fetch(&url, None).await;
         assert!(matches!(refused, Err(FetchError::Call(_))), "{refused:?}");
     }
 }

@@ -4,6 +4,7 @@ mod address;
 mod cache;
 mod fetch;
 mod public;
+mod slots;
 
 pub use address::{AddressError, DocumentUrl};
 pub use cache::{Cached, DocumentCache};
