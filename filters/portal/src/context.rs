@@ -82,6 +82,8 @@ pub(crate) struct PortalContext {
     pub(crate) deps: PortalDeps,
     /// Name of the session cookie.
     pub(crate) cookie: String,
+    /// Name of the cookie that marks a browser since its first sign-in.
+    pub(crate) mark_cookie: String,
     /// Origins accepted for forms, in addition to the one that the request itself names.
     pub(crate) origins: Vec<String>,
     /// Service name and URL used in code examples.
@@ -99,6 +101,7 @@ impl PortalContext {
         let origins = [&deps.service.base_url, &deps.service.root_url];
         PortalContext {
             cookie: format!("__Host-{}-session", deps.service.name),
+            mark_cookie: format!("__Host-{}-browser", deps.service.name),
             origins: origins.map(|url| crate::origin::of(url)).to_vec(),
             address: Address::new(&deps.service.name, &deps.service.base_url),
             key_form: Form::api_key(&deps.service.name),

@@ -1,10 +1,11 @@
-//! The session cookie: parsing and `Set-Cookie`.
+//! The cookies of a browser, its session and its mark: parsing and `Set-Cookie`.
+
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header};
 use tollgate_identity::SessionValue;
-use tollgate_identity::session::LIFE;
 
-/// Parses the session cookie (RFC 6265 section 5.4). The `__Host-` prefix keeps other hosts and paths from setting it.
+/// Parses a cookie (RFC 6265 section 5.4). The `__Host-` prefix keeps other hosts and paths from setting it.
 pub(crate) fn read(headers: &HeaderMap, name: &str) -> Option<SessionValue> {
     let fields = headers.get_all(header::COOKIE);
     let pairs = fields
@@ -17,10 +18,10 @@ pub(crate) fn read(headers: &HeaderMap, name: &str) -> Option<SessionValue> {
     SessionValue::read(value)
 }
 
-/// Sets the session cookie. `SameSite=Lax`, not `Strict`, so that a person who follows a link from a program on their computer is still
+/// Sets a cookie. `SameSite=Lax`, not `Strict`, so that a person who follows a link from a program on their computer is still
 /// signed in.
-pub(crate) fn set(headers: &mut HeaderMap, name: &str, value: &SessionValue) {
-    let life = LIFE.as_secs();
+pub(crate) fn set(headers: &mut HeaderMap, name: &str, value: &SessionValue, life: Duration) {
+    let life = life.as_secs();
     let text = format!(
         "{name}={}; Path=/; Max-Age={life}; Secure; HttpOnly; SameSite=Lax",
         value.expose()
@@ -58,7 +59,12 @@ mod tests {
     fn the_cookie_is_secure_http_only_and_sensitive() {
         let mut headers = HeaderMap::new();
         let value = SessionValue::draw(|out| out.fill(0xab));
-        set(&mut headers, "__Host-svc-session", &value);
+        set(
+            &mut headers,
+            "__Host-svc-session",
+            &value,
+            Duration::from_secs(43_200),
+        );
         let text = headers[header::SET_COOKIE].to_str().expect("text");
         assert_eq!(
             text,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::{HeaderMap, Method, StatusCode};
 use tollgate_clock::Timestamp;
 use tollgate_filter::{ClientAddress, Reply, Request};
+use tollgate_identity::signin::{CodeSource, KNOWN_SOURCE_LIFE};
 use tollgate_identity::{Session, SessionValue, session};
 use tollgate_money::Micros;
 use tollgate_pages::{Page, Viewer};
@@ -40,6 +41,10 @@ pub(crate) struct PageRequest {
     browser: SessionValue,
     /// Whether the reply must set the cookie.
     set_cookie: AtomicBool,
+    /// The mark of the browser, whether it has it already, and whether the reply must set it.
+    mark: SessionValue,
+    has_mark: bool,
+    set_mark: bool,
 }
 
 impl PageRequest {
@@ -56,6 +61,7 @@ impl PageRequest {
             None => None,
         };
         let browser = sent.unwrap_or_else(|| SessionValue::draw(context.draw()));
+        let mark = cookie::read(&request.headers, &context.mark_cookie);
         let query = request.query.as_deref().unwrap_or("");
         Ok(PageRequest {
             method: match request.method {
@@ -72,6 +78,9 @@ impl PageRequest {
             session,
             browser,
             set_cookie: AtomicBool::new(false),
+            set_mark: false,
+            has_mark: mark.is_some(),
+            mark: mark.unwrap_or_else(|| SessionValue::draw(context.draw())),
         })
     }
 
@@ -80,6 +89,14 @@ impl PageRequest {
         // A value that something is bound to has to be kept by the browser.
         self.set_cookie.store(true, Ordering::Relaxed);
         &self.browser
+    }
+
+    /// The source of a request for a code, or of a typed code.
+    pub(crate) fn source(&self) -> CodeSource<'_> {
+        CodeSource {
+            network: self.client.limited(),
+            mark: Some(&self.mark),
+        }
     }
 
     /// The CSRF token for every form on the page.
@@ -97,6 +114,11 @@ impl PageRequest {
     pub(crate) fn rotate_session(&mut self, value: SessionValue) {
         self.browser = value;
         self.set_cookie.store(true, Ordering::Relaxed);
+    }
+
+    /// Has the browser keep its mark, at the first sign-in.
+    pub(crate) fn keep_mark(&mut self) {
+        self.set_mark = !self.has_mark;
     }
 
     /// The session, on pages that require one.
@@ -162,7 +184,10 @@ impl PageRequest {
     /// Adds `Set-Cookie` if this reply needs it.
     pub(crate) fn write_cookie(&self, context: &PortalContext, headers: &mut HeaderMap) {
         if self.set_cookie.load(Ordering::Relaxed) {
-            cookie::set(headers, &context.cookie, &self.browser);
+            cookie::set(headers, &context.cookie, &self.browser, session::LIFE);
+        }
+        if self.set_mark {
+            cookie::set(headers, &context.mark_cookie, &self.mark, KNOWN_SOURCE_LIFE);
         }
     }
 }

@@ -18,6 +18,8 @@ const COOKIE: &str = "__Host-svc-session";
 pub(crate) struct Browser {
     url: String,
     cookie: String,
+    /// The mark that it keeps since its first sign-in, as a cookie.
+    mark: String,
     token: String,
     /// `X-Forwarded-For` as a proxy in front would send it.
     forwarded_for: Option<String>,
@@ -32,6 +34,7 @@ impl Browser {
         Browser {
             url: rig.url(),
             cookie: String::new(),
+            mark: String::new(),
             token: String::new(),
             forwarded_for: None,
         }
@@ -67,6 +70,7 @@ impl Browser {
         let value: SessionValue = value.await.expect("a session");
         Browser {
             cookie: format!("{COOKIE}={}", value.expose()),
+            mark: String::new(),
             ..Browser::new(rig)
         }
     }
@@ -76,6 +80,7 @@ impl Browser {
         Browser {
             url: url.to_owned(),
             cookie: format!("{COOKIE}={}", session.expose()),
+            mark: String::new(),
             token: String::new(),
             forwarded_for: None,
         }
@@ -149,8 +154,10 @@ impl Browser {
         let mut request = client.request(method, path, body);
         let fields = request.headers_mut();
         fields.remove("content-type");
-        if !self.cookie.is_empty() {
-            fields.insert("cookie", self.cookie.parse().expect("a value"));
+        let cookies = [&*self.cookie, &*self.mark].map(str::to_owned);
+        let cookies: Vec<String> = cookies.into_iter().filter(|one| !one.is_empty()).collect();
+        if !cookies.is_empty() {
+            fields.insert("cookie", cookies.join("; ").parse().expect("a value"));
         }
         if let Some(address) = &self.forwarded_for {
             fields.insert("x-forwarded-for", address.parse().expect("a value"));
@@ -160,14 +167,17 @@ impl Browser {
             fields.insert(name, value.parse().expect("a value"));
         }
         let answer = client.send(request).await;
-        if let Some(given) = answer.header("set-cookie") {
+        for given in answer.headers.get_all("set-cookie") {
+            let given = given.to_str().expect("text");
             let (pair, rest) = given.split_once(';').expect("attributes");
-            assert_eq!(
-                rest,
-                " Path=/; Max-Age=43200; Secure; HttpOnly; SameSite=Lax"
-            );
-            assert!(pair.starts_with(COOKIE), "{pair}");
-            self.cookie = pair.to_owned();
+            let (kept, life) = match pair.starts_with(COOKIE) {
+                true => (&mut self.cookie, 43_200),
+                false => (&mut self.mark, 15_552_000),
+            };
+            let attributes = format!(" Path=/; Max-Age={life}; Secure; HttpOnly; SameSite=Lax");
+            assert_eq!(rest, attributes);
+            assert!(pair.starts_with("__Host-svc-"), "{pair}");
+            *kept = pair.to_owned();
         }
         let text = std::str::from_utf8(&answer.body).unwrap_or("");
         if let Some((_, after)) = text.split_once("name=\"csrf\" value=\"") {

@@ -1,6 +1,6 @@
 //! Sign-in through a real store, with a manual clock.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tollgate_clock::Timestamp;
 use tollgate_identity::session::{self, IDLE, LIFE, RECENT};
 use tollgate_identity::signin::{
-    CODE_LIFE, CodeOutcome, CodeRequest, SendCodeError, SignedIn, Signin, SigninRules,
+    CODE_LIFE, CodeOutcome, CodeRequest, CodeSource, SendCodeError, SignedIn, Signin, SigninRules,
     VerifyCodeError,
 };
 use tollgate_identity::{
@@ -24,12 +24,16 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);
 const ADA: &str = "ada@example.com";
+const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 struct TestBed {
     store: Arc<dyn Store>,
     signin: Signin,
     account: AccountId,
     now: Timestamp,
+    /// The network and the mark of the browser that everything comes from.
+    network: IpAddr,
+    mark: Option<SessionValue>,
     drawn: u64,
     folder: TempDir,
 }
@@ -57,6 +61,8 @@ impl TestBed {
             account: account.expect("an account"),
             store,
             now: START,
+            network: HOME,
+            mark: None,
             drawn,
             folder,
         }
@@ -74,20 +80,25 @@ impl TestBed {
         purpose: CodePurpose,
     ) -> Result<(), SendCodeError> {
         let login = Login::read(address).expect("an address");
-        // Every code from another network, so that no other limit interferes.
-        self.drawn += 1;
-        let network = IpAddr::from([10, 0, (self.drawn >> 8) as u8, self.drawn as u8]);
         let request = CodeRequest {
             login: &login,
             purpose,
             browser,
-            network: Some(network),
+            source: self.source(),
             now: self.now,
         };
-        let drawn = &mut self.drawn;
-        self.signin
-            .send_code(&request, |out| draw(drawn, out))
-            .await
+        let mut drawn = self.drawn;
+        let sent = self.signin.send_code(&request, |out| draw(&mut drawn, out));
+        let sent = sent.await;
+        self.drawn = drawn;
+        sent
+    }
+
+    fn source(&self) -> CodeSource<'_> {
+        CodeSource {
+            network: Some(self.network),
+            mark: self.mark.as_ref(),
+        }
     }
 
     /// The code of the newest message, as the queue has it.
@@ -100,13 +111,18 @@ impl TestBed {
 
     async fn verify_code(&mut self, browser: &SessionValue, code: &str) -> CodeOutcome {
         let current = self.session(browser).await;
-        let drawn = &mut self.drawn;
-        self.signin
-            .verify_code(browser, current.as_ref(), code, self.now, |out| {
-                draw(drawn, out)
-            })
-            .await
-            .expect("the store answers")
+        let mut drawn = self.drawn;
+        let verified = self.signin.verify_code(
+            browser,
+            self.source(),
+            current.as_ref(),
+            code,
+            self.now,
+            |out| draw(&mut drawn, out),
+        );
+        let verified = verified.await;
+        self.drawn = drawn;
+        verified.expect("the store answers")
     }
 
     async fn session(&self, value: &SessionValue) -> Option<Session> {
@@ -229,6 +245,67 @@ async fn sending_is_limited_to_one_in_half_a_minute_and_five_an_hour() {
             "{address}"
         );
     }
+}
+
+/// Five requests by a stranger kept the owner of an address from signing in for an hour, and eleven wrong codes did so as well.
+#[tokio::test]
+async fn strangers_lock_out_neither_a_known_network_nor_a_known_browser() {
+    let mut bed = TestBed::new().await;
+    let laptop = bed.browser();
+    bed.mark = Some(laptop);
+    bed.enter(ADA).await;
+    let laptop = bed.mark.take();
+    bed.now += MINUTE;
+    // Strangers in many networks send and guess for as long as they may.
+    let (mut sent, mut barred) = (0, false);
+    for number in 0..40 {
+        bed.network = IpAddr::from([10, 0, 0, number]);
+        let browser = bed.browser();
+        if bed.send(&browser, ADA, CodePurpose::SignIn).await.is_ok() {
+            sent += 1;
+            let bad = wrong(&bed.code().await);
+            for _ in 0..5 {
+                let outcome = bed.verify_code(&browser, &bad).await;
+                barred |= matches!(outcome, CodeOutcome::LockedOut { .. });
+            }
+        }
+    }
+    assert_eq!(
+        sent, 9,
+        "ten for all strangers in an hour, with the owner's first"
+    );
+    assert!(barred, "guesses of all strangers are limited too");
+    // The owner at home, and elsewhere with the same browser.
+    bed.now += SECOND;
+    bed.network = HOME;
+    bed.enter(ADA).await;
+    bed.now += MINUTE;
+    bed.network = IpAddr::from([10, 1, 0, 1]);
+    bed.mark = laptop;
+    bed.enter(ADA).await;
+    // The mark of a browser is of use for the address alone that it signed in to.
+    bed.mark = None;
+    bed.network = IpAddr::from([10, 2, 0, 1]);
+    let browser = bed.browser();
+    let refused = bed.send(&browser, ADA, CodePurpose::SignIn).await;
+    assert!(
+        matches!(refused, Err(SendCodeError::TooMany { .. })),
+        "{refused:?}"
+    );
+}
+
+/// A network that many share: what one of them asks for does not keep another address from its codes.
+#[tokio::test]
+async fn a_known_source_has_its_own_limits_too() {
+    let mut bed = TestBed::new().await;
+    bed.enter(ADA).await;
+    let mut sent = 0;
+    for _ in 0..20 {
+        bed.now += MINUTE;
+        let browser = bed.browser();
+        sent += u32::from(bed.send(&browser, ADA, CodePurpose::SignIn).await.is_ok());
+    }
+    assert_eq!(sent, 4, "five an hour, the first of which signed in");
 }
 
 #[tokio::test]
@@ -416,10 +493,14 @@ async fn a_session_ended_meanwhile_grants_nothing() {
         .expect("ended");
 
     // Everything was read before the session was ended.
+    let source = CodeSource {
+        network: Some(bed.network),
+        mark: None,
+    };
     let drawn = &mut bed.drawn;
     let confirmed = bed
         .signin
-        .verify_code(&value, Some(&session), &code, bed.now, |out| {
+        .verify_code(&value, source, Some(&session), &code, bed.now, |out| {
             draw(drawn, out)
         })
         .await;

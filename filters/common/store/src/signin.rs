@@ -60,6 +60,13 @@ pub enum SigninPart {
         /// The time of the message.
         at: Timestamp,
     },
+    /// Records a sign-in by a key, that of an address and a network.
+    RecordSignIn {
+        /// The key.
+        key: [u8; 32],
+        /// The time of the sign-in.
+        at: Timestamp,
+    },
     /// Stores a code, replacing the browser's earlier one.
     PutCode(NewLoginCode),
     /// Counts an attempt before it is verified: [`crate::Refusal::CodeUnusable`] when the code has no attempts left, or has expired.
@@ -126,6 +133,8 @@ pub enum SigninPart {
         idle_before: Timestamp,
         /// Messages sent before then count against no limit.
         sent_before: Timestamp,
+        /// Sign-ins before then are forgotten.
+        signed_in_before: Timestamp,
         /// Maximum number of rows of each kind.
         limit: i64,
     },
@@ -297,6 +306,9 @@ pub trait SigninRead: Send + Sync {
         kind: LoginKind,
         address: &str,
     ) -> Result<Option<(LoginId, AccountId)>, ReadError>;
+
+    /// Whether a sign-in by this key is recorded.
+    fn has_signed_in(&self, key: &[u8; 32]) -> Result<bool, ReadError>;
 
     /// Until when a key is locked out by its failures; `None` when it is not.
     fn barred_until(&self, key: &[u8; 32]) -> Result<Option<Timestamp>, ReadError>;

@@ -66,7 +66,31 @@ impl SigninKeys {
         text.iter().zip(pad).map(|(byte, pad)| byte ^ pad).collect()
     }
 
-    /// Counter key for failures: of the account, or of the address where there is none.
+    /// The keys of a source of requests about an address: a network or a browser.
+    pub(super) fn source(&self, login: &Login, source: Source<'_>) -> SourceKeys {
+        let (kind, bytes): (&[u8], Vec<u8>) = match source {
+            Source::Network(Some(network)) => match network.to_canonical() {
+                IpAddr::V4(address) => (b"network4", address.octets().to_vec()),
+                IpAddr::V6(address) => (b"network6", address.octets()[..8].to_vec()),
+            },
+            // All that have none count together.
+            Source::Network(None) => (b"network", Vec::new()),
+            Source::Browser(mark) => (b"browser", mark.to_vec()),
+        };
+        let key = |what: &[u8]| {
+            mac(
+                &*self.counters,
+                &[what, kind, &bytes, login.address().as_bytes()],
+            )
+        };
+        SourceKeys {
+            sends: key(b"sends"),
+            failures: key(b"failures"),
+            sign_ins: key(b"sign-ins"),
+        }
+    }
+
+    /// Counter key for failures of all unknown sources: of the account, or of the address where there is none.
     pub(super) fn failures_of(&self, account: Option<AccountId>, login: &Login) -> [u8; 32] {
         match account {
             Some(account) => mac(&*self.counters, &[b"account", account.as_bytes()]),
@@ -74,7 +98,7 @@ impl SigninKeys {
         }
     }
 
-    /// Counter key for codes sent to an address.
+    /// Counter key for codes sent to an address for all unknown sources.
     pub(super) fn sends_to(&self, login: &Login) -> [u8; 32] {
         mac(&*self.counters, &[b"address", login.address().as_bytes()])
     }
@@ -97,6 +121,25 @@ impl SigninKeys {
             )
         })
     }
+}
+
+/// A source of requests about an address.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// An address of IPv4, 64 bits of IPv6; `None` where there is none to count by.
+    Network(Option<IpAddr>),
+    /// A browser, by the digest of its mark.
+    Browser(&'a [u8; 32]),
+}
+
+/// The counter keys of a source and an address.
+pub(super) struct SourceKeys {
+    /// Of codes sent.
+    pub(super) sends: [u8; 32],
+    /// Of wrong codes.
+    pub(super) failures: [u8; 32],
+    /// Of the record that a sign-in has succeeded.
+    pub(super) sign_ins: [u8; 32],
 }
 
 impl fmt::Debug for SigninKeys {

@@ -20,6 +20,7 @@ use tollgate_store::{
 
 pub use code::CodeLength;
 pub use keys::SigninKeys;
+use keys::{Source, SourceKeys};
 
 use crate::keys::id_bytes;
 use crate::login::Login;
@@ -38,13 +39,25 @@ pub const CODE_LIFE: Duration = Duration::from_secs(10 * 60);
 /// Attempts per code.
 pub const TRIES: i64 = 5;
 
-/// Failures of an account, or of an address without one.
+/// Codes for an address in an hour, asked for by all sources that have never signed in to it.
+const UNKNOWN_SENDS_MAX: i64 = 10;
+
+/// Failures of one source at an account, or at an address without one.
 const FAILURES: FailureRule = FailureRule {
     window: HOUR,
     free: 10,
     delay: MINUTE,
     delay_max: HOUR,
 };
+
+/// Failures there of all sources that have never signed in.
+const UNKNOWN_FAILURES: FailureRule = FailureRule {
+    free: 20,
+    ..FAILURES
+};
+
+/// For how long a sign-in makes its network and browser known sources of the address.
+pub const KNOWN_SOURCE_LIFE: Duration = Duration::from_secs(180 * 24 * 3600);
 
 /// Rules set by the operator.
 #[derive(Clone, Debug)]
@@ -90,10 +103,29 @@ pub struct CodeRequest<'a> {
     pub purpose: CodePurpose,
     /// The requesting browser.
     pub browser: &'a SessionValue,
-    /// The address that the request came from, for the limit by network; `None` where there is none to count by.
-    pub network: Option<IpAddr>,
+    /// The source of the request, which it is counted by.
+    pub source: CodeSource<'a>,
     /// When it is requested.
     pub now: Timestamp,
+}
+
+/// The source of a request for a code, or of a typed code.
+///
+/// Sends and failures are counted for each address and source, and beside that for all sources together that have never signed in to the
+/// address. So strangers cannot use up what its owner has at a known network or in a known browser.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeSource<'a> {
+    /// The client's network address; `None` where there is none to count by.
+    pub network: Option<IpAddr>,
+    /// The mark of the browser: a random value that it has kept since its first sign-in.
+    pub mark: Option<&'a SessionValue>,
+}
+
+/// What a request is counted by.
+struct Counted {
+    keys: SourceKeys,
+    /// Whether the source has signed in to the address before.
+    is_known: bool,
 }
 
 /// Why no code was sent.
@@ -227,10 +259,11 @@ impl Signin {
             login,
             purpose,
             browser,
-            network,
+            source,
             now,
         } = *request;
         let known = self.login(login).await?;
+        let counted = self.counted(login, source).await?;
         let id = LoginCodeId(id_bytes(now, &mut draw));
         let message = MessageId(id_bytes(now, &mut draw));
         let code = self.rules.length.draw(&mut draw);
@@ -239,7 +272,7 @@ impl Signin {
         let reaches_someone = known.is_some() || purpose == CodePurpose::SignUp;
         let parts = [
             SigninPart::CountSend {
-                limits: self.limits(login, network),
+                limits: self.limits(login, &counted, source.network),
                 at: now,
             },
             SigninPart::PutCode(NewLoginCode {
@@ -297,6 +330,7 @@ impl Signin {
     pub async fn verify_code(
         &self,
         browser: &SessionValue,
+        source: CodeSource<'_>,
         current: Option<&Session>,
         typed: &str,
         now: Timestamp,
@@ -310,10 +344,23 @@ impl Signin {
             return Ok(CodeOutcome::Expired);
         };
         let known = self.login(&login).await?;
-        let failures = self
-            .keys
-            .failures_of(known.map(|(_, account)| account), &login);
-        let barred = reading(&self.store, move |read| read.barred_until(&failures)).await?;
+        let source_of = self.counted(&login, source).await?;
+        let mut failures = vec![(source_of.keys.failures, FAILURES)];
+        if !source_of.is_known {
+            let all = self
+                .keys
+                .failures_of(known.map(|(_, account)| account), &login);
+            failures.push((all, UNKNOWN_FAILURES));
+        }
+        let keys: Vec<[u8; 32]> = failures.iter().map(|(key, _)| *key).collect();
+        let barred = reading(&self.store, move |read| {
+            let mut until = None;
+            for key in &keys {
+                until = until.max(read.barred_until(key)?);
+            }
+            Ok(until)
+        })
+        .await?;
         if let Some(until) = barred.filter(|&until| until > now) {
             return Ok(CodeOutcome::LockedOut { until });
         }
@@ -332,24 +379,23 @@ impl Signin {
         let for_someone = known.is_some() || code.purpose == CodePurpose::SignUp;
         let right = code::same(&self.keys.code_hash(code.id, typed), &code.code_hash);
         if !(right && for_someone) {
-            let failed = SigninPart::CountFailure {
-                key: failures,
-                rule: FAILURES,
-                at: now,
-            };
-            self.commit([failed])
-                .await
-                .map_err(VerifyCodeError::Store)?;
+            let failed = failures
+                .into_iter()
+                .map(|(key, rule)| SigninPart::CountFailure { key, rule, at: now });
+            self.commit(failed).await.map_err(VerifyCodeError::Store)?;
             let tries_left = TRIES - row.attempts - 1;
             return Ok(match tries_left {
                 ..=0 => CodeOutcome::Expired,
                 _ => CodeOutcome::Wrong { tries_left },
             });
         }
-        let spent = vec![
-            SigninPart::SpendCode { id: code.id },
-            SigninPart::ForgetFailures { key: failures },
-        ];
+        let mut spent = vec![SigninPart::SpendCode { id: code.id }];
+        spent.extend(
+            failures
+                .into_iter()
+                .map(|(key, _)| SigninPart::ForgetFailures { key }),
+        );
+        spent.extend(self.known_from_now(&login, source, now));
         let value = SessionValue::draw(&mut draw);
         let entered = match (code.purpose, current, known) {
             (CodePurpose::Confirm, Some(current), Some((login, _))) if login == current.login => {
@@ -426,6 +472,7 @@ impl Signin {
             now,
             idle_before: now - crate::session::IDLE,
             sent_before: now - DAY,
+            signed_in_before: now - KNOWN_SOURCE_LIFE,
             limit: 1000,
         };
         let unit = crate::session::unit(part, Admission::BestEffort);
@@ -449,15 +496,67 @@ impl Signin {
         }
     }
 
-    fn limits(&self, login: &Login, network: Option<IpAddr>) -> Vec<SendLimit> {
+    /// What requests from this source about an address are counted by: its browser where that is known, else its network.
+    async fn counted(&self, login: &Login, source: CodeSource<'_>) -> Result<Counted, ReadError> {
+        let network = self.keys.source(login, Source::Network(source.network));
+        let browser = source
+            .mark
+            .map(|mark| self.keys.source(login, Source::Browser(&mark.digest())));
+        let (by_network, by_browser) =
+            (network.sign_ins, browser.as_ref().map(|keys| keys.sign_ins));
+        let (is_known_network, is_known_browser) = reading(&self.store, move |read| {
+            let browser = by_browser.map(|key| read.has_signed_in(&key)).transpose()?;
+            Ok((read.has_signed_in(&by_network)?, browser.unwrap_or(false)))
+        })
+        .await?;
+        Ok(match browser.filter(|_| is_known_browser) {
+            Some(keys) => Counted {
+                keys,
+                is_known: true,
+            },
+            None => Counted {
+                keys: network,
+                // Clients without an address are not one source.
+                is_known: is_known_network && source.network.is_some(),
+            },
+        })
+    }
+
+    /// Makes a source known, with the sign-in that it is part of.
+    fn known_from_now(
+        &self,
+        login: &Login,
+        source: CodeSource<'_>,
+        now: Timestamp,
+    ) -> Vec<SigninPart> {
+        let network = source.network.map(|network| {
+            let keys = self.keys.source(login, Source::Network(Some(network)));
+            keys.sign_ins
+        });
+        let browser = source.mark.map(|mark| {
+            let keys = self.keys.source(login, Source::Browser(&mark.digest()));
+            keys.sign_ins
+        });
+        let keys = network.into_iter().chain(browser);
+        keys.map(|key| SigninPart::RecordSignIn { key, at: now })
+            .collect()
+    }
+
+    fn limits(&self, login: &Login, counted: &Counted, network: Option<IpAddr>) -> Vec<SendLimit> {
         let mut limits = vec![SendLimit {
-            key: self.keys.sends_to(login),
+            key: counted.keys.sends,
             rules: vec![(1, SEND_INTERVAL), (5, HOUR)],
         }];
-        limits.extend(network.map(|network| SendLimit {
-            key: self.keys.sends_from(network),
-            rules: vec![(self.rules.network_hourly_max, HOUR)],
-        }));
+        if !counted.is_known {
+            limits.push(SendLimit {
+                key: self.keys.sends_to(login),
+                rules: vec![(UNKNOWN_SENDS_MAX, HOUR)],
+            });
+            limits.extend(network.map(|network| SendLimit {
+                key: self.keys.sends_from(network),
+                rules: vec![(self.rules.network_hourly_max, HOUR)],
+            }));
+        }
         limits.extend(self.keys.sends_to_country(login).map(|key| SendLimit {
             key,
             rules: vec![(self.rules.country_daily_max, DAY)],

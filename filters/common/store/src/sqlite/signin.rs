@@ -49,6 +49,11 @@ pub(crate) fn write(connection: &Connection, part: &SigninPart) -> Result<(), Wr
             params![account.as_bytes()],
         ),
         SigninPart::CountSend { limits, at } => count_send(connection, limits, *at),
+        SigninPart::RecordSignIn { key, at } => run(
+            connection,
+            "INSERT OR REPLACE INTO login_networks (key, at) VALUES (?1, ?2)",
+            params![key, at.as_micros()],
+        ),
         SigninPart::PutCode(code) => put_code(connection, code),
         SigninPart::TryCode { id, tries_max, at } => live(
             connection,
@@ -95,8 +100,16 @@ pub(crate) fn write(connection: &Connection, part: &SigninPart) -> Result<(), Wr
             now,
             idle_before,
             sent_before,
+            signed_in_before,
             limit,
-        } => sweep(connection, *now, *idle_before, *sent_before, *limit),
+        } => {
+            sweep(connection, *now, *idle_before, *sent_before, *limit)?;
+            run(
+                connection,
+                "DELETE FROM login_networks WHERE key IN (SELECT key FROM login_networks WHERE at <= ?1 LIMIT ?2)",
+                params![signed_in_before.as_micros(), limit],
+            )
+        }
     }
 }
 
@@ -356,6 +369,14 @@ impl<W: Send + Sync> SigninRead for SqliteStore<W> {
                 })
                 .optional()?;
             Ok(found)
+        })
+    }
+
+    fn has_signed_in(&self, key: &[u8; 32]) -> Result<bool, ReadError> {
+        self.with("sign-ins", |connection| {
+            Ok(connection
+                .prepare_cached("SELECT 1 FROM login_networks WHERE key = ?1")?
+                .exists([key])?)
         })
     }
 

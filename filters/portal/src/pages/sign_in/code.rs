@@ -63,6 +63,7 @@ pub(crate) async fn verify(
         .signin
         .verify_code(
             request.browser(),
+            request.source(),
             request.session.as_ref(),
             &code,
             request.now,
@@ -87,6 +88,7 @@ pub(crate) async fn verify(
                 )
                 .await;
             }
+            request.keep_mark();
             request.rotate_session(entered.value);
             Ok(request.redirect(context, request.return_path().as_str()))
         }

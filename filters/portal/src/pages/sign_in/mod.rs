@@ -137,7 +137,7 @@ async fn send(
         login,
         purpose,
         browser: request.browser(),
-        network: request.client.limited(),
+        source: request.source(),
         now: request.now,
     };
     match context
