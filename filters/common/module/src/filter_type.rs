@@ -93,15 +93,20 @@ pub fn misplaced(chain: &[&str], filters: &[FilterType]) -> Vec<Misplaced> {
     let mut pairs = Vec::new();
     for (position, filter) in types.iter().enumerate() {
         let name = filter.name;
-        let mut wrong = |other: usize, side: &str| {
+        let mut wrong = |other: usize, side: &str, rule: &str| {
             let pair = (position.min(other), position.max(other));
             if !pairs.contains(&pair) {
                 pairs.push(pair);
                 let other = types[other].name;
+                let reason = match other == rule {
+                    true => format!("`{other}`"),
+                    // Nothing else shows why the rule is about this filter.
+                    false => format!("`{rule}`, and `{other}` is `in_place_of` it"),
+                };
                 found.push(Misplaced {
                     position,
                     message: format!(
-                        "is `{name}`, which has to come {side} `{other}`; move `{name}` {side} `{other}`"
+                        "is `{name}`, which has to come {side} {reason}; move `{name}` {side} `{other}`"
                     ),
                 });
             }
@@ -109,14 +114,14 @@ pub fn misplaced(chain: &[&str], filters: &[FilterType]) -> Vec<Misplaced> {
         for earlier in filter.needs.iter().chain(filter.after) {
             for (at, other) in types.iter().enumerate().skip(position + 1) {
                 if other.counts_as(earlier) {
-                    wrong(at, "after");
+                    wrong(at, "after", earlier);
                 }
             }
         }
         for later in filter.before {
             for (at, other) in types.iter().enumerate().take(position) {
                 if other.counts_as(later) {
-                    wrong(at, "before");
+                    wrong(at, "before", later);
                 }
             }
         }
@@ -164,7 +169,7 @@ mod tests {
             &["meter", "badge"],
             &[(
                 0,
-                "is `meter`, which has to come after `badge`; move `meter` after `badge`",
+                "is `meter`, which has to come after `auth`, and `badge` is `in_place_of` it; move `meter` after `badge`",
             )],
         );
         check(
