@@ -33,7 +33,14 @@ pub(super) fn sections(_: &PortalContext) -> Vec<Section> {
         Section {
             anchor: "codes",
             heading: "Every code",
-            content: table(),
+            content: html! {
+                (table())
+                p {
+                    "A code with a dot, such as " code { "name.code" } ", is one of a filter that the operator of this service has added. It is not in "
+                    "this table: the part before the dot is the filter's name, the message says what to do, and the operator's documentation "
+                    "lists it."
+                }
+            },
         },
         Section {
             anchor: "retrying",
