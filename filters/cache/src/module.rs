@@ -109,3 +109,37 @@ fn source(cache: Arc<Cache>) -> tollgate_counters::Source {
         samples.number(CACHE_BYTES, totals.bytes);
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate_module::{Snapshot, check_text};
+
+    use super::*;
+
+    fn settings(text: &str) -> CacheSettings {
+        check_text::<RawCache>(text, &Services::default()).expect("good settings")
+    }
+
+    #[test]
+    fn a_reload_changes_what_is_not_fixed_at_the_start() {
+        let snapshot = Snapshot::from(settings(""));
+        let mut running = Services::default();
+        running.provide(snapshot.clone());
+        let reload = |text: &str| {
+            let mut new = Services::default();
+            new.provide(settings(text));
+            CacheModule.reload(&running, &new).expect("both are there")
+        };
+        for fixed in [
+            "max_bytes = 1048576",
+            "max_entry_bytes = 1024",
+            "hit_price_ppm = 1",
+        ] {
+            assert_eq!(reload(fixed), Reload::NeedsRestart, "{fixed}");
+        }
+        assert_eq!(**snapshot.load(), settings(""), "nothing has changed");
+        let free = "ttl_secs = 60\nwait_secs = 1\nenabled = false";
+        assert_eq!(reload(free), Reload::InForce);
+        assert_eq!(**snapshot.load(), settings(free));
+    }
+}

@@ -9,6 +9,7 @@ use tollgate_filter::{
     ApiError, Body, Contract, Document, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase,
     Step,
 };
+use tollgate_module::Snapshot;
 use tollgate_purchase::checkouts::Checkouts;
 use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::plan::Plan;
@@ -44,7 +45,7 @@ pub struct CommerceDeps<'a> {
     /// The PayPal webhook receiver; without it the webhook path is 404.
     pub paypal: Option<PayPal>,
     /// Settings of checkouts.
-    pub ucp: UcpSettings,
+    pub ucp: Snapshot<UcpSettings>,
     /// Checkouts.
     pub checkouts: Checkouts,
     /// Idempotency keys and stored responses.
@@ -64,7 +65,8 @@ impl CommerceServices {
     ///
     /// The settings require fetching profiles, and the HTTP client cannot be set up.
     pub fn new(deps: CommerceDeps<'_>) -> Result<Arc<CommerceServices>, SetupError> {
-        let profiles = match deps.ucp.profile_fetch {
+        let ucp = deps.ucp.load();
+        let profiles = match ucp.profile_fetch {
             ProfileFetch::Never => None,
             ProfileFetch::Listed | ProfileFetch::Always => Some(Profiles::new(deps.clock)?),
         };
@@ -80,10 +82,10 @@ impl CommerceServices {
                     links: links([
                         ("terms_of_service", deps.terms_url),
                         ("privacy_policy", deps.privacy_url),
-                        ("refund_policy", deps.ucp.refund_url.clone()),
+                        ("refund_policy", ucp.refund_url.clone()),
                     ]),
                 },
-                settings: deps.ucp,
+                settings: deps.ucp.clone(),
                 checkouts: deps.checkouts,
                 idempotency: deps.idempotency,
                 profiles,

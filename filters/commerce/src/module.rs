@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tollgate_clock::Entropy;
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::ServiceIdentity;
-use tollgate_module::{Build, BuildError, FilterType, Module, SectionType, provided};
+use tollgate_module::{
+    Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided,
+    reload_snapshot,
+};
 use tollgate_pages::Brand;
 use tollgate_purchase::checkouts::{CheckoutDeps, Checkouts};
 use tollgate_purchase::mandates::Mandates;
@@ -65,11 +68,13 @@ impl Module for CommerceModule {
             }),
             _ => None,
         };
+        let in_force = Snapshot::from(ucp);
+        build.provide(in_force.clone());
         let services = CommerceServices::new(CommerceDeps {
             base_url: &service.base_url,
             root_url: &service.root_url,
             plan: &plan,
-            ucp,
+            ucp: in_force.clone(),
             checkouts,
             idempotency: build.get()?,
             clock: build.get()?,
@@ -89,5 +94,54 @@ impl Module for CommerceModule {
             Ok(Arc::new(filter.map_err(BuildError::of)?))
         });
         Ok(())
+    }
+    /// Which platforms are served is in force at once. A lifetime and a link that others have copied, and the client that fetches profiles,
+    /// need a restart.
+    fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
+        reload_snapshot(
+            self.name(),
+            (running, settings),
+            |old: &UcpSettings, new| {
+                let fixed =
+                    |one: &UcpSettings| (one.session, one.profile_fetch, one.refund_url.clone());
+                fixed(old) == fixed(new)
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_module::check_text;
+
+    use super::*;
+
+    fn settings(text: &str) -> UcpSettings {
+        check_text::<RawUcp>(text, &Services::default()).expect("good settings")
+    }
+
+    #[test]
+    fn a_reload_changes_which_platforms_are_served() {
+        let snapshot = Snapshot::from(settings(""));
+        let mut running = Services::default();
+        running.provide(snapshot.clone());
+        let reload = |text: &str| {
+            let mut new = Services::default();
+            new.provide(settings(text));
+            CommerceModule
+                .reload(&running, &new)
+                .expect("both are there")
+        };
+        for fixed in [
+            "session_secs = 900",
+            "profile_fetch = 'always'",
+            "refund_url = 'https://svc.example/refunds'",
+        ] {
+            assert_eq!(reload(fixed), Reload::NeedsRestart, "{fixed}");
+        }
+        assert_eq!(**snapshot.load(), settings(""), "nothing has changed");
+        let free = "agent_required = false\ntls13_required = false\nprofile_hosts = ['platform.example']\nprofile_loopback = true";
+        assert_eq!(reload(free), Reload::InForce);
+        assert_eq!(**snapshot.load(), settings(free));
     }
 }

@@ -64,3 +64,31 @@ impl Module for IdempotencyModule {
         reload_snapshot::<IdempotencySettings>(self.name(), (running, settings), |_, _| true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate_module::{Snapshot, check_text};
+
+    use super::*;
+
+    fn settings(text: &str) -> IdempotencySettings {
+        check_text::<RawIdempotency>(text, &Services::default()).expect("good settings")
+    }
+
+    #[test]
+    fn a_reload_changes_every_setting() {
+        let snapshot = Snapshot::from(settings(""));
+        let mut running = Services::default();
+        running.provide(snapshot.clone());
+        let reload = |text: &str| {
+            let mut new = Services::default();
+            new.provide(settings(text));
+            IdempotencyModule
+                .reload(&running, &new)
+                .expect("both are there")
+        };
+        let free = "keep_secs = 60\nanswer_bytes_max = 1024";
+        assert_eq!(reload(free), Reload::InForce);
+        assert_eq!(**snapshot.load(), settings(free));
+    }
+}

@@ -88,3 +88,39 @@ impl Module for MeterModule {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate_module::{Snapshot, check_text};
+
+    use super::*;
+
+    fn settings(text: &str) -> MeterSettings {
+        check_text::<RawMeter>(text, &Services::default()).expect("good settings")
+    }
+
+    #[test]
+    fn a_reload_changes_what_is_not_fixed_at_the_start() {
+        let snapshot = Snapshot::from(settings(""));
+        let mut running = Services::default();
+        running.provide(snapshot.clone());
+        let reload = |text: &str| {
+            let mut new = Services::default();
+            new.provide(settings(text));
+            MeterModule.reload(&running, &new).expect("both are there")
+        };
+        for fixed in [
+            "credit_limit = '1'",
+            "drain_secs = 1",
+            "after_leaving = 'stop'",
+            "hold_secs = 60",
+            "estimate.parallel = 1",
+        ] {
+            assert_eq!(reload(fixed), Reload::NeedsRestart, "{fixed}");
+        }
+        assert_eq!(**snapshot.load(), settings(""), "nothing has changed");
+        let free = "clamp_tokens_min = 1\nestimate.bytes_per_token = 1";
+        assert_eq!(reload(free), Reload::InForce);
+        assert_eq!(**snapshot.load(), settings(free));
+    }
+}

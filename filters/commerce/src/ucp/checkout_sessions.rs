@@ -10,6 +10,7 @@ use tollgate_filter::{
     ApiError, ErrorCode, ErrorShape, Exchange, FilterError, OldTls, Outcome, Principal, Reply,
     Request,
 };
+use tollgate_module::Snapshot;
 use tollgate_money::CheckoutId;
 use tollgate_purchase::checkouts::{CheckoutError, Checkouts, NewCheckout, Status, View};
 use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys, digest};
@@ -74,7 +75,7 @@ enum Operation {
 
 /// Checkout operations and their dependencies.
 pub(crate) struct CheckoutSessions {
-    pub(crate) settings: UcpSettings,
+    pub(crate) settings: Snapshot<UcpSettings>,
     pub(crate) checkouts: Checkouts,
     pub(crate) idempotency: IdempotencyKeys,
     pub(crate) merchant: MerchantInfo,
@@ -340,7 +341,7 @@ impl CheckoutSessions {
     fn check_connection(&self, exchange: &Exchange) -> Result<(), ApiError> {
         let request = &exchange.request;
         let is_tls13 = request.tls && exchange.get::<OldTls>().is_none();
-        if is_tls13 || request.client.is_local() || !self.settings.tls13_required {
+        if is_tls13 || request.client.is_local() || !self.settings.load().tls13_required {
             return Ok(());
         }
         Err(ApiError::new(
@@ -355,16 +356,17 @@ impl CheckoutSessions {
         format: CheckoutFormat,
         request: &Request,
     ) -> Result<Option<UcpAgent>, ApiError> {
-        let read = agent::read(&request.headers, self.settings.profile_loopback);
+        let settings = self.settings.load();
+        let read = agent::read(&request.headers, settings.profile_loopback);
         let refuse =
             |code, message: &'static str| Err(ApiError::new(code, message).param("UCP-Agent"));
         match (format, read) {
-            (CheckoutFormat::Protocol, Ok(Some(agent))) if !self.is_served(&agent) => refuse(
+            (CheckoutFormat::Protocol, Ok(Some(agent))) if !is_served(&settings, &agent) => refuse(
                 ErrorCode::ProfileNotTrusted,
                 "The platform is not on the list of platforms that the operator of this service allows.",
             ),
             (_, Ok(Some(agent))) => Ok(Some(agent)),
-            (CheckoutFormat::Protocol, Ok(None)) if self.settings.agent_required => refuse(
+            (CheckoutFormat::Protocol, Ok(None)) if settings.agent_required => refuse(
                 ErrorCode::InvalidProfileUrl,
                 "UCP-Agent is missing. Name the platform's profile: `UCP-Agent: profile=\"https://platform.example/.well-known/ucp\"`.",
             ),
@@ -389,12 +391,6 @@ impl CheckoutSessions {
             }
             _ => Ok(Negotiated::granted()),
         }
-    }
-
-    /// Whether the platform is served.
-    fn is_served(&self, agent: &UcpAgent) -> bool {
-        let hosts = self.settings.profile_hosts.as_ref();
-        hosts.is_none_or(|hosts| hosts.iter().any(|host| **host == *agent.host))
     }
 
     async fn create(
@@ -661,4 +657,10 @@ fn endpoint(format: CheckoutFormat, operation: Operation) -> Endpoint {
         (CheckoutFormat::Protocol, Operation::Complete) => Endpoint::UcpComplete,
         (CheckoutFormat::Protocol, Operation::Cancel | Operation::Get) => Endpoint::UcpCancel,
     }
+}
+
+/// Whether the platform is served.
+fn is_served(settings: &UcpSettings, agent: &UcpAgent) -> bool {
+    let hosts = settings.profile_hosts.as_ref();
+    hosts.is_none_or(|hosts| hosts.iter().any(|host| **host == *agent.host))
 }
