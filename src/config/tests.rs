@@ -421,7 +421,10 @@ fn described_row(line: &str, value: &Value) -> Option<String> {
         _ => return None,
     };
     let mut cells: Vec<String> = line.split('|').map(str::to_owned).collect();
+    let key = cells[1].trim().trim_matches('`').to_owned();
+    cells[2] = format!(" {} ", described_type(&key, value));
     cells[3] = format!(" {default} ");
+    cells[6] = format!(" `{}` ", described_example(cells[6].trim(), value));
     if let (Some(min), Some(max)) = (value["minimum"].as_u64(), value["maximum"].as_u64()) {
         // What follows a comma relates it to another setting.
         let beside = cells[4]
@@ -445,6 +448,47 @@ fn described_row(line: &str, value: &Value) -> Option<String> {
     let description = value["description"].as_str()?.split_whitespace();
     cells[5] = format!(" {} ", description.collect::<Vec<_>>().join(" "));
     Some(cells.join("|"))
+}
+
+/// The type of a setting that describes itself. The unit of a number is in its name.
+fn described_type(key: &str, value: &Value) -> &'static str {
+    let name = key.rsplit('.').next().unwrap_or(key);
+    match &value["default"] {
+        Value::Bool(_) => "switch",
+        Value::String(_) => "word",
+        _ => ["seconds", "days", "bytes", "tokens", "millionths"]
+            .into_iter()
+            .zip(["secs", "days", "bytes", "tokens", "ppm"])
+            .find(|(_, unit)| name.split('_').any(|part| part == *unit))
+            .map_or("number", |(word, _)| word),
+    }
+}
+
+/// The example as it is where the setting accepts it and it is not the default; otherwise another value of the setting.
+fn described_example(cell: &str, value: &Value) -> String {
+    let default = &value["default"];
+    let accepts = |example: &Value| match example {
+        Value::Bool(_) => default.is_boolean(),
+        Value::Number(number) => number.as_u64().is_some_and(|number| {
+            let bound = |name: &str| value[name].as_u64();
+            bound("minimum") <= Some(number) && Some(number) <= bound("maximum")
+        }),
+        word => value["enum"]
+            .as_array()
+            .is_some_and(|all| all.contains(word)),
+    };
+    let usable = |example: &Value| example != default && accepts(example);
+    let written = cell.trim_matches('`').parse::<Value>().ok();
+    if let Some(written) = written.filter(|written| usable(written)) {
+        return written.to_string();
+    }
+    let others = match default {
+        Value::Bool(switch) => vec![Value::Bool(!switch)],
+        Value::String(_) => value["enum"].as_array().cloned().unwrap_or_default(),
+        _ => vec![value["minimum"].clone(), value["maximum"].clone()],
+    };
+    let other = others.iter().find(|other| usable(other));
+    other.expect("a setting has two values").to_string()
 }
 
 #[test]
