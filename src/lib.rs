@@ -6,7 +6,6 @@ pub mod commands;
 pub mod config;
 pub mod demo;
 mod gateway;
-mod modules;
 mod proxy;
 mod registry;
 pub mod telemetry;

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use tollgate_filter::Filter;
 use tollgate_module::{Build, BuildError, Declarations, FilterType, Module, RouteContext};
 
-use crate::modules::signin;
-
 /// The modules of the gateway.
 pub(crate) fn modules() -> Vec<Box<dyn Module>> {
     vec![
+        Box::new(tollgate_pages::PagesModule),
         Box::new(tollgate_pay::PurchaseModule),
         Box::new(tollgate_pay::PayPalModule),
-        Box::new(signin::SigninModule),
+        Box::new(tollgate_outbox::SigninModule),
         Box::new(tollgate_rate_limit::RateLimitModule),
         Box::new(tollgate_auth::AuthModule),
         Box::new(tollgate_completions::CompletionsModule),

@@ -2,16 +2,18 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use tollgate_clock::Clock;
 use tollgate_filter::settings::Warning;
 use tollgate_module::Declarations;
+use tollgate_onboarding::Installation;
 
 use super::exit_code::{FAILURE, SUCCESS};
 use super::print;
 use crate::config::{self, Environment, Settings, StoreUrl};
-use crate::gateway::installation;
+use crate::gateway::services;
 
 /// Reports all errors of the settings, or the warnings of valid ones.
 pub(super) fn check(
@@ -95,13 +97,12 @@ pub(super) fn schema(modules: &Declarations, out: &mut dyn Write) -> anyhow::Res
 }
 
 /// Prints the OpenAPI document.
-pub(super) fn openapi(settings: &Settings, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let documents = settings
-        .sections
+pub(super) fn openapi(settings: Settings, out: &mut dyn Write) -> anyhow::Result<u8> {
+    let services = services(&Arc::new(settings));
+    let documents = services
         .find()
         .context("this gateway has no onboarding documents")?;
-    let installation = installation(settings).context("this gateway has no section `[plan]`")?;
-    let document = tollgate_onboarding::openapi(&documents, &installation);
+    let document = tollgate_onboarding::openapi(&documents, &Installation::of(&services)?);
     let text = serde_json::to_string_pretty(&document).context("cannot write JSON")?;
     writeln!(out, "{text}").context("cannot print")?;
     Ok(SUCCESS)

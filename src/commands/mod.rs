@@ -97,7 +97,7 @@ pub fn run(
             check::check(file()?, &builder().declarations(), environment, json, out)
         }
         Command::Schema => check::schema(&builder().declarations(), out),
-        Command::OpenApi => check::openapi(&settings()?, out),
+        Command::OpenApi => check::openapi(settings()?, out),
         Command::Account(command) => account::run(command, &client()?, out),
         Command::Key(command) => key::run(command, &client()?, out),
         Command::Credits(command) => credits::run(command, &client()?, out),

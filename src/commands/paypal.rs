@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use tollgate_clock::Clock;
+use tollgate_filter::BrandName;
 use tollgate_pay::PayPalSettings;
 use tollgate_paypal::{Client, NewPlan};
 use tollgate_purchase::key_of;
@@ -46,7 +47,11 @@ pub(super) fn run(
         .sections
         .find()
         .context("this gateway has no section `[plan]`")?;
-    let name = format!("{} {}", settings.brand.name, plan.name);
+    let BrandName(brand) = settings
+        .sections
+        .find()
+        .context("this gateway has no section `[brand]`")?;
+    let name = format!("{brand} {}", plan.name);
     let found = runtime.block_on(set_up(&client, (&plan.product, &name), &clock))?;
     if json {
         print::json(out, &found)?;

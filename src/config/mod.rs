@@ -8,7 +8,6 @@ mod certificate;
 mod check;
 mod document;
 mod environment;
-mod mcp;
 mod memory;
 mod pattern;
 mod price;
@@ -30,7 +29,6 @@ use toml::de::DeTable;
 pub use certificate::{Certificate, CertificateError};
 pub use check::CheckContext;
 pub use environment::{Environment, PREFIX};
-pub use mcp::{Mcp, McpResource, RelayUpstream};
 pub use memory::Memory;
 pub use pattern::{PathPattern, PatternError};
 pub use proxies::{ForwardedField, Network, NetworkError, TrustedProxies};
@@ -39,8 +37,7 @@ pub use schema::schema;
 pub use settings::{
     AccessLog, Admin, ClientAddressForm, Concurrency, ConnectionLimits, Cors, Durability,
     Lifecycle, Listener, LogFormat, LogLevel, Probe, Provider, ProviderHealth, ProviderTimeouts,
-    RetryBudget, Route, Sections, Server, Service, Settings, Signin, SigninMail, SigninSms, Store,
-    StoreUrl, Telemetry, Upstream,
+    RetryBudget, Route, Sections, Server, Service, Settings, Store, StoreUrl, Telemetry, Upstream,
 };
 pub use tollgate_filter::settings::{BaseUrl, PublicUrl, UrlError, Warning};
 

@@ -3,15 +3,9 @@
 //! Nothing is required here: a missing key is recorded by the validation, together with all other errors. The comments are the descriptions
 //! in the JSON Schema.
 
-mod signin;
-
-pub(crate) use signin::{RawBrand, RawMail, RawSignin, RawSms};
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, Whole};
-
-use super::mcp::RawMcp;
 
 /// The settings of a tollgate gateway.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -37,12 +31,6 @@ pub(crate) struct RawSettings {
     pub(crate) provider: Vec<RawProvider>,
     /// The models on sale.
     pub(crate) model: Vec<RawModel>,
-    /// Sign-in with one-time codes.
-    pub(crate) signin: RawSignin,
-    /// The brand on the pages.
-    pub(crate) brand: RawBrand,
-    /// The servers behind the MCP resources.
-    pub(crate) mcp: RawMcp,
     /// The diagnostics and the access log.
     pub(crate) telemetry: RawTelemetry,
 }

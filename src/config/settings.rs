@@ -13,13 +13,9 @@ use rustls::pki_types::CertificateDer;
 use secrecy::SecretString;
 use tollgate_filter::settings::{BaseUrl, PublicUrl, Warning};
 use tollgate_filter::{Catalog, ErrorShape, RequiredAccess, ServiceIdentity};
-use tollgate_identity::signin::CodeLength;
 use tollgate_module::{CheckedSection, Services};
-use tollgate_outbox::mail::TransportSecurity;
-use tollgate_pages::Brand;
 
 use super::certificate::Certificate;
-use super::mcp::Mcp;
 use super::memory::Memory;
 use super::pattern::PathPattern;
 use super::proxies::TrustedProxies;
@@ -49,12 +45,6 @@ pub struct Settings {
     pub providers: Vec<Arc<Provider>>,
     /// The models on sale.
     pub catalog: Arc<Catalog>,
-    /// Sign-in.
-    pub signin: Signin,
-    /// The brand of the pages.
-    pub brand: Brand,
-    /// The servers behind the MCP resources.
-    pub mcp: Mcp,
     /// Logs.
     pub telemetry: Telemetry,
     /// The sections of modules.
@@ -402,49 +392,6 @@ pub struct ProviderTimeouts {
     pub between_bytes: Duration,
     /// Timeout of the whole call.
     pub total: Duration,
-}
-
-/// `[signin]`: sign-in of people.
-#[derive(Clone, Debug)]
-pub struct Signin {
-    /// Whether people may create accounts themselves.
-    pub sign_up: bool,
-    /// Length of one-time codes.
-    pub length: CodeLength,
-    /// Codes requested from one network in an hour.
-    pub network_hourly_max: i64,
-    /// Text messages to one country in a day.
-    pub country_daily_max: i64,
-    /// The mail server; without it no codes are sent by mail.
-    pub mail: Option<SigninMail>,
-    /// The SMS service; without it no codes are sent by text message.
-    pub sms: Option<SigninSms>,
-}
-
-/// `[signin.mail]`: delivery of mail.
-#[derive(Clone, Debug)]
-pub struct SigninMail {
-    /// The mail server.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-    /// Transport security; `None` only to this machine.
-    pub security: TransportSecurity,
-    /// User name and password.
-    pub login: Option<(String, SecretString)>,
-    /// The sender.
-    pub from: String,
-    /// A root to trust besides the system's, as PEM.
-    pub root_pem: Option<Vec<u8>>,
-}
-
-/// `[signin.sms]`: delivery of text messages.
-#[derive(Clone, Debug)]
-pub struct SigninSms {
-    /// The endpoint of the SMS service.
-    pub url: String,
-    /// The key that signs requests.
-    pub secret: SecretString,
 }
 
 /// `[telemetry]`: logs.

@@ -12,7 +12,7 @@ use tollgate_identity::Credentials;
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_memory::{MemoryBudget, Owner};
 use tollgate_meter::MeterSettings;
-use tollgate_module::Built;
+use tollgate_module::{Built, GATEWAY};
 use tollgate_pages::{PageRenderer, error_page};
 use tollgate_portal::InProcessApi;
 use tollgate_purchase::PurchaseTasks;
@@ -60,21 +60,20 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     let runtime = background_runtime()?;
     let purchase_tasks = PurchaseTasks::new(runtime.handle().clone());
     let api = Arc::new(InProcessClient::default());
-    let renderer = Arc::new(PageRenderer::new(settings.brand.clone()));
 
     let mut built = Built::default();
-    settings::provide(&settings, &mut built.services);
+    built.services = settings::services(&settings);
     built.services.provide(clock.clone());
     built.services.provide(entropy.clone());
     built.services.provide(storage.store.clone());
     built.services.provide(storage.ledger.clone());
     built.services.provide(storage.credentials.clone());
     built.services.provide(purchase_tasks.clone());
-    built.services.provide(renderer.clone());
     built.services.provide(api.clone() as Arc<dyn InProcessApi>);
     for module in &modules {
         built.module(&**module).map_err(StartError::Module)?;
     }
+    let renderer: Arc<PageRenderer> = built.services.get(GATEWAY).map_err(StartError::Module)?;
 
     let running = Running::start(
         &settings,
@@ -278,7 +277,7 @@ impl Running {
             routes,
             pages: deps.pages,
             providers: providers.clone(),
-            relayed_to: settings.mcp.upstreams().cloned().collect(),
+            relayed_to: settings.sections.find().unwrap_or_default(),
             telemetry: deps.telemetry.clone(),
             clock: deps.clock.clone(),
             entropy: deps.entropy.clone(),

@@ -4,8 +4,6 @@ mod build;
 mod conditions;
 mod health;
 mod maintenance;
-mod onboarding;
-mod portal;
 mod routes;
 mod settings;
 mod stop;
@@ -30,7 +28,7 @@ use crate::proxy::{ListenError, Proxy};
 use crate::registry::{self, FilterModule};
 use crate::telemetry::Telemetry;
 
-pub(crate) use onboarding::installation;
+pub(crate) use settings::services;
 
 /// Builds a gateway, with modules and filters of other programs besides the built-in ones.
 pub struct GatewayBuilder {

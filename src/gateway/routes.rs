@@ -4,12 +4,29 @@ use std::sync::Arc;
 
 use http::Method;
 use tollgate_chain::{Chain, Route};
-use tollgate_filter::{ErrorPage, ErrorShape, Filter};
+use tollgate_clock::Timestamp;
+use tollgate_filter::{ErrorPage, ErrorShape, Filter, RouteFacts, RouteLifecycle, RouteList};
 use tollgate_module::{BuildError, Built, RouteContext};
 
 use super::StartError;
 use crate::config::{self, Settings};
 use crate::proxy::{LifecycleHeaders, RouteEntry, Routes};
+
+/// The routes as modules see them.
+pub(super) fn route_list(routes: &[config::Route]) -> RouteList {
+    let facts = routes.iter().map(|route| RouteFacts {
+        path: route.path.as_str().into(),
+        methods: route.methods.clone(),
+        body_bytes_max: route.body_bytes_max,
+        access: route.access,
+        lifecycle: route.lifecycle.as_ref().map(|lifecycle| RouteLifecycle {
+            deprecated_at: lifecycle.deprecated_at.map(Timestamp::from),
+            sunset_at: lifecycle.sunset_at.map(Timestamp::from),
+            successor: lifecycle.successor.clone(),
+        }),
+    });
+    RouteList(facts.collect())
+}
 
 /// Builds the chain of every route.
 pub(super) fn routes(

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, watch};
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_clock::{Clock, Entropy};
-use tollgate_filter::{ErrorPage, ErrorShape};
+use tollgate_filter::{ErrorPage, ErrorShape, RelayUpstreams};
 
 use super::routes::Routes;
-use crate::config::{ConnectionLimits, RelayUpstream};
+use crate::config::ConnectionLimits;
 use crate::telemetry::Telemetry;
 use crate::upstream::Providers;
 
@@ -21,7 +21,7 @@ pub(crate) struct Proxy {
     pub(crate) pages: ErrorPage,
     pub(crate) providers: Arc<Providers>,
     /// The upstreams that requests may be relayed to.
-    pub(crate) relayed_to: Vec<Arc<RelayUpstream>>,
+    pub(crate) relayed_to: RelayUpstreams,
     pub(crate) telemetry: Telemetry,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
@@ -54,7 +54,7 @@ pub(crate) struct ProxyDeps {
     pub(crate) pages: ErrorPage,
     pub(crate) providers: Arc<Providers>,
     /// The upstreams that requests may be relayed to.
-    pub(crate) relayed_to: Vec<Arc<RelayUpstream>>,
+    pub(crate) relayed_to: RelayUpstreams,
     pub(crate) telemetry: Telemetry,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,

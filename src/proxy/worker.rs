@@ -37,7 +37,7 @@ pub(super) enum HeadFault {
 /// Creates the upstream of one thread.
 pub(super) fn new_upstream(proxy: &Proxy) -> TextViaChat<Caller> {
     let relays = Relays::new(
-        &proxy.relayed_to,
+        &proxy.relayed_to.0,
         proxy.clock.clone(),
         proxy.telemetry.clone(),
         proxy.state.draining.subscribe(),

@@ -13,7 +13,7 @@ use prometheus::{
     TextEncoder,
 };
 use tollgate_counters::{Metric, Source};
-use tollgate_filter::{Ending, ErrorCode, Exchange, Record, UpstreamFault};
+use tollgate_filter::{Ending, ErrorCode, Exchange, Record, RelayUpstreams, UpstreamFault};
 use tollgate_money::IdHasher;
 use tollgate_rate_limit::Limits;
 
@@ -169,6 +169,7 @@ impl Metrics {
             first_byte: first_byte.with_label_values(&[name]),
         };
         let limits: Limits = settings.sections.find().unwrap_or_default();
+        let RelayUpstreams(relays) = settings.sections.find().unwrap_or_default();
         let rate_limit = make.counters(names::RATE_LIMIT);
         let class = |name: &str| Class {
             admitted: rate_limit.with_label_values(&[name, "admitted"]),
@@ -197,7 +198,7 @@ impl Metrics {
                 .providers
                 .iter()
                 .map(|one| &*one.name)
-                .chain(settings.mcp.upstreams().map(|one| &*one.name))
+                .chain(relays.iter().map(|one| &*one.name))
                 .map(|name| (Box::from(name), provider(name)))
                 .collect(),
             classes: limits

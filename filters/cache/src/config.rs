@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, Problems, Switch, Whole};
-use tollgate_filter::{MemoryLimit, RateClassNames, UncachedModels};
+use tollgate_filter::{MemoryLimit, RateClasses, UncachedModels};
 use tollgate_module::{Section, SectionContext, Services, check_text};
 
 /// `[cache]` exactly as written.
@@ -132,11 +132,11 @@ impl Section for RawCache {
 impl RawCache {
     /// Salts must name existing classes.
     fn check_classes(&self, context: &SectionContext<'_>, problems: &mut Problems) {
-        let Some(RateClassNames(known)) = context.find() else {
+        let Some(RateClasses(known)) = context.find() else {
             return;
         };
         for (class, at) in &self.salts {
-            if !known.iter().any(|name| **name == **class) {
+            if !known.iter().any(|known| *known.name == **class) {
                 let message = "is not a rate class; use the name of a class of `limits.classes`";
                 problems.note(context.key(&format!("salts.{class}")), at, message);
             }

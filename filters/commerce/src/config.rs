@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tollgate_filter::RefundUrl;
 use tollgate_filter::settings::{At, Problems, Switch, Whole, Word, Words};
 use tollgate_module::{Section, SectionContext, Services, check_text};
 
@@ -111,6 +112,12 @@ impl Section for RawUcp {
             profile_loopback: self.profile_loopback.is_on(),
             refund_url: refund?,
         })
+    }
+
+    fn provide(settings: UcpSettings, services: &mut Services) {
+        let refund = settings.refund_url.as_deref();
+        services.provide(RefundUrl(refund.map(Arc::from)));
+        services.provide(settings);
     }
 }
 

@@ -1,12 +1,14 @@
 #![doc = include_str!("../README.md")]
 
+mod config;
 mod fields;
 mod filter;
 mod module;
 mod session;
 mod signature;
 
+pub use config::{McpResource, McpResources, RawMcp, RawMcpResource};
 pub use filter::{Mcp, McpDeps, McpServer};
-pub use module::{McpModule, McpResource, McpResources};
+pub use module::McpModule;
 pub use session::SessionKey;
 pub use signature::SigningSecret;

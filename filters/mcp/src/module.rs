@@ -4,30 +4,13 @@ use std::sync::Arc;
 
 use tollgate_clock::Clock;
 use tollgate_filter::{Resource, ServiceIdentity};
-use tollgate_module::{Build, BuildError, FilterType, GATEWAY, Module, provided};
+use tollgate_module::{Build, BuildError, FilterType, Module, SectionType, provided};
 use tollgate_store::Store;
 
+use crate::config::{McpResources, RawMcp};
 use crate::{Mcp, McpDeps, McpServer, SessionKey};
 
-provided! { GATEWAY => [McpResources]; }
-
-/// The servers and settings of the MCP resources.
-#[derive(Clone, Debug, Default)]
-pub struct McpResources {
-    /// The general resource.
-    pub general: McpResource,
-    /// The Android resource.
-    pub android: McpResource,
-}
-
-/// The server and settings of one MCP resource.
-#[derive(Clone, Debug, Default)]
-pub struct McpResource {
-    /// Its server; `None` while the resource is not offered.
-    pub server: Option<McpServer>,
-    /// The origins whose pages may call, as browsers write them; `None` for every one.
-    pub origins: Option<Vec<String>>,
-}
+provided! { "mcp" => [McpResources]; }
 
 /// The MCP relay.
 pub struct McpModule;
@@ -39,6 +22,10 @@ impl Module for McpModule {
 
     fn filters(&self) -> Vec<FilterType> {
         vec![FilterType::named("mcp").needs(&["auth"])]
+    }
+
+    fn sections(&self) -> Vec<SectionType> {
+        vec![SectionType::of::<RawMcp>()]
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
@@ -58,7 +45,11 @@ impl Module for McpModule {
             };
             Ok(Arc::new(Mcp::new(McpDeps {
                 service: &service.name,
-                server: resource.server.clone(),
+                server: resource.upstream.as_ref().map(|upstream| McpServer {
+                    name: upstream.name.clone(),
+                    path: upstream.path.clone(),
+                    secret: resource.secret.clone(),
+                }),
                 origins: resource.origins.clone(),
                 sessions: sessions.clone(),
                 clock: clock.clone(),

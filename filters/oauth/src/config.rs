@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tollgate_filter::ConsentCheckbox;
 use tollgate_filter::settings::{Problems, Switch, Whole};
 use tollgate_identity::oauth::{OAuthSettings, RefreshSettings};
-use tollgate_module::{Section, SectionContext};
+use tollgate_module::{Section, SectionContext, Services};
 
 /// `[oauth]` as written.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -79,5 +80,10 @@ impl Section for RawOAuth {
             client_documents: self.client_documents.is_on(),
             tick_to_buy: self.tick_to_buy.is_on(),
         })
+    }
+
+    fn provide(settings: OAuthConfig, services: &mut Services) {
+        services.provide(ConsentCheckbox(settings.tick_to_buy));
+        services.provide(settings);
     }
 }

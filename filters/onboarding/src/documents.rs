@@ -203,12 +203,26 @@ const ROBOTS_TXT_BODY: &str = "User-agent: *\n\
     Disallow: /sandbox\n";
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use tollgate_module::{Services, check_text};
     use tollgate_purchase::plan::Plan;
 
     use super::*;
     use crate::config::RawOnboarding;
+
+    pub(crate) fn plan() -> Plan {
+        Plan {
+            product: "svc-pro-monthly".into(),
+            slug: "svc-pro".into(),
+            name: "Pro".into(),
+            class: "pro".into(),
+            monthly_credits: tollgate_money::Micros::ZERO,
+            renewal_days: 7,
+            device_slots: None,
+            computer_use_tasks: None,
+            features: std::sync::Arc::from([]),
+        }
+    }
 
     fn build(text: &str) -> Documents {
         let service = ServiceIdentity {
@@ -220,20 +234,9 @@ mod tests {
         checked.provide(service.clone());
         let settings = check_text::<RawOnboarding>(text, &checked).expect("good settings");
         let now = Timestamp::from_rfc3339("2027-01-01T00:00:00Z").expect("a time");
-        let plan = Plan {
-            product: "svc-pro-monthly".into(),
-            slug: "svc-pro".into(),
-            name: "Pro".into(),
-            class: "pro".into(),
-            monthly_credits: tollgate_money::Micros::ZERO,
-            renewal_days: 7,
-            device_slots: None,
-            computer_use_tasks: None,
-            features: std::sync::Arc::from([]),
-        };
         let installation = Installation {
             service,
-            plan,
+            plan: plan(),
             usdc: String::from("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
             deprecated: Vec::new(),
         };

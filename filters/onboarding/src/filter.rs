@@ -1,17 +1,17 @@
 //! The filter `onboarding`: serves generated documents.
 
-use std::sync::Arc;
-
 use tollgate_filter::{
-    ApiError, Body, Contract, Document, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase,
-    Step,
+    ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, Outcome, Phase, Step,
 };
+use tollgate_module::Snapshot;
 
 use crate::documents::{Documents, PATHS};
 
 /// Serves the document of one route.
 pub struct Onboarding {
-    document: Option<Document>,
+    documents: Snapshot<Documents>,
+    /// The path of the document.
+    path: &'static str,
 }
 
 /// A route path without a document.
@@ -23,13 +23,14 @@ pub struct UnknownDocument {
 
 impl Onboarding {
     /// The filter for a route path, which may be prefixed with the path of the service URL.
-    pub fn new(documents: &Arc<Documents>, path: &str) -> Result<Onboarding, UnknownDocument> {
+    pub fn new(documents: &Snapshot<Documents>, path: &str) -> Result<Onboarding, UnknownDocument> {
         let known = PATHS.into_iter().find(|known| path.ends_with(known));
         let known = known.ok_or_else(|| UnknownDocument {
             path: path.to_owned(),
         })?;
         Ok(Onboarding {
-            document: documents.find(known).cloned(),
+            documents: documents.clone(),
+            path: known,
         })
     }
 }
@@ -48,7 +49,7 @@ impl Filter for Onboarding {
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        Step::now(match &self.document {
+        Step::now(match self.documents.load().find(self.path) {
             Some(document) => Outcome::reply(document.reply(&exchange.request)),
             None => Outcome::refuse(ApiError::new(
                 ErrorCode::NotFound,

@@ -1,7 +1,14 @@
 //! Properties of this installation that the documents state.
 
-use tollgate_filter::ServiceIdentity;
+use tollgate_filter::{PaymentAsset, RouteList, ServiceIdentity};
+use tollgate_module::{BuildError, Services};
 use tollgate_purchase::plan::Plan;
+
+/// The name of the module that states them.
+pub(crate) const NAME: &str = "onboarding";
+
+/// The contract of USDC on Base, for a service without x402 settings.
+const USDC: &str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
 
 /// Properties of this installation for the OpenAPI document.
 #[derive(Clone, Debug)]
@@ -23,4 +30,33 @@ pub struct Deprecated {
     pub method: http::Method,
     /// Path, as in the settings.
     pub path: String,
+}
+
+impl Installation {
+    /// What the services say of this installation.
+    ///
+    /// # Errors
+    ///
+    /// A service is missing.
+    pub fn of(services: &Services) -> Result<Installation, BuildError> {
+        let RouteList(routes) = services.get(NAME)?;
+        let asset: Option<PaymentAsset> = services.find();
+        // A route that has only a sunset date is deprecated too: a client that reads that date should not start to use it.
+        let ending = routes.iter().filter(|route| route.lifecycle.is_some());
+        let deprecated = ending.flat_map(|route| {
+            route.methods.iter().map(|method| Deprecated {
+                method: method.clone(),
+                path: route.path.to_string(),
+            })
+        });
+        Ok(Installation {
+            service: services.get(NAME)?,
+            plan: services.get(NAME)?,
+            usdc: asset.map_or_else(
+                || USDC.to_owned(),
+                |PaymentAsset(contract)| contract.to_string(),
+            ),
+            deprecated: deprecated.collect(),
+        })
+    }
 }

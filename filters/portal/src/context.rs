@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tollgate_clock::{Clock, Entropy, Timestamp};
 use tollgate_filter::ServiceIdentity;
 use tollgate_identity::oauth::AuthorizationServer;
+use tollgate_identity::signin::CodeChannels;
 use tollgate_identity::{Credentials, Form, Signin};
 use tollgate_ledger::Ledger;
 use tollgate_pages::PageRenderer;
@@ -59,22 +60,11 @@ pub struct PortalSettings {
     /// Whether permission to buy is a separate checkbox on the consent page, not preselected.
     pub buy_needs_checkbox: bool,
     /// Channels through which one-time codes are sent.
-    pub channels: Channels,
-    /// Whether self-service sign-up is on.
-    pub sign_up: bool,
+    pub channels: CodeChannels,
     /// URL of the refund policy, if there is one.
-    pub refund_url: Option<String>,
+    pub refund_url: Option<Arc<str>>,
     /// Configuration of this installation as pages show it.
     pub installation: Installation,
-}
-
-/// Channels through which one-time codes are sent. A channel that is not configured is off, and the page says so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Channels {
-    /// By e-mail.
-    pub email: bool,
-    /// By text message.
-    pub phone: bool,
 }
 
 /// The dependencies and values derived from them once.

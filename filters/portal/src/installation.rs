@@ -3,8 +3,13 @@
 use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
-use tollgate_filter::Catalog;
+use tollgate_filter::{Catalog, RateClass, RateClasses, RouteFacts, RouteList, Scope};
+use tollgate_module::{BuildError, Services};
 use tollgate_pages::format::count;
+use tollgate_purchase::Credits;
+
+/// The name of the module that shows it.
+pub(crate) const NAME: &str = "portal";
 
 /// Configuration of this installation as pages show it.
 #[derive(Clone, Debug)]
@@ -14,7 +19,7 @@ pub struct Installation {
     /// Price of a credit as a sentence, if configured.
     pub credit_price: Option<String>,
     /// The rate classes.
-    pub classes: Vec<RateClassInfo>,
+    pub classes: Arc<[RateClass]>,
     /// Maximum size of a completion request, in bytes.
     pub completion_bytes_max: u64,
     /// Paths of the payment endpoints, if any.
@@ -36,30 +41,49 @@ pub struct DeprecationInfo {
     pub successor: Option<String>,
 }
 
-/// Limits of a rate class.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RateClassInfo {
-    /// Name.
-    pub name: String,
-    /// Requests per window.
-    pub requests: u32,
-    /// Length of the window, in seconds.
-    pub window_secs: u32,
-    /// Tokens per window, if limited.
-    pub tokens: Option<u64>,
-    /// Concurrent requests, if limited.
-    pub concurrent: Option<u32>,
+impl Installation {
+    /// What the services say of this installation.
+    pub(crate) fn of(services: &Services) -> Result<Installation, BuildError> {
+        let RouteList(routes) = services.get(NAME)?;
+        let RateClasses(classes) = services.get(NAME)?;
+        let credits: Credits = services.get(NAME)?;
+        let price = credits.usd_per_credit;
+        let completions = routes
+            .iter()
+            .find(|route| &*route.path == "/v1/chat/completions");
+        let payments = routes.iter().filter(|route| {
+            let access = route.access.as_ref();
+            access.is_some_and(|access| access.any_of.has(Scope::CommerceSubscribe))
+        });
+        Ok(Installation {
+            catalog: services.get(NAME)?,
+            credit_price: price.map(|price| format!("1 credit costs {price} USD.")),
+            classes,
+            completion_bytes_max: completions.map_or(0, |route| route.body_bytes_max as u64),
+            payment_paths: payments.map(|route| route.path.to_string()).collect(),
+            deprecations: routes.iter().filter_map(deprecation).collect(),
+        })
+    }
 }
 
-impl RateClassInfo {
-    /// The request limit as text: `600 requests a minute`.
-    pub(crate) fn describe(&self) -> String {
-        let requests = count(self.requests.into());
-        match self.window_secs {
-            1 => format!("{requests} requests a second"),
-            60 => format!("{requests} requests a minute"),
-            3600 => format!("{requests} requests an hour"),
-            secs => format!("{requests} requests in {} seconds", count(secs.into())),
-        }
+fn deprecation(route: &RouteFacts) -> Option<DeprecationInfo> {
+    let lifecycle = route.lifecycle.as_ref()?;
+    let methods: Vec<&str> = route.methods.iter().map(http::Method::as_str).collect();
+    Some(DeprecationInfo {
+        route: format!("{} {}", methods.join(", "), route.path),
+        deprecated_at: lifecycle.deprecated_at,
+        sunset_at: lifecycle.sunset_at,
+        successor: lifecycle.successor.clone(),
+    })
+}
+
+/// The request limit of a class as text: `600 requests a minute`.
+pub(crate) fn describe(class: &RateClass) -> String {
+    let requests = count(class.requests.into());
+    match class.window_secs {
+        1 => format!("{requests} requests a second"),
+        60 => format!("{requests} requests a minute"),
+        3600 => format!("{requests} requests an hour"),
+        secs => format!("{requests} requests in {} seconds", count(secs.into())),
     }
 }

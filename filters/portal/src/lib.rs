@@ -21,8 +21,8 @@ mod signup_grant;
 mod statement;
 mod usage;
 
-pub use context::{Channels, PortalDeps, PortalSettings};
+pub use context::{PortalDeps, PortalSettings};
 pub use filter::Portal;
 pub use in_process_api::{InProcessApi, InProcessFuture, InProcessRequest, InProcessResponse};
-pub use installation::{DeprecationInfo, Installation, RateClassInfo};
+pub use installation::{DeprecationInfo, Installation};
 pub use module::PortalModule;

@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use tollgate_module::{Build, BuildError, FilterType, GATEWAY, Module, provided};
+use tollgate_filter::{ConsentCheckbox, RefundUrl};
+use tollgate_module::{Build, BuildError, FilterType, GATEWAY, Module, Services, provided};
 
+use crate::installation::{Installation, NAME};
 use crate::{InProcessApi, Portal, PortalDeps, PortalSettings, signup_grant};
 
-provided! { GATEWAY => [PortalSettings, dyn InProcessApi]; }
+provided! { GATEWAY => [dyn InProcessApi]; }
 
 /// The pages for people.
 pub struct PortalModule;
 
 impl Module for PortalModule {
     fn name(&self) -> &'static str {
-        "portal"
+        NAME
     }
 
     fn filters(&self) -> Vec<FilterType> {
@@ -22,7 +24,7 @@ impl Module for PortalModule {
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let portal = Portal::new(PortalDeps {
-            settings: build.get()?,
+            settings: settings(build.services())?,
             service: build.get()?,
             renderer: build.get()?,
             store: build.get()?,
@@ -47,4 +49,16 @@ impl Module for PortalModule {
         build.shared_filter("portal", Arc::new(portal));
         Ok(())
     }
+}
+
+/// What the pages need of the settings of other modules.
+fn settings(services: &Services) -> Result<PortalSettings, BuildError> {
+    let ConsentCheckbox(buy_needs_checkbox) = services.get(NAME)?;
+    let RefundUrl(refund_url) = services.get(NAME)?;
+    Ok(PortalSettings {
+        buy_needs_checkbox,
+        channels: services.get(NAME)?,
+        refund_url,
+        installation: Installation::of(services)?,
+    })
 }

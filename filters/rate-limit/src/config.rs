@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::RateClassNames;
 use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::{RateClass, RateClasses};
 use tollgate_module::{Section, SectionContext, Services, check_text};
 
 use crate::quota::Quota;
@@ -202,8 +202,14 @@ impl Section for RawLimits {
     }
 
     fn provide(limits: Limits, services: &mut Services) {
-        let names = limits.classes.iter().map(|class| class.name.clone());
-        services.provide(RateClassNames(names.collect()));
+        let classes = limits.classes.iter().map(|class| RateClass {
+            name: class.name.clone(),
+            requests: class.quota.limit().get(),
+            window_secs: class.quota.window_secs().get(),
+            tokens: class.tokens.map(|tokens| tokens.limit().get()),
+            concurrent: class.concurrent.map(NonZeroU32::get),
+        });
+        services.provide(RateClasses(classes.collect()));
         services.provide(limits);
     }
 }

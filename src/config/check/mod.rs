@@ -3,13 +3,10 @@
 //! Every function records problems and continues. A missing or invalid value is replaced by its default; the result is discarded then, so
 //! it is never used.
 
-mod brand;
 mod catalog;
-mod mcp;
 mod provider;
 mod route;
 mod server;
-mod signin;
 mod values;
 
 use std::sync::Arc;
@@ -79,9 +76,6 @@ pub(super) fn settings(
         ),
         route_warnings,
         section_warnings: problems.take_warnings(),
-        mcp: mcp::mcp(&raw.mcp, context, problems),
-        signin: signin::signin(&raw.signin, context, problems),
-        brand: brand::brand(&raw.brand, &service.name, context, problems),
         telemetry: telemetry(&raw.telemetry, context, problems),
         sections,
         catalog: catalog?,

@@ -22,11 +22,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tollgate_chain::{BodyLength, RelayEvent, RelayStream, RelayedHead, UpstreamError};
 use tollgate_clock::Clock;
-use tollgate_filter::{Exchange, Relay, UpstreamFault};
+use tollgate_filter::{Exchange, Relay, RelayUpstream, UpstreamFault};
 
 use super::h1::{self, Connection, RequestFraming, Step, Streamed};
 use super::pool::Pool;
-use crate::config::RelayUpstream;
 use crate::telemetry::Telemetry;
 use crate::upstream::wait::within;
 

@@ -20,6 +20,7 @@ mod progress;
 mod record;
 mod relay;
 mod reply;
+mod route_list;
 mod service;
 pub mod settings;
 mod shared;
@@ -53,20 +54,25 @@ pub use principal::{
 };
 pub use progress::{AnswerCopy, AnswerFault, AnswerProgress, AnswerUsage, Tokens};
 pub use record::{CacheEntryId, CacheStatus, Charge, NoCacheEntryId, Record};
-pub use relay::{Relay, RelayedHead, end_to_end};
+pub use relay::{Relay, RelayUpstream, RelayUpstreams, RelayedHead, end_to_end};
 pub use reply::{DeferredHeaders, Reply, ReplyBody};
+pub use route_list::{RouteFacts, RouteLifecycle, RouteList};
 pub use service::ServiceIdentity;
 pub use shared::{
-    HitPrice, HoldLifetime, MemoryLimit, PaymentAsset, PaymentPaths, RateClassNames, SignupGrant,
-    UncachedModels, Unpaid,
+    BrandName, ConsentCheckbox, HitPrice, HoldLifetime, MemoryLimit, PaymentAsset, PaymentPaths,
+    RateClass, RateClasses, RefundUrl, SignupGrant, UncachedModels, Unpaid,
 };
 pub use unambiguous::Unambiguous;
 
 provided! {
-    GATEWAY => [Catalog, MemoryLimit, ServiceIdentity, UncachedModels, settings::CallTimeouts];
+    GATEWAY => [Catalog, MemoryLimit, RouteList, ServiceIdentity, UncachedModels, settings::CallTimeouts];
+    "pages" => [BrandName];
     "purchase" => [SignupGrant];
-    "rate-limit" => [RateClassNames];
+    "rate-limit" => [RateClasses];
     "cache" => [HitPrice];
     "meter" => [HoldLifetime];
+    "commerce" => [RefundUrl];
+    "mcp" => [RelayUpstreams];
+    "oauth" => [ConsentCheckbox];
     "pay" => [PaymentAsset, PaymentPaths];
 }

@@ -1,9 +1,13 @@
-//! The relay request, and the removal of hop-by-hop fields (RFC 9110 section 7.6.1).
+//! The relay request, the servers of relays, and the removal of hop-by-hop fields (RFC 9110 section 7.6.1).
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{self, HeaderMap, HeaderName};
+use rustls_pki_types::CertificateDer;
+
+use crate::settings::BaseUrl;
 
 /// A request to be relayed as a stream in both directions: neither side is buffered, inspected or charged for. Put on the exchange by the
 /// deciding filter, in place of a [`crate::Forward`].
@@ -25,6 +29,50 @@ pub struct Relay {
 pub trait RelayedHead: fmt::Debug + Send + Sync {
     /// Called once, with the fields that are about to be sent.
     fn edit(&self, headers: &mut HeaderMap);
+}
+
+/// The servers that requests may be relayed to.
+#[derive(Clone, Debug, Default)]
+pub struct RelayUpstreams(pub Arc<[Arc<RelayUpstream>]>);
+
+/// A server that requests are relayed to.
+#[derive(Clone)]
+pub struct RelayUpstream {
+    /// Its name in logs and metrics: that of its section.
+    pub name: Arc<str>,
+    /// Its address.
+    pub url: BaseUrl,
+    /// The path of its endpoint, as written.
+    pub path: String,
+    /// Roots to trust instead of the system's.
+    pub roots: Option<Vec<CertificateDer<'static>>>,
+    /// Connect timeout, TLS included.
+    pub connect: Duration,
+    /// Timeout from the end of a request to the head of its answer.
+    pub first_byte: Duration,
+    /// Idle timeout within an answer.
+    pub idle: Duration,
+    /// Timeout of the whole call.
+    pub total: Duration,
+    /// Connections kept open between calls, by each worker.
+    pub connections_idle_max: usize,
+}
+
+impl fmt::Debug for RelayUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The roots are long, and their number is enough here.
+        f.debug_struct("RelayUpstream")
+            .field("name", &self.name)
+            .field("url", &self.url)
+            .field("path", &self.path)
+            .field("roots", &self.roots.as_ref().map(Vec::len))
+            .field("connect", &self.connect)
+            .field("first_byte", &self.first_byte)
+            .field("idle", &self.idle)
+            .field("total", &self.total)
+            .field("connections_idle_max", &self.connections_idle_max)
+            .finish()
+    }
 }
 
 /// Hop-by-hop fields: those about one connection and not about the message (RFC 9110 section 7.6.1), and those that earlier programs

@@ -8,13 +8,40 @@ use tollgate_money::Micros;
 
 use crate::ApiError;
 
+/// The name of the service on pages and in messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrandName(pub Arc<str>);
+
 /// The price of a stored answer, in millionths of the normal one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitPrice(pub u32);
 
-/// The names of all rate classes.
-#[derive(Clone, Debug)]
-pub struct RateClassNames(pub Arc<[Arc<str>]>);
+/// All rate classes.
+#[derive(Clone, Debug, Default)]
+pub struct RateClasses(pub Arc<[RateClass]>);
+
+/// The limits of a rate class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateClass {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Requests in a window.
+    pub requests: u32,
+    /// Length of the window in seconds.
+    pub window_secs: u32,
+    /// Tokens in a window, if limited.
+    pub tokens: Option<u64>,
+    /// Concurrent requests, if limited.
+    pub concurrent: Option<u32>,
+}
+
+/// Whether permission to buy is a checkbox of its own on the consent page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConsentCheckbox(pub bool);
+
+/// The URL of the refund policy, if there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefundUrl(pub Option<Arc<str>>);
 
 /// Models whose answers are never stored, by id (`cache = false` in their section).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

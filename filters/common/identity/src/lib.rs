@@ -33,6 +33,6 @@ pub use tokens::{
 
 provided! {
     GATEWAY => [Credentials];
-    "signin" => [Signin];
+    "signin" => [Signin, signin::CodeChannels];
     "oauth" => [oauth::AuthorizationServer];
 }

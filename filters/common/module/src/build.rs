@@ -91,6 +91,11 @@ impl Build<'_> {
         self.built.services.get(self.module)
     }
 
+    /// All services so far, for what is put together from several of them.
+    pub fn services(&self) -> &Services {
+        &self.built.services
+    }
+
     /// The service of a type; `None` where it is not part of this gateway. A later module cannot provide it then.
     pub fn find<T: Service>(&mut self) -> Option<T> {
         let found = self.built.services.find();

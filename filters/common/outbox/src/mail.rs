@@ -9,8 +9,8 @@ use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::transport::smtp::extension::ClientId;
 use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+use secrecy::{ExposeSecret, SecretString};
 use tollgate_clock::Timestamp;
-use zeroize::Zeroizing;
 
 use crate::sender::{OutgoingMessage, SendError, Sender};
 
@@ -27,22 +27,33 @@ pub enum TransportSecurity {
     None,
 }
 
-/// Settings of the mail server.
+/// `[signin.mail]`, validated: the mail server.
+#[derive(Clone, Debug)]
 pub struct MailSettings {
     /// Host name or address of the server.
     pub host: String,
     /// Port of the server.
     pub port: u16,
-    /// Transport security.
+    /// Transport security; none only to this machine.
     pub security: TransportSecurity,
     /// User and password, if the server requires authentication.
-    pub login: Option<(String, Zeroizing<String>)>,
+    pub login: Option<(String, SecretString)>,
     /// The sender: an address, or a name with an address in angle brackets.
     pub from: String,
     /// An additional trusted root, as PEM.
     pub root_pem: Option<Vec<u8>>,
-    /// The host name in `EHLO` and in `Message-ID`s.
-    pub own_host: String,
+}
+
+impl PartialEq for MailSettings {
+    fn eq(&self, other: &MailSettings) -> bool {
+        fn login(settings: &MailSettings) -> Option<(&str, &str)> {
+            let login = settings.login.as_ref();
+            login.map(|(user, password)| (&**user, password.expose_secret()))
+        }
+        (&self.host, self.port, self.security) == (&other.host, other.port, other.security)
+            && (&self.from, &self.root_pem) == (&other.from, &other.root_pem)
+            && login(self) == login(other)
+    }
 }
 
 /// Why mail cannot be configured.
@@ -70,8 +81,8 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// A mail sender. Connects on the first message.
-    pub fn new(settings: MailSettings) -> Result<Mail, MailError> {
+    /// A mail sender. Connects on the first message. `own_host` is the host name in `EHLO` and in `Message-ID`s.
+    pub fn new(settings: &MailSettings, own_host: &str) -> Result<Mail, MailError> {
         let from: Mailbox = settings
             .from
             .parse()
@@ -93,14 +104,15 @@ impl Mail {
                 .port(settings.port)
                 .tls(security)
                 .timeout(Some(SEND_TIMEOUT))
-                .hello_name(ClientId::Domain(settings.own_host.clone()));
-        if let Some((user, password)) = settings.login {
-            builder = builder.credentials(Credentials::new(user, password.to_string()));
+                .hello_name(ClientId::Domain(own_host.to_owned()));
+        if let Some((user, password)) = &settings.login {
+            let password = password.expose_secret().to_owned();
+            builder = builder.credentials(Credentials::new(user.clone(), password));
         }
         Ok(Mail {
             transport: builder.build(),
             from,
-            own_host: settings.own_host,
+            own_host: own_host.to_owned(),
         })
     }
 

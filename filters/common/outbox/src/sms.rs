@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::Url;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tollgate_clock::{Clock, Entropy, Timestamp};
-use zeroize::Zeroizing;
 
 use crate::sender::{OutgoingMessage, SendError, Sender};
 
@@ -17,12 +17,19 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
 const MEDIA_TYPE: &str = "application/json";
 
-/// Settings of the webhook.
+/// `[signin.sms]`, validated: the webhook.
+#[derive(Clone, Debug)]
 pub struct SmsSettings {
     /// The URL of the webhook.
     pub url: String,
     /// The key of the signature.
-    pub secret: Zeroizing<String>,
+    pub secret: SecretString,
+}
+
+impl PartialEq for SmsSettings {
+    fn eq(&self, other: &SmsSettings) -> bool {
+        (&self.url, self.secret.expose_secret()) == (&other.url, other.secret.expose_secret())
+    }
 }
 
 /// Why text messages cannot be configured.
@@ -44,14 +51,14 @@ pub enum SmsError {
 pub struct Sms {
     client: reqwest::Client,
     url: Url,
-    secret: Zeroizing<String>,
+    secret: SecretString,
     clock: Clock,
     entropy: Entropy,
 }
 
 impl Sms {
     /// A text-message sender. Connects on the first message.
-    pub fn new(settings: SmsSettings, clock: Clock, entropy: Entropy) -> Result<Sms, SmsError> {
+    pub fn new(settings: &SmsSettings, clock: Clock, entropy: Entropy) -> Result<Sms, SmsError> {
         let url: Url = settings.url.parse().map_err(|_| SmsError::Url)?;
         let mut roots = rustls::RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -72,7 +79,7 @@ impl Sms {
         Ok(Sms {
             client,
             url,
-            secret: settings.secret,
+            secret: settings.secret.clone(),
             clock,
             entropy,
         })
@@ -93,7 +100,7 @@ impl Sender for Sms {
             created: self.clock.now(),
             nonce: base64(&self.entropy.bytes::<12>()),
         }
-        .sign(body.as_bytes(), self.secret.as_bytes());
+        .sign(body.as_bytes(), self.secret.expose_secret().as_bytes());
         let answer = self
             .client
             .post(self.url.clone())

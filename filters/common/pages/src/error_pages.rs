@@ -26,7 +26,8 @@ pub struct Failure<'a> {
 
 /// Renders an error page.
 pub fn failure(renderer: &PageRenderer, failure: &Failure<'_>) -> Reply {
-    let support = renderer.brand().support.as_deref();
+    let brand = renderer.brand();
+    let support = brand.support.as_deref();
     let content = html! {
         p.status { (failure.status.as_str()) }
         h1 { (failure.heading) }

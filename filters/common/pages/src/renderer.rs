@@ -1,8 +1,11 @@
 //! Page rendering, and the assets with content-hashed names.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use tollgate_filter::{Reply, ReplyBody};
+use tollgate_module::Snapshot;
 
 use crate::brand::Brand;
 use crate::page::{Page, Script};
@@ -32,9 +35,12 @@ const SHEET: &str = concat!(
 /// The default icon of a brand without a logo, also used as favicon.
 const ICON: &str = include_str!("assets/icon.svg");
 
-/// Renders the pages of a gateway: built once at start.
-pub struct PageRenderer {
-    brand: Brand,
+/// Renders the pages of a gateway, with the brand in force.
+pub struct PageRenderer(Snapshot<Look>);
+
+/// A brand with its files.
+struct Look {
+    brand: Arc<Brand>,
     files: Vec<File>,
     sheets: [String; 2],
     icon: String,
@@ -42,6 +48,7 @@ pub struct PageRenderer {
     scripts: [String; Script::ALL.len()],
 }
 
+#[derive(Clone)]
 struct File {
     name: String,
     media_type: &'static str,
@@ -64,9 +71,8 @@ impl Links<'_> {
     }
 }
 
-impl PageRenderer {
-    /// The renderer of a brand.
-    pub fn new(brand: Brand) -> PageRenderer {
+impl Look {
+    fn new(brand: Brand) -> Look {
         let mut files = Vec::new();
         let mut add = |name: &str, extension: &str, media_type, bytes: Bytes| {
             let name = format!("{name}-{}.{extension}", digest(&bytes));
@@ -98,8 +104,8 @@ impl PageRenderer {
             let text = Bytes::from_static(script.text().as_bytes());
             add(script.name(), "js", "text/javascript; charset=utf-8", text)
         });
-        PageRenderer {
-            brand,
+        Look {
+            brand: Arc::new(brand),
             files,
             sheets,
             icon,
@@ -108,19 +114,43 @@ impl PageRenderer {
         }
     }
 
+    fn file(&self, name: &str) -> Option<&File> {
+        self.files.iter().find(|file| file.name == name)
+    }
+}
+
+impl PageRenderer {
+    /// The renderer of a brand.
+    pub fn new(brand: Brand) -> PageRenderer {
+        PageRenderer(Look::new(brand).into())
+    }
+
     /// Brand of the pages: name, accent colour, logo, links.
-    pub fn brand(&self) -> &Brand {
-        &self.brand
+    pub fn brand(&self) -> Arc<Brand> {
+        self.0.load().brand.clone()
+    }
+
+    /// Puts another brand in force for the next page. The files of the earlier one stay, for pages that a browser is loading.
+    pub(crate) fn replace(&self, brand: Brand) {
+        let mut look = Look::new(brand);
+        let earlier = self.0.load();
+        for file in &earlier.files {
+            if look.file(&file.name).is_none() {
+                look.files.push(file.clone());
+            }
+        }
+        self.0.replace(look);
     }
 
     /// Renders a page with its security headers.
     pub fn reply(&self, status: StatusCode, page: &Page) -> Reply {
+        let look = self.0.load();
         let links = Links {
-            brand: &self.brand,
-            sheets: &self.sheets,
-            icon: &self.icon,
-            logo: self.logo.as_deref(),
-            scripts: &self.scripts,
+            brand: &look.brand,
+            sheets: &look.sheets,
+            icon: &look.icon,
+            logo: look.logo.as_deref(),
+            scripts: &look.scripts,
         };
         let text = page.write(&links).into_string();
         let mut reply = Reply::of(status, "text/html; charset=utf-8", text.into());
@@ -161,7 +191,8 @@ impl PageRenderer {
 
     /// A file of `/assets/`, by name.
     pub fn asset(&self, name: &str) -> Option<Reply> {
-        let file = self.files.iter().find(|file| file.name == name)?;
+        let look = self.0.load();
+        let file = look.file(name)?;
         let mut reply = Reply::of(StatusCode::OK, file.media_type, file.bytes.clone());
         for (name, value) in [
             (header::CACHE_CONTROL, CACHE),
@@ -238,9 +269,19 @@ mod tests {
         let one = PageRenderer::new(brand.clone());
         brand.accent = crate::Colour::of(0xe11d2e);
         let other = PageRenderer::new(brand);
-        assert_eq!(one.sheets[0], other.sheets[0]);
-        assert_ne!(one.sheets[1], other.sheets[1]);
-        assert!(one.asset(&other.sheets[1][FOLDER.len()..]).is_none());
+        let (earlier, later) = (one.0.load().sheets.clone(), other.0.load().sheets.clone());
+        assert_eq!(earlier[0], later[0]);
+        assert_ne!(earlier[1], later[1]);
+        let is_served = |sheet: &str| one.asset(&sheet[FOLDER.len()..]).is_some();
+        assert!(!is_served(&later[1]));
+        one.replace((*other.brand()).clone());
+        assert_eq!(one.0.load().sheets, later);
+        let count = one.0.load().files.len();
+        for sheet in earlier.iter().chain(&later) {
+            assert!(is_served(sheet), "{sheet}: a page may be loading it");
+        }
+        one.replace((*other.brand()).clone());
+        assert_eq!(one.0.load().files.len(), count, "no file is kept twice");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use tollgate_store::{MandateRow, MandateState, reading};
 use crate::amounts::{amount, usd};
 use crate::context::PortalContext;
 use crate::credential_names::CredentialNames;
+use crate::installation::describe;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 
@@ -277,8 +278,8 @@ fn plan_benefits(context: &PortalContext) -> Vec<String> {
         .installation
         .classes
         .iter()
-        .find(|class| class.name == *plan.class);
-    all.extend(class.map(|class| format!("{}.", class.describe())));
+        .find(|class| class.name == plan.class);
+    all.extend(class.map(|class| format!("{}.", describe(class))));
     if plan.monthly_credits.is_positive() {
         all.push(format!(
             "{} credits with each payment",
@@ -292,13 +293,13 @@ fn plan_benefits(context: &PortalContext) -> Vec<String> {
 fn legal_links(context: &PortalContext) -> Markup {
     let brand = context.renderer.brand();
     let links = [
-        ("Terms", &brand.terms_url),
-        ("Privacy", &brand.privacy_url),
-        ("Refunds", &context.settings.refund_url),
+        ("Terms", brand.terms_url.as_deref()),
+        ("Privacy", brand.privacy_url.as_deref()),
+        ("Refunds", context.settings.refund_url.as_deref()),
     ];
     let links: Vec<_> = links
         .into_iter()
-        .filter_map(|(word, url)| Some((word, url.as_deref()?)))
+        .filter_map(|(word, url)| Some((word, url?)))
         .collect();
     html! {
         @if !links.is_empty() {

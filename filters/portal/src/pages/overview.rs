@@ -14,6 +14,7 @@ use tollgate_store::{
 
 use crate::context::PortalContext;
 use crate::credential_names::CredentialNames;
+use crate::installation::describe;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 use crate::pages::plan::{class_name, status};
@@ -292,13 +293,13 @@ fn plan(context: &PortalContext, data: &OverviewData) -> Markup {
         .installation
         .classes
         .iter()
-        .find(|class| class.name == data.class);
+        .find(|class| *class.name == *data.class);
     html! {
         section.panel {
             div.panel-head { h2 { "Plan" } div { (status::pill(data.subscription.as_ref(), data.now)) } }
             p.figure { (class_name(context, &data.class)) }
             @if let Some(row) = &data.subscription { p { (status::until(row, data.now)) } }
-            @if let Some(class) = class { p.second { (class.describe()) "." } }
+            @if let Some(class) = class { p.second { (describe(class)) "." } }
             p { a href="/plan" { "Manage plan" } }
         }
     }

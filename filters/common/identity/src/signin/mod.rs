@@ -5,11 +5,13 @@
 
 mod code;
 mod keys;
+mod rules;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId, Micros};
 use tollgate_store::{
@@ -21,6 +23,7 @@ use tollgate_store::{
 pub use code::CodeLength;
 pub use keys::SigninKeys;
 use keys::{Source, SourceKeys};
+pub use rules::{CodeChannels, SigninRules};
 
 use crate::keys::id_bytes;
 use crate::login::Login;
@@ -59,39 +62,12 @@ const UNKNOWN_FAILURES: FailureRule = FailureRule {
 /// For how long a sign-in makes its network and browser known sources of the address.
 pub const KNOWN_SOURCE_LIFE: Duration = Duration::from_secs(180 * 24 * 3600);
 
-/// Rules set by the operator.
-#[derive(Clone, Debug)]
-pub struct SigninRules {
-    /// Length of codes.
-    pub length: CodeLength,
-    /// Messages to one country per day.
-    pub country_daily_max: i64,
-    /// Codes asked for from one network in an hour.
-    pub network_hourly_max: i64,
-    /// Rate class of accounts created by sign-up.
-    pub class: Arc<str>,
-    /// Credits granted at sign-up.
-    pub grant: Micros,
-}
-
-impl Default for SigninRules {
-    fn default() -> Self {
-        SigninRules {
-            length: CodeLength::Eight,
-            country_daily_max: 500,
-            network_hourly_max: 20,
-            class: Arc::from("free"),
-            grant: Micros::ZERO,
-        }
-    }
-}
-
 /// Sends and verifies one-time codes. Cheap to clone.
 #[derive(Clone)]
 pub struct Signin {
     store: Arc<dyn Store>,
     keys: SigninKeys,
-    rules: SigninRules,
+    rules: Arc<ArcSwap<SigninRules>>,
 }
 
 /// A request for a code.
@@ -235,7 +211,7 @@ impl Signin {
         Signin {
             keys: SigninKeys::of(&store.root_secret()),
             store,
-            rules,
+            rules: Arc::new(ArcSwap::from_pointee(rules)),
         }
     }
 
@@ -244,9 +220,14 @@ impl Signin {
         &self.keys
     }
 
-    /// The rules.
-    pub fn rules(&self) -> &SigninRules {
-        &self.rules
+    /// The rules in force.
+    pub fn rules(&self) -> Arc<SigninRules> {
+        self.rules.load_full()
+    }
+
+    /// Puts other rules in force for what is requested from now on.
+    pub fn replace_rules(&self, rules: SigninRules) {
+        self.rules.store(Arc::new(rules));
     }
 
     /// Creates a code, stores it and queues its message in one commit; does not wait for delivery. `draw` fills a slice with random bytes.
@@ -266,7 +247,7 @@ impl Signin {
         let counted = self.counted(login, source).await?;
         let id = LoginCodeId(id_bytes(now, &mut draw));
         let message = MessageId(id_bytes(now, &mut draw));
-        let code = self.rules.length.draw(&mut draw);
+        let code = self.rules().length.draw(&mut draw);
         let expires_at = now + CODE_LIFE;
         // Whether the account exists is disclosed in the message only; both cases look the same here.
         let reaches_someone = known.is_some() || purpose == CodePurpose::SignUp;
@@ -543,6 +524,7 @@ impl Signin {
     }
 
     fn limits(&self, login: &Login, counted: &Counted, network: Option<IpAddr>) -> Vec<SendLimit> {
+        let sign_in = self.rules();
         let mut limits = vec![SendLimit {
             key: counted.keys.sends,
             rules: vec![(1, SEND_INTERVAL), (5, HOUR)],
@@ -554,12 +536,12 @@ impl Signin {
             });
             limits.extend(network.map(|network| SendLimit {
                 key: self.keys.sends_from(network),
-                rules: vec![(self.rules.network_hourly_max, HOUR)],
+                rules: vec![(sign_in.network_hourly_max, HOUR)],
             }));
         }
         limits.extend(self.keys.sends_to_country(login).map(|key| SendLimit {
             key,
-            rules: vec![(self.rules.country_daily_max, DAY)],
+            rules: vec![(sign_in.country_daily_max, DAY)],
         }));
         limits
     }
@@ -634,10 +616,11 @@ impl Signin {
     ) -> Result<Option<(AccountId, bool)>, CommitError> {
         let account = AccountId::from_bytes(id_bytes(now, &mut *draw));
         let login_id = LoginId::from_bytes(id_bytes(now, &mut *draw));
+        let rules = self.rules();
         let mut parts = vec![
             Part::CreateAccount(Box::new(tollgate_store::NewAccount {
                 id: account,
-                class: self.rules.class.clone(),
+                class: rules.class.clone(),
                 cache_scope: tollgate_store::CacheScope::Shared,
                 credit_limit: Micros::ZERO,
                 created_at: now,
@@ -656,10 +639,10 @@ impl Signin {
             session: fresh(value, account, login_id, now),
             replaces: Some(browser.digest()),
         });
-        if self.rules.grant > Micros::ZERO {
+        if rules.grant > Micros::ZERO {
             own.push(SigninPart::OweGrant {
                 account,
-                amount: self.rules.grant,
+                amount: rules.grant,
                 at: now,
             });
         }

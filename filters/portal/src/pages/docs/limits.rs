@@ -35,7 +35,7 @@ pub(super) fn sections(context: &PortalContext) -> Vec<Section> {
         .installation
         .classes
         .iter()
-        .find(|class| class.name == "free")
+        .find(|class| &*class.name == "free")
         .or(context.settings.installation.classes.first());
     let (quota, window) = first.map_or((60, 60), |class| (class.requests, class.window_secs));
     let example = format!(

@@ -6,7 +6,7 @@ pub(crate) mod cancel;
 pub(crate) mod status;
 
 use maud::{Markup, html};
-use tollgate_filter::Reply;
+use tollgate_filter::{RateClass, Reply};
 use tollgate_pages::parts::{self, Cell, Column, table};
 use tollgate_pages::{NavItem, Page};
 use tollgate_purchase::mandates::is_past_due;
@@ -15,7 +15,7 @@ use tollgate_store::{MandateState, Read, ReadError, reading};
 
 use crate::amounts::{amount, usd};
 use crate::context::PortalContext;
-use crate::installation::RateClassInfo;
+use crate::installation::describe;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 
@@ -48,7 +48,7 @@ pub(crate) async fn show(
     let plan = context.plans.plan();
     let find = |name: &str| {
         let mut classes = context.settings.installation.classes.iter();
-        classes.find(|class| class.name == name)
+        classes.find(|class| *class.name == *name)
     };
     let content = html! {
         (parts::heading("Plan", None))
@@ -57,7 +57,7 @@ pub(crate) async fn show(
             div.panel-head { h2 { "What you have" } div { (status::pill(subscription.as_ref(), now)) } }
             p.figure { (class_name(context, &class)) }
             @if let Some(row) = &subscription { p { (status::until(row, now)) } }
-            @if let Some(class) = find(&class) { p.second { (class.describe()) "." } }
+            @if let Some(class) = find(&class) { p.second { (describe(class)) "." } }
             p.second { "Requests are paid from credits, whatever the plan." }
         }
         section.panel {
@@ -118,15 +118,15 @@ fn buying(context: &PortalContext, standing: &PlanState, is_sold: bool) -> Marku
     }
 }
 
-fn comparison(context: &PortalContext, free: &RateClassInfo, pro: &RateClassInfo) -> Markup {
+fn comparison(context: &PortalContext, free: &RateClass, pro: &RateClass) -> Markup {
     let plan = context.plans.plan();
     let columns = [
         Column::text("What"),
         Column::text("Free"),
         Column::text(&plan.name),
     ];
-    let mut rows = vec![row("Requests", &free.describe(), &pro.describe())];
-    let tokens = |class: &RateClassInfo| match class.tokens {
+    let mut rows = vec![row("Requests", &describe(free), &describe(pro))];
+    let tokens = |class: &RateClass| match class.tokens {
         Some(tokens) => tollgate_pages::format::count(tokens),
         None => String::from("No limit"),
     };

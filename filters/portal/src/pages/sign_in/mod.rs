@@ -46,7 +46,7 @@ pub(crate) async fn show_sign_up(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
-    if !context.settings.sign_up {
+    if !context.signin.rules().sign_up {
         return Err(PageError::NotFound);
     }
     if request.session.is_some() {
@@ -77,7 +77,7 @@ pub(crate) async fn sign_up(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
-    if !context.settings.sign_up {
+    if !context.signin.rules().sign_up {
         return Err(PageError::NotFound);
     }
     request_code(context, request, CodePurpose::SignUp).await
@@ -243,7 +243,7 @@ fn form(
         @if is_sign_up {
             (terms(context))
             p.rule { "You have an account? " a href=(next.append_to("/sign-in")) { "Sign in" } }
-        } @else if context.settings.sign_up {
+        } @else if context.signin.rules().sign_up {
             p.rule { "New here? " a href=(next.append_to("/sign-up")) { "Create an account" } }
         }
     };
@@ -253,7 +253,8 @@ fn form(
 /// Text about a new account.
 fn welcome(context: &PortalContext) -> String {
     let grant = context.signin.rules().grant;
-    let name = &context.renderer.brand().name;
+    let brand = context.renderer.brand();
+    let name = &brand.name;
     if grant > Micros::ZERO {
         format!(
             "An account at {name} starts with {} credits. There is no password: we send you a code.",

@@ -1,0 +1,46 @@
+//! Rules and channels of sign-in, as the operator sets them.
+
+use std::sync::Arc;
+
+use tollgate_money::Micros;
+
+use super::CodeLength;
+
+/// The channels by which codes are sent. A channel that is not configured is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CodeChannels {
+    /// By e-mail.
+    pub email: bool,
+    /// By text message.
+    pub phone: bool,
+}
+
+/// Rules set by the operator.
+#[derive(Clone, Debug)]
+pub struct SigninRules {
+    /// Whether people may create accounts themselves.
+    pub sign_up: bool,
+    /// Length of codes.
+    pub length: CodeLength,
+    /// Messages to one country per day.
+    pub country_daily_max: i64,
+    /// Codes asked for from one network in an hour.
+    pub network_hourly_max: i64,
+    /// Rate class of accounts created by sign-up.
+    pub class: Arc<str>,
+    /// Credits granted at sign-up.
+    pub grant: Micros,
+}
+
+impl Default for SigninRules {
+    fn default() -> Self {
+        SigninRules {
+            sign_up: true,
+            length: CodeLength::Eight,
+            country_daily_max: 500,
+            network_hourly_max: 20,
+            class: Arc::from("free"),
+            grant: Micros::ZERO,
+        }
+    }
+}
