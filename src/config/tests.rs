@@ -164,6 +164,8 @@ fn with_certificates(text: &str) -> (tempfile::TempDir, String) {
     };
     let certificate = put("chain.pem", made.cert_pem);
     let key = put("key.pem", made.key_pem);
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&key, private).expect("its owner");
     let text = text
         .replace("/etc/tollgate/tls/chain.pem", &certificate)
         .replace("/etc/tollgate/tls/key.pem", &key)
