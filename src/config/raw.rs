@@ -225,6 +225,8 @@ pub(crate) struct RawProvider {
     pub(crate) remove_members: Option<At<Vec<At<String>>>>,
     /// Top-level members because of which a request is refused that could be sent to it.
     pub(crate) refuse_members: Option<At<Vec<At<String>>>>,
+    /// Whether it knows the role `developer`; one that does not gets `system`.
+    pub(crate) developer_role: Option<At<bool>>,
     /// Its circuit breaker and health probe.
     pub(crate) health: RawHealth,
     /// Whether it receives the client's address, in `X-Forwarded-For`.

@@ -314,6 +314,8 @@ pub struct Provider {
     pub remove_members: Arc<[Box<str>]>,
     /// Top-level members because of which a request is refused that could be sent to it.
     pub refuse_members: Arc<[Box<str>]>,
+    /// Whether it knows the role `developer`; one that does not gets `system`.
+    pub developer_role: bool,
     /// Its health settings.
     pub health: ProviderHealth,
     /// Whether it receives the client's address, in `X-Forwarded-For`.
@@ -373,6 +375,7 @@ impl std::fmt::Debug for Provider {
             .field("retries", &self.retries)
             .field("remove_members", &self.remove_members)
             .field("refuse_members", &self.refuse_members)
+            .field("developer_role", &self.developer_role)
             .field("health", &self.health)
             .field("forward_client_address", &self.forward_client_address)
             .finish()

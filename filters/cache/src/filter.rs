@@ -294,9 +294,11 @@ impl Cache {
         let usage = exchange.get_mut::<AnswerUsage>();
         let (tokens, copy) =
             usage.map_or((None, None), |usage| (usage.reported, usage.copy.take()));
-        let finished = exchange
-            .get::<AnswerProgress>()
-            .is_some_and(|progress| progress.finished && progress.fault.is_none());
+        // An answer that was cut at a limit lowered for this account is shorter than what others ask for.
+        let clamped = exchange.get::<Clamped>().is_some();
+        let finished = exchange.get::<AnswerProgress>().is_some_and(|progress| {
+            progress.finished && progress.fault.is_none() && (progress.stopped || !clamped)
+        });
         // A fallback model answered; the next time the requested one may work again.
         let own = exchange.record.served_by.is_none();
         let whole = finished
@@ -414,11 +416,6 @@ impl Filter for Cache {
 
     fn on_forward<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         if exchange.get::<Pending>().is_none() {
-            return Step::now(Outcome::Continue);
-        }
-        if exchange.get::<Clamped>().is_some() {
-            // Shorter than what the followers asked for: the next one leads.
-            drop(exchange.take::<Pending>());
             return Step::now(Outcome::Continue);
         }
         if exchange.record.stream

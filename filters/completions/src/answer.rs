@@ -51,6 +51,8 @@ struct Facts {
     finished: bool,
     /// Every choice that has begun has it.
     ended: bool,
+    /// And each of these is that the model ended by itself.
+    stopped: bool,
     fault: Option<AnswerFault>,
 }
 
@@ -136,6 +138,7 @@ impl AnswerState {
             progress.finished |= facts.finished;
             if event.kind() != EventKind::Done {
                 progress.ended = facts.ended;
+                progress.stopped = facts.stopped;
             }
             progress.fault = progress.fault.take().or(facts.fault);
         }
@@ -173,6 +176,10 @@ impl AnswerState {
             None if failed => Some(fault("", "a choice ended with the finish reason `error`")),
             None => None,
         };
+        let finishes = answer.choices().iter().map(|choice| choice.finish);
+        let stopped = finishes
+            .into_iter()
+            .all(|finish| finish.is_some_and(FinishReason::is_stop));
         let usage = answer.usage();
         // The text is needed only to count tokens without a reported usage.
         if usage.is_none() {
@@ -186,6 +193,7 @@ impl AnswerState {
             usage,
             finished: true,
             ended: true,
+            stopped,
             fault,
         }
     }
@@ -333,6 +341,7 @@ impl StreamState {
             usage,
             finished: self.over,
             ended,
+            stopped: self.over && self.progress.all_stopped(),
             fault: None,
         }
     }

@@ -40,7 +40,8 @@ fn render(
         .without(&at.removed_members)
         .without_cache()
         .with_usage()
-        .system_before_prompt();
+        .system_before_prompt()
+        .developer_as_system(!at.developer_role);
     if let Some(OutputCap { tokens, member }) = cap {
         edit = edit.cap_output(tokens);
         if member == CapMember::MaxCompletionTokens {

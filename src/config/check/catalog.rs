@@ -320,6 +320,7 @@ fn places(
             weight: weight as u32,
             removed_members: own.map_or_else(Arc::default, |one| one.remove_members.clone()),
             refused_members: own.map_or_else(Arc::default, |one| one.refuse_members.clone()),
+            developer_role: own.is_some_and(|one| one.developer_role),
         });
     }
     if places.len() > 1 && places.iter().all(|place| place.weight == 0) {

@@ -160,6 +160,7 @@ pub(super) fn providers(
             retries,
             remove_members,
             refuse_members,
+            developer_role: one.developer_role.as_ref().is_some_and(|at| at.value),
             health,
             forward_client_address: one
                 .forward_client_address

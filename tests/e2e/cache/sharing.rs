@@ -4,10 +4,10 @@ use tollgate_clock::Clock;
 use tollgate_identity::set_cache_scope;
 use tollgate_money::AccountId;
 use tollgate_store::CacheScope;
-use tollgate_testing::{Answer, Client};
+use tollgate_testing::{Answer, Client, Script};
 
 use super::{metadata, rig, setup, status};
-use crate::rig::{CHAT, Rig, chat};
+use crate::rig::{CHAT, Rig, chat, micros};
 
 /// A client of an account of its own.
 async fn other_account(rig: &Rig, class: &str) -> (AccountId, Client) {
@@ -120,5 +120,40 @@ async fn uncached_models_and_requests_with_plugins_are_not_stored() {
         }
     }
     assert_eq!(rig.provider.call_count(), 4);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_stopped_below_a_lowered_limit_is_stored_and_one_cut_by_it_is_not() {
+    // The default limit of 4096 tokens costs 2.46 credits: the account can pay some 160 tokens.
+    let rig = setup("").credits(100_000).start().await;
+    for stream in [false, true] {
+        for (words, expected) in [(16, "stored"), (16, "hit"), (500, "uncacheable")] {
+            rig.provider.clear_scripts();
+            rig.provider.script(Script {
+                words: Some(words),
+                ..Script::default()
+            });
+            let mut body = chat(stream);
+            // Other texts than those of the other form, which would share the entry.
+            body["messages"][0]["content"] = format!("Halt! {stream} {words}").into();
+            let answer = rig.client().post(CHAT, &body).await;
+            let text = answer.text();
+            assert_eq!(answer.status, 200, "{text}");
+            if expected != "hit" {
+                let sent = rig.provider.last_call().json();
+                assert!(
+                    sent["max_tokens"].as_u64().is_some_and(|cap| cap < 200),
+                    "{sent}"
+                );
+            }
+            assert_eq!(text.contains("\"length\""), words == 500, "{text}");
+            assert_eq!(status(&answer), expected, "stream {stream}, {words} words");
+            rig.add_expected_charge(micros(&metadata(&answer)["credits_used"]));
+            // The answer that was cut took the rest.
+            rig.grant(rig.account, 100_000 - rig.available(rig.account))
+                .await;
+        }
+    }
     rig.finish().await;
 }

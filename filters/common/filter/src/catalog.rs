@@ -180,6 +180,8 @@ pub struct ProviderModel {
     pub removed_members: Arc<[Box<str>]>,
     /// Names of top-level members that make a request refused if it could go to the provider.
     pub refused_members: Arc<[Box<str>]>,
+    /// Whether the provider knows the role `developer`; one that does not gets `system`.
+    pub developer_role: bool,
 }
 
 impl ProviderModel {
@@ -192,6 +194,7 @@ impl ProviderModel {
             weight: 1,
             removed_members: Arc::default(),
             refused_members: Arc::default(),
+            developer_role: false,
         }
     }
 }

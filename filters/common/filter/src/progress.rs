@@ -13,6 +13,8 @@ pub struct AnswerProgress {
     /// A choice has begun, and every one that has begun has its finish reason: with `[DONE]` the stream is complete. Less than `finished`
     /// where a provider sends fewer choices than were requested.
     pub ended: bool,
+    /// Each of them ended by itself, none at a limit on its tokens: a higher limit would not have changed the response.
+    pub stopped: bool,
     /// The response's defect, if any: the driver stops and sends an error, or ends the stream with one.
     pub fault: Option<AnswerFault>,
     /// Set by the driver once the client has disconnected: the rest is read for its usage and sent to no client.

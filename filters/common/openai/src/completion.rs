@@ -33,6 +33,11 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
+    /// Whether the model ended by itself, and not at a limit on its tokens. A value specific to the provider may mean either.
+    pub fn is_stop(self) -> bool {
+        matches!(self, Self::Stop | Self::ToolCalls | Self::FunctionCall)
+    }
+
     /// `None` for the words with which some providers say in every event that the choice goes on.
     fn read(word: Text<'_>) -> Option<Self> {
         Some(match word.raw {

@@ -3,6 +3,8 @@
 
 use crate::request::Endpoint;
 
+pub use crate::request::{ASSISTANT, CALLS, DEVELOPER, ROLES};
+
 /// One member of a request object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberRule {
@@ -61,17 +63,17 @@ const fn required(name: &'static str, shape: Shape, meaning: &'static str) -> Me
     }
 }
 
-/// The members of a message.
+/// The members of a message. One without `content` is valid if it is an assistant's and has one of [`CALLS`].
 pub const MESSAGE: &[MemberRule] = &[
     required(
         "role",
-        Shape::Word(&["system", "user", "assistant", "tool"]),
-        "Who speaks.",
+        Shape::Word(ROLES),
+        "Who speaks. `developer` is `system` to a provider that does not know it.",
     ),
     required(
         "content",
         Shape::Content,
-        "What is said; null beside tool calls.",
+        "What is said. May be null, and is optional on an assistant message with `tool_calls` or `function_call`.",
     ),
     member(
         "name",

@@ -21,10 +21,13 @@ pub struct BodyEdit<'a> {
     cap: Option<u64>,
     cap_completion_tokens: bool,
     system_before_prompt: bool,
+    developer_as_system: bool,
 }
 
 /// The edit of one member.
 enum Change {
+    /// Every role `developer` becomes `system`.
+    Roles,
     Remove,
     Model,
     Cap,
@@ -52,6 +55,7 @@ impl<'a> BodyEdit<'a> {
             cap: None,
             cap_completion_tokens: false,
             system_before_prompt: false,
+            developer_as_system: false,
         }
     }
 
@@ -100,6 +104,12 @@ impl<'a> BodyEdit<'a> {
         self
     }
 
+    /// Writes the role `developer` as `system`, for a provider that does not know it.
+    pub fn developer_as_system(mut self, applies: bool) -> Self {
+        self.developer_as_system = applies;
+        self
+    }
+
     /// The edited body; the same buffer, not copied, without edits.
     ///
     /// # Panics
@@ -127,6 +137,11 @@ impl<'a> BodyEdit<'a> {
             match self.change(*name, member, body) {
                 None => {}
                 Some(Change::Remove) => splice.remove(member),
+                Some(Change::Roles) => {
+                    for role in &self.request.developer_roles {
+                        splice.instead_of(*role).extend_from_slice(br#""system""#);
+                    }
+                }
                 Some(Change::Model) => self.write_model(splice.instead_of(member.value())),
                 Some(Change::Cap) => self.write_cap(splice.instead_of(member.value())),
                 Some(Change::UsageAlone) => splice
@@ -179,6 +194,7 @@ impl<'a> BodyEdit<'a> {
                     !self.without.is_empty() && is_any_of(&name_of(member, body), self.without);
                 leaves_out.then_some(Change::Remove)
             }
+            Owned::Messages => self.developer_as_system.then_some(Change::Roles),
             Owned::Cache => self.remove_cache.then_some(Change::Remove),
             Owned::System => self.system_before_prompt.then_some(Change::Remove),
             Owned::Prompt => {

@@ -54,6 +54,13 @@ impl Progress {
         !self.choices.is_empty() && self.unfinished == 0
     }
 
+    /// Whether every choice ended by itself, and not at a limit on its tokens.
+    pub fn all_stopped(&self) -> bool {
+        let stopped =
+            |(_, finish): &(u32, Option<FinishReason>)| finish.is_some_and(FinishReason::is_stop);
+        self.all_finished() && self.choices.iter().all(stopped)
+    }
+
     /// The number of different choices so far.
     pub fn choices_seen(&self) -> usize {
         self.choices.len()

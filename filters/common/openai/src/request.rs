@@ -17,6 +17,7 @@ use crate::string::Text;
 
 pub use case::is_same as is_same_but_for_case;
 pub use error::{RequestError, RequestErrorCode};
+pub use message::{ASSISTANT, CALLS, DEVELOPER, ROLES};
 
 use error::{Path, brief};
 
@@ -90,6 +91,8 @@ pub struct CompletionRequest {
     pub tools: bool,
     /// `plugins` has at least one item.
     pub plugins: bool,
+    /// The values of `role` that are `developer`, in the order of the text.
+    pub(crate) developer_roles: SmallVec<[Span; 1]>,
     pub(crate) layout: Layout<Owned>,
     pub(crate) stream_options: StreamOptions,
     pub(crate) body_bytes: usize,
@@ -100,6 +103,8 @@ pub struct CompletionRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owned {
     Model,
+    /// Of a chat with the role `developer`.
+    Messages,
     Cache,
     StreamOptions,
     MaxTokens,
@@ -236,6 +241,7 @@ impl CompletionRequest {
             parts: Parts::default(),
             tools: false,
             plugins: false,
+            developer_roles: SmallVec::new(),
             layout: Layout::new(),
             stream_options: StreamOptions::default(),
             body_bytes,

@@ -32,7 +32,7 @@ fn bad(shape: Shape) -> (Vec<Value>, Vec<Value>) {
         (json!("a"), json!(1), json!(true), json!([]), json!({}));
     match shape {
         Shape::Text => (vec![number, flag, list, object], vec![]),
-        Shape::Word(_) => (vec![number, flag, list, object], vec![json!("developer")]),
+        Shape::Word(_) => (vec![number, flag, list, object], vec![json!("narrator")]),
         Shape::Number => (vec![text, flag, list, object], vec![json!(-0.1), json!(-1)]),
         Shape::Count => (
             vec![text, flag, list, object, json!(1.5)],

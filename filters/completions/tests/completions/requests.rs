@@ -118,6 +118,8 @@ fn every_member_of_a_message_has_its_type_and_range() {
     for taken in [
         r#"{"role":"system","content":"a"}"#,
         r#"{"role":"assistant","content":null,"tool_calls":[{}]}"#,
+        r#"{"tool_calls":[{"id":"1"}],"role":"assistant"}"#,
+        r#"{"role":"assistant","function_call":{"name":"f","arguments":"{}"}}"#,
         r#"{"role":"tool","content":"a","tool_call_id":"1"}"#,
         r#"{"role":"user","content":[{"type":"text","text":"a"},{}],"name":"n"}"#,
         r#"{"role":"user","content":"a","name":null,"tool_calls":null,"unknown":[1]}"#,
@@ -128,7 +130,7 @@ fn every_member_of_a_message_has_its_type_and_range() {
         (r#"{"content":"a"}"#, Missing, "messages[1].role"),
         (r#"{"role":"user"}"#, Missing, "messages[1].content"),
         (
-            r#"{"role":"developer","content":"a"}"#,
+            r#"{"role":"narrator","content":"a"}"#,
             Range,
             "messages[1].role",
         ),

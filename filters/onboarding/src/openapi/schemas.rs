@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use tollgate_openai::Endpoint;
-use tollgate_openai::contract::{MESSAGE, MemberRule, Shape, members};
+use tollgate_openai::contract::{ASSISTANT, CALLS, MESSAGE, MemberRule, Shape, members};
 
 use super::schema::{of, open, reference};
 use super::{access, purchase};
@@ -16,7 +16,7 @@ pub(super) fn all(installation: &Installation) -> Value {
     let mut add = |name: &str, schema: Value| {
         schemas.insert(name.to_owned(), schema);
     };
-    add("Message", object(MESSAGE));
+    add("Message", message());
     add("ChatCompletionRequest", object(members(Endpoint::Chat)));
     add("CompletionRequest", object(members(Endpoint::Text)));
     let count = json!({"type": "integer", "minimum": 0});
@@ -125,7 +125,7 @@ pub(super) fn all(installation: &Installation) -> Value {
 
 fn model() -> Value {
     open(
-        &["id", "object", "owned_by"],
+        &["id", "object", "created", "owned_by"],
         json!({
             "id": {"type": "string"},
             "object": {"const": "model"},
@@ -149,6 +149,21 @@ fn model() -> Value {
     )
 }
 
+/// A message: without `content` only an assistant's with calls.
+fn message() -> Value {
+    let mut schema = object(MESSAGE);
+    schema["required"] = json!(["role"]);
+    let [tool_calls, function_call] = CALLS.map(|name| {
+        let call = match name {
+            "function_call" => json!({"type": "object"}),
+            _ => json!({"type": "array", "minItems": 1}),
+        };
+        json!({"required": [name], "properties": {"role": {"const": ASSISTANT}, name: call}})
+    });
+    schema["anyOf"] = json!([{"required": ["content"]}, tool_calls, function_call]);
+    schema
+}
+
 fn object(rules: &[MemberRule]) -> Value {
     let properties: Map<String, Value> = rules
         .iter()
@@ -160,6 +175,15 @@ fn object(rules: &[MemberRule]) -> Value {
         .map(|rule| rule.name)
         .collect();
     open(&required, Value::Object(properties))
+}
+
+/// Permits null, which means the same as the absence of an optional member.
+fn nullable(schema: &mut Value) {
+    if let Some(Value::Array(any)) = schema.get_mut("anyOf") {
+        any.push(json!({"type": "null"}));
+    } else if let Some(kind) = schema.get("type").cloned() {
+        schema["type"] = json!([kind, "null"]);
+    }
 }
 
 fn property(rule: &MemberRule) -> Value {
@@ -181,6 +205,9 @@ fn property(rule: &MemberRule) -> Value {
         }
         Shape::Messages => json!({"type": "array", "minItems": 1, "items": reference("Message")}),
     };
+    if !rule.required {
+        nullable(&mut schema);
+    }
     schema["description"] = json!(rule.meaning);
     schema
 }

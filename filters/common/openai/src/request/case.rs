@@ -50,7 +50,14 @@ pub(super) const STREAM_OPTIONS: &[&str] = &["include_usage"];
 pub(super) const REASONING: &[&str] = &["effort", "max_tokens", "enabled", "exclude"];
 
 /// Members of a message.
-pub(super) const MESSAGE: &[&str] = &["role", "content", "name", "tool_calls", "tool_call_id"];
+pub(super) const MESSAGE: &[&str] = &[
+    "role",
+    "content",
+    "name",
+    "tool_calls",
+    "tool_call_id",
+    "function_call",
+];
 
 /// Members of a part of a message: its type, and its content by type.
 pub(super) const PART: &[&str] = &[

@@ -36,7 +36,12 @@ pub(super) fn read(
         return Ok(None);
     };
     match (request.endpoint, word) {
-        (Chat, Word::Messages) => message::read_all(request, reader, kind)?,
+        (Chat, Word::Messages) => {
+            message::read_all(request, reader, kind)?;
+            if !request.developer_roles.is_empty() {
+                owned = Some(Owned::Messages);
+            }
+        }
         (Text, Word::Prompt) => {
             owned = Some(Owned::Prompt);
             prompt(request, reader, kind)?;

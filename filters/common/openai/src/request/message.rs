@@ -1,12 +1,24 @@
 //! The messages of a chat request: roles, text, and parts that are not text.
 
-use crate::json::Kind;
+use crate::json::{Kind, Span};
 use crate::string::Text;
 use crate::word::Word;
 
 use super::error::{Path, brief, expect};
 use super::members::{array_of, item_of};
 use super::{CompletionRequest, Parts, Reader, RequestError, case};
+
+/// The role of the model's own messages.
+pub const ASSISTANT: &str = "assistant";
+
+/// The role that replaces `system` for newer models. Providers that do not know it get `system`.
+pub const DEVELOPER: &str = "developer";
+
+/// The roles of messages.
+pub const ROLES: &[&str] = &["system", DEVELOPER, "user", ASSISTANT, "tool"];
+
+/// Members of which an assistant message has at least one, not empty, if it has no `content`.
+pub const CALLS: [&str; 2] = ["tool_calls", "function_call"];
 
 /// Parses `messages` into the counts of `request`.
 pub(super) fn read_all(
@@ -36,7 +48,8 @@ fn read_one(request: &mut CompletionRequest, reader: &mut Reader<'_>) -> Result<
         reader.kind()?,
         Kind::Object,
     )?;
-    let (mut has_role, mut has_content) = (false, false);
+    let (mut has_content, mut has_calls) = (false, false);
+    let mut found_role = None;
     let mut first = true;
     reader.enter()?;
     while let Some(key) = reader.key(&mut first)? {
@@ -47,8 +60,12 @@ fn read_one(request: &mut CompletionRequest, reader: &mut Reader<'_>) -> Result<
         let start = reader.at();
         match key.word {
             Some(Word::Role) => {
-                role(reader, Path::InMessage(index, "role"), kind)?;
-                has_role = true;
+                let known = role(reader, Path::InMessage(index, "role"), kind)?;
+                found_role = Some(known);
+                if known == DEVELOPER {
+                    let end = reader.at();
+                    request.developer_roles.push(Span { start, end });
+                }
                 continue;
             }
             Some(Word::Content) => {
@@ -62,7 +79,11 @@ fn read_one(request: &mut CompletionRequest, reader: &mut Reader<'_>) -> Result<
             }
             Some(Word::ToolCalls) => {
                 let path = Path::InMessage(index, "tool_calls");
-                array_of(reader, path, kind, Kind::Object)?;
+                has_calls |= array_of(reader, path, kind, Kind::Object)?;
+            }
+            Some(Word::FunctionCall) => {
+                has_calls |= kind == Kind::Object;
+                reader.skip()?;
             }
             Some(word @ (Word::Name | Word::ToolCallId)) => {
                 let name = if word == Word::Name {
@@ -79,31 +100,30 @@ fn read_one(request: &mut CompletionRequest, reader: &mut Reader<'_>) -> Result<
         }
         request.text_bytes += (reader.at() - start) as u64;
     }
-    if !has_role {
+    let Some(role) = found_role else {
         return Err(RequestError::missing(Path::InMessage(index, "role")));
-    }
-    if !has_content {
+    };
+    // Encoders that omit empty members write no `content` beside the calls of an assistant.
+    let may_omit_content = has_calls && role == ASSISTANT;
+    if !has_content && !may_omit_content {
         return Err(RequestError::at(
             super::RequestErrorCode::MissingField,
             Path::InMessage(index, "content"),
-            "is missing; send null when the message has no text",
+            "is missing; only an assistant message with `tool_calls` or `function_call` may omit it. Send null when there is no text",
         ));
     }
     Ok(())
 }
 
-fn role(reader: &mut Reader<'_>, path: Path<'_>, kind: Kind) -> Result<(), RequestError> {
-    const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
+/// The role of a message, one of [`ROLES`].
+fn role(reader: &mut Reader<'_>, path: Path<'_>, kind: Kind) -> Result<&'static str, RequestError> {
     expect(path, "a string", kind, Kind::String)?;
     let role = reader.string()?;
-    if ROLES.iter().any(|known| role.is(known)) {
-        return Ok(());
+    if let Some(known) = ROLES.iter().find(|known| role.is(known)) {
+        return Ok(known);
     }
     let role = role.decode_lossy();
-    let problem = format!(
-        "is `{}`; use one of system, user, assistant, tool",
-        brief(&role)
-    );
+    let problem = format!("is `{}`; use one of {}", brief(&role), ROLES.join(", "));
     Err(RequestError::out_of_range(path, &problem))
 }
 

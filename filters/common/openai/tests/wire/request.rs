@@ -158,7 +158,7 @@ fn every_limit_of_a_message_names_its_place() {
         (&format!("[{good},null]"), InvalidType, "messages[1]"),
         (r#"[{"content":"x"}]"#, MissingField, "messages[0].role"),
         (
-            &format!(r#"[{good},{good},{{"role":"developer","content":"x"}}]"#),
+            &format!(r#"[{good},{good},{{"role":"narrator","content":"x"}}]"#),
             OutOfRange,
             "messages[2].role",
         ),
@@ -191,6 +191,26 @@ fn every_limit_of_a_message_names_its_place() {
             &format!(r#"[{good},{{"role":"user"}}]"#),
             MissingField,
             "messages[1].content",
+        ),
+        (
+            r#"[{"role":"user","tool_calls":[{"id":"1"}]}]"#,
+            MissingField,
+            "messages[0].content",
+        ),
+        (
+            r#"[{"tool_calls":[],"role":"assistant"}]"#,
+            MissingField,
+            "messages[0].content",
+        ),
+        (
+            r#"[{"role":"assistant","tool_calls":null,"function_call":null}]"#,
+            MissingField,
+            "messages[0].content",
+        ),
+        (
+            r#"[{"role":"assistant","function_call":"none"}]"#,
+            MissingField,
+            "messages[0].content",
         ),
         (
             r#"[{"role":"user","content":1}]"#,
