@@ -70,6 +70,41 @@ fn the_shipped_file_contains_the_built_in_routes() {
 }
 
 #[test]
+fn names_and_addresses_of_the_shipped_file_follow_the_service() {
+    let text = std::fs::read_to_string(root().join("conf/tollgate.toml")).expect("a text");
+    let text = text
+        .replacen("name = \"svc\"", "name = \"acme\"", 1)
+        .replacen(
+            "base_url = \"http://localhost:8080\"",
+            "base_url = \"https://acme.example\"",
+            1,
+        )
+        .replacen(
+            "root_url = \"http://localhost:8080\"",
+            "root_url = \"https://acme.example\"",
+            1,
+        );
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tollgate.toml");
+    std::fs::write(&file, &text).expect("the folder takes files");
+    let settings = load(&file, &Environment::default(), &modules()).expect("good settings");
+    for line in ["\"svc\"", "http://localhost:8080"] {
+        let uncommented = text
+            .lines()
+            .filter(|text| !text.trim_start().starts_with('#'));
+        let left: Vec<&str> = uncommented.filter(|text| text.contains(line)).collect();
+        assert_eq!(
+            left,
+            [] as [&str; 0],
+            "the file repeats what follows the service"
+        );
+    }
+    let sections = format!("{:?}", settings.sections);
+    assert!(sections.contains("https://acme.example/keys"), "{sections}");
+    assert!(!sections.contains("localhost:8080"), "{sections}");
+}
+
+#[test]
 fn trial_requests_default_to_four_or_the_concurrency_limit() {
     //   settings of the provider                              trial requests
     for (lines, expected) in [

@@ -1,4 +1,7 @@
-//! The filter `models`: `GET /v1/models` for the authenticated account.
+//! The filter `models`: `GET /v1/models` and `GET /v1/models/{id}` for the authenticated account.
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use tollgate_filter::{
     ApiError, Body, Catalog, Contract, ErrorCode, Exchange, FailureMode, Filter, FilterError,
@@ -9,10 +12,13 @@ use tollgate_money::UsdPerCredit;
 
 use crate::listing::{ListContext, Listing};
 
-/// Lists the models for sale.
+/// Lists the models for sale, and describes one of them.
+#[derive(Clone)]
 pub struct Models {
-    listing: Listing,
+    listing: Arc<Listing>,
     ledger: Ledger,
+    /// What precedes the id of a model in the path, on a route for one.
+    before_id: Option<Arc<str>>,
 }
 
 impl Models {
@@ -25,8 +31,18 @@ impl Models {
         ledger: Ledger,
     ) -> Models {
         Models {
-            listing: Listing::new(service, catalog, rate),
+            listing: Arc::new(Listing::new(service, catalog, rate)),
             ledger,
+            before_id: None,
+        }
+    }
+
+    /// The filter on a route of this pattern: a wildcard at its end is the id of a model.
+    pub fn on_route(&self, pattern: &str) -> Models {
+        let wildcard = pattern.ends_with('}').then(|| pattern.rfind('{')).flatten();
+        Models {
+            before_id: wildcard.map(|at| Arc::from(&pattern[..at])),
+            ..self.clone()
         }
     }
 }
@@ -54,11 +70,22 @@ impl Filter for Models {
         let Some(balance) = self.ledger.balance(account) else {
             return Step::failed(filter_error("the ledger has no account for the principal"));
         };
-        let body = self.listing.body(&ListContext {
-            owner: account,
-            credits_remaining: balance.available,
-            models: &principal.models,
-        });
+        let before_id = self.before_id.as_deref();
+        let id = before_id.and_then(|before| exchange.request.path.strip_prefix(before));
+        let body = match id {
+            None => self.listing.body(&ListContext {
+                owner: account,
+                credits_remaining: balance.available,
+                models: &principal.models,
+            }),
+            Some(id) => {
+                let id = percent_decode(id);
+                match self.listing.one(&id, &principal.models) {
+                    Some(body) => body,
+                    None => return Step::now(Outcome::refuse(unknown(&id))),
+                }
+            }
+        };
         // The balance is private to the account and changes with every request.
         exchange.reply_headers.insert(
             http::header::CACHE_CONTROL,
@@ -66,6 +93,38 @@ impl Filter for Models {
         );
         Step::now(Outcome::reply(Reply::json(body)))
     }
+}
+
+/// An id as clients write it into a path: some encode its slashes and colons, others do not.
+fn percent_decode(id: &str) -> Cow<'_, str> {
+    if !id.contains('%') {
+        return Cow::Borrowed(id);
+    }
+    let mut bytes = Vec::with_capacity(id.len());
+    let mut rest = id.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let decoded = match (first, after) {
+            (b'%', [high, low, ..]) => hex(*high).zip(hex(*low)),
+            _ => None,
+        };
+        (rest, _) = match decoded {
+            Some((high, low)) => (&after[2..], bytes.push(high << 4 | low)),
+            None => (after, bytes.push(first)),
+        };
+    }
+    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| value as u8)
+}
+
+fn unknown(id: &str) -> ApiError {
+    let short: String = id.chars().take(64).collect();
+    let message = format!(
+        "There is no model `{short}` for this credential. GET /v1/models lists those that it may use."
+    );
+    ApiError::new(ErrorCode::NotFound, message).param("model")
 }
 
 fn filter_error(cause: &'static str) -> FilterError {

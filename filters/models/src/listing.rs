@@ -1,4 +1,4 @@
-//! The body of the list: models serialised once per catalog, joined per request.
+//! The bodies of the list and of one model: models serialised once per catalog, joined per request.
 
 use std::sync::Arc;
 
@@ -42,6 +42,14 @@ impl Listing {
         }
     }
 
+    /// One model by its id, if the credential may use it. Its health does not matter: a request that names it is attempted.
+    pub(crate) fn one(&self, id: &str, models: &ModelAccess) -> Option<Bytes> {
+        let mut entries = self.entries.iter();
+        let found = entries.find(|(model, _)| *model.id == *id);
+        let (_, text) = found.filter(|_| models.allows(id))?;
+        Some(text.clone())
+    }
+
     /// The list for one account: the available models that its credential may use, in the order of the settings.
     pub(crate) fn body(&self, context: &ListContext<'_>) -> Bytes {
         let mut body = BytesMut::with_capacity(self.size);
@@ -67,11 +75,13 @@ impl Listing {
 
 /// One model as an item of the list.
 fn entry(model: &Model, rate: Option<UsdPerCredit>) -> String {
-    let mut text = format!(r#"{{"id":{},"object":"model""#, quoted(&model.id));
-    if let Some(created) = model.created.map(Timestamp::as_secs) {
-        text += &format!(r#","created":{created}"#);
-    }
-    text += &format!(r#","owned_by":{}"#, quoted(&model.owned_by));
+    // Stock clients take the member for granted.
+    let created = model.created.map_or(0, Timestamp::as_secs);
+    let mut text = format!(
+        r#"{{"id":{},"object":"model","created":{created},"owned_by":{}"#,
+        quoted(&model.id),
+        quoted(&model.owned_by)
+    );
     if let Some(name) = &model.name {
         text += &format!(r#","name":{}"#, quoted(name));
     }

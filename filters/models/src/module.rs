@@ -1,4 +1,4 @@
-//! The module `models`: the list of models for sale.
+//! The module `models`: the list of models for sale, and each of them.
 
 use std::sync::Arc;
 
@@ -30,7 +30,9 @@ impl Module for ModelsModule {
             credits.usd_per_credit,
             build.get()?,
         );
-        build.shared_filter("models", Arc::new(models));
+        build.filter("models", move |route| {
+            Ok(Arc::new(models.on_route(route.path)))
+        });
         Ok(())
     }
 }

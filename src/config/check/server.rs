@@ -58,6 +58,19 @@ pub(super) fn service(
     };
     let root = public("service.root_url", raw.root_url.as_ref());
     let base = public("service.base_url", raw.base_url.as_ref());
+    if let (Some(at), Some(url)) = (&raw.base_url, &base)
+        && url.path() != ""
+    {
+        // The pages link to each other by absolute paths, and their cookies are for the host.
+        problems.note(
+            "service.base_url",
+            at,
+            format_args!(
+                "has the path `{}`, and every address of the service is at the root of its host; give the service a host or a port of its own",
+                url.path()
+            ),
+        );
+    }
     let base_url = base.unwrap_or_else(|| {
         let port = first.map_or(LISTENER.port(), |listener| listener.address.port());
         let scheme = match first {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tollgate_testing::{Answer, Client};
 
 use super::support::{BASE, ROOT, rig};
-use crate::rig::{Rig, Setup};
+use crate::rig::Rig;
 
 async fn get(rig: &Rig, path: &str, headers: &[(&str, &str)]) -> Answer {
     let client = Client::new(&rig.url());
@@ -94,59 +94,6 @@ async fn rfc9728_3_3_each_address_of_a_resource_names_that_address() {
                 .is_some_and(|name| name.starts_with("svc "))
         );
     }
-    rig.finish().await;
-}
-
-#[tokio::test]
-async fn an_issuer_with_a_path_is_found_by_both_conventions() {
-    let settings = "service.base_url = \"https://svc.example/gate\"\nservice.root_url = \"https://svc.example\"";
-    let rig = Setup::with(settings).start().await;
-    let issuer = |answer: Answer| answer.json()["issuer"].clone();
-    for path in [
-        "/.well-known/oauth-authorization-server",
-        "/.well-known/oauth-authorization-server/gate",
-        "/gate/.well-known/oauth-authorization-server",
-    ] {
-        let answer = get(&rig, path, &[]).await;
-        assert_eq!(answer.status, 200, "{path}");
-        assert_eq!(issuer(answer), "https://svc.example/gate", "{path}");
-    }
-    for (path, resource) in [
-        (
-            "/.well-known/oauth-protected-resource",
-            "https://svc.example",
-        ),
-        (
-            "/.well-known/oauth-protected-resource/gate",
-            "https://svc.example/gate",
-        ),
-        (
-            "/gate/.well-known/oauth-protected-resource",
-            "https://svc.example/gate",
-        ),
-        (
-            "/gate/.well-known/oauth-protected-resource/v1",
-            "https://svc.example/gate/v1",
-        ),
-        (
-            "/.well-known/oauth-protected-resource/gate/v1",
-            "https://svc.example/gate/v1",
-        ),
-        (
-            "/gate/.well-known/oauth-protected-resource/mcp/android",
-            "https://svc.example/gate/mcp/android",
-        ),
-    ] {
-        let answer = get(&rig, path, &[]).await;
-        assert_eq!(answer.status, 200, "{path}");
-        assert_eq!(answer.json()["resource"], resource, "{path}");
-    }
-    assert_eq!(
-        get(&rig, "/gate/.well-known/jwks.json", &[]).await.status,
-        200
-    );
-    let token = super::support::form(&rig, "/gate/oauth/token", "", &[]).await;
-    super::support::is_error(&token, 400, "invalid_request", "behind the path");
     rig.finish().await;
 }
 

@@ -27,6 +27,7 @@ pub(super) fn paths(installation: &Installation) -> Value {
     let service = &installation.service.name;
     let mut paths = json!({
         "/v1/models": {"get": models()},
+        "/v1/models/{model}": {"get": one_model()},
         "/v1/chat/completions": {"post": completion(Completion {
             id: "createChatCompletion",
             summary: "A completion of a conversation, complete or as a stream of events",
@@ -78,6 +79,28 @@ fn models() -> Value {
         200,
         responses::success(operation.summary, "ModelList", None, &[]),
     )])
+}
+
+fn one_model() -> Value {
+    let operation = Operation {
+        id: "retrieveModel",
+        tag: "models",
+        summary: "One model that the credential may use",
+        scope: Some(Scope::ApiModels),
+        errors: &ACCESS,
+    };
+    let mut described = operation.responses([(
+        200,
+        responses::success(operation.summary, "Model", None, &[]),
+    )]);
+    described["parameters"] = json!([{
+        "name": "model",
+        "in": "path",
+        "required": true,
+        "description": "Its id. A slash in it may be encoded or not.",
+        "schema": {"type": "string", "minLength": 1},
+    }]);
+    described
 }
 
 struct Completion<'a> {

@@ -73,7 +73,7 @@ pub(super) fn routes(
     let of_program: Vec<RawRoute> = context.modules.routes.iter().map(raw_route).collect();
     let mut table: Vec<Entry<'_>> = Vec::new();
     if raw.route.is_empty() {
-        table.extend(table::built_in(service).into_iter().map(|route| Entry {
+        table.extend(table::built_in().into_iter().map(|route| Entry {
             route,
             written: None,
             chain: None,

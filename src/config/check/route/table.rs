@@ -6,7 +6,7 @@ use http::Method;
 use tollgate_filter::{ErrorShape, RequiredAccess, Scope, Scopes};
 
 use super::BODY_BYTES;
-use crate::config::settings::{Cors, Route, Service};
+use crate::config::settings::{Cors, Route};
 
 /// Maximum body size of the built-in completion routes: large enough for images.
 const COMPLETION_BYTES: usize = 20 * 1024 * 1024;
@@ -60,7 +60,7 @@ const PAGES: &[(&str, &[Method])] = &[
 ];
 
 /// The default route table; the shipped file contains the same one.
-pub(super) fn built_in(service: &Service) -> Vec<Route> {
+pub(super) fn built_in() -> Vec<Route> {
     let route = |path: &str, method, body_bytes_max, scope, chain: &[&str]| Route {
         path: path.parse().expect("the built-in paths are patterns"),
         methods: vec![method],
@@ -82,6 +82,10 @@ pub(super) fn built_in(service: &Service) -> Vec<Route> {
         "cache",
     ];
     const MODELS: &[&str] = &["address-limit", "auth", "rate-limit", "models"];
+    let models = |path| {
+        let bytes_max = BODY_BYTES as usize;
+        route(path, Method::GET, bytes_max, Scope::ApiModels, MODELS)
+    };
     let mcp = |path: &str, scopes: &[Scope]| {
         let scopes = scopes.iter().copied().fold(Scopes::NONE, Scopes::with);
         Route {
@@ -135,13 +139,9 @@ pub(super) fn built_in(service: &Service) -> Vec<Route> {
             Scope::ApiCompletions,
             COMPLETION,
         ),
-        route(
-            "/v1/models",
-            Method::GET,
-            BODY_BYTES as usize,
-            Scope::ApiModels,
-            MODELS,
-        ),
+        models("/v1/models"),
+        // An id may have slashes.
+        models("/v1/models/{*model}"),
         mcp(
             "/mcp",
             &[Scope::McpChat, Scope::McpProjects, Scope::McpDevices],
@@ -209,14 +209,13 @@ pub(super) fn built_in(service: &Service) -> Vec<Route> {
     }
     // Assets of pages are not counted: one page requests several.
     routes.push(page("/assets/{*file}", &[Method::GET], &["portal"]));
-    routes.extend(oauth(path_of(service.base_url.as_str())));
+    routes.extend(oauth());
     routes
 }
 
-/// The routes of the authorization server. Where the service's address has a path, a proxy in front of the gateway may or may not have
-/// removed it.
-fn oauth(base_path: &str) -> Vec<Route> {
-    let route = |path: String, method, class: Option<&str>, cors| Route {
+/// The routes of the authorization server.
+fn oauth() -> Vec<Route> {
+    let route = |path: &str, method, class: Option<&str>, cors| Route {
         path: path.parse().expect("the built-in paths are patterns"),
         body_bytes_max: if method == Method::POST {
             BODY_BYTES as usize
@@ -231,34 +230,27 @@ fn oauth(base_path: &str) -> Vec<Route> {
         cors,
         lifecycle: None,
     };
-    let endpoint = |path: String, class| route(path, Method::POST, Some(class), Cors::Api);
-    let document = |path: String| route(path, Method::GET, None, Cors::Public);
-    let mut prefixes = vec![""];
-    prefixes.extend((!base_path.is_empty()).then_some(base_path));
-    let mut routes = Vec::new();
-    for prefix in prefixes {
-        let authorize = format!("{prefix}/oauth/authorize");
-        routes.extend([
-            endpoint(format!("{prefix}/oauth/register"), "register"),
-            route(authorize, Method::GET, Some("authorize"), Cors::None),
-            endpoint(format!("{prefix}/oauth/token"), "oauth"),
-            endpoint(format!("{prefix}/oauth/revoke"), "oauth"),
-        ]);
-        for name in [
-            "oauth-authorization-server",
-            "oauth-protected-resource",
-            "openid-configuration",
-        ] {
-            routes.push(document(format!("{prefix}/.well-known/{name}")));
-            routes.push(document(format!("{prefix}/.well-known/{name}/{{*rest}}")));
-        }
-        routes.push(document(format!("{prefix}/.well-known/jwks.json")));
+    let endpoint = |path: &str, class| route(path, Method::POST, Some(class), Cors::Api);
+    let document = |path: &str| route(path, Method::GET, None, Cors::Public);
+    let mut routes = vec![
+        endpoint("/oauth/register", "register"),
+        route(
+            "/oauth/authorize",
+            Method::GET,
+            Some("authorize"),
+            Cors::None,
+        ),
+        endpoint("/oauth/token", "oauth"),
+        endpoint("/oauth/revoke", "oauth"),
+    ];
+    for name in [
+        "oauth-authorization-server",
+        "oauth-protected-resource",
+        "openid-configuration",
+    ] {
+        routes.push(document(&format!("/.well-known/{name}")));
+        routes.push(document(&format!("/.well-known/{name}/{{*rest}}")));
     }
+    routes.push(document("/.well-known/jwks.json"));
     routes
-}
-
-/// The part of an address after its host.
-fn path_of(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.find('/').map_or("", |slash| &rest[slash..])
 }

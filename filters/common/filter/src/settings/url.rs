@@ -101,6 +101,12 @@ impl PublicUrl {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Its path, without a trailing slash: `/v1`, or nothing.
+    pub fn path(&self) -> &str {
+        let rest = self.0.split_once("://").map_or(&*self.0, |(_, rest)| rest);
+        rest.find('/').map_or("", |slash| &rest[slash..])
+    }
 }
 
 impl FromStr for PublicUrl {
