@@ -30,9 +30,6 @@ const HEAD_BYTES: usize = 4096;
 /// Malformed requests that the session refuses itself, on one connection, before it is closed.
 const MALFORMED_MAX: u32 = 32;
 
-/// The unread body of a request is drained for this long, so that the connection can be reused.
-const DRAIN: std::time::Duration = std::time::Duration::from_secs(2);
-
 /// Serves a connection without TLS.
 pub(super) async fn plain(
     worker: Arc<Worker>,
@@ -142,7 +139,6 @@ async fn one_h1(
     // All time limits are set here: Pingora's apply between two reads, so an occasional byte would hold a connection forever.
     session.set_keepalive(Some(0));
     session.set_read_timeout(None);
-    session.set_total_drain_timeout(Some(DRAIN));
     session.set_pipelining_enabled(true);
     session.set_pipelined_prefix(read_ahead);
     let fault = match within(limits.head, pin!(session.read_request())).await {
@@ -166,10 +162,34 @@ async fn one_h1(
     if worker.is_draining() {
         session.set_keepalive(None);
     }
-    let session = worker.serve(session, Some(cork.clone()), origin).await?;
+    let mut session = worker.serve(session, Some(cork.clone()), origin).await?;
+    if !session.is_body_done() {
+        Box::pin(linger(&mut session, limits.body, draining)).await;
+        return None;
+    }
     let reusable = session.finish().await.ok()??;
     connection.end();
     Some(reusable.into_parts())
+}
+
+/// Lingering close of a connection whose request was answered before its body was read (RFC 9112 section 9.6).
+///
+/// Closing a socket that has unread data resets the connection, and a client that sends its whole body before it reads would lose the answer.
+/// So only the sending side is closed, and the rest of the body is discarded, within the time that a body may take.
+async fn linger(
+    session: &mut ServerSession,
+    limit: std::time::Duration,
+    draining: &mut watch::Receiver<bool>,
+) {
+    if let ServerSession::H1(h1) = session {
+        h1.shutdown().await;
+    }
+    let discard = pin!(async { while let Ok(Some(_)) = session.read_request_body().await {} });
+    tokio::select! {
+        biased;
+        _ = within(limit, discard) => {}
+        _ = draining.wait_for(|draining| *draining) => {}
+    }
 }
 
 /// The session's only messages for a head past its own limits. Others may quote the head, which is the client's text.

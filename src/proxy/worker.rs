@@ -134,8 +134,8 @@ impl Worker {
                 }
                 let pages = match entry {
                     Some(entry) => entry.pages.as_ref(),
-                    // A browser at an unknown address receives a page.
-                    None => Some(&proxy.pages).filter(|_| prefers_html(&exchange.request)),
+                    // A browser at an unknown address receives a page, unless programs expect the envelope there.
+                    None => Some(&proxy.pages).filter(|_| gets_page(&exchange.request)),
                 };
                 if let Some(pages) = pages {
                     exchange.put(pages.clone());
@@ -235,8 +235,15 @@ impl Worker {
     }
 }
 
-/// Whether the sender of a request prefers HTML to JSON, as browsers declare.
-fn prefers_html(request: &Request) -> bool {
+/// First segments of paths below which only programs call.
+const API: [&str; 2] = ["v1", "ucp"];
+
+/// Whether an unknown address is answered with a page: the sender prefers HTML to JSON, as browsers declare, and it is not below the API.
+fn gets_page(request: &Request) -> bool {
+    let first = request.path.split('/').nth(1).unwrap_or_default();
+    if API.contains(&first) {
+        return false;
+    }
     let accept = request.headers.get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.starts_with("text/html"))

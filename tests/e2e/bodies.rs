@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tollgate_money::{CapPeriod, Micros, SpendingCap};
 use tollgate_testing::provider::UsageReport;
-use tollgate_testing::{Client, Script};
+use tollgate_testing::{Client, RawClient, Script};
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
@@ -367,5 +367,51 @@ async fn a_body_that_does_not_fit_into_the_memory_is_refused_before_it_is_sent()
     let (raw, asked) = start(2 << 20).await;
     assert_eq!(asked.status(), 100);
     drop(raw);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_client_that_reads_only_after_it_has_sent_its_body_gets_the_answer() {
+    let rig = Rig::with("server.body_secs = 30").await;
+    // More than the buffers of both sockets take; the limit of the route is 20 MiB.
+    let large = vec![b' '; 24 << 20];
+    let chunked = |bytes: &[u8]| {
+        let mut out = format!("{:x}\r\n", bytes.len()).into_bytes();
+        out.extend_from_slice(bytes);
+        out.extend_from_slice(b"\r\n0\r\n\r\n");
+        out
+    };
+    let length = format!("Content-Length: {}\r\n", large.len());
+    let with_key = |fields: &str| head(&rig, fields);
+    let without = |fields: &str| with_key(fields).replace(&rig.key, "sk-svc-unknown");
+    for (what, head, body, status) in [
+        ("a length", with_key(&length), large.clone(), 413),
+        (
+            "chunks",
+            with_key("Transfer-Encoding: chunked\r\n"),
+            chunked(&large),
+            413,
+        ),
+        // Refused before the body is read, whatever its size.
+        ("no credential", without(&length), large.clone(), 401),
+    ] {
+        for tls in [false, true] {
+            let mut raw = match tls {
+                false => rig.raw().await,
+                true => {
+                    let connected = RawClient::connect_tls(rig.tls, &rig.ca_pem).await;
+                    connected.expect("a connection")
+                }
+            };
+            raw.send(&head).await;
+            raw.send(&body).await;
+            let (answer, text) = raw.read_answer().await;
+            assert_eq!(answer.status(), status, "{what}, TLS {tls}: {text:?}");
+            assert_eq!(answer.header("connection"), Some("close"), "{what}");
+            let rest = raw.read_to_end().await.expect("an orderly end");
+            assert!(rest.is_empty(), "{what}, TLS {tls}");
+        }
+    }
+    assert_eq!(rig.provider.call_count(), 0);
     rig.finish().await;
 }

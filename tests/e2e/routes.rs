@@ -30,7 +30,6 @@ async fn unknown_paths_are_404_in_every_spelling() {
             "/v1",
             "/v1/",
             "/v1/models/",
-            "/v1/models/small",
             "/v1//models",
             "//v1/models",
             "/V1/models",
@@ -359,6 +358,34 @@ async fn answers_and_errors_can_be_read_by_pages_of_other_origins() {
             answer.header("access-control-allow-origin").is_none(),
             "{what}"
         );
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn unknown_paths_of_the_api_are_json_whatever_is_accepted() {
+    let rig = Rig::start().await;
+    for (what, client) in rig.both() {
+        for (path, is_json) in [
+            ("/v1/nowhere", true),
+            ("/v1", true),
+            ("/v1/chat", true),
+            ("/ucp/nowhere", true),
+            ("/ucp/v1/checkout-session", true),
+            ("/v10/models", false),
+            ("/nowhere", false),
+        ] {
+            let mut request = client.request("GET", path, Bytes::new());
+            let browser = "text/html,application/xhtml+xml,*/*;q=0.8";
+            let accept = browser.parse().expect("a value");
+            request.headers_mut().insert("accept", accept);
+            let answer = client.send(request).await;
+            assert_eq!(answer.status, 404, "{what}: {path}");
+            match is_json {
+                true => is_error(&answer, 404, "not_found", &format!("{what}: {path}")),
+                false => assert!(answer.text().starts_with("<!DOCTYPE html>"), "{path}"),
+            }
+        }
     }
     rig.finish().await;
 }
