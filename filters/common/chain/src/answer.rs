@@ -55,6 +55,7 @@ pub(crate) async fn send_error<D: Downstream>(
         _ => error.body(shape),
     };
     let mut head = head(exchange, error.status(), HeaderMap::new());
+    error.write_limit(&mut head.headers);
     head.close = error.close;
     exchange.record.bytes_sent += body.len() as u64;
     downstream.send(head, body).await

@@ -100,7 +100,8 @@ pub(crate) fn answer_for(fault: UpstreamFault, message: impl Into<Cow<'static, s
         UpstreamFault::RateLimited => ApiError::new(
             ErrorCode::RateLimitExceeded,
             "The model provider is busy. Wait and try again.",
-        ),
+        )
+        .limit("provider"),
         UpstreamFault::Overloaded => ApiError::new(
             ErrorCode::Overloaded,
             "No provider of this model can take the request at the moment. Wait and try again.",

@@ -279,6 +279,8 @@ pub struct ApiError {
     pub credits: Option<Box<Credits>>,
     /// Further fields, such as `WWW-Authenticate` and `Allow`.
     pub headers: Option<Box<HeaderMap>>,
+    /// On a 429 of another limit than the quotas of the account: its name in the rate limit fields.
+    pub limit: Option<&'static str>,
     /// Whether the connection is closed after the response.
     pub close: bool,
 }
@@ -304,8 +306,16 @@ impl ApiError {
             retry_after: None,
             credits: None,
             headers: None,
+            limit: None,
             close: false,
         }
+    }
+
+    /// Names the limit that refused the request: its state replaces that of the account's quotas in the rate limit fields.
+    #[must_use]
+    pub fn limit(mut self, name: &'static str) -> ApiError {
+        self.limit = Some(name);
+        self
     }
 
     /// Names the invalid member.
@@ -375,6 +385,27 @@ impl ApiError {
                 HeaderName::from_static("x-should-retry"),
                 HeaderValue::from_static(if should_retry { "true" } else { "false" }),
             );
+        }
+    }
+
+    /// Replaces the rate limit fields with the state of the limit that refused, if it is another one than the account's quotas.
+    ///
+    /// Of such a limit only the wait is known: one request after it is its policy.
+    pub fn write_limit(&self, headers: &mut HeaderMap) {
+        let Some(name) = self.limit else {
+            return;
+        };
+        let wait = whole_seconds(self.retry_after.unwrap_or_default()).max(1);
+        for (field, value) in [
+            ("ratelimit-policy", format!("\"{name}\";q=1;w={wait}")),
+            ("ratelimit", format!("\"{name}\";r=0;t={wait}")),
+            ("ratelimit-limit", String::from("1")),
+            ("ratelimit-remaining", String::from("0")),
+            ("ratelimit-reset", wait.to_string()),
+            ("retry-after", wait.to_string()),
+        ] {
+            let value = HeaderValue::try_from(value).expect("a word and numbers are visible ASCII");
+            headers.insert(HeaderName::from_static(field), value);
         }
     }
 
