@@ -19,6 +19,7 @@ use crate::refusal::{Refusal, RefusalContext};
 pub struct Auth {
     access: RequiredAccess,
     challenges: ByPath,
+    keys_url: Box<str>,
     forms: Arc<[Form]>,
     credentials: Arc<Credentials>,
     clock: Clock,
@@ -35,6 +36,7 @@ impl Auth {
         Ok(Auth {
             access,
             challenges: ByPath::new(service, access)?,
+            keys_url: format!("{}/keys", service.base_url).into(),
             forms,
             credentials,
             clock,
@@ -126,6 +128,7 @@ impl Auth {
             challenges,
             access: self.access,
             form: self.form_wanted(),
+            keys_url: &self.keys_url,
             other_field,
         };
         Outcome::refuse(refusal.error(&context))

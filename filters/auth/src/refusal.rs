@@ -46,6 +46,8 @@ pub(crate) struct RefusalContext<'a> {
     pub(crate) access: RequiredAccess,
     /// The prefix of a credential that is valid there.
     pub(crate) form: &'a str,
+    /// The page on which a person makes such a credential.
+    pub(crate) keys_url: &'a str,
     /// The field for an account credential next to a payment credential, where the route has one.
     pub(crate) other_field: &'a str,
 }
@@ -56,6 +58,16 @@ impl RefusalContext<'_> {
         match self.access.resource {
             Resource::Api => "your API key",
             Resource::Mcp | Resource::McpAndroid => "an access token for this resource",
+        }
+    }
+
+    /// How to obtain a credential, for a person or a program that has none.
+    fn obtain(&self) -> String {
+        match self.access.resource {
+            Resource::Api => format!("A signed-in person makes API keys on {}.", self.keys_url),
+            Resource::Mcp | Resource::McpAndroid => String::from(
+                "`resource_metadata` in `WWW-Authenticate` says where access tokens are issued.",
+            ),
         }
     }
 
@@ -84,8 +96,9 @@ impl Refusal {
             Refusal::Missing => challenged(
                 ErrorCode::MissingCredential,
                 format!(
-                    "This address needs a credential. Send {} in the header `Authorization: Bearer {form}...`.",
-                    context.wanted()
+                    "This path requires a credential. Send {} in the header `Authorization: Bearer {form}...`. {}",
+                    context.wanted(),
+                    context.obtain()
                 ),
                 &challenges.missing,
             ),
@@ -133,8 +146,9 @@ impl Refusal {
             ),
             Refusal::Invalid => challenged(
                 ErrorCode::InvalidCredential,
-                String::from(
-                    "The credential is not valid: it is unknown, expired or revoked. Check that all of it was copied, or use another one.",
+                format!(
+                    "The credential is not valid: it is unknown, expired or revoked. Check that all of it was copied, or use another one. {}",
+                    context.obtain()
                 ),
                 &challenges.invalid_token,
             ),
@@ -169,8 +183,8 @@ impl Refusal {
             } => challenged(
                 ErrorCode::MissingCredential,
                 format!(
-                    "A credential in the address is not accepted, since addresses end up in logs. Revoke it, and send {} that is new in the header `Authorization: Bearer {form}...`.",
-                    context.wanted()
+                    "The URL contains a credential. URLs are logged, so it must be treated as disclosed: revoke it, create another one, and send that in the header `Authorization: Bearer {form}...`. {}",
+                    context.obtain()
                 ),
                 &challenges.missing,
             ),
@@ -179,7 +193,7 @@ impl Refusal {
             } => challenged(
                 ErrorCode::InvalidRequest,
                 String::from(
-                    "There is a credential in the address as well as in the header. Addresses end up in logs: revoke it, and leave it out of the address.",
+                    "The URL contains a credential, in addition to the header. URLs are logged, so it must be treated as disclosed: revoke it, and remove it from the URL.",
                 ),
                 &challenges.invalid_request,
             ),

@@ -38,8 +38,6 @@ pub struct CommerceServices {
 pub struct CommerceDeps<'a> {
     /// Base URL of the service, without a trailing slash.
     pub base_url: &'a str,
-    /// Root URL of its pages, without a trailing slash.
-    pub root_url: &'a str,
     /// The product.
     pub plan: &'a Plan,
     /// The PayPal webhook receiver; without it the webhook path is 404.
@@ -73,11 +71,10 @@ impl CommerceServices {
         Ok(Arc::new(CommerceServices {
             webhooks: Webhooks::new(deps.paypal),
             profile: Document::json(&discovery::profile(deps.base_url)),
-            product: Document::json(&product::product(deps.plan, deps.base_url, deps.root_url)),
+            product: Document::json(&product::product(deps.plan, deps.base_url)),
             checkouts: CheckoutSessions {
                 merchant: MerchantInfo {
                     base_url: deps.base_url.to_owned(),
-                    root_url: deps.root_url.to_owned(),
                     plan: deps.plan.clone(),
                     links: links([
                         ("terms_of_service", deps.terms_url),

@@ -72,7 +72,6 @@ impl Module for CommerceModule {
         build.provide(in_force.clone());
         let services = CommerceServices::new(CommerceDeps {
             base_url: &service.base_url,
-            root_url: &service.root_url,
             plan: &plan,
             ucp: in_force.clone(),
             checkouts,

@@ -5,8 +5,8 @@ use tollgate_purchase::plan::Plan;
 use tollgate_purchase::wire::Product;
 
 /// The product document: the plan, and the requirements of each payment protocol.
-pub(crate) fn product(plan: &Plan, base_url: &str, root_url: &str) -> Value {
-    let product = Product::new(plan, base_url, root_url);
+pub(crate) fn product(plan: &Plan, base_url: &str) -> Value {
+    let product = Product::new(plan, base_url);
     let mut value = serde_json::to_value(product).expect("texts and numbers are JSON");
     value["purchase_notes"] = json!({
         "ucp": "A checkout; the owner of the account agrees to the monthly payment at its continue_url.",

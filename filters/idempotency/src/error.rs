@@ -44,7 +44,7 @@ impl From<KeyError> for FilterError {
 pub(crate) fn bad_key() -> ApiError {
     ApiError::new(
         ErrorCode::InvalidHeader,
-        "Send Idempotency-Key once, with 1 to 255 visible ASCII characters; a UUID is best.",
+        "Send Idempotency-Key once, with 1 to 255 visible ASCII characters without space; a UUID is recommended.",
     )
     .param("Idempotency-Key")
 }

@@ -13,7 +13,7 @@ const CHARS_MAX: usize = 255;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadKey;
 
-/// The key of a request that has the field: 1 to 255 visible ASCII characters, once. Quotes are part of it: a client that sends the
+/// The key of a request that has the field: 1 to 255 visible ASCII characters without space, once. Quotes are part of it: a client that sends the
 /// structured string of the draft, or a bare token, repeats what it sent.
 pub(crate) fn key(headers: &HeaderMap) -> Result<Arc<str>, BadKey> {
     let mut values = headers.get_all(FIELD).iter();
@@ -21,8 +21,7 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Arc<str>, BadKey> {
         return Err(BadKey);
     };
     let text = value.as_bytes();
-    let plain = |byte: &u8| (b' '..=b'~').contains(byte);
-    if text.is_empty() || text.len() > CHARS_MAX || !text.iter().all(plain) {
+    if text.is_empty() || text.len() > CHARS_MAX || !text.iter().all(u8::is_ascii_graphic) {
         return Err(BadKey);
     }
     std::str::from_utf8(text).map(Arc::from).map_err(|_| BadKey)
@@ -39,7 +38,8 @@ mod tests {
         let long = "k".repeat(256);
         check(&["8e03978e-40d5-43dd-bc93-6894a57f9324"], true);
         check(&["\"8e03978e\""], true);
-        check(&["two words"], true);
+        check(&["!#~"], true);
+        check(&["two words"], false);
         check(&[&long[..255]], true);
         check(&[&long], false);
         check(&[""], false);

@@ -16,6 +16,9 @@ const LLMS_TXT: &str = "/llms.txt";
 const ROBOTS_TXT: &str = "/robots.txt";
 const OPENAPI: &str = "/openapi.json";
 
+/// Chapters of the documentation, each of which is also Markdown.
+const CHAPTERS: [&str; 5] = ["start", "errors", "limits", "paying", "lifecycle"];
+
 /// Paths of all documents.
 pub(crate) const PATHS: [&str; 7] = [
     ONBOARDING,
@@ -147,6 +150,7 @@ fn llms_txt(settings: &OnboardingSettings, installation: &Installation) -> Strin
         name,
         ..
     } = &installation.service;
+    let chapters = CHAPTERS.map(|name| format!("[{name}]({base}/docs/{name}.md)"));
     format!(
         "# {title}\n\n\
          > Text generation behind an OpenAI-compatible interface, paid with credits. A stock OpenAI SDK works with this base URL and a key.\n\n\
@@ -159,7 +163,7 @@ fn llms_txt(settings: &OnboardingSettings, installation: &Installation) -> Strin
          - [Onboarding for programs]({base}{ONBOARDING}): the same as JSON\n\
          - [OAuth metadata]({base}/.well-known/oauth-authorization-server): registration, authorization code with PKCE\n\n\
          ## Usage\n\n\
-         - [Documentation]({docs}): quick start, errors, limits, paying from a program\n\
+         - [Documentation]({docs}): quick start, errors, limits, paying from a program. As Markdown: {chapters}\n\
          - [OpenAPI]({openapi}): every operation\n\
          - `GET {base}/v1/models`, `POST {base}/v1/chat/completions`, `POST {base}/v1/completions`\n\n\
          ## Buying the plan\n\n\
@@ -179,6 +183,7 @@ fn llms_txt(settings: &OnboardingSettings, installation: &Installation) -> Strin
         signup = settings.signup_url,
         keys = settings.dashboard_url,
         docs = settings.documentation_url,
+        chapters = chapters.join(", "),
         openapi = settings.openapi_url,
         card = settings.mcp_server_card,
         tier = settings.free_tier.service,

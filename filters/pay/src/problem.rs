@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
+use serde_json::Value;
 use tollgate_filter::{ApiError, ErrorCode, ErrorType, Exchange, Outcome, Reply, ReplyBody};
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 
@@ -26,6 +27,8 @@ pub(crate) struct Problem {
     state: PaymentState,
     action: RetryAction,
     approval_url: Option<String>,
+    /// Members of the payment protocol.
+    payment: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -39,6 +42,8 @@ struct Body<'a> {
     retry_action: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     approval_url: Option<&'a str>,
+    #[serde(flatten)]
+    payment: Option<&'a Value>,
     error: Envelope<'a>,
 }
 
@@ -62,14 +67,26 @@ impl Problem {
         Problem::of(ApiError::new(code, detail), state, action)
     }
 
-    /// An error of another part of the program.
+    /// An error of another part of the program. A 400 is no reason to pay, whatever was asked for.
     pub(crate) fn of(error: ApiError, state: PaymentState, action: RetryAction) -> Problem {
+        let action = match error.status() {
+            StatusCode::BAD_REQUEST => RetryAction::FixRequest,
+            _ => action,
+        };
         Problem {
             error: Box::new(error),
             state,
             action,
             approval_url: None,
+            payment: None,
         }
+    }
+
+    /// Adds what a payment protocol describes in the body, for clients that do not read its header fields.
+    #[must_use]
+    pub(crate) fn payment(mut self, members: Value) -> Problem {
+        self.payment = Some(members);
+        self
     }
 
     /// Adds the approval URL.
@@ -83,6 +100,13 @@ impl Problem {
     #[must_use]
     pub(crate) fn retry_after(mut self, wait: Duration) -> Problem {
         self.error.retry_after = Some(wait);
+        self
+    }
+
+    /// Names the limit of a 429, in its rate limit fields.
+    #[must_use]
+    pub(crate) fn limit(mut self, name: &'static str) -> Problem {
+        self.error.limit = Some(name);
         self
     }
 
@@ -102,6 +126,7 @@ impl Problem {
         let status = self.error.status();
         let mut headers = HeaderMap::with_capacity(8);
         self.error.write_headers(&mut headers);
+        self.error.write_limit(&mut headers);
         if self.error.code.kind() == ErrorType::PaymentRequired {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
         }
@@ -123,6 +148,7 @@ impl Problem {
             payment_state: self.state.word(),
             retry_action: self.action.word(),
             approval_url: self.approval_url.as_deref(),
+            payment: self.payment.as_ref(),
             error: Envelope {
                 message: &error.message,
                 kind: error.code.kind().word(),
@@ -201,6 +227,7 @@ mod tests {
         assert_eq!(elsewhere["type"], "about:blank");
         assert_eq!(elsewhere["title"], "Bad Request");
         assert_eq!(elsewhere["error"]["param"], "x");
+        assert_eq!(elsewhere["retry_action"], "fix_request");
         assert_eq!(elsewhere.get("approval_url"), None);
     }
 

@@ -100,7 +100,7 @@ fn field(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let invalid = || {
         ApiError::new(
             ErrorCode::InvalidHeader,
-            "Send one Idempotency-Key of 1 to 255 visible ASCII characters; a UUID is best.",
+            "Send one Idempotency-Key of 1 to 255 visible ASCII characters without space; a UUID is recommended.",
         )
         .param("Idempotency-Key")
     };
@@ -111,8 +111,8 @@ fn field(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
         (Some(_), Some(_)) => return Err(invalid()),
     };
     let text = structured(value).unwrap_or_else(|| value.to_owned());
-    let is_valid = (1..=CHARS_MAX).contains(&text.len())
-        && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    let is_valid =
+        (1..=CHARS_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_valid.then_some(Some(text)).ok_or_else(invalid)
 }
 

@@ -488,6 +488,7 @@ async fn malformed_credentials_and_bodies_are_client_errors() {
         .await;
     assert_eq!(other.status, 400);
     assert_eq!(other.json()["error"]["code"], "method-unsupported");
+    assert_eq!(other.json()["retry_action"], "fix_request");
     for body in [
         "[]",
         "{",
@@ -499,6 +500,7 @@ async fn malformed_credentials_and_bodies_are_client_errors() {
         let answer = fixture.submit_with(&offer.credential(), body).await;
         assert_eq!(answer.status, 400, "{body}");
         assert_eq!(answer.json()["error"]["type"], "invalid_request_error");
+        assert_eq!(answer.json()["retry_action"], "fix_request", "{body}");
     }
     fixture.rig.finish().await;
 }
@@ -516,5 +518,25 @@ async fn a_payment_credential_in_its_own_field_leaves_authorization_to_the_accou
     let bought = fixture.send(&fields, "").await;
     let already = bought.json()["already_active"] == true;
     check_bought(&bought, already);
+    fixture.rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_challenge_can_be_answered_from_the_body_and_the_field_alone() {
+    let fixture = MppRig::open().await;
+    let answer = fixture.ask().await;
+    let offer = Offer::of(&answer);
+    let credential = &answer.json()["credential"];
+    assert_eq!(credential["header"], "Authorization: Payment <credential>");
+    let whole = json!({"challenge": offer.challenge, "payload": credential["payload"]});
+    assert_eq!(
+        whole["payload"],
+        json!({"type": "subscription", "subscriptionId": offer.subscription})
+    );
+    // Complete but for the approval.
+    let again = fixture
+        .submit(&URL_SAFE_NO_PAD.encode(whole.to_string()))
+        .await;
+    check_waits(&again, "payment-action-required", "approval_pending");
     fixture.rig.finish().await;
 }

@@ -34,7 +34,7 @@ async fn the_product_document_is_public() {
                     "ucp": "https://api.example.com/ucp/v1/checkout-sessions",
                     "mpp": "https://api.example.com/commerce/subscriptions/svc-pro/mpp",
                     "x402": "https://api.example.com/commerce/subscriptions/svc-pro/x402",
-                    "paypal": "https://example.com/plan",
+                    "paypal": "https://api.example.com/plan",
                 }),
             ),
         ] {

@@ -17,8 +17,6 @@ const LINE: &str = "1";
 pub(crate) struct MerchantInfo {
     /// Base URL of the service, without a trailing slash.
     pub(crate) base_url: String,
-    /// Root URL of its pages, without a trailing slash.
-    pub(crate) root_url: String,
     pub(crate) plan: Plan,
     /// Links to legal documents: `terms_of_service` and the like, with their URLs.
     pub(crate) links: Vec<(&'static str, String)>,
@@ -102,7 +100,7 @@ pub(crate) fn protocol(
         let order = json!({
             "id": subscription.to_string(),
             "label": format!("{}, each month", merchant.plan.name),
-            "permalink_url": format!("{}/plan", merchant.root_url),
+            "permalink_url": format!("{}/plan", merchant.base_url),
         });
         members.insert("order".into(), order);
     }

@@ -1,13 +1,14 @@
 //! Wire format of the plan and of an account's subscription. The same on every route.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_clock::Timestamp;
-use tollgate_store::{SubscriptionRow, SubscriptionStatus};
+use tollgate_store::{Route, SubscriptionRow, SubscriptionStatus};
 
-use crate::plan::{PRICE, PaymentState, Plan, RetryAction};
+use crate::plan::{DAYS, PRICE, PaymentState, Plan, RetryAction};
 
 /// The plan on sale.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,8 +39,8 @@ pub struct Product {
 }
 
 impl Product {
-    /// The plan of a service whose API URLs begin with `base_url` and whose page URLs begin with `root_url`, both without a trailing slash.
-    pub fn new(plan: &Plan, base_url: &str, root_url: &str) -> Product {
+    /// The plan of a service whose URLs begin with `base_url`, without a trailing slash.
+    pub fn new(plan: &Plan, base_url: &str) -> Product {
         let slug = &plan.slug;
         let purchase = [
             ("ucp", format!("{base_url}/ucp/v1/checkout-sessions")),
@@ -51,7 +52,7 @@ impl Product {
                 "x402",
                 format!("{base_url}/commerce/subscriptions/{slug}/x402"),
             ),
-            ("paypal", format!("{root_url}/plan")),
+            ("paypal", format!("{base_url}/plan")),
         ];
         Product {
             id: plan.product.to_string(),
@@ -93,7 +94,7 @@ pub struct Subscription {
     pub status: Status,
     /// The route of payment: `x402`, or `paypal` for every route that ends in a monthly payment there.
     pub route: String,
-    /// RFC 3339.
+    /// RFC 3339: the start of the period of 30 days, or of the month, that is under way.
     #[schemars(extend("format" = "date-time"))]
     pub current_period_start: String,
     /// RFC 3339: access ends here unless another period is paid.
@@ -118,12 +119,24 @@ impl Subscription {
                 _ => Status::Expired,
             },
             route: row.route.word().to_owned(),
-            current_period_start: row.period_start.rfc3339(),
+            current_period_start: period_start(row, now).rfc3339(),
             current_period_end: row.period_end.rfc3339(),
             cancel_at_period_end: !row.renews,
             provider_reference: row.reference.to_string(),
         }
     }
+}
+
+/// The start of the period at `now`. A transfer that renews the plan moves the end of the row alone: what it paid ahead is a period of its own.
+fn period_start(row: &SubscriptionRow, now: Timestamp) -> Timestamp {
+    let mut start = row.period_start;
+    if row.route == Route::X402 {
+        let period = Duration::from_secs(24 * 60 * 60) * DAYS;
+        while start + period <= now && start + period < row.period_end {
+            start += period;
+        }
+    }
+    start
 }
 
 /// The answer to a purchase.
@@ -155,6 +168,47 @@ impl CommerceSubscription {
             subscription,
             payment_state: PaymentState::Paid.word().into(),
             retry_action: RetryAction::None.word().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_money::AccountId;
+    use tollgate_store::SubscriptionId;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_that_was_paid_ahead_is_in_the_period_of_the_day() {
+        let day = |day: u64| Timestamp::UNIX_EPOCH + Duration::from_secs(86_400 * day);
+        let row = |route, end| SubscriptionRow {
+            id: SubscriptionId::from_bytes([1; 16]),
+            account: AccountId::from_bytes([1; 16]),
+            route,
+            reference: "x".into(),
+            status: SubscriptionStatus::Active,
+            period_start: day(5),
+            period_end: day(end),
+            extra: Duration::ZERO,
+            renews: false,
+            version: 0,
+            created_at: day(5),
+            updated_at: day(5),
+        };
+        //   route, paid until, today, started
+        for (route, end, today, start) in [
+            (Route::X402, 35, 5, 5),
+            (Route::X402, 35, 34, 5),
+            (Route::X402, 65, 34, 5),
+            (Route::X402, 65, 35, 35),
+            (Route::X402, 95, 64, 35),
+            (Route::X402, 95, 94, 65),
+            (Route::X402, 95, 300, 65),
+            (Route::PayPal, 95, 64, 5),
+        ] {
+            let found = period_start(&row(route, end), day(today));
+            assert_eq!(found, day(start), "until {end}, on day {today}");
         }
     }
 }

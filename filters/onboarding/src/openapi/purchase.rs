@@ -62,11 +62,7 @@ fn product(installation: &Installation) -> Value {
 }
 
 fn product_example(installation: &Installation) -> Product {
-    Product::new(
-        &installation.plan,
-        &installation.service.base_url,
-        &installation.service.root_url,
-    )
+    Product::new(&installation.plan, &installation.service.base_url)
 }
 
 fn create_session(installation: &Installation) -> Value {
@@ -368,6 +364,9 @@ pub(super) fn schemas(installation: &Installation) -> Map<String, Value> {
         "retry_action": subscription["properties"]["retry_action"],
         "approval_url": {"type": "string", "format": "uri", "description": "Where the account owner approves the payment."},
         "error": {"$ref": "#/components/schemas/Error/properties/error"},
+        "credential": {"type": "object", "description": "MPP: the field and the payload of the answer to the challenge."},
+        "x402Version": {"const": 2},
+        "accepts": {"type": "array", "items": {"type": "object"}, "description": "x402: the terms, as in PAYMENT-REQUIRED."},
     });
     let any = json!({"type": "object", "additionalProperties": true});
     object([

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderValue, header};
+use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ErrorCode, PaymentCredential};
@@ -21,6 +22,7 @@ use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription as Wir
 use tollgate_purchase::{KeyedLock, PurchaseTasks};
 use tollgate_store::{Endpoint, MandateRow, Part, Route, SubscriptionRow};
 
+use super::OWN_FIELD;
 use super::binding::Secrets;
 use super::challenge::{Challenge, Intent, Subscription, digest};
 use super::credential::{Credential, Expected};
@@ -328,7 +330,8 @@ impl Processor {
         let nonce = URL_SAFE_NO_PAD.encode(deps.entropy.bytes::<12>());
         let body = deps.settings.digest.then(|| digest(&request.body));
         let mut problem = Problem::new(reason.code, reason.detail, reason.state, reason.action)
-            .approval_url(&subscription.approval_url);
+            .approval_url(&subscription.approval_url)
+            .payment(answer_to(&subscription, deps.settings.own_field));
         for intent in &request.intents {
             let challenge = Challenge {
                 intent: *intent,
@@ -461,6 +464,20 @@ impl Claims {
             .chain([self.challenge.consume_part()])
             .collect()
     }
+}
+
+/// How a challenge is answered, for programs that have no library for the scheme.
+fn answer_to(subscription: &Subscription, own_field: bool) -> Value {
+    let field = match own_field {
+        true => OWN_FIELD,
+        false => "Authorization",
+    };
+    json!({"credential": {
+        "header": format!("{field}: Payment <credential>"),
+        "encoding": "base64url without padding, of a JSON object with `challenge` and `payload`",
+        "challenge": "an object with every parameter of the Payment challenge in WWW-Authenticate, unchanged",
+        "payload": {"type": "subscription", "subscriptionId": subscription.id},
+    }})
 }
 
 /// The receipt of a mandate's first payment. It is the same each time it is sent.

@@ -132,7 +132,22 @@ struct Resource<'a> {
 impl Offer<'_> {
     /// The value of `PAYMENT-REQUIRED`: base64 with the standard alphabet and padding. Stock clients refuse any other.
     pub fn header(&self) -> String {
-        let required = PaymentRequired {
+        let json = serde_json::to_vec(&self.required()).expect("texts and numbers are JSON");
+        STANDARD.encode(json)
+    }
+
+    /// The members of the body, for clients that read the terms there, as in version 1: all but `error`, which is the envelope's.
+    pub(crate) fn members(&self) -> Value {
+        let mut members =
+            serde_json::to_value(self.required()).expect("texts and numbers are JSON");
+        if let Some(members) = members.as_object_mut() {
+            members.remove("error");
+        }
+        members
+    }
+
+    fn required(&self) -> PaymentRequired<'_> {
+        PaymentRequired {
             x402_version: VERSION,
             error: self.error,
             resource: Resource {
@@ -142,8 +157,6 @@ impl Offer<'_> {
             },
             accepts: [self.terms.requirements()],
             extensions: self.extensions,
-        };
-        let json = serde_json::to_vec(&required).expect("texts and numbers are JSON");
-        STANDARD.encode(json)
+        }
     }
 }

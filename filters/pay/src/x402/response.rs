@@ -127,7 +127,7 @@ impl Responses {
             PurchaseOutcome::NotFinal { why, secs } => Problem::new(
                 ErrorCode::PaymentRouteUnavailable,
                 format!(
-                    "The facilitator refused the last payment of this account after it was submitted ({why}). {} The transfer can still settle \
+                    "The facilitator refused the last payment of this account after it was submitted. {} The transfer can still settle \
                      for up to {secs} seconds, so no other payment is accepted before then. Repeat the same request: it is checked again and \
                      charged at most once. If the money has moved, the plan is activated without a request.",
                     explained(&why)
@@ -143,7 +143,8 @@ impl Responses {
                 State::Refused,
                 Action::RetrySame,
             )
-            .retry_after(wait),
+            .retry_after(wait)
+            .limit("unverified-payments"),
             PurchaseOutcome::TooManyRefused(wait) => Problem::new(
                 ErrorCode::RateLimitExceeded,
                 "Too many payments of this account were refused after they were submitted. This one was not submitted and nothing was \
@@ -151,7 +152,8 @@ impl Responses {
                 State::Refused,
                 Action::RetrySame,
             )
-            .retry_after(wait),
+            .retry_after(wait)
+            .limit("refused-payments"),
             PurchaseOutcome::StoreUnavailable => Problem::new(
                 ErrorCode::StoreUnavailable,
                 "The service cannot read or write its store at the moment. Do not pay again; repeat the same request after `Retry-After`.",
@@ -172,7 +174,7 @@ impl Responses {
             extensions: Some(&self.extensions),
         };
         let value = HeaderValue::try_from(offer.header()).expect("base64 is visible ASCII");
-        problem.header(REQUIRED, value)
+        problem.header(REQUIRED, value).payment(offer.members())
     }
 
     /// Advice for the operators of paying programs.
@@ -228,18 +230,35 @@ fn code(why: &str) -> ErrorCode {
     }
 }
 
-/// The text for people of a reason.
+/// A refusal in words for people, with the facilitator's own word for it.
 fn explained(why: &str) -> String {
-    let plain = match why {
-        "insufficient_funds" | "invalid_exact_evm_insufficient_balance" => {
+    let exact = why.strip_prefix("invalid_exact_evm_").unwrap_or(why);
+    let plain = match exact.strip_prefix("payload_").unwrap_or(exact) {
+        "insufficient_funds" | "insufficient_balance" => {
             "The wallet does not have enough USDC on this network."
         }
-        "No matching payment requirements" => {
-            "The payment accepts other terms than the ones offered."
+        "No matching payment requirements" | "invalid_payment_requirements" => {
+            "The payment accepts other terms than the offered ones."
         }
         "invalid_payload" => "PAYMENT-SIGNATURE cannot be read as an x402 payment of version 2.",
         why if why.starts_with("invalid_x402_version") => {
             "This service supports x402 version 2: send PAYMENT-SIGNATURE."
+        }
+        "invalid_scheme" | "unsupported_scheme" => "Only the scheme `exact` is accepted.",
+        "invalid_network" | "network_mismatch" => {
+            "The payment is for another network than the offered one."
+        }
+        "recipient_mismatch" => "The payment is to another recipient than the offered one.",
+        "authorization_value" | "authorization_value_mismatch" => {
+            "The amount of the payment is not the offered one."
+        }
+        "token_name_mismatch" | "token_version_mismatch" | "missing_eip712_domain" => {
+            "The payment is signed for another token: sign with the name and version in `extra` of the offer."
+        }
+        "nonce_already_used" => "The payment was used before; sign a new one with another nonce.",
+        "transaction_simulation_failed" => "The transfer would fail on the chain.",
+        "eip6492_factory_not_allowed" => {
+            "Wallets that are contracts and not deployed yet are not accepted."
         }
         why if why.ends_with("valid_before") => {
             "The payment has expired, or expires within seconds; check the clock of the signing machine."
@@ -254,7 +273,7 @@ fn explained(why: &str) -> String {
         why if why.ends_with("_kyt") => {
             "The facilitator does not accept payments from this wallet."
         }
-        why => return format!("The payment was not accepted ({why})."),
+        _ => "The facilitator refused the payment.",
     };
-    plain.to_owned()
+    format!("{plain} Its reason: `{why}`.")
 }

@@ -101,11 +101,7 @@ impl TestBed {
             runtime: process.tasks.clone(),
         });
         let processor = Processor::new(MppDeps {
-            product: Product::new(
-                plans.plan(),
-                "https://api.svc.example",
-                "https://svc.example",
-            ),
+            product: Product::new(plans.plan(), "https://api.svc.example"),
             plans: plans.clone(),
             mandates: mandates.clone(),
             idempotency_keys: IdempotencyKeys::new(process.store.clone(), clock.clone()),

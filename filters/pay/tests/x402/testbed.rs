@@ -174,7 +174,7 @@ impl TestBed {
             facilitator: Arc::new(wire()),
             node: self.node.then(|| Arc::new(wire()) as Arc<dyn Node>),
             terms: terms(),
-            product: Product::new(plan, "https://api.example", "https://example"),
+            product: Product::new(plan, "https://api.example"),
             clock: self.clock.clone(),
             wait: self.wait,
             confirm: Duration::ZERO,

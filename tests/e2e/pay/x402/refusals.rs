@@ -407,3 +407,31 @@ async fn the_facilitator_receives_the_terms_and_the_token() {
     }
     fixture.close().await;
 }
+
+#[tokio::test]
+async fn an_offer_is_in_the_body_too_and_a_bad_request_is_no_reason_to_pay() {
+    let fixture = X402Rig::open().await;
+    let answer = fixture.ask().await;
+    let offer = decoded(answer.header("payment-required").expect("an offer"));
+    let body = answer.json();
+    assert_eq!(answer.status, 402);
+    for member in ["x402Version", "accepts", "resource", "extensions"] {
+        assert_eq!(body[member], offer[member], "{member}");
+    }
+    assert_eq!(
+        body["error"]["code"], "payment-required",
+        "still the envelope"
+    );
+    assert_eq!(body["retry_action"], "pay");
+    let client = tollgate_testing::Client::new(&fixture.rig.url()).with_key(&fixture.key);
+    for bad in [
+        json!({"amount": 1}),
+        json!({"product_id": "other"}),
+        json!([]),
+    ] {
+        let answer = client.post(BUY, &bad).await;
+        assert_eq!(answer.status, 400, "{bad}");
+        assert_eq!(answer.json()["retry_action"], "fix_request", "{bad}");
+    }
+    fixture.rig.finish().await;
+}

@@ -48,6 +48,7 @@ words! {
         Pay = "pay": "Pay as the challenge says, and send the request again with the payment.",
         ApproveThenRetry = "approve_then_retry": "Have the owner open the approval URL and agree; then send the request again with the credential.",
         RetrySame = "retry_same": "Send the very same request again after `Retry-After`, with the same payment. Do not make a new one.",
+        FixRequest = "fix_request": "Correct the request as the message says, and send it again. Nothing was paid; do not pay because of it.",
         PayAgain = "pay_again": "Make a new payment as the challenge says, and send the request again with it.",
         ContactSupport = "contact_support": "Write to support: a person has to look at this.",
         None = "none": "Nothing is left to do.",
