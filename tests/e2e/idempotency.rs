@@ -60,7 +60,7 @@ async fn a_repeated_request_gets_the_same_bytes_and_is_charged_once() {
         ] {
             let case = format!("{what}, {path}, {body}");
             number += 1;
-            let key = format!("key {number}");
+            let key = format!("key-{number}");
             let calls = rig.provider.call_count();
             let first = send(&client, path, &body, &key).await;
             assert_eq!(first.status, 200, "{case}: {}", first.text());
@@ -124,7 +124,7 @@ async fn an_idempotency_key_is_scoped_to_account_endpoint_and_body() {
 async fn a_concurrent_request_with_the_same_key_is_409() {
     let rig = Rig::start().await;
     for stream in [false, true] {
-        let key = format!("key {stream}");
+        let key = format!("key-{stream}");
         rig.provider.script(Script::hold_head("head").once());
         let gate = rig.provider.gate("head");
         let arrived = gate.arrived();
@@ -207,7 +207,7 @@ async fn a_failed_request_releases_its_key() {
 async fn a_client_that_left_in_the_middle_gets_the_whole_answer_when_it_comes_again() {
     let rig = Rig::start().await;
     for (protocol, client) in rig.both() {
-        let key = format!("key over {protocol}");
+        let key = format!("key-{}", protocol.replace(' ', "-"));
         rig.provider.script(Script::hold(5, "middle").once());
         let gate = rig.provider.gate("middle");
         let arrived = gate.arrived();

@@ -34,6 +34,7 @@ mod sandbox;
 mod security;
 mod sign_in;
 mod slow;
+mod stock_clients;
 mod text;
 mod third_party;
 mod ucp;

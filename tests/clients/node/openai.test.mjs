@@ -108,6 +108,14 @@ describe('models', () => {
     assert.ok('prompt' in listed.pricing);
   });
 
+  test('one model is that of the list', async () => {
+    const page = await client().models.list();
+    const listed = page.data.find(({ id }) => id === model);
+    assert.deepEqual(await client().models.retrieve(model), listed);
+    assert.ok(Number.isInteger(listed.created));
+    await refused(client().models.retrieve('a/b'), OpenAI.NotFoundError, 404, 'invalid_request_error', 'not_found');
+  });
+
   test('what is no operation is not found', async () => {
     await refused(client().files.list(), OpenAI.NotFoundError, 404, 'invalid_request_error', 'not_found');
   });

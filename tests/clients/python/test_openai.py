@@ -78,6 +78,12 @@ class Models(Case):
         self.assertIn("text", model.output_modalities)
         self.assertIn("credits_remaining", page.x_svc)
 
+    def test_one_model_is_that_of_the_list(self):
+        [listed] = [model for model in client().models.list() if model.id == MODEL]
+        self.assertEqual(client().models.retrieve(MODEL), listed)
+        self.assertIsInstance(listed.created, int)
+        self.refused(openai.NotFoundError, 404, "invalid_request_error", "not_found", lambda: client().models.retrieve("a/b"))
+
     def test_what_is_no_operation_is_not_found(self):
         self.refused(openai.NotFoundError, 404, "invalid_request_error", "not_found", lambda: client().files.list())
 
@@ -125,9 +131,14 @@ class Chat(Case):
         self.assertEqual(call.function.name, "find_road")
         self.assertEqual(json.loads(call.function.arguments), CALLED_WITH)
         result = {"role": "tool", "tool_call_id": call.id, "content": "Straight on."}
-        messages = [*ASK, answer.choices[0].message.to_dict(), result]
-        answer = client().chat.completions.create(model=MODEL, messages=messages, tools=[TOOL])
-        self.assertEqual(answer.choices[0].message.content, ANSWER)
+        message = answer.choices[0].message
+        # Without the members that are None, `content` among them, as many programs write it.
+        short = message.model_dump(exclude_none=True)
+        self.assertNotIn("content", short)
+        for said in [message.to_dict(), short]:
+            messages = [{"role": "developer", "content": "Be brief."}, *ASK, said, result]
+            answer = client().chat.completions.create(model=MODEL, messages=messages, tools=[TOOL])
+            self.assertEqual(answer.choices[0].message.content, ANSWER)
 
     def test_parts_of_content_are_taken(self):
         parts = [{"type": "text", "text": "May I"}, {"type": "text", "text": "pass?"}]

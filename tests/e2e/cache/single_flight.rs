@@ -254,19 +254,27 @@ async fn a_follower_calls_the_provider_after_its_wait_limit() {
 }
 
 #[tokio::test]
-async fn a_leader_capped_by_its_balance_is_not_stored_and_a_follower_takes_over() {
+async fn an_answer_cut_by_the_leaders_balance_is_not_stored_and_a_follower_takes_over() {
     let rig = rig("").await;
     let poor = rig.new_account("pro", 45_000).await;
     let (_, key) = rig.new_key(poor, |_| {}).await;
-    rig.provider.script(Script::hold_head("held").once());
+    rig.provider.script(
+        Script {
+            words: Some(500),
+            ..Script::hold_head("held")
+        }
+        .once(),
+    );
     let client = tollgate_testing::Client::new(&rig.url()).with_key(&key);
     let capped = tokio::spawn(async move { client.post(CHAT, &chat(false)).await });
     rig.provider.gate("held").reached_by(1).await;
-    // The leader gave up before the call, so no follower waits for it.
-    let full = rig.client().post(CHAT, &chat(false)).await;
+    let client = rig.client();
+    let full = tokio::spawn(async move { client.post(CHAT, &chat(false)).await });
+    waiting(&rig, 1).await;
+    rig.provider.gate("held").open();
+    let full = full.await.expect("no panic");
     assert_eq!(status(&full), "stored");
     rig.record_charge(&full.json());
-    rig.provider.gate("held").open();
     let capped = capped.await.expect("no panic");
     assert_eq!(status(&capped), "uncacheable");
     rig.record_charge(&capped.json());

@@ -1,5 +1,6 @@
 //! Streaming in both directions: chunks are relayed as they arrive.
 
+use serde_json::json;
 use tollgate_testing::{Act, Certificate, Client, McpServer};
 
 use super::{MCP, McpRig, call};
@@ -218,5 +219,34 @@ async fn the_servers_tls_certificate_is_verified() {
     let answer = client.post("/mcp/android", &call()).await;
     assert_eq!(answer.status, 502);
     assert_eq!(answer.json()["error"]["code"], "upstream_unreachable");
+    rig.rig.finish().await;
+}
+
+#[tokio::test]
+async fn the_stand_in_takes_a_log_level_as_its_capabilities_say() {
+    let rig = McpRig::start().await;
+    let client = rig.client();
+    let post = |message: serde_json::Value, session: Option<&str>| {
+        let mut request = client.request("POST", MCP, message.to_string().into());
+        let fields = [
+            ("accept", Some("application/json, text/event-stream")),
+            ("mcp-session-id", session),
+        ];
+        for (name, value) in fields {
+            if let Some(value) = value {
+                let value = value.parse().expect("a value");
+                request.headers_mut().insert(name, value);
+            }
+        }
+        client.send(request)
+    };
+    let begin = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "inspector", "version": "1"}}});
+    let begun = post(begin, None).await;
+    assert_eq!(begun.json()["result"]["capabilities"]["logging"], json!({}));
+    let session = begun.header("mcp-session-id").expect("a session");
+    let level = json!({"jsonrpc": "2.0", "id": 2, "method": "logging/setLevel", "params": {"level": "debug"}});
+    let answer = post(level, Some(session)).await;
+    assert_eq!(answer.json()["result"], json!({}), "{}", answer.text());
     rig.rig.finish().await;
 }

@@ -65,10 +65,10 @@ async fn an_x402_payment_activates_the_plan() {
 }
 
 #[tokio::test]
-async fn responses_name_the_plan_page_under_the_root_url() {
+async fn responses_name_the_plan_page_under_the_base_url() {
     let facilitator = tollgate_testing::Facilitator::start().await;
     let settings = format!(
-        "{}\n[service]\nroot_url = \"https://example.com\"\n",
+        "{}\n[service]\nbase_url = \"https://api.example.com\"\nroot_url = \"https://example.com\"\n",
         super::settings(&facilitator, true)
     );
     let rig = crate::rig::Rig::with(&settings).await;
@@ -76,7 +76,9 @@ async fn responses_name_the_plan_page_under_the_root_url() {
     let paid = fixture.submit(&fixture.payment(1).await).await;
     let product = &paid.json()["product"];
     assert!(
-        product.to_string().contains("\"https://example.com/plan\""),
+        product
+            .to_string()
+            .contains("\"https://api.example.com/plan\""),
         "{product}"
     );
     fixture.close().await;

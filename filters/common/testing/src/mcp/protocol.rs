@@ -106,7 +106,8 @@ pub fn answer(call: &McpCall, sessions: &mut Sessions) -> Answer {
         return status(202, "");
     }
     match message["method"].as_str() {
-        Some("ping") => result_of(&id, json!({})),
+        // Required of a server with the capability `logging`; the MCP Inspector sends it when it connects.
+        Some("ping" | "logging/setLevel") => result_of(&id, json!({})),
         Some("tools/list") => result_of(&id, json!({"tools": tools()})),
         Some("tools/call") => tool(call, &id, &message["params"]),
         _ => {

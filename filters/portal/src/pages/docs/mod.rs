@@ -5,11 +5,13 @@
 mod errors;
 mod lifecycle;
 mod limits;
+mod markdown;
 mod paying;
 mod protocols;
 mod section;
 mod start;
 
+use http::StatusCode;
 use maud::html;
 use tollgate_filter::Reply;
 use tollgate_pages::{NavItem, Page, Script, parts};
@@ -68,8 +70,31 @@ pub(crate) async fn chapter(
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
     let path = request.params.get("chapter");
+    if let Some(name) = path.strip_suffix(".md") {
+        let found = CHAPTERS.iter().find(|chapter| file_name(chapter) == name);
+        return Ok(text(context, found.ok_or(PageError::NotFound)?));
+    }
     let found = CHAPTERS[1..].iter().find(|chapter| chapter.path == path);
     show(context, request, found.ok_or(PageError::NotFound)?)
+}
+
+/// A chapter as Markdown, for programs.
+fn text(context: &PortalContext, chapter: &Chapter) -> Reply {
+    let base = context.address.base_url();
+    let mut text = format!("# {}\n", chapter.title);
+    for section in (chapter.sections)(context) {
+        text += &format!("\n## {}\n\n", section.heading);
+        text += &markdown::of_html(&section.content.into_string(), base);
+    }
+    Reply::of(StatusCode::OK, "text/markdown; charset=utf-8", text.into())
+}
+
+/// The name of a chapter's Markdown, without its ending.
+fn file_name(chapter: &Chapter) -> &'static str {
+    match chapter.path {
+        "" => "start",
+        path => path,
+    }
 }
 
 fn show(
