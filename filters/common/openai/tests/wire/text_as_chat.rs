@@ -159,7 +159,8 @@ fn several_answers_are_numbered_through_and_their_usages_added_up() {
     );
     assert_eq!(answer["id"], "x", "the first one's");
 
-    let unknown = chat_answer("z", json!([]), Value::Null);
+    let choice = json!([{"index": 0, "message": {"content": "c"}}]);
+    let unknown = chat_answer("z", choice, Value::Null);
     let answer = whole(REQUEST, &[one("x", "a"), one("y", "b"), unknown]);
     assert_eq!(
         answer.get("usage"),
