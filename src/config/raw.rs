@@ -131,6 +131,8 @@ pub(crate) struct RawAdmin {
 pub(crate) struct RawStore {
     /// `sqlite:` and the path of a file.
     pub(crate) url: Option<At<String>>,
+    /// Free space of its file system below which new requests are refused with 503; 0 for no check.
+    pub(crate) free_bytes_min: Whole<268_435_456, 0, 1_099_511_627_776>,
     /// The durability of a commit: `power` (survives a power failure) or `process` (survives only the end of the process).
     pub(crate) durability: Option<At<String>>,
 }

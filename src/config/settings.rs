@@ -201,6 +201,8 @@ pub struct Store {
     pub url: StoreUrl,
     /// The durability of a commit.
     pub durability: Durability,
+    /// Bytes of free space below which new work is refused; 0 for no check.
+    pub free_bytes_min: u64,
 }
 
 /// The location of the database.

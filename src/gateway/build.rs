@@ -1,5 +1,6 @@
 //! The start of a gateway: sockets, store and ledger, modules, routes, proxy, workers, background tasks, and the admin interface last.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -95,7 +96,7 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     conditions.log_changes();
     let logged = conditions.clone();
     built.sweeps.push(Box::new(move || logged.log_changes()));
-    spawn_tasks(&runtime, &running, &storage, &clock, &mut built);
+    spawn_tasks(&settings, &runtime, &running, &storage, &clock, &mut built);
     add_metrics(&settings, &telemetry, &running, &storage, &mut built);
     let admin = start_admin(
         &settings,
@@ -318,6 +319,7 @@ impl Running {
 }
 
 fn spawn_tasks(
+    settings: &Settings,
     runtime: &Runtime,
     running: &Running,
     storage: &Storage,
@@ -340,6 +342,16 @@ fn spawn_tasks(
     ));
     let (credentials, store) = (storage.credentials.clone(), storage.store.clone());
     runtime.spawn(maintenance::record_credential_uses(credentials, store));
+    if settings.store.free_bytes_min > 0 {
+        let StoreUrl::Sqlite(database) = &settings.store.url;
+        let database = sqlite::resolve(database);
+        let folder = database.parent().unwrap_or(Path::new(".")).to_owned();
+        runtime.spawn(maintenance::watch_disk(
+            storage.store.clone(),
+            folder,
+            settings.store.free_bytes_min,
+        ));
+    }
     for task in built.tasks.drain(..) {
         runtime.spawn(task);
     }

@@ -73,6 +73,11 @@ impl Conditions {
                 "a commit takes longer than two seconds: the disk is slow, or another program has locked the database".into(),
             );
         }
+        if gauges.is_disk_low.load(Relaxed) {
+            found.reasons.push(
+                "the disk of the database is nearly full (`store.free_bytes_min`), and new requests get 503: free space on it".into(),
+            );
+        }
         if gauges.queue_depth.load(Relaxed) >= gauges.queue_admits.load(Relaxed) {
             found.reasons.push(
                 "the commit queue is full: new requests get 503 until the disk has caught up"

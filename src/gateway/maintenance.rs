@@ -1,6 +1,8 @@
 //! Periodic maintenance, independent of requests.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tollgate_clock::Clock;
@@ -16,6 +18,9 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval at which the last use of credentials is recorded.
 const RECORD_USES_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Interval of the look at the free space: less than the default minimum is written within it.
+const DISK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Credential uses in one unit of work: it must not delay the writes after it for long.
 const USES_PER_COMMIT: usize = 500;
@@ -44,6 +49,18 @@ pub(super) async fn run_maintenance(
             peak = open;
             proxy.release_memory();
         }
+    }
+}
+
+/// Watches the free space of the database's file system: below `bytes_min` the store accepts no new work, before the disk is full and the
+/// store has to stop.
+pub(super) async fn watch_disk(store: Arc<dyn Store>, folder: PathBuf, bytes_min: u64) {
+    loop {
+        let free = rustix::fs::statvfs(&folder).map(|found| found.f_bavail * found.f_frsize);
+        // A file system that tells nothing is not full.
+        let is_low = free.is_ok_and(|free| free < bytes_min);
+        store.gauges().is_disk_low.store(is_low, Relaxed);
+        tokio::time::sleep(DISK_INTERVAL).await;
     }
 }
 

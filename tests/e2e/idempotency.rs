@@ -399,3 +399,45 @@ async fn an_account_without_credit_gets_recorded_answers_and_claims_no_key() {
     assert_eq!(rig.provider.call_count(), 1);
     rig.finish().await;
 }
+
+#[tokio::test]
+async fn the_keys_and_the_recorded_bytes_of_an_account_are_limited() {
+    let rig = Rig::with("[idempotency]\naccount_keys_max = 100").await;
+    let client = rig.client();
+    for number in 0..100 {
+        let answer = send(&client, CHAT, &chat(false), &format!("key-{number}")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        rig.add_expected_charge(charge_in(&answer));
+    }
+    let refused = send(&client, CHAT, &chat(false), "one-more").await;
+    assert_eq!(code(&refused), (429, "rate_limit_exceeded".to_owned()));
+    assert_eq!(refused.header("retry-after"), Some("60"));
+    assert_eq!(refused.json()["error"]["param"], "Idempotency-Key");
+    let again = send(&client, CHAT, &chat(false), "key-0").await;
+    assert_eq!(again.status, 200, "a recorded answer is still sent");
+    let without = client.post(CHAT, &chat(false)).await;
+    rig.record_charge(&without.json());
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn new_requests_are_refused_before_the_disk_is_full() {
+    let rig = Rig::with("[store]\nfree_bytes_min = 0").await;
+    let is_low = &rig.books.store.gauges().is_disk_low;
+    for (low, status) in [(true, 503), (false, 200)] {
+        is_low.store(low, std::sync::atomic::Ordering::Relaxed);
+        for stream in [false, true] {
+            let answer = rig.client().post(CHAT, &chat(stream)).await;
+            assert_eq!(answer.status, status, "{}", answer.text());
+            if low {
+                assert_eq!(code(&answer), (503, "overloaded".to_owned()));
+                let ready = rig.admin_get("/ready").await;
+                assert!(ready.text().contains("nearly full"), "{}", ready.text());
+            } else {
+                rig.add_expected_charge(charge_in(&answer));
+            }
+        }
+    }
+    assert_eq!(rig.provider.call_count(), 2);
+    rig.finish().await;
+}

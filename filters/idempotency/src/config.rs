@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{Problems, Whole};
 use tollgate_module::{Section, SectionContext, Services, check_text};
+use tollgate_store::KeyLimits;
 
 /// Responses recorded for requests with an `Idempotency-Key`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -15,6 +16,10 @@ pub(crate) struct RawIdempotency {
     pub(crate) keep_secs: Whole<86_400, 60, 2_592_000>,
     /// Maximum size of a recorded response, as the provider sends it. A repeat of a request with a larger response is refused with 409.
     pub(crate) answer_bytes_max: Whole<4_194_304, 1_024, 67_108_864>,
+    /// Maximum number of keys of an account; beyond it 429. A key takes about 200 bytes on the disk.
+    pub(crate) account_keys_max: Whole<100_000, 100, 100_000_000>,
+    /// Maximum size of the recorded responses of an account, each stored once; beyond it 429.
+    pub(crate) account_bytes_max: Whole<268_435_456, 1_048_576, 1_099_511_627_776>,
 }
 
 /// Checked settings.
@@ -24,6 +29,8 @@ pub struct IdempotencySettings {
     pub keep: Duration,
     /// Bytes of the largest answer that is kept.
     pub answer_bytes_max: usize,
+    /// What an account may have.
+    pub limits: KeyLimits,
 }
 
 impl Default for IdempotencySettings {
@@ -46,7 +53,17 @@ impl Section for RawIdempotency {
         let bytes = self
             .answer_bytes_max
             .check(context.key("answer_bytes_max"), problems);
+        let keys = self
+            .account_keys_max
+            .check(context.key("account_keys_max"), problems);
+        let account_bytes = self
+            .account_bytes_max
+            .check(context.key("account_bytes_max"), problems);
         Some(IdempotencySettings {
+            limits: KeyLimits {
+                keys: keys?,
+                bytes: account_bytes?,
+            },
             keep: Duration::from_secs(keep?),
             answer_bytes_max: usize::try_from(bytes?).ok()?,
         })
@@ -64,13 +81,23 @@ mod tests {
             Ok(IdempotencySettings {
                 keep: Duration::from_secs(86_400),
                 answer_bytes_max: 4 << 20,
+                limits: KeyLimits {
+                    keys: 100_000,
+                    bytes: 256 << 20,
+                },
             })
         );
         assert_eq!(
-            check("keep_secs = 60\nanswer_bytes_max = 1024"),
+            check(
+                "keep_secs = 60\nanswer_bytes_max = 1024\naccount_keys_max = 100\naccount_bytes_max = 1048576"
+            ),
             Ok(IdempotencySettings {
                 keep: Duration::from_secs(60),
                 answer_bytes_max: 1_024,
+                limits: KeyLimits {
+                    keys: 100,
+                    bytes: 1 << 20,
+                },
             })
         );
         assert_eq!(

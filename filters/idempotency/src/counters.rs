@@ -13,6 +13,8 @@ labels! {
         UnderWay = "under_way",
         /// It was refused because its key belongs to another request.
         Conflict = "conflict",
+        /// It was refused because its account has as many keys, or bytes of recorded answers, as it may.
+        Limited = "limited",
         /// Its answer was too large to be kept.
         TooLarge = "too_large",
     }

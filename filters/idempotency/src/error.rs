@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 use tollgate_filter::{ApiError, ErrorCode, FilterError};
-use tollgate_store::{CommitError, ReadError};
+use tollgate_store::{CommitError, KeyQuota, ReadError};
+
+use crate::IdempotencySettings;
+
+/// Retry delay of a request whose account has too many keys: some of them expire in any minute of a steady load.
+const LIMIT_WAIT: Duration = Duration::from_secs(60);
 
 /// Why the filter cannot decide.
 #[derive(Debug, thiserror::Error)]
@@ -78,11 +83,27 @@ pub(crate) fn under_way() -> ApiError {
     .retry_after(Duration::from_secs(1))
 }
 
+/// The account has as many keys, or bytes of recorded answers, as it may.
+pub(crate) fn too_many_keys(quota: KeyQuota, settings: &IdempotencySettings) -> ApiError {
+    let limit = match quota {
+        KeyQuota::Keys => format!("{} idempotency keys", settings.limits.keys),
+        KeyQuota::Bytes => format!("{} bytes of recorded answers", settings.limits.bytes),
+    };
+    let hours = settings.keep.as_secs().div_ceil(3600);
+    let message = format!(
+        "The account has {limit}, which is as much as it may have. Each is kept for {hours} hours: wait for the oldest to expire, or send the \
+         request without Idempotency-Key."
+    );
+    ApiError::new(ErrorCode::RateLimitExceeded, message)
+        .param("Idempotency-Key")
+        .retry_after(LIMIT_WAIT)
+}
+
 /// The commit queue is full.
 pub(crate) fn overloaded() -> ApiError {
     ApiError::new(
         ErrorCode::Overloaded,
-        "The gateway is overloaded: its commit queue is full. Try again in a second.",
+        "The gateway accepts no new requests at the moment: its commit queue is full, or its disk is nearly full. Try again in a second.",
     )
     .retry_after(Duration::from_secs(1))
 }

@@ -23,7 +23,9 @@ use tollgate_store::{
 use crate::IdempotencySettings;
 use crate::claim::{Claim, OpenClaims};
 use crate::counters::KeyEvent;
-use crate::error::{KeyError, bad_key, not_kept, other_request, overloaded, under_way};
+use crate::error::{
+    KeyError, bad_key, not_kept, other_request, overloaded, too_many_keys, under_way,
+};
 use crate::key::{FIELD, key};
 use crate::recording::{self, Metadata};
 
@@ -146,6 +148,7 @@ impl Idempotency {
             token,
             at: now,
             expires_at: now + settings.keep,
+            limits: Some(settings.limits),
         });
         // Before waiting: a request that is cancelled while it waits still frees the key at its end.
         let bytes_max = settings.answer_bytes_max;
@@ -172,6 +175,10 @@ impl Idempotency {
                 Ok(Outcome::refuse(other_request()))
             }
             CommitError::Refused(Refusal::KeyInUse(_)) => Ok(self.busy()),
+            CommitError::Refused(Refusal::KeyQuota(quota)) => {
+                self.counters.inc(KeyEvent::Limited);
+                Ok(Outcome::refuse(too_many_keys(quota, &settings)))
+            }
             CommitError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),
             error => Err(KeyError::Claim(error).into()),
         }

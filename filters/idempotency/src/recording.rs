@@ -111,13 +111,43 @@ impl Metadata {
         }
     }
 
+    /// The short form, so that a key is a small row: the members in order with a space between, `-` for one that is missing.
     fn text(&self) -> String {
-        serde_json::to_string(self).expect("numbers and words serialise")
+        let Metadata {
+            stream,
+            used,
+            remaining,
+            prompt_tokens,
+            completion_tokens,
+            estimated,
+            cache,
+            cache_entry,
+        } = self;
+        let (stream, estimated) = (u8::from(*stream), u8::from(*estimated));
+        let cache = cache.as_deref().unwrap_or("-");
+        let entry = cache_entry.as_deref().unwrap_or("-");
+        format!(
+            "{stream} {used} {remaining} {prompt_tokens} {completion_tokens} {estimated} {cache} {entry}"
+        )
     }
 
-    /// Parses what [`Metadata::text`] wrote.
+    /// Parses what [`Metadata::text`] wrote, or the JSON of an earlier release.
     pub(crate) fn read(text: &str) -> Option<Metadata> {
-        serde_json::from_str(text).ok()
+        if text.starts_with('{') {
+            return serde_json::from_str(text).ok();
+        }
+        let mut words = text.split(' ');
+        let metadata = Metadata {
+            stream: words.next()? == "1",
+            used: words.next()?.parse().ok()?,
+            remaining: words.next()?.parse().ok()?,
+            prompt_tokens: words.next()?.parse().ok()?,
+            completion_tokens: words.next()?.parse().ok()?,
+            estimated: words.next()? == "1",
+            cache: word(words.next()?),
+            cache_entry: word(words.next()?),
+        };
+        words.next().is_none().then_some(metadata)
     }
 
     /// The charge.
@@ -156,6 +186,10 @@ impl Metadata {
         }
         Some(Body::Events(events))
     }
+}
+
+fn word(text: &str) -> Option<String> {
+    (text != "-").then(|| text.to_owned())
 }
 
 /// The body of a replayed answer.
@@ -223,6 +257,15 @@ mod tests {
             out
         };
         assert_eq!(written(&events[0]), written(DATA));
+    }
+
+    #[test]
+    fn metadata_of_an_earlier_release_is_read() {
+        let text = serde_json::to_string(&metadata(true)).expect("it serialises");
+        assert_eq!(Metadata::read(&text), Some(metadata(true)));
+        let none = Metadata::new(&Record::default(), &metadata(false).charge());
+        assert_eq!(Metadata::read(&none.text()), Some(none));
+        assert_eq!(Metadata::read("1 2 3"), None);
     }
 
     #[test]

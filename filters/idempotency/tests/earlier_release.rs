@@ -55,6 +55,7 @@ async fn holds_and_claims_of_an_earlier_release_end_and_nothing_is_charged() {
             token,
             at: NOW,
             expires_at: NOW + hold,
+            limits: None,
         };
         let unit = UnitOfWork::of(Part::Idempotency(Box::new(claim)), Admission::Normal);
         let claimed = commit(&*store, unit).await;

@@ -95,7 +95,7 @@ pub(crate) fn unmetered() -> ApiError {
 fn overloaded() -> ApiError {
     ApiError::new(
         ErrorCode::Overloaded,
-        "The gateway is overloaded: its commit queue is full. Try again in a second.",
+        "The gateway accepts no new requests at the moment: its commit queue is full, or its disk is nearly full. Try again in a second.",
     )
     .retry_after(Duration::from_secs(1))
 }

@@ -351,6 +351,10 @@ pub(super) fn store(raw: &RawStore, context: &CheckContext<'_>, problems: &mut P
         in_existing_folder(problems, "store.url", at, &database);
     }
     Store {
+        free_bytes_min: raw
+            .free_bytes_min
+            .check("store.free_bytes_min", problems)
+            .unwrap_or(0),
         url: StoreUrl::Sqlite(database),
         durability: word(
             problems,

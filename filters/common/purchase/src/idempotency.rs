@@ -118,6 +118,7 @@ impl IdempotencyKeys {
                 token: claim.token,
                 at,
                 expires_at: at + kept_for(endpoint),
+                limits: None,
             }),
             Admission::Normal,
         );

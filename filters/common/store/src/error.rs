@@ -9,7 +9,7 @@ use tollgate_money::{
 };
 
 use crate::codes::EntryKind;
-use crate::idempotency::KeyUse;
+use crate::idempotency::{KeyQuota, KeyUse};
 use crate::oauth::OAuthRefusal;
 
 /// Why a store could not be opened; reported to the operator at start.
@@ -261,6 +261,9 @@ pub enum Refusal {
     /// The idempotency key is in use.
     #[error("the key is not free: {0:?}")]
     KeyInUse(KeyUse),
+    /// The account has as many idempotency keys, or bytes of recorded responses, as it may.
+    #[error("the account has reached its limit of idempotency keys: {0:?}")]
+    KeyQuota(KeyQuota),
     /// A request, code, token or grant is not in the state that the change requires.
     #[error(transparent)]
     OAuth(OAuthRefusal),

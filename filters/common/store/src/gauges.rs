@@ -49,6 +49,8 @@ pub struct Gauges {
     pub overloads: AtomicU64,
     /// Whether another program's lock on the database has been waited for in vain, for the engine's time-out, and is waited for again.
     pub is_locked: AtomicBool,
+    /// Whether the file system has less free space than new work needs: set by the owner of the store, refuses new units.
+    pub is_disk_low: AtomicBool,
     /// When the commit under way began, in microseconds of the monotonic clock; 0 without one.
     pub commit_began_us: AtomicU64,
     /// Units per commit.

@@ -40,6 +40,8 @@ pub enum IdempotencyPart {
         at: Timestamp,
         /// When the key is forgotten, once it has a response.
         expires_at: Timestamp,
+        /// What the account may have: [`crate::Refusal::KeyQuota`] beyond. For completions only.
+        limits: Option<KeyLimits>,
     },
     /// Stores the response of the request that holds the claim; refused when the claim is lost.
     Keep {
@@ -66,7 +68,7 @@ pub enum IdempotencyPart {
     },
     /// Frees every claimed key: the requests of an earlier run are finished.
     FreeAll,
-    /// Deletes expired keys with a response, at most `limit`.
+    /// Deletes expired keys with a response: at most `limit`, and none after 16 MiB of bodies. Each claim of a completion deletes two besides.
     Forget {
         /// The time by which they have expired.
         now: Timestamp,
@@ -84,6 +86,25 @@ pub struct KeptAnswer {
     pub headers: Arc<str>,
     /// The body; `None` when it was too large to store.
     pub body: Option<Arc<[u8]>>,
+}
+
+/// The keys that an account may have, and the bytes of their bodies; a body that several keys have counts once, for the account whose
+/// request stored it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyLimits {
+    /// Keys.
+    pub keys: u64,
+    /// Bytes of bodies. The request that reaches them is still stored.
+    pub bytes: u64,
+}
+
+/// The limit that an account has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyQuota {
+    /// Of keys.
+    Keys,
+    /// Of bytes.
+    Bytes,
 }
 
 /// The state of a key.

@@ -39,7 +39,9 @@ pub use codes::{
 };
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
-pub use idempotency::{IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse};
+pub use idempotency::{
+    IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyLimits, KeyQuota, KeyUse,
+};
 pub use mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
 pub use oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,

@@ -90,7 +90,8 @@ impl Queue {
     /// workers contend for; only a refusal is verified under the lock.
     pub(crate) fn admit(&self) -> Result<(), SubmitError> {
         let waiting = self.gauges.queue_depth.load(Relaxed);
-        if waiting < self.admit_max as u64 && !self.is_stopped.load(Acquire) {
+        let is_disk_low = self.gauges.is_disk_low.load(Relaxed);
+        if waiting < self.admit_max as u64 && !is_disk_low && !self.is_stopped.load(Acquire) {
             return Ok(());
         }
         self.admits(&self.lock())
@@ -101,7 +102,7 @@ impl Queue {
             return Err(SubmitError::Stopped(failure.clone()));
         }
         let waiting = state.items.len();
-        if waiting >= self.admit_max {
+        if waiting >= self.admit_max || self.gauges.is_disk_low.load(Relaxed) {
             self.gauges.overloads.fetch_add(1, Relaxed);
             return Err(SubmitError::Overloaded { waiting });
         }

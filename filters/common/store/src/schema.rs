@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/006.sql"),
     include_str!("migrations/007.sql"),
     include_str!("migrations/008.sql"),
+    include_str!("migrations/009.sql"),
 ];
 
 /// The SQL keywords that differ between engines.

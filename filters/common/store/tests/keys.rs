@@ -8,7 +8,8 @@ use support::open;
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 use tollgate_store::{
-    Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyUse, Part, Refusal, Store,
+    Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyLimits, KeyQuota, KeyUse, Part,
+    Refusal, Store,
 };
 
 /// A time of a later claim.
@@ -50,6 +51,7 @@ fn claim_of(store: &Arc<dyn Store>, key: IdempotencyKey, now: i64, body: u8) -> 
             token: now,
             at: Timestamp::from_micros(now),
             expires_at: Timestamp::from_micros(now + KEEP),
+            limits: None,
         },
     )
 }
@@ -220,8 +222,8 @@ fn a_key_that_has_expired_is_free_and_is_forgotten() {
             })
             .count()
     };
-    assert_eq!(forget(KEEP - 1, 100), 5);
-    assert_eq!(forget(KEEP, 2), 3, "a few at a time");
+    assert_eq!(forget(KEEP - 1, 100), 3, "the claim has deleted two");
+    assert_eq!(forget(KEEP, 2), 1, "a few at a time");
     assert_eq!(forget(KEEP, 100), 0);
     let row = store.idempotency(&usual()).expect("a read");
     assert!(row.is_some(), "it has been claimed again since");
@@ -240,4 +242,132 @@ fn the_next_run_frees_claimed_keys_and_keeps_stored_responses() {
     write(&store, IdempotencyPart::FreeAll).expect("never refused");
     assert_eq!(claim_of(&store, other, 1, 2), Ok(()));
     assert_eq!(claim(&store, 1, 1), Err(KeyUse::Answered));
+}
+
+/// One number that the database answers.
+fn number(folder: &std::path::Path, query: &str) -> i64 {
+    let database = rusqlite::Connection::open(folder.join("t.db")).expect("the file");
+    let number = database.query_row(query, [], |row| row.get(0));
+    number.expect("a number")
+}
+
+/// Answers from the cache under fresh keys stored 1.04 GB in six seconds.
+#[test]
+fn a_body_is_stored_once_and_its_keys_are_small_rows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let body = "x".repeat(100_000);
+    let metadata =
+        "1 999999999 999999999999 100000 10000 1 stored ce_00112233445566778899aabbccddeeff";
+    for number in 0..100_u8 {
+        let key = key(
+            1 + number % 2,
+            Endpoint::Chat,
+            &format!("{number}{}", "k".repeat(250)),
+        );
+        assert_eq!(claim_of(&store, key.clone(), 0, 1), Ok(()));
+        let part = IdempotencyPart::Keep {
+            key,
+            token: 0,
+            answer: KeptAnswer {
+                headers: metadata.into(),
+                ..answer(&body)
+            },
+        };
+        assert_eq!(write(&store, part), Ok(()));
+    }
+    let count = |query| number(folder.path(), query);
+    assert_eq!(
+        count("SELECT sum(length(body)) FROM answer_bodies"),
+        100_000
+    );
+    let widest = "SELECT max(length(account_id) + length(name) + length(request_hash) + 1 + 1 + 2 + length(headers) + length(answer) + 8)
+                  FROM completion_keys";
+    assert!(count(widest) + 10 <= 200, "{}", count(widest));
+    let bytes = "SELECT sum(bytes) FROM completion_key_totals";
+    assert_eq!(count(bytes), 100_000, "counted once");
+    assert_eq!(count("SELECT sum(keys) FROM completion_key_totals"), 100);
+    // The last key takes the body with it.
+    let forget = || {
+        let now = Timestamp::from_micros(KEEP);
+        write(&store, IdempotencyPart::Forget { now, limit: 99 }).expect("never refused");
+    };
+    forget();
+    assert_eq!(count(bytes), 100_000);
+    forget();
+    assert_eq!(count("SELECT count(*) FROM answer_bodies"), 0);
+    assert_eq!(count(bytes), 0);
+    assert_eq!(count("SELECT sum(keys) FROM completion_key_totals"), 0);
+}
+
+#[test]
+fn an_account_has_so_many_keys_and_bytes_and_expired_keys_are_deleted_faster_than_new_ones_are_made()
+ {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let limited = |account, name: &str, now, limits| {
+        let part = IdempotencyPart::Claim {
+            key: key(account, Endpoint::Chat, name),
+            request_hash: [1; 32],
+            token: now,
+            at: Timestamp::from_micros(now),
+            expires_at: Timestamp::from_micros(now + KEEP),
+            limits: Some(limits),
+        };
+        support::write(&store, [Part::Idempotency(Box::new(part))]).map(|_| ())
+    };
+    let three = KeyLimits {
+        keys: 3,
+        bytes: 1_000,
+    };
+    for name in ["a", "b", "c"] {
+        assert_eq!(limited(1, name, 0, three), Ok(()));
+        assert_eq!(
+            keep_of(&store, key(1, Endpoint::Chat, name), 0, name),
+            Ok(())
+        );
+    }
+    let refused = Err(Refusal::KeyQuota(KeyQuota::Keys));
+    assert_eq!(limited(1, "d", 0, three), refused);
+    assert_eq!(limited(2, "d", 0, three), Ok(()), "another account");
+    assert_eq!(limited(1, "d", KEEP, three), Ok(()));
+    let keys = "SELECT count(*) FROM completion_keys WHERE state = 1";
+    assert_eq!(
+        number(folder.path(), keys),
+        1,
+        "two have expired and are deleted"
+    );
+    // A key that was freed counts no more, and neither do those that the next run frees.
+    let part = IdempotencyPart::FreeAll;
+    write(&store, part).expect("never refused");
+    let sum = "SELECT sum(keys) FROM completion_key_totals";
+    assert_eq!(number(folder.path(), sum), 1);
+    let large = key(3, Endpoint::Chat, "large");
+    let bytes = KeyLimits {
+        keys: 100,
+        bytes: 10,
+    };
+    assert_eq!(limited(3, "large", 0, bytes), Ok(()));
+    assert_eq!(keep_of(&store, large, 0, "0123456789"), Ok(()));
+    let refused = Err(Refusal::KeyQuota(KeyQuota::Bytes));
+    assert_eq!(limited(3, "next", 0, bytes), refused);
+}
+
+#[test]
+fn an_answer_that_an_earlier_release_recorded_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    let database = rusqlite::Connection::open(folder.path().join("t.db")).expect("the file");
+    database
+        .execute(
+            "INSERT INTO idempotency (account_id, endpoint, key, request_hash, state, locked_until, status, headers, body, created_at, expires_at)
+             VALUES (?1, 1, 'k', ?2, 1, 0, 200, '{}', CAST('yes' AS BLOB), 0, 10000)",
+            (&[1_u8; 16], &[2_u8; 32]),
+        )
+        .expect("a row");
+    assert_eq!(claim(&store, 1, 2), Err(KeyUse::Answered));
+    assert_eq!(claim(&store, 1, 1), Err(KeyUse::OtherRequest));
+    let row = store.idempotency(&usual()).expect("a read").expect("a row");
+    assert_eq!(row.answer, Some(answer("yes")));
+    assert_eq!(claim(&store, KEEP, 1), Ok(()));
 }
