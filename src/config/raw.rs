@@ -299,7 +299,8 @@ pub(crate) struct RawModel {
     pub(crate) max_output_tokens: Option<At<u64>>,
     /// Its output modalities: `text`, `image`, `audio`, `video`.
     pub(crate) modalities: Option<At<Vec<At<String>>>>,
-    /// Credits held for each part of a request that is not text, where its kind has no ceiling of its own; a decimal string.
+    /// Credits held for each part of a request that is not text, where its kind has no ceiling of its own; a decimal string. Default: a part
+    /// without a ceiling is held for at the model's context.
     pub(crate) part_ceiling: Option<At<String>>,
     /// Its tokens per token of the o200k vocabulary, as a decimal string.
     pub(crate) token_factor: Option<At<String>>,

@@ -110,7 +110,11 @@ impl Sizes {
     pub(crate) fn of(request: &CompletionRequest, model: &Model, bytes_per_token: u64) -> Sizes {
         let context = model.limits.context_length.map(|tokens| tokens.get());
         let answers = request.answers_max();
-        let Parts { count, amount } = Parts::of(request, &model.part_ceilings);
+        let Parts {
+            count,
+            unbounded,
+            amount,
+        } = Parts::of(request, &model.part_ceilings);
         let template = request
             .messages
             .saturating_mul(TOKENS_PER_MESSAGE)
@@ -124,8 +128,12 @@ impl Sizes {
         };
         // The input is at most the context, once for each prompt.
         let input = match context {
+            // A part without a ceiling may fill it.
+            Some(context) if unbounded > 0 => context.saturating_mul(request.prompts),
             Some(context) => tokens(bytes_per_token).min(context.saturating_mul(request.prompts)),
-            None => tokens(bytes_per_token),
+            None => {
+                tokens(bytes_per_token).saturating_add(unbounded.saturating_mul(PART_TOKENS_MAX))
+            }
         };
         let input_max = match context {
             // Some providers count the prompt once for each answer.
@@ -198,9 +206,11 @@ impl Sizes {
     }
 }
 
-/// Pictures, sounds, files, parts of an unknown kind, and plugins: each is held at its ceiling.
+/// Pictures, sounds, files, parts of an unknown kind, and plugins: each is held at its ceiling, if its kind has one.
 struct Parts {
     count: u64,
+    /// Those without a ceiling.
+    unbounded: u64,
     amount: Micros,
 }
 
@@ -216,11 +226,15 @@ impl Parts {
         ];
         let mut all = Parts {
             count: 0,
+            unbounded: 0,
             amount: Micros::ZERO,
         };
         for (count, ceiling) in kinds {
             all.count += u64::from(count);
-            all.amount = all.amount.saturating_add(times(ceiling, count));
+            match ceiling {
+                Some(ceiling) => all.amount = all.amount.saturating_add(times(ceiling, count)),
+                None => all.unbounded += u64::from(count),
+            }
         }
         all
     }
@@ -318,6 +332,23 @@ mod tests {
             sizes.amount(&price()),
             without.amount(&price()) + sizes.parts,
             "{body}"
+        );
+    }
+
+    /// A file was held for at 4,096 tokens: 19.2 credits were due, and 0.7 were charged.
+    #[test]
+    fn a_part_without_a_ceiling_is_held_for_at_the_context() {
+        let file = r#"{"messages":[{"role":"user","content":[{"type":"file","file":{}},{"type":"image_url","image_url":{"url":"x"}}]}]}"#;
+        let request = read(Endpoint::Chat, file);
+        let mut model = model(Some(CONTEXT));
+        model.part_ceilings.file = None;
+        let sizes = Sizes::of(&request, &model, 3);
+        assert_eq!((sizes.input, sizes.parts), (CONTEXT, Micros::new(1)));
+        model.limits.context_length = None;
+        let sizes = Sizes::of(&request, &model, 3);
+        assert_eq!(
+            (sizes.input, sizes.parts),
+            (72 + PART_TOKENS_MAX, Micros::new(1))
         );
     }
 
@@ -443,11 +474,11 @@ mod tests {
             },
             output_modalities: vec!["text".into()],
             part_ceilings: PartCeilings {
-                image: Micros::new(1),
-                audio: Micros::new(10),
-                file: Micros::new(100),
-                other: Micros::new(1_000),
-                plugins: Micros::new(PLUGINS as i64),
+                image: Some(Micros::new(1)),
+                audio: Some(Micros::new(10)),
+                file: Some(Micros::new(100)),
+                other: Some(Micros::new(1_000)),
+                plugins: Some(Micros::new(PLUGINS as i64)),
             },
             token_factor_ppm: 1_000_000,
             providers: Vec::new(),

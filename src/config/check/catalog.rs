@@ -20,8 +20,6 @@ use crate::config::settings::{Provider, Service};
 
 /// Default output tokens of a request without a cap.
 const OUTPUT_TOKENS: u64 = 4096;
-/// Default ceiling, in input tokens, of a part that is not text.
-const PART_TOKENS: u64 = 4096;
 /// Maximum number of providers of one model, and of its fallback models.
 const PROVIDERS_MAX: usize = 16;
 const FALLBACKS_MAX: usize = 3;
@@ -125,7 +123,7 @@ fn model(
         .created
         .as_ref()
         .and_then(|at| problems.within(key("created"), at, 0..=CREATED_MAX));
-    let part_ceilings = part_ceilings(index, raw, &price, problems);
+    let part_ceilings = part_ceilings(index, raw, problems);
     let token_factor_ppm = factor(&key("token_factor"), raw.token_factor.as_ref(), problems);
     let output_modalities = modalities(index, raw, problems);
     let places = places(index, raw, all, providers, problems);
@@ -194,22 +192,13 @@ fn price(index: usize, raw: &RawModel, problems: &mut Problems) -> Price {
     }
 }
 
-/// The hold for parts that are not text: each kind's own ceiling, or the one for all.
-fn part_ceilings(
-    index: usize,
-    raw: &RawModel,
-    price: &Price,
-    problems: &mut Problems,
-) -> PartCeilings {
-    let mut ceiling = |name: &str, at: Option<&At<String>>, otherwise: Micros| match at {
-        Some(at) => amount(format!("model.{index}.{name}"), at, problems).unwrap_or_default(),
+/// The hold for parts that are not text: each kind's own ceiling, or the one for all, if there is one.
+fn part_ceilings(index: usize, raw: &RawModel, problems: &mut Problems) -> PartCeilings {
+    let mut ceiling = |name: &str, at: Option<&At<String>>, otherwise: Option<Micros>| match at {
+        Some(at) => Some(amount(format!("model.{index}.{name}"), at, problems).unwrap_or_default()),
         None => otherwise,
     };
-    let any = ceiling(
-        "part_ceiling",
-        raw.part_ceiling.as_ref(),
-        price.quote(PART_TOKENS, 0),
-    );
+    let any = ceiling("part_ceiling", raw.part_ceiling.as_ref(), None);
     PartCeilings {
         image: ceiling("price.image", raw.price.image.as_ref(), any),
         audio: ceiling("price.audio", raw.price.audio.as_ref(), any),

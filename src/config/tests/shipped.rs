@@ -35,7 +35,7 @@ fn the_shipped_file_contains_the_built_in_routes() {
     assert_eq!(
         model.part_ceilings,
         PartCeilings::all(model.price.quote(4096, 0)),
-        "the comment beside `part_ceiling` is right"
+        "the shipped file sets it to the price of 4,096 tokens"
     );
 }
 

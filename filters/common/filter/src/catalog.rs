@@ -106,30 +106,31 @@ impl Model {
     }
 }
 
-/// The maximum cost of a non-text part of a request, by kind. The actual cost follows from the tokens that the provider reports for it.
+/// The maximum cost of a non-text part of a request, by kind, where the operator has set one; without it a part may be as many tokens as the
+/// model's context has. The actual cost follows from the tokens that the provider reports for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartCeilings {
     /// An image.
-    pub image: Micros,
+    pub image: Option<Micros>,
     /// An audio clip.
-    pub audio: Micros,
+    pub audio: Option<Micros>,
     /// A file.
-    pub file: Micros,
+    pub file: Option<Micros>,
     /// All plugins of a request together.
-    pub plugins: Micros,
+    pub plugins: Option<Micros>,
     /// A part of unknown kind.
-    pub other: Micros,
+    pub other: Option<Micros>,
 }
 
 impl PartCeilings {
     /// The same for every kind.
     pub fn all(ceiling: Micros) -> PartCeilings {
         PartCeilings {
-            image: ceiling,
-            audio: ceiling,
-            file: ceiling,
-            plugins: ceiling,
-            other: ceiling,
+            image: Some(ceiling),
+            audio: Some(ceiling),
+            file: Some(ceiling),
+            plugins: Some(ceiling),
+            other: Some(ceiling),
         }
     }
 }
