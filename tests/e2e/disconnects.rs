@@ -331,3 +331,37 @@ async fn resetting_one_http2_stream_does_not_affect_others() {
     rig.add_expected_charge(2 * PRICE_OF_A_CHAT);
     rig.finish().await;
 }
+
+/// An account could cause any cost at the providers by clients that disconnect before the first byte.
+#[tokio::test]
+async fn work_that_clients_abandon_is_free_up_to_a_limit() {
+    // A request is 82 tokens by the estimate, and 100 for the second that has begun.
+    let rig = Rig::with("[meter]\nabandoned_tokens_max = 200").await;
+    let other = rig.new_account("pro", 1_000_000).await;
+    let (_, other) = rig.new_key(other, |_| {}).await;
+    for round in 1..=2 {
+        rig.provider.script(Script::hold_head("gate").once());
+        let mut raw = rig.raw().await;
+        raw.post(CHAT, &rig.key, &chat(round == 1).to_string())
+            .await;
+        rig.provider.gate("gate").reached_by(round).await;
+        raw.reset();
+        rig.quiet().await;
+    }
+    let refused = rig.client().post(CHAT, &chat(false)).await;
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    let error = &refused.json()["error"];
+    assert_eq!(error["code"], "rate_limit_exceeded");
+    assert!(refused.header("retry-after").is_some());
+    assert!(rig.metric("tollgate_abandoned_work_total").await >= 200);
+    assert_eq!(
+        rig.metric("tollgate_meter_total{event=\"abandoned_limit\"}")
+            .await,
+        1
+    );
+    // Another account is not concerned, and what was answered counts for nothing.
+    let client = tollgate_testing::Client::new(&rig.url()).with_key(&other);
+    rig.record_charge(&client.post(CHAT, &chat(false)).await.json());
+    rig.provider.gate("gate").open();
+    rig.finish().await;
+}

@@ -23,6 +23,9 @@ pub struct RawMeter {
     pub after_leaving: Option<At<String>>,
     /// Lifetime of a hold; then it expires.
     pub hold_secs: Whole<3_600, 60, 86_400>,
+    /// Tokens of work in an hour, for requests of an account whose client disconnects before any output, that are free: prompts, and 100
+    /// for each second; beyond it 429. 0: no limit.
+    pub abandoned_tokens_max: Whole<1_000_000, 0, 1_000_000_000_000>,
     /// Caps a request without a cap at what its account can pay, instead of refusing it.
     pub clamp_output: Switch<true>,
     /// The smallest such cap; below it the request is refused with 402.
@@ -54,6 +57,8 @@ pub struct MeterSettings {
     pub hold: Duration,
     /// The smallest cap that is written into a request; `None`: requests are refused instead.
     pub clamp_tokens_min: Option<NonZeroU64>,
+    /// Tokens of abandoned work that are free in an hour; `None`: all of it.
+    pub abandoned_tokens_max: Option<NonZeroU64>,
     /// Bytes of text estimated as one token.
     pub bytes_per_token: NonZeroU64,
     /// Answers whose tokens are counted concurrently; above zero.
@@ -109,6 +114,9 @@ impl RawMeter {
             .bytes_per_token
             .check(key("estimate.bytes_per_token"), problems);
         let parallel = estimate.parallel.check(key("estimate.parallel"), problems);
+        let abandoned = self
+            .abandoned_tokens_max
+            .check(key("abandoned_tokens_max"), problems);
         let clamp = self.clamp_output.is_on();
         Some(MeterSettings {
             credit_limit: credit_limit?,
@@ -117,6 +125,7 @@ impl RawMeter {
             hold: Duration::from_secs(hold?),
             clamp_tokens_min: NonZeroU64::new(clamp_tokens_min?).filter(|_| clamp),
             bytes_per_token: NonZeroU64::new(bytes_per_token?)?,
+            abandoned_tokens_max: NonZeroU64::new(abandoned?),
             count_parallel: usize::try_from(parallel?).ok()?,
         })
     }
@@ -182,6 +191,7 @@ mod tests {
                 hold: Duration::from_secs(3_600),
                 clamp_tokens_min: NonZeroU64::new(16),
                 bytes_per_token: NonZeroU64::new(3).expect("not zero"),
+                abandoned_tokens_max: NonZeroU64::new(1_000_000),
                 count_parallel: 2,
             })
         );
@@ -195,6 +205,7 @@ mod tests {
             drain_secs = 0
             after_leaving = "stop"
             hold_secs = 60
+            abandoned_tokens_max = 0
             clamp_tokens_min = 1
             estimate = { bytes_per_token = 1, parallel = 8 }
             "#,
@@ -208,6 +219,7 @@ mod tests {
                 hold: Duration::from_secs(60),
                 clamp_tokens_min: NonZeroU64::new(1),
                 bytes_per_token: NonZeroU64::MIN,
+                abandoned_tokens_max: None,
                 count_parallel: 8,
             })
         );

@@ -12,6 +12,8 @@ labels! {
         Bounded = "bounded",
         /// A request without a cap was clamped.
         Clamped = "clamped",
+        /// A request was refused because its account has abandoned too much work.
+        AbandonedLimit = "abandoned_limit",
         /// A request was refused for insufficient credit.
         Refused = "refused",
     }

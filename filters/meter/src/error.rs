@@ -61,6 +61,16 @@ pub(crate) fn cap_reached(required: Option<Micros>, reached: CapReached) -> ApiE
     ApiError::new(ErrorCode::KeySpendingCap, message)
 }
 
+/// The account's clients have disconnected too often before any output, for which nothing is charged.
+pub(crate) fn too_much_abandoned(wait: Duration) -> ApiError {
+    let seconds = wait.as_millis().div_ceil(1_000);
+    let message = format!(
+        "Too many requests of this account were abandoned before their first output, whose work is not charged. Try again in {seconds} seconds, and \
+         wait longer for answers, or request streams."
+    );
+    ApiError::new(ErrorCode::RateLimitExceeded, message).retry_after(wait)
+}
+
 /// A hold that failed for a reason other than credit.
 pub(crate) fn hold_failed(error: HoldError) -> Result<Outcome, FilterError> {
     match error {

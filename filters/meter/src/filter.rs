@@ -21,9 +21,12 @@ use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{UsageFlags, UsageRecord};
 
 use crate::MeterSettings;
+use crate::abandoned::{self, Abandoned};
 use crate::bill::{self, Bill, Source};
 use crate::counters::{MeterCounters, MeterEvent};
-use crate::error::{MeterError, cap_reached, hold_failed, insufficient, settle_failed};
+use crate::error::{
+    MeterError, cap_reached, hold_failed, insufficient, settle_failed, too_much_abandoned,
+};
 use crate::estimate::{Counter, Texts};
 use crate::quote::Quote;
 use crate::spending::{CapReached, Reserved, Spending};
@@ -44,6 +47,7 @@ pub struct Meter {
     pub(crate) counters: Arc<MeterCounters>,
     pub(crate) hit_price_ppm: u32,
     pub(crate) spending: Arc<Spending>,
+    abandoned: Abandoned,
 }
 
 /// The quote of one exchange and the credit held for it. Private to this filter; released when it is dropped with the exchange.
@@ -128,6 +132,7 @@ impl Meter {
             counters: Arc::default(),
             hit_price_ppm: 0,
             spending: Arc::default(),
+            abandoned: Abandoned::default(),
         }
     }
 
@@ -154,7 +159,7 @@ impl Meter {
     /// refusal is left to the filter that looks there.
     fn admit_head(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
         let refusal = match self.affordable(exchange)? {
-            None => return Ok(Outcome::Continue),
+            None => return self.admit_after_abandoned(exchange),
             Some(Unaffordable::NoCredit(available)) => {
                 insufficient(LEAST, available, &self.topup_url)
             }
@@ -166,6 +171,46 @@ impl Meter {
         }
         self.counters.events.inc(MeterEvent::Refused);
         Ok(Outcome::refuse(refusal))
+    }
+
+    /// Refuses an account whose clients have left too much of the providers' work unpaid.
+    fn admit_after_abandoned(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
+        let account = principal(exchange)?.account;
+        let Some(tokens_max) = self.settings.load().abandoned_tokens_max else {
+            return Ok(Outcome::Continue);
+        };
+        let now = exchange.elapsed(&self.clock);
+        let Some(wait) = self.abandoned.wait(account, tokens_max, now) else {
+            return Ok(Outcome::Continue);
+        };
+        self.counters.events.inc(MeterEvent::AbandonedLimit);
+        Ok(Outcome::refuse(too_much_abandoned(wait)))
+    }
+
+    /// Counts the provider's work for a client that disconnected before any output, which is not charged.
+    fn note_abandoned(&self, exchange: &mut Exchange, quote: &Quote) {
+        // The calls of a translated request are counted when they have ended.
+        let is_translated = |forward: &Forward| forward.api != forward.asked;
+        let is_called = exchange.record.upstream_calls > 0
+            || exchange.get::<Forward>().is_some_and(is_translated);
+        let Some(started) = exchange.record.upstream_started.filter(|_| is_called) else {
+            return;
+        };
+        let (Ok(principal), Some(tokens_max)) = (
+            principal(exchange),
+            self.settings.load().abandoned_tokens_max,
+        ) else {
+            return;
+        };
+        let account = principal.account;
+        let now = exchange.elapsed(&self.clock);
+        let tokens = abandoned::work(quote.sizes.input, now.saturating_sub(started));
+        self.abandoned.add(account, tokens, tokens_max, now);
+    }
+
+    /// Tokens of abandoned work so far.
+    pub(crate) fn abandoned_tokens(&self) -> u64 {
+        self.abandoned.tokens()
     }
 
     /// Why the account or its credential cannot pay for any request.
@@ -356,6 +401,9 @@ impl Meter {
         let usage = exchange.take::<AnswerUsage>().unwrap_or_default();
         let (tokens, over) = match Bill::of(ending, &usage) {
             Bill::Release => {
+                if ending == Ending::GoneDuring {
+                    self.note_abandoned(exchange, &held.quote);
+                }
                 hold.release(exchange.now(&self.clock));
                 return Step::now(Outcome::Continue);
             }
@@ -591,11 +639,14 @@ impl Filter for Meter {
         }
     }
 
-    fn on_end(&self, exchange: &mut Exchange, _: Ending) {
+    fn on_end(&self, exchange: &mut Exchange, ending: Ending) {
         // An exchange that reached its tail has been settled there. The remaining ones have no answer: refused, failed, or abandoned.
         if let Some(held) = exchange.take_boxed::<Held>()
             && let Some(hold) = held.hold
         {
+            if ending == Ending::GoneBefore {
+                self.note_abandoned(exchange, &held.quote);
+            }
             hold.release(exchange.now(&self.clock));
         }
     }

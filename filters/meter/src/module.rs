@@ -20,6 +20,8 @@ provided! { "meter" => [MeterSettings]; }
 metrics! {
     METER_EVENTS = "tollgate_meter_total", Counter, ["event"],
         "Exceptions in metering: requests clamped, requests refused, reported usage bounded.";
+    ABANDONED_WORK = "tollgate_abandoned_work_total", Counter, [],
+        "Tokens of the providers' work for clients that disconnected before any output, which was not charged: prompts, and 100 for each second.";
     WRITTEN_OFF = "tollgate_written_off_microcredits_total", Counter, [],
         "Micro-credits of usage written off, since the account could not pay for them.";
 }
@@ -67,7 +69,12 @@ impl Module for MeterModule {
             samples.numbers(METER_EVENTS, counters.events.values());
             samples.number(WRITTEN_OFF, counters.written_off_micros());
         }));
-        build.shared_filter("meter", Arc::new(meter));
+        let meter = Arc::new(meter);
+        let counted = meter.clone();
+        build.metrics(Box::new(move |samples| {
+            samples.number(ABANDONED_WORK, counted.abandoned_tokens());
+        }));
+        build.shared_filter("meter", meter);
         Ok(())
     }
 
@@ -79,6 +86,7 @@ impl Module for MeterModule {
             (running, settings),
             |old: &MeterSettings, new| {
                 let changed = MeterSettings {
+                    abandoned_tokens_max: new.abandoned_tokens_max,
                     clamp_tokens_min: new.clamp_tokens_min,
                     bytes_per_token: new.bytes_per_token,
                     ..old.clone()
