@@ -243,7 +243,9 @@ async fn an_answer_has_our_fields_and_none_of_the_providers() {
             assert_eq!(answer.header("ratelimit-limit"), Some("1000000"), "{what}");
             assert_eq!(
                 answer.header("ratelimit-policy"),
-                Some("\"requests\";q=1000000;w=60"),
+                Some(
+                    "\"requests\";q=1000000;w=60, \"concurrent\";q=256;qu=\"concurrent-requests\""
+                ),
                 "{what}"
             );
             for name in ["ratelimit", "ratelimit-remaining", "ratelimit-reset"] {
