@@ -212,7 +212,6 @@ mod tests {
             ("accept", "application/json, text/event-stream"),
             ("content-type", "application/json"),
             ("content-encoding", "gzip"),
-            ("mcp-session-id", "s1"),
             ("mcp-protocol-version", "2025-11-25"),
             ("mcp-method", "tools/call"),
             ("mcp-param-region", "eu"),
