@@ -40,7 +40,10 @@ impl RecentReads {
     pub(super) fn find(&self, row: &MandateRow, elapsed: Duration) -> Option<bool> {
         let reads = self.reads();
         let read = reads.get(&row.id)?;
-        let is_fresh = read.version == row.version && !read.until.has_passed(elapsed);
+        // A notification leaves the version as it is.
+        let is_notified = row.notifications > row.acknowledged;
+        let is_fresh =
+            read.version == row.version && !is_notified && !read.until.has_passed(elapsed);
         is_fresh.then_some(read.is_pending)
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate_purchase::mandates::MandateEvent;
-use tollgate_store::MandateState;
+use tollgate_purchase::mandates::{MandateEvent, MandateNotification};
+use tollgate_store::{MandateState, MandateSubject};
 
 use crate::support::recurring_provider::{Fault, Funding};
 use crate::testbed::TestBed;
@@ -79,4 +79,23 @@ fn a_question_about_a_stuck_mandate_repeats_no_alert() {
     bed.provider.advance(Duration::from_mins(1));
     bed.pass(0);
     assert_eq!(bed.count(MandateEvent::Stuck), 1, "the worker raises it");
+}
+
+#[test]
+fn a_notification_since_the_last_read_has_the_mandate_read_again() {
+    let mut bed = TestBed::new();
+    let id = bed.opened();
+    assert!(!bed.ask());
+    bed.provider.change(id, |made| made.funding = Funding::Slow);
+    bed.provider.approve(id);
+    let notification = MandateNotification {
+        id: String::from("WH-1"),
+        kind: String::from("BILLING.SUBSCRIPTION.ACTIVATED"),
+        mandates: vec![MandateSubject::Mandate(id)],
+        top_ups: Vec::new(),
+    };
+    let recorded =
+        bed.run(|mandates| async move { mandates.record_notification(notification).await });
+    assert!(matches!(recorded, Some(Ok(true))));
+    assert!(bed.ask(), "its charge is pending");
 }
