@@ -48,7 +48,9 @@ async fn count(rig: &Rig, responses: Vec<tokio::task::JoinHandle<Answer>>) -> (u
 
 #[tokio::test]
 async fn a_thousand_equal_requests_at_once_are_one_call() {
-    let rig = rig("server = { workers = 2, h2_streams_max = 200 }").await;
+    let rig = rig("server = { workers = 2, h2_streams_max = 200 }
+         limits.classes.pro = { quota = 1000000, window_secs = 60, concurrent = 1000 }")
+    .await;
     rig.provider.script(Script::hold_head("all"));
     let responses = spawn_requests(&rig, 1000);
     let gate = rig.provider.gate("all");

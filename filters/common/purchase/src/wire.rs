@@ -174,8 +174,7 @@ impl CommerceSubscription {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_money::AccountId;
-    use tollgate_store::SubscriptionId;
+    use tollgate_money::{AccountId, SubscriptionId};
 
     use super::*;
 
