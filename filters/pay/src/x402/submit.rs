@@ -75,7 +75,7 @@ impl Context {
                 }
             }
             Admitted::Submitted(row) => {
-                let paid = self.settle_again(row, Cause::Presented).await?;
+                let paid = self.settle_again(row.asked(), Cause::Presented).await?;
                 return self.grant(paid, claims).await;
             }
         };

@@ -80,8 +80,8 @@ impl Transfer {
         }
     }
 
-    /// The same, looked up because another rail asks. That is no attempt of the schedule: as long as its outcome is unknown the attempts
-    /// stay, and an earlier next one, however often it asks.
+    /// The same, looked up because another rail asks or its buyer presents it again. That is no attempt of the schedule: as long as its
+    /// outcome is unknown the attempts stay, and an earlier next one, however often that happens.
     pub(super) fn asked(self) -> Transfer {
         Transfer {
             is_asked: true,

@@ -72,3 +72,24 @@ fn a_refused_buyer_waits_no_longer_for_a_silent_rail_than_for_the_facilitator() 
     let outcome = bed.present_within(&payment, 20 * wait);
     assert_eq!(outcome, Some(PurchaseOutcome::Processing));
 }
+
+/// A buyer's program presents its payment until it is answered.
+#[test]
+fn a_repeated_payment_is_no_attempt_and_raises_no_alert() {
+    let mut bed = TestBed::without_node();
+    let payment = bed.payment(&Wallet::new(1), 1);
+    bed.facilitator
+        .fault(Fault::once(Call::Settle, Effect::LoseAnswer));
+    bed.present(ACCOUNT, &payment);
+    let before = bed.schedule(ACCOUNT);
+    bed.advance(3_600);
+    for _ in 0..5 {
+        bed.advance(2);
+        bed.present(ACCOUNT, &payment);
+    }
+    assert_eq!(bed.schedule(ACCOUNT), before);
+    assert_eq!(bed.count(X402Event::Stuck), 0);
+    bed.advance(2);
+    assert_eq!(bed.reconcile_due(), Some(1), "it has stayed due");
+    assert_eq!(bed.count(X402Event::Stuck), 1, "the worker raises it");
+}
