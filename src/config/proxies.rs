@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
+use tollgate_filter::settings::Words;
 
 /// The proxies that a listener trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,9 +28,10 @@ impl TrustedProxies {
 }
 
 /// The header field by which trusted proxies report the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedField {
     /// Either of the two. Where both are present and report different clients the request is refused: a client may have sent one.
+    #[default]
     Either,
     /// `X-Forwarded-For` alone.
     XForwardedFor,
@@ -37,6 +39,15 @@ pub enum ForwardedField {
     Forwarded,
     /// None: they are layer 4 proxies, which do not read header fields.
     None,
+}
+
+impl Words for ForwardedField {
+    const WORDS: &'static [(&'static str, ForwardedField)] = &[
+        ("either", ForwardedField::Either),
+        ("x-forwarded-for", ForwardedField::XForwardedFor),
+        ("forwarded", ForwardedField::Forwarded),
+        ("none", ForwardedField::None),
+    ];
 }
 
 /// A range of addresses, `10.0.0.0/8` or `2001:db8::/32`, or one address. An IPv4-mapped IPv6 address counts as IPv4.

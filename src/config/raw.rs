@@ -5,7 +5,14 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Whole};
+use tollgate_filter::settings::{At, Switch, Whole, Word};
+use tollgate_filter::{CapMember, Choice};
+
+use super::proxies::ForwardedField;
+use super::settings::{ClientAddressForm, Durability, LogFormat, LogLevel};
+
+/// The highest weight of a provider.
+pub(crate) const WEIGHT_MAX: u64 = 1000;
 
 /// The settings of a tollgate gateway.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -97,12 +104,13 @@ pub(crate) struct RawListener {
     pub(crate) address: Option<At<String>>,
     /// Certificates with their keys; the first is the default for clients without SNI. None: no TLS.
     pub(crate) tls: Vec<RawTls>,
-    /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
-    pub(crate) http2: Option<At<bool>>,
+    /// Offers HTTP/2: by ALPN with TLS, by prior knowledge (h2c) without.
+    pub(crate) http2: Switch<true>,
     /// Addresses and address ranges of trusted proxies, which report the client's address. Default: none.
     pub(crate) trusted_proxies: Option<At<Vec<At<String>>>>,
-    /// The header field by which they report it: `either`, `x-forwarded-for`, `forwarded` or `none`.
-    pub(crate) forwarded_field: Option<At<String>>,
+    /// The field by which they report it; the other is not read. `either`: both are read; a request in which they name different
+    /// clients is refused with 400.
+    pub(crate) forwarded_field: Word<ForwardedField>,
     /// Whether every connection starts with a PROXY protocol header, version 1 or 2.
     pub(crate) proxy_protocol: Option<At<bool>>,
 }
@@ -133,8 +141,9 @@ pub(crate) struct RawStore {
     pub(crate) url: Option<At<String>>,
     /// Free space of its file system below which new requests are refused with 503; 0 for no check.
     pub(crate) free_bytes_min: Whole<268_435_456, 0, 1_099_511_627_776>,
-    /// The durability of a commit: `power` (survives a power failure) or `process` (survives only the end of the process).
-    pub(crate) durability: Option<At<String>>,
+    /// The durability of a commit: `power` survives a power failure, `process` only the end of the process. With `process` a power
+    /// failure may lose the latest charges.
+    pub(crate) durability: Word<Durability>,
 }
 
 /// A route: a path pattern and its filter chain.
@@ -173,8 +182,8 @@ pub(crate) struct RawRoute {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawUpstream {
-    /// Maximum attempts for one request, including the first.
-    pub(crate) attempts_max: Option<At<u64>>,
+    /// Maximum attempts for one request, including the first; 1 disables failover.
+    pub(crate) attempts_max: Whole<3, 1, 10>,
     /// The retry budget.
     pub(crate) budget: RawBudget,
     /// Milliseconds without a response after which a hedged request is sent to another provider; hedging is disabled by default.
@@ -185,12 +194,12 @@ pub(crate) struct RawUpstream {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawBudget {
-    /// Retries per hundred requests.
-    pub(crate) percent: Option<At<u64>>,
-    /// Retries per second that are allowed independent of the number of requests.
-    pub(crate) per_sec: Option<At<u64>>,
+    /// Retries per hundred requests, for each model.
+    pub(crate) percent: Whole<20, 0, 100>,
+    /// Additional retries per second.
+    pub(crate) per_sec: Whole<2, 0, 1_000>,
     /// Burst of retries.
-    pub(crate) burst: Option<At<u64>>,
+    pub(crate) burst: Whole<50, 1, 10_000>,
 }
 
 /// The model providers.
@@ -205,70 +214,75 @@ pub(crate) struct RawProvider {
     pub(crate) api_key_env: Option<At<String>>,
     /// The file that contains the API key for the provider.
     pub(crate) api_key_file: Option<At<String>>,
-    /// Whether HTTP/2 is used: by ALPN over TLS, by prior knowledge without.
-    pub(crate) http2: Option<At<bool>>,
+    /// Uses HTTP/2: by ALPN over TLS, by prior knowledge without.
+    pub(crate) http2: Switch<false>,
     /// A PEM file with the roots to trust instead of the system's.
     pub(crate) ca_file: Option<At<String>>,
     /// Its timeouts.
     pub(crate) timeouts: RawTimeouts,
-    /// Maximum idle connections, for each worker and address.
-    pub(crate) connections_idle_max: Option<At<u64>>,
-    /// Its weight among the providers of a model.
-    pub(crate) weight: Option<At<u64>>,
+    /// Maximum idle connections of each worker to each address; with TLS or HTTP/2 the limit is 1024 for all providers together.
+    pub(crate) connections_idle_max: Whole<512, 1, 65_536>,
+    /// Its weight among the providers of a model; 0: used only when no other can serve.
+    pub(crate) weight: Whole<1, 0, WEIGHT_MAX>,
     /// Maximum concurrent calls.
     pub(crate) concurrency_max: Option<At<u64>>,
-    /// Maximum length of the queue.
-    pub(crate) queue_max: Option<At<u64>>,
-    /// Maximum seconds in the queue.
-    pub(crate) queue_wait_secs: Option<At<u64>>,
-    /// Retries at this provider within one request when no other candidate is left.
-    pub(crate) retries: Option<At<u64>>,
+    /// Maximum length of the queue (first come, first served); beyond it 503.
+    pub(crate) queue_max: Whole<100, 0, 100_000>,
+    /// Maximum wait in the queue; beyond it 503.
+    pub(crate) queue_wait_secs: Whole<10, 1, 3_600>,
+    /// Retries at this provider within one request, with backoff, when no other candidate is left and the provider has not started to
+    /// process the request.
+    pub(crate) retries: Whole<0, 0, 5>,
     /// Top-level members of a request that are not forwarded to it.
     pub(crate) remove_members: Option<At<Vec<At<String>>>>,
     /// Top-level members because of which a request is refused that could be sent to it.
     pub(crate) refuse_members: Option<At<Vec<At<String>>>>,
-    /// Whether it knows the role `developer`; one that does not gets `system`.
-    pub(crate) developer_role: Option<At<bool>>,
+    /// Whether it knows the role `developer` of messages. Otherwise that role is sent to it as `system`.
+    pub(crate) developer_role: Switch<false>,
     /// Its circuit breaker and health probe.
     pub(crate) health: RawHealth,
-    /// Whether it receives the client's address, in `X-Forwarded-For`.
-    pub(crate) forward_client_address: Option<At<bool>>,
+    /// Sends it the client's address in `X-Forwarded-For`. Where a trusted proxy reports no client, the field is not sent. Such fields
+    /// of a client are never forwarded.
+    pub(crate) forward_client_address: Switch<false>,
 }
 
 /// The circuit breaker and the health probe of a provider.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawHealth {
-    /// Consecutive failures that open a circuit.
-    pub(crate) failures: Option<At<u64>>,
-    /// Seconds between the first and the last of them.
-    pub(crate) window_secs: Option<At<u64>>,
-    /// Seconds that a circuit stays open before it admits trial requests.
-    pub(crate) cooldown_secs: Option<At<u64>>,
+    /// Consecutive failures that open a circuit: the provider is not called as long as another one is healthy. Failures that a request
+    /// can cause (5xx answers, cut answers, time-outs) open it for their account; for all accounts only when so many of them, at least
+    /// 2, have distinct bodies and come from at least two accounts, or the last probe failed, or no other account was active in the
+    /// window. They never remove the last provider of a model.
+    pub(crate) failures: Whole<3, 1, 1_000>,
+    /// Window from the first to the last of them; also how long an account is active after one of its calls started or ended.
+    pub(crate) window_secs: Whole<30, 1, 3_600>,
+    /// How long a circuit stays open; then it is half-open and admits trial requests.
+    pub(crate) cooldown_secs: Whole<10, 1, 3_600>,
     /// Maximum concurrent trial requests of a half-open circuit.
     pub(crate) trial_requests: Option<At<u64>>,
-    /// The longest `Retry-After` that is respected, in seconds.
-    pub(crate) retry_after_secs_max: Option<At<u64>>,
+    /// The longest `Retry-After` or `retry-after-ms` that is respected, and forwarded to a client.
+    pub(crate) retry_after_secs_max: Whole<60, 1, 3_600>,
     /// The path of the periodic health probe, relative to the base URL.
     pub(crate) probe_path: Option<At<String>>,
-    /// Interval of the health probe in seconds.
-    pub(crate) probe_secs: Option<At<u64>>,
+    /// Interval of the probe.
+    pub(crate) probe_secs: Whole<10, 1, 3_600>,
 }
 
 /// The timeouts of a provider.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTimeouts {
-    /// Connect timeout in seconds, TLS included.
-    pub(crate) connect_secs: Option<At<u64>>,
-    /// Timeout in seconds for the first byte of a stream.
-    pub(crate) first_byte_secs: Option<At<u64>>,
-    /// Timeout in seconds for the first byte of a whole response.
-    pub(crate) first_byte_whole_secs: Option<At<u64>>,
-    /// Timeout in seconds between two chunks of a response.
-    pub(crate) between_bytes_secs: Option<At<u64>>,
-    /// Timeout in seconds of the whole call.
-    pub(crate) total_secs: Option<At<u64>>,
+    /// Connect timeout, TLS included.
+    pub(crate) connect_secs: Whole<10, 1, 300>,
+    /// Timeout of the first byte of a stream.
+    pub(crate) first_byte_secs: Whole<120, 1, 3_600>,
+    /// Timeout of the first byte of a whole response, which is sent when all of it is generated.
+    pub(crate) first_byte_whole_secs: Whole<600, 1, 3_600>,
+    /// Timeout between two chunks of a response.
+    pub(crate) between_bytes_secs: Whole<60, 1, 3_600>,
+    /// Timeout of the whole call, from its first attempt, including the wait in queues.
+    pub(crate) total_secs: Whole<900, 1, 21_600>,
 }
 
 /// A model on sale.
@@ -285,12 +299,12 @@ pub(crate) struct RawModel {
     pub(crate) created: Option<At<u64>>,
     /// The providers of the model.
     pub(crate) providers: Vec<RawProviderModel>,
-    /// How a provider is selected: `weighted` or `least-busy`.
-    pub(crate) choice: Option<At<String>>,
+    /// How a provider is selected: at random by weight, or the one with the fewest open calls for its weight.
+    pub(crate) choice: Word<Choice>,
     /// Ids of the fallback models, used in this order when none of its providers can serve.
     pub(crate) fallback: Option<At<Vec<At<String>>>>,
-    /// Whether a fallback model may be more expensive than this model.
-    pub(crate) expensive_fallback: Option<At<bool>>,
+    /// Allows models in `fallback` whose price of input, output or a request is higher: the operator pays the difference.
+    pub(crate) expensive_fallback: Switch<false>,
     /// The price.
     pub(crate) price: RawPrice,
     /// The context length in tokens, input and output together.
@@ -304,12 +318,13 @@ pub(crate) struct RawModel {
     pub(crate) part_ceiling: Option<At<String>>,
     /// Its tokens per token of the o200k vocabulary, as a decimal string.
     pub(crate) token_factor: Option<At<String>>,
-    /// Whether text requests with a `system` member are sent as chat requests, even if the provider accepts text requests.
-    pub(crate) system_as_chat: Option<At<bool>>,
-    /// The member that caps a chat request without a cap: `max_tokens` or `max_completion_tokens`.
-    pub(crate) cap_member: Option<At<String>>,
+    /// Sends text requests with a `system` member as chat requests, even if the provider accepts text requests; otherwise it is put
+    /// before the prompt.
+    pub(crate) system_as_chat: Switch<false>,
+    /// The member that caps a chat request without a cap at what its account can pay (`meter.clamp_output`).
+    pub(crate) cap_member: Word<CapMember>,
     /// Whether its responses are cached.
-    pub(crate) cache: Option<At<bool>>,
+    pub(crate) cache: Switch<true>,
     /// How a stream continues after its client has disconnected: `drain` or `stop`. Default: `meter.after_leaving`.
     pub(crate) after_leaving: Option<At<String>>,
 }
@@ -352,12 +367,14 @@ pub(crate) struct RawPrice {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTelemetry {
-    /// The format of diagnostics on the standard error output: `json` or `text`.
-    pub(crate) log_format: Option<At<String>>,
-    /// The minimum level of diagnostics: `error`, `warn`, `info`, `debug` or `trace`.
-    pub(crate) log_level: Option<At<String>>,
+    /// The format of diagnostics on the standard error output.
+    pub(crate) log_format: Word<LogFormat>,
+    /// The minimum level of diagnostics.
+    pub(crate) log_level: Word<LogLevel>,
     /// The destination of the access log: `stdout`, `none` or the path of a file.
     pub(crate) access_log: Option<At<String>>,
-    /// The form of the client's address in the access log: `whole`, `prefix`, `hashed` or `none`.
-    pub(crate) client_address: Option<At<String>>,
+    /// The form of the client's address in the access log: the address, the prefix that limits count by (IPv6: the first 64 bits), a
+    /// keyed hash, or nothing. The key of the hash is random for each start and never stored, and the day (UTC) is hashed too: equal
+    /// hashes are one client within a day and one run only.
+    pub(crate) client_address: Word<ClientAddressForm>,
 }

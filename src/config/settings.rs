@@ -11,6 +11,7 @@ use std::time::Duration;
 use http::Method;
 use rustls::pki_types::CertificateDer;
 use secrecy::SecretString;
+use tollgate_filter::settings::Words;
 use tollgate_filter::settings::{BaseUrl, PublicUrl, Warning};
 use tollgate_filter::{Catalog, ErrorShape, RequiredAccess, ServiceIdentity};
 use tollgate_module::{CheckedSection, Services};
@@ -213,12 +214,20 @@ pub enum StoreUrl {
 }
 
 /// The durability of a commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// Survives a power failure: every commit is synced to the disk.
+    #[default]
     Power,
     /// Survives the end of the process, but not a power failure.
     Process,
+}
+
+impl Words for Durability {
+    const WORDS: &'static [(&'static str, Durability)] = &[
+        ("power", Durability::Power),
+        ("process", Durability::Process),
+    ];
 }
 
 /// One `[[route]]`: a path pattern and its chain.
@@ -413,7 +422,7 @@ pub struct Telemetry {
 }
 
 /// The form of the client's address in the access log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAddressForm {
     /// The address.
     Whole,
@@ -422,31 +431,58 @@ pub enum ClientAddressForm {
     /// A keyed hash of the address, equal for equal addresses within one day (UTC) and one run of the process.
     Hashed,
     /// No address.
+    #[default]
     None,
 }
 
+impl Words for ClientAddressForm {
+    const WORDS: &'static [(&'static str, ClientAddressForm)] = &[
+        ("whole", ClientAddressForm::Whole),
+        ("prefix", ClientAddressForm::Prefix),
+        ("hashed", ClientAddressForm::Hashed),
+        ("none", ClientAddressForm::None),
+    ];
+}
+
 /// Format of diagnostics on the standard error output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// One JSON object a line.
     Json,
     /// Lines for people.
+    #[default]
     Text,
 }
 
+impl Words for LogFormat {
+    const WORDS: &'static [(&'static str, LogFormat)] =
+        &[("json", LogFormat::Json), ("text", LogFormat::Text)];
+}
+
 /// The levels of diagnostics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogLevel {
     /// An error that needs an operator.
     Error,
     /// An error that was handled.
     Warn,
     /// Normal events that an operator needs.
+    #[default]
     Info,
     /// Details for finding a fault.
     Debug,
     /// Everything.
     Trace,
+}
+
+impl Words for LogLevel {
+    const WORDS: &'static [(&'static str, LogLevel)] = &[
+        ("error", LogLevel::Error),
+        ("warn", LogLevel::Warn),
+        ("info", LogLevel::Info),
+        ("debug", LogLevel::Debug),
+        ("trace", LogLevel::Trace),
+    ];
 }
 
 /// The output of the access log, one JSON object for each exchange.

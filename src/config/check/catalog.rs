@@ -7,15 +7,12 @@ use std::sync::atomic::AtomicBool;
 
 use tollgate_clock::Timestamp;
 use tollgate_filter::settings::{At, Problems, words};
-use tollgate_filter::{
-    Apis, CapMember, Catalog, Choice, Model, ModelLimits, PartCeilings, ProviderModel, Routing,
-};
+use tollgate_filter::{Apis, Catalog, Model, ModelLimits, PartCeilings, ProviderModel, Routing};
 use tollgate_money::{Micros, Price, TokenPrice};
 
-use super::provider::WEIGHT_MAX;
-use super::{number, required, word};
+use super::{number, required};
 use crate::config::price;
-use crate::config::raw::{RawModel, RawPrice, RawProviderModel, RawSettings};
+use crate::config::raw::{RawModel, RawPrice, RawProviderModel, RawSettings, WEIGHT_MAX};
 use crate::config::settings::{Provider, Service};
 
 /// Default output tokens of a request without a cap.
@@ -25,10 +22,6 @@ const PROVIDERS_MAX: usize = 16;
 const FALLBACKS_MAX: usize = 3;
 const TOKENS_MAX: u64 = 100_000_000;
 const MODALITIES: &[&str] = &["text", "image", "audio", "video"];
-const CAP_MEMBERS: &[(&str, CapMember)] = &[
-    ("max_tokens", CapMember::MaxTokens),
-    ("max_completion_tokens", CapMember::MaxCompletionTokens),
-];
 /// One token of ours for one of the model's.
 const FACTOR_ONE: u32 = 1_000_000;
 /// 2100-01-01, so that a value in milliseconds is detected.
@@ -148,14 +141,11 @@ fn model(
         part_ceilings,
         token_factor_ppm,
         providers: places,
-        cap_member: word(
-            problems,
-            key("cap_member"),
-            raw.cap_member.as_ref(),
-            CAP_MEMBERS,
-        )
-        .unwrap_or_default(),
-        system_as_chat: raw.system_as_chat.as_ref().is_some_and(|at| at.value),
+        cap_member: raw
+            .cap_member
+            .check(key("cap_member"), problems)
+            .unwrap_or_default(),
+        system_as_chat: raw.system_as_chat.is_on(),
         routing,
         after_leaving: raw
             .after_leaving
@@ -377,18 +367,9 @@ fn more_expensive(own: &RawPrice, other: &RawPrice) -> Vec<String> {
 }
 
 fn routing(index: usize, raw: &RawModel, all: &RawSettings, problems: &mut Problems) -> Routing {
-    const CHOICES: &[(&str, Choice)] = &[
-        ("weighted", Choice::Weighted),
-        ("least-busy", Choice::LeastBusy),
-    ];
-    let choice = word(
-        problems,
-        format!("model.{index}.choice"),
-        raw.choice.as_ref(),
-        CHOICES,
-    );
+    let choice = raw.choice.check(format!("model.{index}.choice"), problems);
     let key = format!("model.{index}.fallback");
-    let may_be_expensive = raw.expensive_fallback.as_ref().is_some_and(|at| at.value);
+    let may_be_expensive = raw.expensive_fallback.is_on();
     let mut fallback: Vec<Arc<str>> = Vec::new();
     for (number, at) in raw
         .fallback

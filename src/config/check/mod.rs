@@ -17,12 +17,9 @@ use tollgate_module::Services;
 use tollgate_rate_limit::Limits;
 
 use super::raw::{RawModel, RawSettings, RawTelemetry};
-use super::settings::{
-    AccessLog, ClientAddressForm, LogFormat, LogLevel, Provider, Sections, Service, Settings,
-    Telemetry,
-};
+use super::settings::{AccessLog, Provider, Sections, Service, Settings, Telemetry};
 pub use values::CheckContext;
-use values::{in_existing_folder, number, required, seconds, word};
+use values::{in_existing_folder, number, required, whole};
 
 /// What the checks of the modules' sections find by type.
 fn found_by_modules(
@@ -32,14 +29,14 @@ fn found_by_modules(
     let mut services = Services::default();
     services.provide(service.identity());
     let written = raw.provider.iter().enumerate().filter_map(|(index, one)| {
-        let at = one.timeouts.total_secs.clone()?;
+        let at = one.timeouts.total_secs.written()?.clone();
         Some((format!("provider.{index}.timeouts.total_secs"), at))
     });
     services.provide(CallTimeouts {
         written: written.collect(),
         longest: providers.iter().map(|one| one.timeouts.total).max(),
     });
-    let off = |one: &&RawModel| one.cache.as_ref().is_some_and(|at| !at.value);
+    let off = |one: &&RawModel| !one.cache.is_on();
     let uncached = raw.model.iter().filter(off);
     let ids = uncached.filter_map(|one| Some(one.id.as_ref()?.value.as_str().into()));
     services.provide(UncachedModels(Arc::new(ids.collect())));
@@ -86,42 +83,19 @@ pub(super) fn settings(
 }
 
 fn telemetry(raw: &RawTelemetry, context: &CheckContext<'_>, problems: &mut Problems) -> Telemetry {
-    const FORMATS: &[(&str, LogFormat)] = &[("json", LogFormat::Json), ("text", LogFormat::Text)];
-    const LEVELS: &[(&str, LogLevel)] = &[
-        ("error", LogLevel::Error),
-        ("warn", LogLevel::Warn),
-        ("info", LogLevel::Info),
-        ("debug", LogLevel::Debug),
-        ("trace", LogLevel::Trace),
-    ];
-    const ADDRESSES: &[(&str, ClientAddressForm)] = &[
-        ("whole", ClientAddressForm::Whole),
-        ("prefix", ClientAddressForm::Prefix),
-        ("hashed", ClientAddressForm::Hashed),
-        ("none", ClientAddressForm::None),
-    ];
     Telemetry {
-        client_address: word(
-            problems,
-            "telemetry.client_address",
-            raw.client_address.as_ref(),
-            ADDRESSES,
-        )
-        .unwrap_or(ClientAddressForm::None),
-        log_format: word(
-            problems,
-            "telemetry.log_format",
-            raw.log_format.as_ref(),
-            FORMATS,
-        )
-        .unwrap_or(LogFormat::Text),
-        log_level: word(
-            problems,
-            "telemetry.log_level",
-            raw.log_level.as_ref(),
-            LEVELS,
-        )
-        .unwrap_or(LogLevel::Info),
+        client_address: raw
+            .client_address
+            .check("telemetry.client_address", problems)
+            .unwrap_or_default(),
+        log_format: raw
+            .log_format
+            .check("telemetry.log_format", problems)
+            .unwrap_or_default(),
+        log_level: raw
+            .log_level
+            .check("telemetry.log_level", problems)
+            .unwrap_or_default(),
         access_log: match raw.access_log.as_ref().map(|at| at.value.as_str()) {
             None | Some("stdout") => AccessLog::Stdout,
             Some("none") => AccessLog::None,

@@ -8,14 +8,12 @@ use tollgate_filter::settings::{At, Problems};
 use tollgate_module::Named;
 use tollgate_openai::is_same_but_for_case;
 
-use super::{CheckContext, number, required, seconds};
+use super::{CheckContext, number, required, whole};
 use crate::config::certificate;
 use crate::config::raw::{RawHealth, RawProvider, RawTimeouts, RawUpstream};
 use crate::config::settings::{
     Concurrency, Probe, Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Upstream,
 };
-
-const HOUR: u64 = 3600;
 
 /// Default concurrent trial requests, unless the provider's concurrency limit is lower.
 const TRIAL_REQUESTS: u64 = 4;
@@ -45,22 +43,15 @@ const PRICED: &[&str] = &[
 /// Members without which there is no request, and the one that is sent to no provider.
 const NEEDED: &[&str] = &["model", "messages", "prompt", "cache"];
 
-/// The highest weight of a provider.
-pub(super) const WEIGHT_MAX: u64 = 1000;
-
 /// `[upstream]`.
 pub(super) fn upstream(raw: &RawUpstream, problems: &mut Problems) -> Upstream {
     let budget = &raw.budget;
-    let mut count = |name: &str, at: &Option<At<u64>>, default, range| {
-        let key = format!("upstream.{name}");
-        number(problems, key, at.as_ref(), default, range) as u32
-    };
     Upstream {
-        attempts_max: count("attempts_max", &raw.attempts_max, 3, 1..=10),
+        attempts_max: whole(&raw.attempts_max, "upstream.attempts_max", problems) as u32,
         budget: RetryBudget {
-            percent: count("budget.percent", &budget.percent, 20, 0..=100),
-            per_sec: count("budget.per_sec", &budget.per_sec, 2, 0..=1000),
-            burst: count("budget.burst", &budget.burst, 50, 1..=10_000),
+            percent: whole(&budget.percent, "upstream.budget.percent", problems) as u32,
+            per_sec: whole(&budget.per_sec, "upstream.budget.per_sec", problems) as u32,
+            burst: whole(&budget.burst, "upstream.budget.burst", problems) as u32,
         },
         hedge_after: raw
             .hedge_after_ms
@@ -111,22 +102,14 @@ pub(super) fn providers(
                 .ok()
         });
         let timeouts = timeouts(index, &one.timeouts, problems);
-        let connections_idle_max = number(
-            problems,
+        let connections_idle_max = whole(
+            &one.connections_idle_max,
             key("connections_idle_max"),
-            one.connections_idle_max.as_ref(),
-            512,
-            1..=65_536,
-        ) as usize;
-        let weight = number(
             problems,
-            key("weight"),
-            one.weight.as_ref(),
-            1,
-            0..=WEIGHT_MAX,
-        ) as u32;
+        ) as usize;
+        let weight = whole(&one.weight, key("weight"), problems) as u32;
         let concurrency = concurrency(index, one, problems);
-        let retries = number(problems, key("retries"), one.retries.as_ref(), 0, 0..=5) as u32;
+        let retries = whole(&one.retries, key("retries"), problems) as u32;
         let calls_max = concurrency.map(|concurrency| concurrency.calls_max as u64);
         let remove_members = members(
             &key("remove_members"),
@@ -151,7 +134,7 @@ pub(super) fn providers(
             name: name.value.as_str().into(),
             base_url,
             api_key,
-            http2: one.http2.as_ref().is_some_and(|at| at.value),
+            http2: one.http2.is_on(),
             roots,
             timeouts,
             connections_idle_max,
@@ -160,12 +143,9 @@ pub(super) fn providers(
             retries,
             remove_members,
             refuse_members,
-            developer_role: one.developer_role.as_ref().is_some_and(|at| at.value),
+            developer_role: one.developer_role.is_on(),
             health,
-            forward_client_address: one
-                .forward_client_address
-                .as_ref()
-                .is_some_and(|at| at.value),
+            forward_client_address: one.forward_client_address.is_on(),
         }));
     }
     providers
@@ -201,44 +181,29 @@ fn api_key(
 }
 
 fn timeouts(index: usize, raw: &RawTimeouts, problems: &mut Problems) -> ProviderTimeouts {
-    let mut secs = |name: &str, at: &Option<At<u64>>, default, max| {
-        let key = format!("provider.{index}.timeouts.{name}");
-        seconds(problems, key, at.as_ref(), default, 1..=max)
-    };
+    let key = |name: &str| format!("provider.{index}.timeouts.{name}");
+    macro_rules! secs {
+        ($name:ident) => {
+            Duration::from_secs(whole(&raw.$name, key(stringify!($name)), problems))
+        };
+    }
     ProviderTimeouts {
-        connect: secs("connect_secs", &raw.connect_secs, 10, 300),
-        first_byte: secs("first_byte_secs", &raw.first_byte_secs, 120, HOUR),
-        first_byte_whole: secs(
-            "first_byte_whole_secs",
-            &raw.first_byte_whole_secs,
-            600,
-            HOUR,
-        ),
-        between_bytes: secs("between_bytes_secs", &raw.between_bytes_secs, 60, HOUR),
-        total: secs("total_secs", &raw.total_secs, 900, 6 * HOUR),
+        connect: secs!(connect_secs),
+        first_byte: secs!(first_byte_secs),
+        first_byte_whole: secs!(first_byte_whole_secs),
+        between_bytes: secs!(between_bytes_secs),
+        total: secs!(total_secs),
     }
 }
 
 fn concurrency(index: usize, raw: &RawProvider, problems: &mut Problems) -> Option<Concurrency> {
     let key = |name: &str| format!("provider.{index}.{name}");
-    let queue_max = number(
-        problems,
-        key("queue_max"),
-        raw.queue_max.as_ref(),
-        100,
-        0..=100_000,
-    );
-    let wait = seconds(
-        problems,
-        key("queue_wait_secs"),
-        raw.queue_wait_secs.as_ref(),
-        10,
-        1..=HOUR,
-    );
+    let queue_max = whole(&raw.queue_max, key("queue_max"), problems);
+    let wait = whole(&raw.queue_wait_secs, key("queue_wait_secs"), problems);
     let Some(at) = &raw.concurrency_max else {
         for (name, at) in [
-            ("queue_max", &raw.queue_max),
-            ("queue_wait_secs", &raw.queue_wait_secs),
+            ("queue_max", raw.queue_max.written()),
+            ("queue_wait_secs", raw.queue_wait_secs.written()),
         ] {
             if let Some(at) = at {
                 problems.note(
@@ -254,7 +219,7 @@ fn concurrency(index: usize, raw: &RawProvider, problems: &mut Problems) -> Opti
     Some(Concurrency {
         calls_max: calls_max as usize,
         queue_max: queue_max as usize,
-        wait,
+        wait: Duration::from_secs(wait),
     })
 }
 
@@ -310,13 +275,7 @@ fn health(
     problems: &mut Problems,
 ) -> ProviderHealth {
     let key = |name: &str| format!("provider.{index}.health.{name}");
-    let every = seconds(
-        problems,
-        key("probe_secs"),
-        raw.probe_secs.as_ref(),
-        10,
-        1..=HOUR,
-    );
+    let every = whole(&raw.probe_secs, key("probe_secs"), problems);
     let path = raw.probe_path.as_ref().filter(|at| {
         let visible = at.value.bytes().all(|byte| byte.is_ascii_graphic());
         let good = at.value.starts_with('/') && visible && !at.value.contains('#');
@@ -332,7 +291,7 @@ fn health(
         }
         good
     });
-    if let (None, Some(at)) = (&raw.probe_path, &raw.probe_secs) {
+    if let (None, Some(at)) = (&raw.probe_path, raw.probe_secs.written()) {
         problems.note(
             key("probe_secs"),
             at,
@@ -340,27 +299,9 @@ fn health(
         );
     }
     ProviderHealth {
-        failures: number(
-            problems,
-            key("failures"),
-            raw.failures.as_ref(),
-            3,
-            1..=1000,
-        ) as u32,
-        window: seconds(
-            problems,
-            key("window_secs"),
-            raw.window_secs.as_ref(),
-            30,
-            1..=HOUR,
-        ),
-        cooldown: seconds(
-            problems,
-            key("cooldown_secs"),
-            raw.cooldown_secs.as_ref(),
-            10,
-            1..=HOUR,
-        ),
+        failures: whole(&raw.failures, key("failures"), problems) as u32,
+        window: Duration::from_secs(whole(&raw.window_secs, key("window_secs"), problems)),
+        cooldown: Duration::from_secs(whole(&raw.cooldown_secs, key("cooldown_secs"), problems)),
         trial_requests: number(
             problems,
             key("trial_requests"),
@@ -368,16 +309,14 @@ fn health(
             calls_max.map_or(TRIAL_REQUESTS, |calls| calls.min(TRIAL_REQUESTS)),
             1..=1000,
         ) as u32,
-        retry_after_max: seconds(
-            problems,
+        retry_after_max: Duration::from_secs(whole(
+            &raw.retry_after_secs_max,
             key("retry_after_secs_max"),
-            raw.retry_after_secs_max.as_ref(),
-            60,
-            1..=HOUR,
-        ),
+            problems,
+        )),
         probe: path.map(|at| Probe {
             path: at.value.clone(),
-            every,
+            every: Duration::from_secs(every),
         }),
     }
 }

@@ -10,13 +10,13 @@ use tollgate_filter::settings::{At, Problems, PublicUrl};
 use tollgate_module::{Inputs, world_readable};
 
 use super::values::in_existing_folder;
-use super::{CheckContext, required, word};
+use super::{CheckContext, required};
 use crate::config::certificate::{self, Certificate};
 use crate::config::memory::Memory;
-use crate::config::proxies::{ForwardedField, Network, TrustedProxies};
+use crate::config::proxies::{Network, TrustedProxies};
 use crate::config::raw::{RawAdmin, RawListener, RawServer, RawService, RawStore, RawTls};
 use crate::config::settings::{
-    Admin, ConnectionLimits, Durability, Listener, Server, Service, Store, StoreUrl,
+    Admin, ConnectionLimits, Listener, Server, Service, Store, StoreUrl,
 };
 
 const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
@@ -181,7 +181,7 @@ pub(super) fn listeners(
                 format_args!("is `{address}`, as `listener.{first}` already is; use another port"),
             );
         }
-        let http2 = one.http2.as_ref().is_none_or(|at| at.value);
+        let http2 = one.http2.is_on();
         let listener = Listener {
             address,
             certificates,
@@ -202,22 +202,11 @@ fn proxies(
     raw: &RawListener,
     problems: &mut Problems,
 ) -> Option<Arc<TrustedProxies>> {
-    const FIELDS: &[(&str, ForwardedField)] = &[
-        ("either", ForwardedField::Either),
-        ("x-forwarded-for", ForwardedField::XForwardedFor),
-        ("forwarded", ForwardedField::Forwarded),
-        ("none", ForwardedField::None),
-    ];
     let key = |name: &str| format!("listener.{listener}.{name}");
-    let forwarded_field = word(
-        problems,
-        key("forwarded_field"),
-        raw.forwarded_field.as_ref(),
-        FIELDS,
-    );
+    let forwarded_field = raw.forwarded_field.check(key("forwarded_field"), problems);
     let proxy_protocol = raw.proxy_protocol.as_ref().filter(|at| at.value);
     let Some(trusted) = &raw.trusted_proxies else {
-        if let Some(at) = &raw.forwarded_field {
+        if let Some(at) = raw.forwarded_field.written() {
             problems.note(
                 key("forwarded_field"),
                 at,
@@ -248,8 +237,8 @@ fn proxies(
     }
     Some(Arc::new(TrustedProxies {
         networks,
-        forwarded_field: forwarded_field.unwrap_or(ForwardedField::Either),
-        names_field: forwarded_field.is_some(),
+        forwarded_field: forwarded_field.unwrap_or_default(),
+        names_field: raw.forwarded_field.written().is_some(),
         proxy_protocol: proxy_protocol.is_some(),
     }))
 }
@@ -328,10 +317,6 @@ fn address(key: &str, at: &At<String>, problems: &mut Problems) -> Option<Socket
 }
 
 pub(super) fn store(raw: &RawStore, context: &CheckContext<'_>, problems: &mut Problems) -> Store {
-    const DURABILITIES: &[(&str, Durability)] = &[
-        ("power", Durability::Power),
-        ("process", Durability::Process),
-    ];
     let path = match &raw.url {
         None => "tollgate.db",
         Some(at) => match at.value.strip_prefix("sqlite:") {
@@ -356,12 +341,9 @@ pub(super) fn store(raw: &RawStore, context: &CheckContext<'_>, problems: &mut P
             .check("store.free_bytes_min", problems)
             .unwrap_or(0),
         url: StoreUrl::Sqlite(database),
-        durability: word(
-            problems,
-            "store.durability",
-            raw.durability.as_ref(),
-            DURABILITIES,
-        )
-        .unwrap_or(Durability::Power),
+        durability: raw
+            .durability
+            .check("store.durability", problems)
+            .unwrap_or_default(),
     }
 }

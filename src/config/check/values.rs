@@ -3,10 +3,9 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
-use tollgate_filter::settings::{At, Problems, words};
+use tollgate_filter::settings::{At, Problems, Whole, words};
 use tollgate_module::{Declarations, Inputs};
 
 use crate::config::certificate::read_certificates;
@@ -102,15 +101,13 @@ pub(super) fn number(
         .unwrap_or(default)
 }
 
-/// A number of seconds in its range, or its default.
-pub(super) fn seconds(
-    problems: &mut Problems,
+/// A number that describes itself; one out of its range is noted.
+pub(super) fn whole<const DEFAULT: u64, const MIN: u64, const MAX: u64>(
+    written: &Whole<DEFAULT, MIN, MAX>,
     key: impl Into<String>,
-    at: Option<&At<u64>>,
-    default: u64,
-    range: std::ops::RangeInclusive<u64>,
-) -> Duration {
-    Duration::from_secs(number(problems, key, at, default, range))
+    problems: &mut Problems,
+) -> u64 {
+    written.check(key, problems).unwrap_or(DEFAULT)
 }
 
 /// A required value; records that it is missing.

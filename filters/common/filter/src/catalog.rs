@@ -9,6 +9,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{Micros, Price};
 
 use crate::CapMember;
+use crate::settings::Words;
 
 /// The offered models, in the order of the settings.
 #[derive(Debug, Default)]
@@ -164,6 +165,13 @@ pub enum Choice {
     Weighted,
     /// Least requests: the one with the fewest calls in flight relative to its weight.
     LeastBusy,
+}
+
+impl Words for Choice {
+    const WORDS: &'static [(&'static str, Choice)] = &[
+        ("weighted", Choice::Weighted),
+        ("least-busy", Choice::LeastBusy),
+    ];
 }
 
 /// A model as offered by one provider.

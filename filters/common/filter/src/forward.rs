@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tollgate_money::Micros;
 
+use crate::settings::Words;
 use crate::{Api, Exchange, Model, ProviderModel};
 
 /// A model call, complete except for the choice of a provider. Put on the exchange by the filter that validated the request.
@@ -67,6 +68,13 @@ pub enum CapMember {
     MaxTokens,
     /// `max_completion_tokens`, for models that refuse the older one.
     MaxCompletionTokens,
+}
+
+impl Words for CapMember {
+    const WORDS: &'static [(&'static str, CapMember)] = &[
+        ("max_tokens", CapMember::MaxTokens),
+        ("max_completion_tokens", CapMember::MaxCompletionTokens),
+    ];
 }
 
 /// Marks a request whose output was capped at what its account can pay. Put on the exchange in `on_forward`, which runs after the cache
