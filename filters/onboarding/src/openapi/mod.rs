@@ -200,7 +200,7 @@ mod tests {
                 ErrorType::PaymentRequired => {
                     &document["paths"]["/commerce/subscriptions/svc-pro/mpp"]["post"]["responses"]["402"]
                 }
-                _ => &document["components"]["responses"][format!("Error{status}")],
+                _ => &document["components"]["responses"][responses::name(status)],
             };
             let description = answer["description"].as_str().expect("words");
             assert!(

@@ -21,11 +21,22 @@ const QUOTA_FIELDS: [(&str, &str); 5] = [
 ];
 
 /// Statuses of every operation, in addition to its own.
-const COMMON_STATUSES: [u16; 10] = [404, 405, 408, 413, 414, 417, 429, 431, 500, 503];
+const COMMON_STATUSES: [u16; 7] = [404, 405, 408, 413, 429, 500, 503];
+
+/// Statuses of a request that no operation has seen: one response, `4XX`, describes them together, so that the document stays small.
+const UNROUTED_STATUSES: [u16; 4] = [408, 414, 417, 431];
+
+/// The key of a status in the responses of an operation.
+fn key(status: u16) -> String {
+    match UNROUTED_STATUSES.contains(&status) {
+        true => String::from("4XX"),
+        false => status.to_string(),
+    }
+}
 
 /// Component name of the response of a status.
-fn name(status: u16) -> String {
-    format!("Error{status}")
+pub(super) fn name(status: u16) -> String {
+    format!("Error{}", key(status))
 }
 
 /// Error codes of a status in the envelope. 402 responses of purchases are problem documents and described there.
@@ -58,8 +69,21 @@ fn response(status: u16) -> Value {
         .ok()
         .and_then(|status| status.canonical_reason())
         .unwrap_or("Error");
+    let description = match UNROUTED_STATUSES.contains(&status) {
+        true => format!(
+            "{} or {}: the request could not be read. {}",
+            UNROUTED_STATUSES[..3]
+                .iter()
+                .map(u16::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
+            UNROUTED_STATUSES[3],
+            code_list(UNROUTED_STATUSES.into_iter().flat_map(codes))
+        ),
+        false => format!("{reason}. {}", code_list(codes(status))),
+    };
     let mut answer = json!({
-        "description": format!("{reason}. {}", code_list(codes(status))),
+        "description": description,
         "content": {"application/json": {"schema": reference("Error")}},
     });
     let own: &[&str] = match status {
@@ -191,7 +215,7 @@ pub(super) fn for_codes(codes: &[ErrorCode]) -> Map<String, Value> {
     own.chain(COMMON_STATUSES)
         .map(|status| {
             let reference = json!({"$ref": format!("#/components/responses/{}", name(status))});
-            (status.to_string(), reference)
+            (key(status), reference)
         })
         .collect()
 }
