@@ -36,10 +36,9 @@ const LIFECYCLE: [&str; 3] = [
     "tollgate::telemetry::event_limit",
 ];
 
-/// Modules and crates that keep books, take payments or let people sign in. Their errors name one account or payment each, which an operator has to examine, so
-/// none is suppressed; they come with payments, not with requests.
-const MONEY: [&str; 8] = [
-    "tollgate::modules",
+/// Modules and crates that keep books, take payments or let people sign in. Their errors name one account or payment each, which an
+/// operator has to examine, so none is suppressed; they come with payments, not with requests.
+const MONEY: [&str; 7] = [
     "tollgate_commerce",
     "tollgate_ledger",
     "tollgate_meter",
@@ -316,7 +315,7 @@ mod tests {
         for (target, level, exempt) in [
             ("tollgate_ledger::accounts", Level::ERROR, true),
             ("tollgate_pay::x402::reconcile", Level::ERROR, true),
-            ("tollgate::modules::x402", Level::ERROR, true),
+            ("tollgate_pay::module::x402", Level::ERROR, true),
             ("tollgate_pay::x402::reconcile", Level::WARN, false),
             ("tollgate_payments", Level::ERROR, false),
             ("tollgate_chain::answer", Level::ERROR, false),

@@ -106,14 +106,14 @@ async fn a_request_without_a_cap_is_capped_at_what_its_account_can_pay() {
 async fn concurrent_requests_are_admitted_up_to_the_balance() {
     const PAID_FOR: usize = 20;
     let rig = Setup::with("[server]\nworkers = 2")
-        .credits(0)
+        .credits(1)
         .start()
         .await;
     let mut body = chat(false);
     body["max_tokens"] = 16.into();
-    // The credit that one of them needs, as the gateway reports it.
+    // The credit that one of them needs, as the gateway reports it to an account that has some.
     let needed = micros(&error(&rig.client().post(CHAT, &body).await)["required"]);
-    rig.grant(rig.account, needed * PAID_FOR as i64).await;
+    rig.grant(rig.account, needed * PAID_FOR as i64 - 1).await;
     // None is over before all have been decided.
     rig.provider.script(Script::hold_head("all"));
     let requests: Vec<_> = (0..5 * PAID_FOR)
@@ -147,11 +147,12 @@ async fn concurrent_requests_are_admitted_up_to_the_balance() {
 
 #[tokio::test]
 async fn the_unused_part_of_a_hold_is_released() {
-    let rig = Setup::default().credits(0).start().await;
+    let rig = Setup::default().credits(1).start().await;
     let mut body = chat(false);
     body["max_tokens"] = 1000.into();
     let needed = micros(&error(&rig.client().post(CHAT, &body).await)["required"]);
-    rig.grant(rig.account, needed + 2 * PRICE_OF_A_CHAT).await;
+    rig.grant(rig.account, needed + 2 * PRICE_OF_A_CHAT - 1)
+        .await;
     for _ in 0..3 {
         let answer = rig.client().post(CHAT, &body).await;
         assert_eq!(answer.status, 200);
@@ -391,7 +392,7 @@ async fn an_exhausted_quota_is_429_with_rate_limit_fields() {
         assert_eq!(answer.status, 200);
         assert_eq!(
             answer.header("ratelimit-policy"),
-            Some("\"requests\";q=3;w=3600")
+            Some("\"requests\";q=3;w=3600, \"concurrent\";q=64;qu=\"concurrent-requests\"")
         );
         assert_eq!(answer.header("ratelimit-limit"), Some("3"));
         assert_eq!(

@@ -422,7 +422,7 @@ async fn a_key_in_the_address_is_refused_with_help_and_not_repeated() {
     let refused = ask(&bench.chat(), &address, &[]);
     let message = refused.as_ref().expect_err("refused").to_string();
     assert!(
-        message.contains("Authorization: Bearer sk-svc-...") && message.contains("Revoke"),
+        message.contains("Authorization: Bearer sk-svc-...") && message.contains("revoke it"),
         "{message}"
     );
     assert!(!message.contains(secret), "{message}");

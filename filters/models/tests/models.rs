@@ -180,7 +180,7 @@ async fn missing_settings_are_null_or_omitted() {
     assert_eq!(
         list["data"][0],
         json!({
-            "id": "org/m\u{e9}", "object": "model", "owned_by": "svc", "name": "a \"quoted\" name", "context_length": null,
+            "id": "org/m\u{e9}", "object": "model", "created": 0, "owned_by": "svc", "name": "a \"quoted\" name", "context_length": null,
             "cost": {"input": 0.15, "output": 0.6, "request": 0.0005}, "pricing": null, "output_modalities": ["text", "image"],
         })
     );

@@ -129,7 +129,7 @@ fn every_counted_answer_states_the_quota_and_the_remainder() {
     assert!(ask(&filter, &mut exchange).is_ok());
     assert_eq!(
         fields(&mut exchange),
-        "ratelimit-policy: \"requests\";q=4;w=60\n\
+        "ratelimit-policy: \"requests\";q=4;w=60, \"concurrent\";q=64;qu=\"concurrent-requests\"\n\
          ratelimit: \"requests\";r=3;t=15\n\
          ratelimit-limit: 4\n\
          ratelimit-remaining: 3\n\
@@ -152,7 +152,10 @@ fn a_429_has_all_six_fields_and_its_retry_delay_is_sufficient() {
     let mut headers = exchange.take_reply_headers();
     error.write_headers(&mut headers);
     for (name, value) in [
-        ("ratelimit-policy", "\"requests\";q=4;w=60"),
+        (
+            "ratelimit-policy",
+            "\"requests\";q=4;w=60, \"concurrent\";q=64;qu=\"concurrent-requests\"",
+        ),
         ("ratelimit", "\"requests\";r=0;t=13"),
         ("ratelimit-limit", "4"),
         ("ratelimit-remaining", "0"),
@@ -587,7 +590,7 @@ fn phases_that_no_class_needs_cost_nothing() {
     let bench = bench();
     let plain = bench.limits.rate_limit(None).expect("no class is named");
     let phases = plain.contract().phases;
-    assert!(phases.has(Phase::Request) && !phases.has(Phase::Forward) && !phases.has(Phase::Tail));
+    assert!(phases.has(Phase::Request) && !phases.has(Phase::Forward));
     let phases = tight(&bench).contract().phases;
     assert!(phases.has(Phase::Forward) && phases.has(Phase::Tail));
 }

@@ -166,7 +166,7 @@ async fn a_request_repeated_after_a_kill_is_charged_once() {
 
 /// The request of one client that has this number.
 fn keyed(client: &Client, number: usize, at: usize) -> (String, http::Request<bytes::Bytes>) {
-    let key = format!("client {number} request {at}");
+    let key = format!("client-{number}-request-{at}");
     let stream = at.is_multiple_of(2);
     let mut request = client.request("POST", CHAT, chat(stream).to_string().into());
     let value = key.parse().expect("a header value");
