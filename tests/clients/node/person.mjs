@@ -1,4 +1,4 @@
-// A person with a browser that runs no script: one cookie, forms as the pages have them, and a mailbox.
+// A person with a browser that runs no script: its cookies, forms as the pages have them, and a mailbox.
 
 import assert from 'node:assert/strict';
 import { appendFileSync } from 'node:fs';
@@ -9,7 +9,7 @@ const LOOKS = 2400;
 export class Person {
   #demo;
   #address;
-  #cookie = '';
+  #cookies = new Map();
 
   constructor(demo, address) {
     this.#demo = demo;
@@ -18,11 +18,14 @@ export class Person {
 
   // Opens a page, or sends a form. Gives the answer; the caller follows redirects.
   async #send(path, fields) {
-    const headers = this.#cookie ? { cookie: this.#cookie } : {};
-    const request = { headers, redirect: 'manual' };
+    const cookie = [...this.#cookies].map(([name, value]) => `${name}=${value}`).join('; ');
+    const request = { headers: cookie ? { cookie } : {}, redirect: 'manual' };
     if (fields) Object.assign(request, { method: 'POST', body: new URLSearchParams(fields) });
     const answer = await fetch(new URL(path, this.#demo.base_url), request);
-    for (const cookie of answer.headers.getSetCookie()) this.#cookie = cookie.split(';')[0];
+    for (const given of answer.headers.getSetCookie()) {
+      const [, name, value] = given.match(/^([^=]+)=([^;]*)/);
+      this.#cookies.set(name, value);
+    }
     return answer;
   }
 

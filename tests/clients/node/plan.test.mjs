@@ -30,7 +30,7 @@ async function runs(name, args, onLine = () => {}) {
   for (const stream of [script.stdout, script.stderr]) {
     createInterface({ input: stream }).on('line', (line) => {
       said.push(line);
-      onLine(line)?.then(() => script.stdin.write('\n'));
+      onLine(line)?.then(() => script.stdin.write('\n'), () => script.kill());
     });
   }
   const [status] = await once(script, 'close');
