@@ -135,7 +135,7 @@ async fn one_h1(
             return None;
         }
     }
-    let mut session = ServerSession::new_http1(stream);
+    let mut session = Box::new(ServerSession::new_http1(stream));
     // All time limits are set here: Pingora's apply between two reads, so an occasional byte would hold a connection forever.
     session.set_keepalive(Some(0));
     session.set_read_timeout(None);
@@ -259,7 +259,7 @@ async fn serve_h2<S: IO + 'static>(
                 let (wake_queue, origin) = (worker.wake_queue().clone(), origin.clone());
                 let stream = boxed(move || async move {
                     let _guard = guard;
-                    let session = ServerSession::new_http2(session);
+                    let session = Box::new(ServerSession::new_http2(session));
                     if let Some(session) = worker.serve(session, None, &origin).await {
                         // A stream is not reused; the client has seen the effect of a failure here.
                         let _ = session.finish().await;

@@ -1,11 +1,13 @@
 //! Routing: finds the route of a request by path and method.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, header};
 use tollgate_chain::Route;
 use tollgate_filter::{ApiError, ErrorCode, ErrorPage};
+use tollgate_money::IdHasher;
 
 use super::lifecycle::LifecycleHeaders;
 use crate::config::{Cors, PathPattern};
@@ -32,7 +34,7 @@ pub(crate) struct RouteEntry {
 pub(crate) struct Routes {
     entries: Vec<RouteEntry>,
     /// Positions of the routes without a wildcard, by path.
-    exact: HashMap<Box<str>, Vec<usize>>,
+    exact: HashMap<Box<str>, Vec<usize>, BuildHasherDefault<IdHasher>>,
     /// Positions of the others, in the order of the settings.
     patterns: Vec<usize>,
 }
@@ -54,7 +56,7 @@ pub(super) enum Found<'r> {
 
 impl Routes {
     pub(crate) fn new(entries: Vec<RouteEntry>) -> Routes {
-        let mut exact: HashMap<Box<str>, Vec<usize>> = HashMap::new();
+        let mut exact: HashMap<Box<str>, Vec<usize>, _> = HashMap::default();
         let mut patterns = Vec::new();
         for (at, entry) in entries.iter().enumerate() {
             match entry.path.exact() {

@@ -25,7 +25,8 @@ const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// One request's session and its limits.
 pub(super) struct DownstreamSession {
-    session: ServerSession,
+    /// Boxed: it has two kilobytes, and is passed through several futures.
+    session: Box<ServerSession>,
     /// Present on HTTP/1 only.
     cork: Option<CorkHandle>,
     limits: ConnectionLimits,
@@ -53,7 +54,7 @@ struct BodyProgress {
 
 impl DownstreamSession {
     pub(super) fn new(
-        session: ServerSession,
+        session: Box<ServerSession>,
         cork: Option<CorkHandle>,
         limits: ConnectionLimits,
         request: &Request,
@@ -78,7 +79,7 @@ impl DownstreamSession {
     }
 
     /// The session, if its connection can be reused: the exchange is complete on both sides.
-    pub(super) fn into_finished(self) -> Option<ServerSession> {
+    pub(super) fn into_finished(self) -> Option<Box<ServerSession>> {
         self.finished.then_some(self.session)
     }
 
@@ -250,7 +251,7 @@ impl Downstream for DownstreamSession {
         let empty = self.is_head || body.is_empty();
         let session = &mut self.session;
         let write = pin!(async {
-            match session {
+            match &mut **session {
                 ServerSession::H2(h2) => {
                     h2.write_response_header(head, empty)?;
                     if !empty {
@@ -302,7 +303,7 @@ impl Downstream for DownstreamSession {
 
     async fn write(&mut self, piece: &mut BytesMut) -> Result<(), Gone> {
         let limit = self.limits.write;
-        match &mut self.session {
+        match &mut *self.session {
             ServerSession::H1(h1) => {
                 let written = Self::bounded(limit, pin!(h1.write_body(piece))).await;
                 piece.clear();
@@ -317,7 +318,7 @@ impl Downstream for DownstreamSession {
 
     async fn finish(&mut self, last: &mut BytesMut) -> Result<(), Gone> {
         let limit = self.limits.write;
-        match &mut self.session {
+        match &mut *self.session {
             ServerSession::H1(h1) => {
                 let cork = self.cork.clone();
                 let write = async {

@@ -96,10 +96,10 @@ impl Worker {
     /// Serves the request whose head a session has read. Returns the session if its connection can be reused.
     pub(super) async fn serve(
         &self,
-        session: ServerSession,
+        session: Box<ServerSession>,
         cork: Option<CorkHandle>,
         origin: &Origin,
-    ) -> Option<ServerSession> {
+    ) -> Option<Box<ServerSession>> {
         let proxy = &*self.proxy;
         let _open = OpenExchange::enter(&proxy.state);
         let now = proxy.clock.reading();
@@ -153,7 +153,7 @@ impl Worker {
     /// Answers a head that could not be parsed.
     pub(super) async fn refuse_head(
         &self,
-        session: ServerSession,
+        session: Box<ServerSession>,
         cork: CorkHandle,
         origin: &Origin,
         fault: HeadFault,

@@ -3,16 +3,15 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
 use crate::counters::Counters;
-use crate::partitions::Partition;
+use crate::partitions::{ByPartition, Partition};
 
 /// Requests in progress, by owner. Owners without any are removed.
 #[derive(Debug, Default)]
 pub(crate) struct ConcurrencyLimit {
-    counts: DashMap<Partition, u32>,
+    counts: ByPartition<u32>,
 }
 
 /// The permit of one request in progress. Dropping it releases it.

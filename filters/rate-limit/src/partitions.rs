@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 use dashmap::DashMap;
+use tollgate_clock::RandomKeyHash;
 use tollgate_filter::AddressPrefix;
 use tollgate_money::AccountId;
 
@@ -33,6 +34,9 @@ pub(crate) enum Owner {
     Address(AddressPrefix),
 }
 
+/// A table by partition. Three of them are read for each request, and clients choose among addresses.
+pub(crate) type ByPartition<T> = DashMap<Partition, T, RandomKeyHash>;
+
 /// A table of partitions and their arrival times.
 ///
 /// A partition whose arrival time has passed is equivalent to one never seen, so it may be evicted at any time. That happens whenever the
@@ -40,7 +44,7 @@ pub(crate) enum Owner {
 /// part of their quota: under a flood of addresses memory stays bounded and no client is locked out.
 #[derive(Debug)]
 pub(crate) struct Partitions {
-    arrivals: DashMap<Partition, AtomicU64>,
+    arrivals: ByPartition<AtomicU64>,
     /// The number of entries, so that an insertion does not lock every shard.
     population: AtomicUsize,
     /// The number of entries at which the next sweep is due.
@@ -53,7 +57,7 @@ impl Partitions {
     /// An empty table that evicts partitions to stay within `population_max`.
     pub(crate) fn new(population_max: usize) -> Partitions {
         Partitions {
-            arrivals: DashMap::with_shard_amount(SHARDS),
+            arrivals: DashMap::with_hasher_and_shard_amount(RandomKeyHash::new(), SHARDS),
             population: AtomicUsize::new(0),
             sweep_due: AtomicUsize::new(SWEEP_AT_LEAST.min(population_max)),
             sweeping: Mutex::new(()),

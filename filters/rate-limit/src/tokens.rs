@@ -9,10 +9,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dashmap::DashMap;
-
 use crate::counters::Counters;
-use crate::partitions::Partition;
+use crate::partitions::{ByPartition, Partition};
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
@@ -110,7 +108,7 @@ impl TokenQuota {
 /// The token counts of all owners that have used any.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCounts {
-    counts: DashMap<Partition, TokenCount>,
+    counts: ByPartition<TokenCount>,
     added: AtomicU64,
 }
 

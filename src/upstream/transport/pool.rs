@@ -1,13 +1,14 @@
 //! Connection pool of one worker: idle connections to the providers and other upstreams.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasherDefault, Hash};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tollgate_money::IdHasher;
 
 use super::h1::Connection;
 
@@ -18,14 +19,14 @@ type Plain = Connection<TcpStream>;
 
 /// Idle connections by provider and address (or by another key), the most recently used last.
 ///
-/// Only one thread uses a pool, so its lock is never contended.
+/// The keys are addresses of the settings' providers, not of clients. Only one thread uses a pool, so its lock is never contended.
 pub(super) struct Pool<C = Plain, K = (usize, SocketAddr)> {
     state: Mutex<PoolState<C, K>>,
     idle_time_max: Duration,
 }
 
 struct PoolState<C, K> {
-    idle: HashMap<K, Vec<Idle<C>>>,
+    idle: HashMap<K, Vec<Idle<C>>, BuildHasherDefault<IdHasher>>,
     /// When all of them were last swept: no call takes connections to the address of a provider that has moved.
     swept_at: Duration,
 }
@@ -46,7 +47,7 @@ impl<C, K> Pool<C, K> {
     pub(super) fn with_idle_time(idle_time_max: Duration) -> Pool<C, K> {
         Pool {
             state: Mutex::new(PoolState {
-                idle: HashMap::new(),
+                idle: HashMap::default(),
                 swept_at: Duration::ZERO,
             }),
             idle_time_max,

@@ -9,7 +9,7 @@ use tollgate_service::{GATEWAY, provided};
 
 pub use clock::{Clock, ManualClock, Reading};
 pub use deadline::Deadline;
-pub use entropy::Entropy;
+pub use entropy::{Entropy, RandomKeyHash};
 pub use timestamp::Timestamp;
 
 provided! { GATEWAY => [Clock, Entropy]; }
