@@ -5,11 +5,11 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Switch, Whole, Word};
-use tollgate_filter::{CapMember, Choice};
+use tollgate_filter::settings::{Amount, At, Number, OptionalWord, Switch, Whole, Word};
+use tollgate_filter::{AfterLeaving, CapMember, Choice, ErrorShape};
 
 use super::proxies::ForwardedField;
-use super::settings::{ClientAddressForm, Durability, LogFormat, LogLevel};
+use super::settings::{ClientAddressForm, Cors, Durability, LogFormat, LogLevel};
 
 /// The highest weight of a provider.
 pub(crate) const WEIGHT_MAX: u64 = 1000;
@@ -46,13 +46,26 @@ pub(crate) struct RawSettings {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawService {
-    /// The short word in `x_svc` and `sk-svc-`: a lower-case letter, then up to 15 lower-case letters or digits.
+    /// The short word in `x_svc`, `X-Svc-...` and `sk-svc-`. Keys created under one name are invalid under another.
+    ///
+    /// Default: `svc`
+    /// Range: a lower-case letter, then up to 15 lower-case letters or digits
     pub(crate) name: Option<At<String>>,
-    /// The base URL for clients, without `/v1`.
+    /// The base URL for clients, without `/v1`. The service needs a host or a port of its own.
+    ///
+    /// Type: URL
+    /// Default: `http(s)://localhost:PORT` of the first listener
+    /// Range: `http` or `https`, no path, user, query or fragment
     pub(crate) base_url: Option<At<String>>,
     /// The base URL of discovery documents.
+    ///
+    /// Type: URL
+    /// Default: `service.base_url`
+    /// Range: as above, a path is allowed
     pub(crate) root_url: Option<At<String>>,
-    /// The id of the model for requests without `model`.
+    /// The model for requests without `model`; by default they are refused.
+    ///
+    /// Range: the id of a model in this file
     pub(crate) default_model: Option<At<String>>,
 }
 
@@ -61,7 +74,9 @@ pub(crate) struct RawService {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawServer {
     /// Worker threads.
-    pub(crate) workers: Option<At<u64>>,
+    ///
+    /// Default: one for each processor
+    pub(crate) workers: Number<1, 1_024>,
     /// Grace period for open requests after a stop was requested.
     pub(crate) grace_secs: Whole<600, 1, 86_400>,
     /// Maximum size of a request's head; beyond it 431.
@@ -87,41 +102,67 @@ pub(crate) struct RawServer {
     pub(crate) connections_max: Whole<10_000, 1, 1_000_000>,
     /// Maximum concurrent connections of one client address (IPv6: of its first 64 bits). Beyond it the one of them that has been idle for
     /// the longest is closed, or else the new one. Trusted proxies have no such limit.
-    pub(crate) connections_per_address_max: Option<At<u64>>,
+    ///
+    /// Default: half of `connections_max`, at least 16
+    pub(crate) connections_per_address_max: Number<1, 1_000_000>,
     /// Connections that the system keeps for each listener until they are accepted. The system's own limit (`net.core.somaxconn`) applies
     /// as well; the start reports it where it is lower.
     pub(crate) accept_queue: Whole<4_096, 1, 65_535>,
-    /// Memory that the process may use. Bodies and buffers of all requests get two fifths of it. Default: the limit of its cgroup, else the
-    /// memory of the machine.
-    pub(crate) memory_bytes_max: Option<At<u64>>,
+    /// Memory that the process may use. Bodies and buffers of all requests get two fifths of it, an account a fifth of that at most: what
+    /// does not fit is refused with 503 and `Retry-After`, a body that could never fit with 413.
+    ///
+    /// Default: the limit of the cgroup (v2 or v1), else the memory of the machine
+    // With less the program itself does not fit.
+    pub(crate) memory_bytes_max: Number<67_108_864, 1_099_511_627_776>,
 }
 
 /// The listeners for clients.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawListener {
-    /// Address and port; port 0 selects a free one.
+    /// The address to listen on.
+    ///
+    /// Type: address and port
+    /// Default: required
+    /// Range: an IP address, no names; port 0 selects a free one
     pub(crate) address: Option<At<String>>,
     /// Certificates with their keys; the first is the default for clients without SNI. None: no TLS.
     pub(crate) tls: Vec<RawTls>,
     /// Offers HTTP/2: by ALPN with TLS, by prior knowledge (h2c) without.
     pub(crate) http2: Switch<true>,
-    /// Addresses and address ranges of trusted proxies, which report the client's address. Default: none.
+    /// Trusted proxies. On connections from these addresses the client is the one that the proxy reports; on all others it is the peer, and
+    /// the fields are ignored. See "Behind a proxy".
+    ///
+    /// Type: list of ranges
+    /// Range: IP addresses and ranges (`10.0.0.0/8`, `2001:db8::/32`), not all addresses
     pub(crate) trusted_proxies: Option<At<Vec<At<String>>>>,
     /// The field by which they report it; the other is not read. `either`: both are read; a request in which they name different
     /// clients is refused with 400.
+    ///
+    /// Range: with `trusted_proxies` only
     pub(crate) forwarded_field: Word<ForwardedField>,
-    /// Whether every connection starts with a PROXY protocol header, version 1 or 2.
-    pub(crate) proxy_protocol: Option<At<bool>>,
+    /// Every connection starts with a PROXY protocol header, version 1 or 2, before TLS. Connections from untrusted peers or without a
+    /// valid header are closed.
+    ///
+    /// Range: `true` with `trusted_proxies` only
+    pub(crate) proxy_protocol: Switch<false>,
 }
 
 /// A certificate chain and its key, as PEM files.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTls {
-    /// The file with the certificate chain, the leaf certificate first.
+    /// A certificate chain. With several, a client gets the first that matches its SNI, or the first of all.
+    ///
+    /// Type: path
+    /// Default: required in `tls`
+    /// Range: PEM, the listener's own certificate first
     pub(crate) certificate: Option<At<String>>,
-    /// The file with the private key.
+    /// The private key of the certificate.
+    ///
+    /// Type: path
+    /// Default: required in `tls`
+    /// Range: PEM; RSA, ECDSA P-256 or P-384, Ed25519
     pub(crate) key: Option<At<String>>,
 }
 
@@ -129,7 +170,11 @@ pub(crate) struct RawTls {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawAdmin {
-    /// A loopback address and port; port 0 selects a free one.
+    /// The address of the admin interface.
+    ///
+    /// Type: address and port
+    /// Default: `127.0.0.1:9090`
+    /// Range: loopback only; port 0 selects a free one
     pub(crate) address: Option<At<String>>,
 }
 
@@ -137,7 +182,10 @@ pub(crate) struct RawAdmin {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawStore {
-    /// `sqlite:` and the path of a file.
+    /// The database; created when it is missing.
+    ///
+    /// Type: `sqlite:` and a path
+    /// Default: `sqlite:tollgate.db`
     pub(crate) url: Option<At<String>>,
     /// Free space of its file system below which new requests are refused with 503; 0 for no check.
     pub(crate) free_bytes_min: Whole<268_435_456, 0, 1_099_511_627_776>,
@@ -150,31 +198,75 @@ pub(crate) struct RawStore {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawRoute {
-    /// The path: exact, with `{name}` for one segment or `{*name}` for the rest.
+    /// The path, compared undecoded: exact, `{name}` for one segment, `{*name}` at the end for the rest.
+    ///
+    /// Type: pattern
+    /// Default: required
+    /// Range: starts with `/`; visible ASCII without `?`, `#` and `%`
     pub(crate) path: Option<At<String>>,
     /// The allowed methods. `GET` includes `HEAD`; `OPTIONS` is always allowed.
+    ///
+    /// Type: list of words
+    /// Default: required
+    /// Range: `GET`, `HEAD`, `POST`, `PUT`, `PATCH`, `DELETE`
     pub(crate) methods: Option<At<Vec<At<String>>>>,
-    /// Maximum size of a request's body in bytes.
-    pub(crate) body_bytes_max: Option<At<u64>>,
-    /// Names of filters, outermost first.
+    /// Maximum size of a request's body; beyond it 413.
+    ///
+    /// Default: 65536
+    pub(crate) body_bytes_max: Number<0, 1_073_741_824>,
+    /// The filter chain, outermost first.
+    ///
+    /// Type: list of names
+    /// Default: required
+    /// Range: filters of `filters/README.md`, each once, in the order that they declare there
     pub(crate) chain: Option<At<Vec<At<String>>>>,
-    /// The format of errors: `envelope`, `oauth`, `page` or `ucp`.
-    pub(crate) errors: Option<At<String>>,
+    /// The format of errors: `{"error":{"message","type","param","code"}}`, that of OAuth, HTML pages, or `code` and `content` beside the
+    /// envelope for commerce platforms.
+    ///
+    /// Default: `envelope`
+    pub(crate) errors: OptionalWord<ErrorShape>,
     /// The scope that a credential must have.
+    ///
+    /// Type: word
+    /// Default: required where the chain has `auth` (or `scopes_any` is), not allowed elsewhere
+    /// Range: `api:models`, `api:chat`, `api:completions`, `commerce:subscribe`, `dev.ucp.shopping.checkout:manage`, `mcp:...`
     pub(crate) scope: Option<At<String>>,
-    /// Scopes of one resource; a credential must have at least one of them.
+    /// Scopes of which a credential must have at least one; the server behind the route checks the scope of each operation.
+    ///
+    /// Type: list of words
+    /// Default: none; instead of `scope`
+    /// Range: scopes of one resource
     pub(crate) scopes_any: Option<At<Vec<At<String>>>>,
     /// The rate class for requests to this route, instead of the account's class.
+    ///
+    /// Type: name
+    /// Range: a class of `[limits]`
     pub(crate) class: Option<At<String>>,
-    /// The CORS policy: `none`, `public` (reads without credentials) or `api` (bearer credentials).
-    pub(crate) cors: Option<At<String>>,
-    /// The deprecation date, past or future, RFC 3339.
+    /// The CORS policy: no access, reads without credentials, or calls with a bearer credential.
+    ///
+    /// Default: `none`
+    pub(crate) cors: OptionalWord<Cors>,
+    /// The deprecation date, past or future: responses have `Deprecation` (RFC 9745) and a `Link` to `notice`, and the OpenAPI document and
+    /// the page `/docs/lifecycle` list it.
+    ///
+    /// Type: time
+    /// Range: RFC 3339
     pub(crate) deprecated_at: Option<At<String>>,
-    /// The sunset date, from which the route may be removed, RFC 3339.
+    /// The sunset date: `Sunset` (RFC 8594). The route keeps working until it is removed from the settings.
+    ///
+    /// Type: time
+    /// Range: RFC 3339, not before `deprecated_at`
     pub(crate) sunset_at: Option<At<String>>,
-    /// The successor: a URL, or a path of this service.
+    /// The successor: a `Link` with `rel="successor-version"`.
+    ///
+    /// Type: URL or path
+    /// Range: with one of the two above
     pub(crate) successor: Option<At<String>>,
-    /// The documentation of the deprecation: a URL, or a path of this service; `/docs/lifecycle` by default.
+    /// The documentation of the deprecation.
+    ///
+    /// Type: URL or path
+    /// Default: `/docs/lifecycle`
+    /// Range: with one of the two above
     pub(crate) notice: Option<At<String>>,
 }
 
@@ -186,8 +278,11 @@ pub(crate) struct RawUpstream {
     pub(crate) attempts_max: Whole<3, 1, 10>,
     /// The retry budget.
     pub(crate) budget: RawBudget,
-    /// Milliseconds without a response after which a hedged request is sent to another provider; hedging is disabled by default.
-    pub(crate) hedge_after_ms: Option<At<u64>>,
+    /// Delay without a response after which a hedged request is sent to another provider of the model; the first response is used, the
+    /// other call is cancelled. Both providers may bill.
+    ///
+    /// Type: milliseconds
+    pub(crate) hedge_after_ms: Number<1, 600_000>,
 }
 
 /// The retry budget of each model.
@@ -206,17 +301,35 @@ pub(crate) struct RawBudget {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawProvider {
-    /// Its name in the settings, in logs and in metrics.
+    /// Its name in these settings, in logs and in metrics.
+    ///
+    /// Type: name
+    /// Default: required
+    /// Range: 1 to 32 letters, digits, `-`, `_`, `.`; once
     pub(crate) name: Option<At<String>>,
-    /// Its base URL, including `/v1`.
+    /// Its base URL, including `/v1`; `/chat/completions` is appended.
+    ///
+    /// Type: URL
+    /// Default: required
+    /// Range: `http` or `https`, no user, query or fragment
     pub(crate) base_url: Option<At<String>>,
-    /// The environment variable that contains the API key for the provider.
+    /// The variable that contains the API key for the provider.
+    ///
+    /// Type: name of a variable
+    /// Range: a variable that is set; not beside `api_key_file`
     pub(crate) api_key_env: Option<At<String>>,
-    /// The file that contains the API key for the provider.
+    /// The file that contains the API key, such as a credential of the service manager.
+    ///
+    /// Type: path
+    /// Range: a readable file with one word; not beside `api_key_env`
     pub(crate) api_key_file: Option<At<String>>,
     /// Uses HTTP/2: by ALPN over TLS, by prior knowledge without.
     pub(crate) http2: Switch<false>,
-    /// A PEM file with the roots to trust instead of the system's.
+    /// The roots its certificate must come from.
+    ///
+    /// Type: path
+    /// Default: the system's roots
+    /// Range: PEM
     pub(crate) ca_file: Option<At<String>>,
     /// Its timeouts.
     pub(crate) timeouts: RawTimeouts,
@@ -224,18 +337,31 @@ pub(crate) struct RawProvider {
     pub(crate) connections_idle_max: Whole<512, 1, 65_536>,
     /// Its weight among the providers of a model; 0: used only when no other can serve.
     pub(crate) weight: Whole<1, 0, WEIGHT_MAX>,
-    /// Maximum concurrent calls.
-    pub(crate) concurrency_max: Option<At<u64>>,
+    /// Maximum concurrent calls of all workers; streams count until their end.
+    pub(crate) concurrency_max: Number<1, 100_000>,
     /// Maximum length of the queue (first come, first served); beyond it 503.
+    ///
+    /// Range: with `concurrency_max` only
     pub(crate) queue_max: Whole<100, 0, 100_000>,
     /// Maximum wait in the queue; beyond it 503.
+    ///
+    /// Range: with `concurrency_max` only
     pub(crate) queue_wait_secs: Whole<10, 1, 3_600>,
     /// Retries at this provider within one request, with backoff, when no other candidate is left and the provider has not started to
     /// process the request.
     pub(crate) retries: Whole<0, 0, 5>,
-    /// Top-level members of a request that are not forwarded to it.
+    /// Top-level members of a request that are not forwarded to it, in any case; see below.
+    ///
+    /// Type: list of names
+    /// Default: `[]`
+    /// Range: 64 at most, of 1 to 64 visible ASCII characters; none that the price depends on
     pub(crate) remove_members: Option<At<Vec<At<String>>>>,
-    /// Top-level members because of which a request is refused that could be sent to it.
+    /// Top-level members because of which a request is refused (400) that could be sent to it, also if another provider or a fallback model
+    /// would be selected.
+    ///
+    /// Type: list of names
+    /// Default: `[]`
+    /// Range: 64 at most; not `model`, `messages`, `prompt`, `cache`
     pub(crate) refuse_members: Option<At<Vec<At<String>>>>,
     /// Whether it knows the role `developer` of messages. Otherwise that role is sent to it as `system`.
     pub(crate) developer_role: Switch<false>,
@@ -259,13 +385,20 @@ pub(crate) struct RawHealth {
     pub(crate) window_secs: Whole<30, 1, 3_600>,
     /// How long a circuit stays open; then it is half-open and admits trial requests.
     pub(crate) cooldown_secs: Whole<10, 1, 3_600>,
-    /// Maximum concurrent trial requests of a half-open circuit.
-    pub(crate) trial_requests: Option<At<u64>>,
+    /// Maximum concurrent trial requests of a half-open circuit. One success closes it.
+    ///
+    /// Default: 4, or `concurrency_max` if that is less
+    pub(crate) trial_requests: Number<1, 1_000>,
     /// The longest `Retry-After` or `retry-after-ms` that is respected, and forwarded to a client.
     pub(crate) retry_after_secs_max: Whole<60, 1, 3_600>,
-    /// The path of the periodic health probe, relative to the base URL.
+    /// The path of the periodic health probe, relative to its base URL; sent with its key. Any status from 200 to 299 is healthy.
+    ///
+    /// Type: path
+    /// Range: starts with `/`
     pub(crate) probe_path: Option<At<String>>,
     /// Interval of the probe.
+    ///
+    /// Range: with `probe_path` only
     pub(crate) probe_secs: Whole<10, 1, 3_600>,
 }
 
@@ -282,6 +415,8 @@ pub(crate) struct RawTimeouts {
     /// Timeout between two chunks of a response.
     pub(crate) between_bytes_secs: Whole<60, 1, 3_600>,
     /// Timeout of the whole call, from its first attempt, including the wait in queues.
+    ///
+    /// Range: below `meter.hold_secs`
     pub(crate) total_secs: Whole<900, 1, 21_600>,
 }
 
@@ -290,33 +425,61 @@ pub(crate) struct RawTimeouts {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawModel {
     /// The id that clients use.
+    ///
+    /// Default: required
+    /// Range: 1 to 128 visible ASCII characters without quotes, braces, `<`, `>`, backslash; once
     pub(crate) id: Option<At<String>>,
-    /// The display name.
+    /// The display name, in the model list.
     pub(crate) name: Option<At<String>>,
     /// The owner, in the model list.
+    ///
+    /// Default: `service.name`
     pub(crate) owned_by: Option<At<String>>,
-    /// The creation time, in seconds since 1970.
-    pub(crate) created: Option<At<u64>>,
+    /// The creation time, in the model list.
+    ///
+    /// Type: seconds since 1970
+    // Up to 2100-01-01, so that a value in milliseconds is detected.
+    pub(crate) created: Number<0, 4_102_444_800>,
     /// The providers of the model.
     pub(crate) providers: Vec<RawProviderModel>,
     /// How a provider is selected: at random by weight, or the one with the fewest open calls for its weight.
     pub(crate) choice: Word<Choice>,
-    /// Ids of the fallback models, used in this order when none of its providers can serve.
+    /// Fallback models, used in this order when none of its own providers can serve. The client pays the price of the requested model.
+    ///
+    /// Type: list of ids
+    /// Default: `[]`
+    /// Range: other models of this file, 3 at most, none more expensive
     pub(crate) fallback: Option<At<Vec<At<String>>>>,
     /// Allows models in `fallback` whose price of input, output or a request is higher: the operator pays the difference.
     pub(crate) expensive_fallback: Switch<false>,
     /// The price.
     pub(crate) price: RawPrice,
-    /// The context length in tokens, input and output together.
-    pub(crate) context_length: Option<At<u64>>,
-    /// Maximum output tokens of a request without a cap.
-    pub(crate) max_output_tokens: Option<At<u64>>,
-    /// Its output modalities: `text`, `image`, `audio`, `video`.
+    /// Input and output together; limits the hold.
+    ///
+    /// Type: tokens
+    /// Default: unknown
+    pub(crate) context_length: Number<1, 100_000_000>,
+    /// Maximum output of a request without a cap: the basis of the hold and, where it is set, the maximum that is charged for each
+    /// response.
+    ///
+    /// Default: 4096, or `context_length` if that is less
+    /// Range: `context_length` at most
+    pub(crate) max_output_tokens: Number<1, 100_000_000>,
+    /// Output modalities, in the model list.
+    ///
+    /// Type: list of words
+    /// Default: `["text"]`
+    /// Range: `text`, `image`, `audio`, `video`
     pub(crate) modalities: Option<At<Vec<At<String>>>>,
-    /// Credits held for each part of a request that is not text, where its kind has no ceiling of its own; a decimal string. Default: a part
-    /// without a ceiling is held for at the model's context.
-    pub(crate) part_ceiling: Option<At<String>>,
-    /// Its tokens per token of the o200k vocabulary, as a decimal string.
+    /// Held for each part of a message that is not text, where its kind has no ceiling of its own.
+    ///
+    /// Default: none: the input is held for at `context_length`, or with 65536 tokens for each such part
+    pub(crate) part_ceiling: Amount,
+    /// Its tokens per token of the o200k vocabulary, where the gateway counts tokens.
+    ///
+    /// Type: decimal string
+    /// Default: `"1"`
+    /// Range: 0.1 to 10
     pub(crate) token_factor: Option<At<String>>,
     /// Sends text requests with a `system` member as chat requests, even if the provider accepts text requests; otherwise it is put
     /// before the prompt.
@@ -325,42 +488,75 @@ pub(crate) struct RawModel {
     pub(crate) cap_member: Word<CapMember>,
     /// Whether its responses are cached.
     pub(crate) cache: Switch<true>,
-    /// How a stream continues after its client has disconnected: `drain` or `stop`. Default: `meter.after_leaving`.
-    pub(crate) after_leaving: Option<At<String>>,
+    /// How a stream of this model continues after its client has disconnected.
+    ///
+    /// Default: `meter.after_leaving`
+    pub(crate) after_leaving: OptionalWord<AfterLeaving>,
 }
 
 /// A model at one provider.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawProviderModel {
-    /// The provider's name.
+    /// The providers of the model, 16 at most.
+    ///
+    /// Type: name
+    /// Default: required, at least one
+    /// Range: a provider of this file
     pub(crate) provider: Option<At<String>>,
-    /// The provider's id of the model; the model's id by default.
+    /// The provider's id of the model.
+    ///
+    /// Default: the model's id
     pub(crate) model: Option<At<String>>,
-    /// The operations that the provider supports for it: `chat`, `text`. Both by default.
+    /// The operations that the provider supports for it. With `chat` alone, text requests are translated to chat requests, and the
+    /// responses back.
+    ///
+    /// Type: list of words
+    /// Default: `["chat", "text"]`
+    /// Range: `chat`, `text`
     pub(crate) api: Option<At<Vec<At<String>>>>,
-    /// Its weight among the model's providers; the provider's weight by default.
-    pub(crate) weight: Option<At<u64>>,
+    /// Its weight for this model; 0: used only when no other can serve.
+    ///
+    /// Default: the provider's
+    pub(crate) weight: Number<0, WEIGHT_MAX>,
 }
 
 /// The price of a model, as decimal strings.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawPrice {
-    /// Credits per million input tokens.
+    /// Per million input tokens.
+    ///
+    /// Type: credits, decimal string
+    /// Default: required
+    /// Range: 0 or more
     pub(crate) input: Option<At<String>>,
-    /// Credits per million output tokens.
+    /// Per million output tokens.
+    ///
+    /// Type: credits, decimal string
+    /// Default: required
+    /// Range: 0 or more
     pub(crate) output: Option<At<String>>,
-    /// Credits per successful request.
-    pub(crate) request: Option<At<String>>,
-    /// Credits held for an image in a request; `part_ceiling` by default.
-    pub(crate) image: Option<At<String>>,
-    /// Credits held for an audio part; `part_ceiling` by default.
-    pub(crate) audio: Option<At<String>>,
-    /// Credits held for a file; `part_ceiling` by default.
-    pub(crate) file: Option<At<String>>,
-    /// Credits held for all plugins of a request together; `part_ceiling` by default.
-    pub(crate) plugins: Option<At<String>>,
+    /// Per successful request.
+    ///
+    /// Default: `"0"`
+    pub(crate) request: Amount,
+    /// Held for each image in a request. It is charged by the tokens that the provider reports.
+    ///
+    /// Default: `part_ceiling`
+    pub(crate) image: Amount,
+    /// Held for each audio part.
+    ///
+    /// Default: `part_ceiling`
+    pub(crate) audio: Amount,
+    /// Held for each file.
+    ///
+    /// Default: `part_ceiling`
+    pub(crate) file: Amount,
+    /// Held for all plugins of a request together.
+    ///
+    /// Default: `part_ceiling`
+    pub(crate) plugins: Amount,
 }
 
 /// The diagnostics and the access log.
@@ -371,7 +567,11 @@ pub(crate) struct RawTelemetry {
     pub(crate) log_format: Word<LogFormat>,
     /// The minimum level of diagnostics.
     pub(crate) log_level: Word<LogLevel>,
-    /// The destination of the access log: `stdout`, `none` or the path of a file.
+    /// The destination of the access log.
+    ///
+    /// Type: word or path
+    /// Default: `stdout`
+    /// Range: `stdout`, `none`, or a file to append to
     pub(crate) access_log: Option<At<String>>,
     /// The form of the client's address in the access log: the address, the prefix that limits count by (IPv6: the first 64 bits), a
     /// keyed hash, or nothing. The key of the hash is random for each start and never stored, and the day (UTC) is hashed too: equal

@@ -267,14 +267,23 @@ pub struct Lifecycle {
 }
 
 /// The CORS policy of a route (WHATWG Fetch, CORS protocol).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cors {
     /// No access: no CORS fields are sent.
+    #[default]
     None,
     /// Read access without credentials; any request field is allowed.
     Public,
     /// Calls with a bearer credential from any origin; the requested field names are echoed, `Authorization` among them.
     Api,
+}
+
+impl Words for Cors {
+    const WORDS: &'static [(&'static str, Cors)] = &[
+        ("none", Cors::None),
+        ("public", Cors::Public),
+        ("api", Cors::Api),
+    ];
 }
 
 /// `[upstream]`: retries of calls that failed before the first byte of an answer.

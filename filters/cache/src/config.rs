@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Problems, Switch, Whole};
+use tollgate_filter::settings::{At, Problems, Switch, Whole, Word, Words};
 use tollgate_filter::{MemoryLimit, RateClasses, UncachedModels};
 use tollgate_module::{Section, SectionContext, Services, check_text};
 
@@ -18,18 +18,44 @@ pub struct RawCache {
     pub enabled: Switch<true>,
     /// Memory for all entries; the least used are evicted first.
     pub max_bytes: Whole<268_435_456, 1_048_576, 1_099_511_627_776>,
-    /// Bytes of the largest answer that is stored. 1024 to a sixteenth of `max_bytes`, default 262144.
+    /// Maximum size of an entry.
+    ///
+    /// Default: 262144, at most a sixteenth of `max_bytes`
+    /// Range: 1024 to a sixteenth of `max_bytes`
     pub max_entry_bytes: Option<At<u64>>,
     /// Time to live of an entry.
     pub ttl_secs: Whole<86_400, 1, 31_536_000>,
     /// How long a request waits for the response to an equal one in progress, before it calls the provider itself.
     pub wait_secs: Whole<30, 1, 30>,
-    /// Who shares answers: `none` (all accounts), `account` (each account alone) or `keyed` (accounts whose classes have one salt). Default `none`.
-    pub partition: Option<At<String>>,
-    /// For `keyed`: a salt for each rate class. Classes with one salt share; accounts of a class without one do not share.
+    /// Which accounts share entries, see below.
+    pub partition: Word<Sharing>,
+    /// Accounts of classes with the same salt share; accounts of a class without a salt do not share.
+    ///
+    /// Type: table of texts, by rate class
+    /// Range: with `keyed` only
     pub salts: BTreeMap<String, At<String>>,
     /// The price of a hit, as a fraction of the normal price.
     pub hit_price_ppm: Whole<0, 0, 1_000_000>,
+}
+
+/// Who shares stored answers, as written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// All accounts.
+    #[default]
+    None,
+    /// Each account has its own.
+    Account,
+    /// Accounts whose rate classes have one salt.
+    Keyed,
+}
+
+impl Words for Sharing {
+    const WORDS: &'static [(&'static str, Sharing)] = &[
+        ("none", Sharing::None),
+        ("account", Sharing::Account),
+        ("keyed", Sharing::Keyed),
+    ];
 }
 
 /// Who shares stored answers.
@@ -149,11 +175,13 @@ impl RawCache {
         problems: &mut Problems,
     ) -> Option<Partition> {
         let key = context.key("partition");
-        let partition = match self.partition.as_ref().map(|at| (at, at.value.as_str())) {
-            None | Some((_, "none")) => Partition::None,
-            Some((_, "account")) => Partition::Account,
-            Some((at, "keyed")) => {
-                if self.salts.is_empty() {
+        let partition = match self.partition.check(&key, problems)? {
+            Sharing::None => Partition::None,
+            Sharing::Account => Partition::Account,
+            Sharing::Keyed => {
+                if self.salts.is_empty()
+                    && let Some(at) = self.partition.written()
+                {
                     let message =
                         "is `keyed`, and `salts` is empty; give each rate class that shares a salt";
                     problems.note(key, at, message);
@@ -163,11 +191,6 @@ impl RawCache {
                 let salts =
                     salts.map(|(class, at)| (class.as_str().into(), at.value.as_str().into()));
                 return Some(Partition::Keyed(salts.collect()));
-            }
-            Some((at, other)) => {
-                let message = format_args!("is `{other}`; use `none`, `account` or `keyed`");
-                problems.note(key, at, message);
-                return None;
             }
         };
         for (class, at) in &self.salts {

@@ -24,11 +24,18 @@ pub struct RawUcp {
     /// `never`: every platform is assumed to support this version. `listed`: those at `ucp.profile_hosts`, which is then required. `always`:
     /// those of every platform that is served.
     pub profile_fetch: Word<ProfileFetch>,
-    /// Platforms served at the protocol's address, by the host of their profile. Default: every platform.
+    /// The platforms that are served at the protocol's address, by the host of their profile; others get 403.
+    ///
+    /// Type: list of hosts
+    /// Default: none: every platform is served
+    /// Range: lower case, with a dot
     pub profile_hosts: Option<At<Vec<At<String>>>>,
     /// Whether a platform may name a profile on this machine, also by `http`. For tests; it is never fetched.
     pub profile_loopback: Switch<false>,
-    /// URL of the refund policy, which checkouts link to.
+    /// The refund policy that checkouts name beside `brand.terms_url` and `brand.privacy_url`.
+    ///
+    /// Type: URL
+    /// Range: `https`
     pub refund_url: Option<At<String>>,
 }
 

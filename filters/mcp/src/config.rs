@@ -29,13 +29,27 @@ pub struct RawMcp {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawMcpResource {
-    /// The URL of its endpoint.
+    /// The URL of the server's endpoint. Without it authorized requests get 503 `mcp_unavailable`.
+    ///
+    /// Type: URL
+    /// Range: `http` or `https`, no user, query or fragment
     pub upstream: Option<At<String>>,
-    /// A PEM file with the roots to trust instead of the system's.
+    /// The roots its certificate must come from.
+    ///
+    /// Type: path
+    /// Default: the system's roots
+    /// Range: PEM
     pub ca_file: Option<At<String>>,
-    /// The environment variable that contains the secret for signing the gateway's header fields.
+    /// The variable that contains the secret for signing the gateway's header fields (`filters/mcp/README.md`).
+    ///
+    /// Type: name of a variable
+    /// Range: a variable with 32 characters or more
     pub signing_secret_env: Option<At<String>>,
-    /// The origins whose pages may call the resource; all by default.
+    /// The origins whose pages may call the resource; others get 403.
+    ///
+    /// Type: list of origins
+    /// Default: all
+    /// Range: scheme, host and port as browsers write them, or `null`
     pub origins: Option<At<Vec<At<String>>>>,
     /// Connect timeout, TLS included.
     pub connect_secs: Whole<10, 1, 300>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::AfterLeaving;
-use tollgate_filter::settings::{At, CallTimeouts, Problems, Switch, Whole};
+use tollgate_filter::settings::{Amount, CallTimeouts, Problems, Switch, Whole, Word};
 use tollgate_module::{Section, SectionContext, Services, check_text};
 use tollgate_money::Micros;
 
@@ -14,14 +14,18 @@ use tollgate_money::Micros;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawMeter {
-    /// Credits that a new account may owe, as a decimal string. Default `"0"`.
-    pub credit_limit: Option<At<String>>,
+    /// The credit limit of a new account.
+    ///
+    /// Default: `"0"`
+    pub credit_limit: Amount,
     /// How long a stream is drained after the client has disconnected.
     pub drain_secs: Whole<30, 0, 600>,
-    /// What becomes of a stream whose client has left: `drain` listens on for `drain_secs`, `stop` hangs up at once. Default `drain`;
-    /// a model may have its own.
-    pub after_leaving: Option<At<String>>,
+    /// When the client of a stream has disconnected: `drain` reads on from the provider, for the usage that it reports at the end; `stop`
+    /// cancels the call at once, and the relayed tokens are counted.
+    pub after_leaving: Word<AfterLeaving>,
     /// Lifetime of a hold; then it expires.
+    ///
+    /// Range: above every `total_secs`
     pub hold_secs: Whole<3_600, 60, 86_400>,
     /// Tokens of work in an hour, for requests of an account whose client disconnects before any output, that are free: prompts, and 100
     /// for each second; beyond it 429. 0: no limit.
@@ -100,11 +104,8 @@ impl RawMeter {
     ) -> Option<MeterSettings> {
         let estimate = &self.estimate;
         let key = |name: &str| context.key(name);
-        let credit_limit = self.credit_limit(&key("credit_limit"), problems);
-        let after_leaving = match &self.after_leaving {
-            Some(at) => problems.parse(key("after_leaving"), at),
-            None => Some(AfterLeaving::default()),
-        };
+        let credit_limit = self.credit_limit.check(key("credit_limit"), problems);
+        let after_leaving = self.after_leaving.check(key("after_leaving"), problems);
         let drain = self.drain_secs.check(key("drain_secs"), problems);
         let hold = self.hold_secs.check(key("hold_secs"), problems);
         let clamp_tokens_min = self
@@ -119,7 +120,7 @@ impl RawMeter {
             .check(key("abandoned_tokens_max"), problems);
         let clamp = self.clamp_output.is_on();
         Some(MeterSettings {
-            credit_limit: credit_limit?,
+            credit_limit: credit_limit.unwrap_or_default(),
             drain: Duration::from_secs(drain?),
             after_leaving: after_leaving?,
             hold: Duration::from_secs(hold?),
@@ -160,19 +161,6 @@ impl RawMeter {
             );
             problems.note(context.key("hold_secs"), at, message);
         }
-    }
-
-    fn credit_limit(&self, key: &str, problems: &mut Problems) -> Option<Micros> {
-        let Some(at) = &self.credit_limit else {
-            return Some(Micros::ZERO);
-        };
-        let limit = problems.parse::<Micros>(key, at)?;
-        if limit < Micros::ZERO {
-            let message = format!("is {limit}; use 0 or more, the credits that an account may owe");
-            problems.note(key, at, message);
-            return None;
-        }
-        Some(limit)
     }
 }
 

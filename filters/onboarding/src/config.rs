@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::ServiceIdentity;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, Problems, Switch, Whole};
 use tollgate_module::{Section, SectionContext};
 
 use crate::public_url::{PublicUrl, UrlReference};
@@ -15,37 +15,65 @@ use crate::public_url::{PublicUrl, UrlReference};
 pub(crate) const GENERAL_CARD: &str = "/.well-known/mcp/server-card.json";
 pub(crate) const ANDROID_CARD: &str = "/.well-known/mcp/android/server-card.json";
 
-const DEVICES_MAX: u64 = 1_000_000;
-
 /// `[onboarding]` exactly as written.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawOnboarding {
-    /// Service name in the documents; `service.name` when missing.
+    /// The name of the service.
+    ///
+    /// Default: `service.name`
+    /// Range: one line
     pub service: Option<At<String>>,
-    /// Whether signing in is required to get a key. Default true.
-    pub login_required: Option<At<bool>>,
-    /// Sign-up URL; `/sign-up` of this service when missing.
+    /// Whether a person has to sign in to get a key.
+    pub login_required: Switch<true>,
+    /// The sign-up page.
+    ///
+    /// Type: URL
+    /// Default: `/sign-up` of this service
+    /// Range: `http` or `https`, no user
     pub signup_url: Option<At<String>>,
-    /// Whether keys are self-service. Default true.
-    pub self_service_keys: Option<At<bool>>,
-    /// URL of the key management; `/keys` of this service when missing.
+    /// Whether people create keys themselves.
+    pub self_service_keys: Switch<true>,
+    /// The page for creating keys.
+    ///
+    /// Type: URL
+    /// Default: `/keys` of this service
+    /// Range: likewise
     pub dashboard_url: Option<At<String>>,
-    /// Documentation URL; `/docs` of this service when missing.
+    /// The documentation of keys.
+    ///
+    /// Type: URL
+    /// Default: `/docs` of this service
+    /// Range: likewise
     pub documentation_url: Option<At<String>>,
-    /// Whether there is a sandbox. Default true.
-    pub sandbox_available: Option<At<bool>>,
-    /// URL or path of the sandbox. Default `/sandbox`.
+    /// Whether there is a sandbox.
+    pub sandbox_available: Switch<true>,
+    /// The URL of the sandbox.
+    ///
+    /// Type: URL or path
+    /// Default: `/sandbox`
+    /// Range: likewise, or a path that starts with `/`
     pub sandbox_url: Option<At<String>>,
-    /// Whether the sandbox sends real requests. Default true.
-    pub sandbox_uses_production_api: Option<At<bool>>,
+    /// Whether the sandbox sends real requests.
+    pub sandbox_uses_production_api: Switch<true>,
     /// The free tier.
     pub free_tier: RawFreeTier,
-    /// URL of the OpenAPI document; `/openapi.json` of this service when missing.
+    /// The URL of the OpenAPI document.
+    ///
+    /// Type: URL
+    /// Default: `/openapi.json` of this service
+    /// Range: likewise
     pub openapi_url: Option<At<String>>,
-    /// URL of the general MCP server card; that of this service when missing.
+    /// The URL of the server card of the general MCP server.
+    ///
+    /// Type: URL
+    /// Default: the card of this service
+    /// Range: likewise
     pub mcp_server_card: Option<At<String>>,
-    /// Version in the MCP server cards. Default `1.0.0`.
+    /// The version in the server cards.
+    ///
+    /// Default: `1.0.0`
+    /// Range: one line
     pub mcp_version: Option<At<String>>,
     /// Security contact; without one there is no `security.txt`.
     pub security: RawSecurity,
@@ -55,19 +83,36 @@ pub struct RawOnboarding {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawFreeTier {
-    /// Whether it is available. Default: whether there is an app to download.
+    /// Whether the free tier of the Android MCP server is available.
+    ///
+    /// Default: `true` with an `apk_download_url`
     pub available: Option<At<bool>>,
-    /// Name. Default `Android MCP`.
+    /// Its name.
+    ///
+    /// Default: `Android MCP`
+    /// Range: one line
     pub service: Option<At<String>>,
-    /// Devices per account. Default 1.
-    pub included_devices: Option<At<u64>>,
-    /// Whether it requires credits. Default false.
-    pub credits_required: Option<At<bool>>,
-    /// Endpoint; `/mcp/android` of this service when missing.
+    /// Devices per account.
+    pub included_devices: Whole<1, 1, 1_000_000>,
+    /// Whether it requires credits.
+    pub credits_required: Switch<false>,
+    /// Its URL.
+    ///
+    /// Type: URL
+    /// Default: `/mcp/android` of this service
+    /// Range: `http` or `https`, no user
     pub endpoint: Option<At<String>>,
-    /// URL of its server card; that of this service when missing.
+    /// The URL of its server card.
+    ///
+    /// Type: URL
+    /// Default: the card of this service
+    /// Range: likewise
     pub server_card: Option<At<String>>,
-    /// Download URL of the app; required if the tier is available.
+    /// The URL of the app.
+    ///
+    /// Type: URL
+    /// Default: `/docs` of this service
+    /// Range: likewise; required where `available` is `true`
     pub apk_download_url: Option<At<String>>,
 }
 
@@ -75,13 +120,26 @@ pub struct RawFreeTier {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawSecurity {
-    /// Contact: `mailto:security@example.com` or a page.
+    /// The contact for security reports.
+    ///
+    /// Type: address
+    /// Default: none: no `security.txt`
+    /// Range: `mailto:` or a page
     pub contact: Option<At<String>>,
-    /// Expiry of the document, RFC 3339: at least 30 days from the start, at most a year.
+    /// The expiry date of `security.txt`.
+    ///
+    /// Type: time
+    /// Default: required with a contact
+    /// Range: 30 days to a year from the start
     pub expires: Option<At<String>>,
-    /// URL of the security policy.
+    /// The URL of the security policy.
+    ///
+    /// Type: URL
+    /// Range: `http` or `https`, no user
     pub policy: Option<At<String>>,
-    /// Languages: `en, de`.
+    /// Languages of the contact.
+    ///
+    /// Range: one line
     pub languages: Option<At<String>>,
 }
 
@@ -145,20 +203,20 @@ impl Section for RawOnboarding {
         let free_tier = reader.free_tier(&self.free_tier);
         Some(OnboardingSettings {
             service: reader.line("service", self.service.as_ref(), name),
-            login_required: flag(self.login_required.as_ref(), true),
+            login_required: self.login_required.is_on(),
             signup_url: reader.address("signup_url", self.signup_url.as_ref(), "/sign-up"),
-            self_service_keys: flag(self.self_service_keys.as_ref(), true),
+            self_service_keys: self.self_service_keys.is_on(),
             dashboard_url: reader.address("dashboard_url", self.dashboard_url.as_ref(), "/keys"),
             documentation_url: reader.address(
                 "documentation_url",
                 self.documentation_url.as_ref(),
                 "/docs",
             ),
-            sandbox_available: flag(self.sandbox_available.as_ref(), true),
+            sandbox_available: self.sandbox_available.is_on(),
             sandbox_url: reader
                 .parsed::<UrlReference>("sandbox_url", self.sandbox_url.as_ref())
                 .unwrap_or_else(|| "/sandbox".to_owned()),
-            sandbox_uses_production_api: flag(self.sandbox_uses_production_api.as_ref(), true),
+            sandbox_uses_production_api: self.sandbox_uses_production_api.is_on(),
             free_tier,
             openapi_url: reader.address("openapi_url", self.openapi_url.as_ref(), "/openapi.json"),
             mcp_server_card: reader.address(
@@ -170,10 +228,6 @@ impl Section for RawOnboarding {
             security: reader.security(&self.security),
         })
     }
-}
-
-fn flag(at: Option<&At<bool>>, default: bool) -> bool {
-    at.map_or(default, |at| at.value)
 }
 
 struct Reader<'a> {
@@ -220,7 +274,10 @@ impl Reader<'_> {
     }
 
     fn free_tier(&mut self, raw: &RawFreeTier) -> FreeTier {
-        let available = flag(raw.available.as_ref(), raw.apk_download_url.is_some());
+        let available = raw
+            .available
+            .as_ref()
+            .map_or(raw.apk_download_url.is_some(), |at| at.value);
         if available && raw.apk_download_url.is_none() {
             let key = self.key("free_tier.apk_download_url");
             self.problems.note_missing(
@@ -228,18 +285,13 @@ impl Reader<'_> {
                 "is missing; set the download URL of the app, or `available = false`",
             );
         }
-        let included_devices = match &raw.included_devices {
-            Some(at) => {
-                let key = self.key("free_tier.included_devices");
-                self.problems.within(key, at, 1..=DEVICES_MAX).unwrap_or(1)
-            }
-            None => 1,
-        };
+        let key = self.key("free_tier.included_devices");
+        let included_devices = raw.included_devices.check(key, self.problems);
         FreeTier {
             available,
             service: self.line("free_tier.service", raw.service.as_ref(), "Android MCP"),
-            included_devices,
-            credits_required: flag(raw.credits_required.as_ref(), false),
+            included_devices: included_devices.unwrap_or_default(),
+            credits_required: raw.credits_required.is_on(),
             endpoint: self.address("free_tier.endpoint", raw.endpoint.as_ref(), "/mcp/android"),
             server_card: self.address(
                 "free_tier.server_card",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Problems};
+use tollgate_filter::settings::{At, Number, Problems};
 use tollgate_filter::{RateClass, RateClasses};
 use tollgate_module::{Section, SectionContext, Services, check_text};
 
@@ -45,9 +45,6 @@ fn default_concurrent(class: &str) -> Option<NonZeroU32> {
 /// Default quota and window in seconds of failed credentials, and of requests without one.
 const REFUSED_CREDENTIALS: (u32, u32) = (120, 60);
 
-const QUOTA_MAX: u32 = 1_000_000;
-const TOKENS_MAX: u64 = 1_000_000_000_000;
-const WINDOW_SECS_MAX: u32 = 86_400;
 const NAME_CHARS_MAX: usize = 32;
 
 /// `[limits]` as written.
@@ -66,26 +63,48 @@ pub struct RawLimits {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RawClass {
-    /// Requests admitted in one window, 1 to 1000000.
-    pub quota: At<u32>,
-    /// Length of the window in seconds, 1 to 86400.
-    pub window_secs: At<u32>,
-    /// Requests admitted at once, 1 to `quota`; as large as `quota` where it is not given.
+    /// Requests per window, for each partition.
+    ///
+    /// Type: requests
+    /// Default: 120, 60, 600, 120, 600, 20, 60, 120 for the built-in ones, in this order; else required
+    pub quota: Number<1, 1_000_000>,
+    /// The length of the window.
+    ///
+    /// Default: 60 for the built-in ones, 3600 for `register`; else required
+    pub window_secs: Number<1, 86_400>,
+    /// Burst.
+    ///
+    /// Type: requests
+    /// Default: `quota`; 5 for the built-in `register`
+    /// Range: 1 to `quota`
     pub burst: Option<At<u32>>,
-    /// Tokens in one window, of prompts and answers together, 1 to 1000000000000; no limit where it is not given.
-    pub tokens_per_window: Option<At<u64>>,
-    /// Requests under way at once, 1 to 1000000. Where it is not given: 64 for `free`, 256 for `pro` and `mcp`, no limit for others.
-    pub concurrent: Option<At<u32>>,
+    /// Tokens per window, prompts and completions together.
+    ///
+    /// Default: no limit
+    #[serde(default)]
+    pub tokens_per_window: Number<1, 1_000_000_000_000>,
+    /// Concurrent requests.
+    ///
+    /// Type: requests
+    /// Default: 64 for `free`, 256 for `pro` and `mcp`, else no limit
+    #[serde(default)]
+    pub concurrent: Number<1, 1_000_000>,
 }
 
 /// `[limits.failed_credentials]` and `[limits.missing_credentials]` as written.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RawAllowance {
-    /// Failures allowed in one window, 1 to 1000000.
-    pub quota: At<u32>,
-    /// Length of the window in seconds, 1 to 86400.
-    pub window_secs: At<u32>,
+    /// 401 responses for one client address, beyond which it gets 429: to unknown, expired and revoked credentials (`failed_credentials`; a
+    /// valid one is never refused by it), or to requests without a required credential (`missing_credentials`; only such requests are).
+    ///
+    /// Type: answers
+    /// Default: 120
+    pub quota: Number<1, 1_000_000>,
+    /// The length of that window.
+    ///
+    /// Default: 60
+    pub window_secs: Number<1, 86_400>,
 }
 
 /// `[limits]`, checked: the built-in classes exist, every name is a word, and no quota is empty.
@@ -162,9 +181,10 @@ impl Section for RawLimits {
             if is_name(name) {
                 quotas.insert(name, quota);
             } else {
+                let at = raw.quota.written().map_or(At::without_span(0), At::clone);
                 problems.note(
                     key,
-                    &raw.quota,
+                    &at,
                     format_args!(
                         "`{name}` is no name of a class; use at most {NAME_CHARS_MAX} lower-case letters, digits, `-` and `_`, and begin \
                          with a letter"
@@ -221,59 +241,45 @@ impl RawClass {
         default_concurrent: Option<NonZeroU32>,
         problems: &mut Problems,
     ) -> Option<Checked> {
-        let limit = check_quota(&self.quota, key, problems);
-        let window_secs = check_window(&self.window_secs, key, problems);
-        let tokens = self.tokens_per_window.as_ref().map(|tokens| {
-            problems
-                .within(format!("{key}.tokens_per_window"), tokens, 1..=TOKENS_MAX)
-                .and_then(NonZeroU64::new)
-        });
-        let concurrent = self.concurrent.as_ref().map(|concurrent| {
-            problems
-                .within(format!("{key}.concurrent"), concurrent, 1..=QUOTA_MAX)
-                .and_then(NonZeroU32::new)
-        });
+        let (limit, window_secs) = window((&self.quota, &self.window_secs), key, problems);
+        let tokens = self
+            .tokens_per_window
+            .check(format!("{key}.tokens_per_window"), problems);
+        let concurrent = self.concurrent.check(format!("{key}.concurrent"), problems);
         let burst = match &self.burst {
             None => limit,
             Some(burst) => problems
-                .within(format!("{key}.burst"), burst, 1..=self.quota.value.max(1))
+                .within(format!("{key}.burst"), burst, 1..=limit?.get())
                 .and_then(NonZeroU32::new),
         };
         let window_secs = window_secs?;
-        let tokens = match tokens {
-            Some(tokens) => Some(TokenQuota::new(tokens?, window_secs)),
-            None => None,
-        };
-        let concurrent = match concurrent {
-            Some(concurrent) => Some(concurrent?),
-            None => default_concurrent,
-        };
+        let tokens = tokens.and_then(NonZeroU64::new);
+        let tokens = tokens.map(|tokens| TokenQuota::new(tokens, window_secs));
+        let concurrent = concurrent.and_then(non_zero).or(default_concurrent);
         Some((Quota::new(limit?, window_secs, burst?), tokens, concurrent))
     }
 }
 
 impl RawAllowance {
     fn check(&self, key: &str, problems: &mut Problems) -> Option<Quota> {
-        let limit = check_quota(&self.quota, key, problems);
-        let window_secs = check_window(&self.window_secs, key, problems);
+        let (limit, window_secs) = window((&self.quota, &self.window_secs), key, problems);
         Some(Quota::new(limit?, window_secs?, limit?))
     }
 }
 
-fn check_quota(quota: &At<u32>, key: &str, problems: &mut Problems) -> Option<NonZeroU32> {
-    problems
-        .within(format!("{key}.quota"), quota, 1..=QUOTA_MAX)
-        .and_then(NonZeroU32::new)
+/// The number of a window, and its length.
+fn window(
+    (quota, window_secs): (&Number<1, 1_000_000>, &Number<1, 86_400>),
+    key: &str,
+    problems: &mut Problems,
+) -> (Option<NonZeroU32>, Option<NonZeroU32>) {
+    let quota = quota.check(format!("{key}.quota"), problems);
+    let window_secs = window_secs.check(format!("{key}.window_secs"), problems);
+    (quota.and_then(non_zero), window_secs.and_then(non_zero))
 }
 
-fn check_window(window_secs: &At<u32>, key: &str, problems: &mut Problems) -> Option<NonZeroU32> {
-    problems
-        .within(
-            format!("{key}.window_secs"),
-            window_secs,
-            1..=WINDOW_SECS_MAX,
-        )
-        .and_then(NonZeroU32::new)
+fn non_zero(number: u64) -> Option<NonZeroU32> {
+    u32::try_from(number).ok().and_then(NonZeroU32::new)
 }
 
 fn built_in(limit: u32, window_secs: u32, burst: u32) -> Quota {

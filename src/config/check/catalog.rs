@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tollgate_clock::Timestamp;
-use tollgate_filter::settings::{At, Problems, words};
+use tollgate_filter::settings::{Amount, At, Problems, words};
 use tollgate_filter::{Apis, Catalog, Model, ModelLimits, PartCeilings, ProviderModel, Routing};
 use tollgate_money::{Micros, Price, TokenPrice};
 
-use super::{number, required};
+use super::required;
 use crate::config::price;
-use crate::config::raw::{RawModel, RawPrice, RawProviderModel, RawSettings, WEIGHT_MAX};
+use crate::config::raw::{RawModel, RawPrice, RawProviderModel, RawSettings};
 use crate::config::settings::{Provider, Service};
 
 /// Default output tokens of a request without a cap.
@@ -20,12 +20,9 @@ const OUTPUT_TOKENS: u64 = 4096;
 /// Maximum number of providers of one model, and of its fallback models.
 const PROVIDERS_MAX: usize = 16;
 const FALLBACKS_MAX: usize = 3;
-const TOKENS_MAX: u64 = 100_000_000;
 const MODALITIES: &[&str] = &["text", "image", "audio", "video"];
 /// One token of ours for one of the model's.
 const FACTOR_ONE: u32 = 1_000_000;
-/// 2100-01-01, so that a value in milliseconds is detected.
-const CREATED_MAX: u64 = 4_102_444_800;
 
 pub(super) fn catalog(
     raw: &RawSettings,
@@ -92,18 +89,14 @@ fn model(
 ) -> Option<Arc<Model>> {
     let key = |name: &str| format!("model.{index}.{name}");
     let price = price(index, raw, problems);
-    let context_length = raw
-        .context_length
-        .as_ref()
-        .and_then(|at| problems.within(key("context_length"), at, 1..=TOKENS_MAX));
-    let output = number(
-        problems,
-        key("max_output_tokens"),
-        raw.max_output_tokens.as_ref(),
-        context_length.map_or(OUTPUT_TOKENS, |length| length.min(OUTPUT_TOKENS)),
-        1..=TOKENS_MAX,
-    );
-    if let (Some(at), Some(length)) = (&raw.max_output_tokens, context_length)
+    let context_length = raw.context_length.check(key("context_length"), problems);
+    let output = raw
+        .max_output_tokens
+        .check(key("max_output_tokens"), problems)
+        .unwrap_or_else(|| {
+            context_length.map_or(OUTPUT_TOKENS, |length| length.min(OUTPUT_TOKENS))
+        });
+    if let (Some(at), Some(length)) = (raw.max_output_tokens.written(), context_length)
         && output > length
     {
         problems.note(
@@ -112,10 +105,7 @@ fn model(
             format_args!("is {output}, more than `context_length`; use {length} or less"),
         );
     }
-    let created = raw
-        .created
-        .as_ref()
-        .and_then(|at| problems.within(key("created"), at, 0..=CREATED_MAX));
+    let created = raw.created.check(key("created"), problems);
     let part_ceilings = part_ceilings(index, raw, problems);
     let token_factor_ppm = factor(&key("token_factor"), raw.token_factor.as_ref(), problems);
     let output_modalities = modalities(index, raw, problems);
@@ -135,7 +125,7 @@ fn model(
         limits: ModelLimits {
             context_length: context_length.and_then(NonZeroU64::new),
             output_tokens_default: NonZeroU64::new(output).unwrap_or(NonZeroU64::MIN),
-            output_tokens_bound: raw.max_output_tokens.is_some(),
+            output_tokens_bound: raw.max_output_tokens.written().is_some(),
         },
         output_modalities,
         part_ceilings,
@@ -147,10 +137,7 @@ fn model(
             .unwrap_or_default(),
         system_as_chat: raw.system_as_chat.is_on(),
         routing,
-        after_leaving: raw
-            .after_leaving
-            .as_ref()
-            .and_then(|at| problems.parse(key("after_leaving"), at)),
+        after_leaving: raw.after_leaving.check(key("after_leaving"), problems),
         working: AtomicBool::new(true),
     }))
 }
@@ -172,8 +159,7 @@ fn price(index: usize, raw: &RawModel, problems: &mut Problems) -> Price {
     let request = raw
         .price
         .request
-        .as_ref()
-        .and_then(|at| amount(key("request"), at, problems))
+        .check(key("request"), problems)
         .unwrap_or_default();
     Price {
         input,
@@ -184,28 +170,19 @@ fn price(index: usize, raw: &RawModel, problems: &mut Problems) -> Price {
 
 /// The hold for parts that are not text: each kind's own ceiling, or the one for all, if there is one.
 fn part_ceilings(index: usize, raw: &RawModel, problems: &mut Problems) -> PartCeilings {
-    let mut ceiling = |name: &str, at: Option<&At<String>>, otherwise: Option<Micros>| match at {
-        Some(at) => Some(amount(format!("model.{index}.{name}"), at, problems).unwrap_or_default()),
-        None => otherwise,
+    let mut ceiling = |name: &str, written: &Amount, otherwise: Option<Micros>| {
+        written
+            .check(format!("model.{index}.{name}"), problems)
+            .or(otherwise)
     };
-    let any = ceiling("part_ceiling", raw.part_ceiling.as_ref(), None);
+    let any = ceiling("part_ceiling", &raw.part_ceiling, None);
     PartCeilings {
-        image: ceiling("price.image", raw.price.image.as_ref(), any),
-        audio: ceiling("price.audio", raw.price.audio.as_ref(), any),
-        file: ceiling("price.file", raw.price.file.as_ref(), any),
-        plugins: ceiling("price.plugins", raw.price.plugins.as_ref(), any),
+        image: ceiling("price.image", &raw.price.image, any),
+        audio: ceiling("price.audio", &raw.price.audio, any),
+        file: ceiling("price.file", &raw.price.file, any),
+        plugins: ceiling("price.plugins", &raw.price.plugins, any),
         other: any,
     }
-}
-
-/// An amount that is not negative.
-fn amount(key: String, at: &At<String>, problems: &mut Problems) -> Option<Micros> {
-    let amount: Micros = problems.parse(&key, at)?;
-    if amount < Micros::ZERO {
-        problems.note(key, at, format_args!("is `{}`; use 0 or more", at.value));
-        return None;
-    }
-    Some(amount)
 }
 
 fn factor(key: &str, at: Option<&At<String>>, problems: &mut Problems) -> u32 {
@@ -281,13 +258,10 @@ fn places(
         }
         let model = place.model.as_ref().or(raw.id.as_ref());
         let own = providers.iter().find(|one| *one.name == *at.value);
-        let weight = number(
-            problems,
-            format!("{list}.{place_at}.weight"),
-            place.weight.as_ref(),
-            own.map_or(1, |one| u64::from(one.weight)),
-            0..=WEIGHT_MAX,
-        );
+        let weight = place
+            .weight
+            .check(format!("{list}.{place_at}.weight"), problems)
+            .unwrap_or_else(|| own.map_or(1, |one| u64::from(one.weight)));
         places.push(ProviderModel {
             provider: at.value.as_str().into(),
             model: model.map_or("", |at| at.value.as_str()).into(),
@@ -349,7 +323,7 @@ fn apis(key: &str, place: &RawProviderModel, problems: &mut Problems) -> Apis {
 /// The prices of `other` that exceed those of `own`, in words. An unparsable amount is a problem of its own.
 fn more_expensive(own: &RawPrice, other: &RawPrice) -> Vec<String> {
     let tokens = |at: &Option<At<String>>| at.as_ref()?.value.parse::<Micros>().ok();
-    let request = |price: &RawPrice| match &price.request {
+    let request = |price: &RawPrice| match price.request.written() {
         Some(at) => at.value.parse::<Micros>().ok(),
         None => Some(Micros::ZERO),
     };

@@ -19,7 +19,7 @@ use tollgate_rate_limit::Limits;
 use super::raw::{RawModel, RawSettings, RawTelemetry};
 use super::settings::{AccessLog, Provider, Sections, Service, Settings, Telemetry};
 pub use values::CheckContext;
-use values::{in_existing_folder, number, required, whole};
+use values::{in_existing_folder, required, whole};
 
 /// What the checks of the modules' sections find by type.
 fn found_by_modules(

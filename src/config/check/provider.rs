@@ -8,7 +8,7 @@ use tollgate_filter::settings::{At, Problems};
 use tollgate_module::Named;
 use tollgate_openai::is_same_but_for_case;
 
-use super::{CheckContext, number, required, whole};
+use super::{CheckContext, required, whole};
 use crate::config::certificate;
 use crate::config::raw::{RawHealth, RawProvider, RawTimeouts, RawUpstream};
 use crate::config::settings::{
@@ -55,8 +55,7 @@ pub(super) fn upstream(raw: &RawUpstream, problems: &mut Problems) -> Upstream {
         },
         hedge_after: raw
             .hedge_after_ms
-            .as_ref()
-            .and_then(|at| problems.within("upstream.hedge_after_ms", at, 1..=600_000))
+            .check("upstream.hedge_after_ms", problems)
             .map(Duration::from_millis),
     }
 }
@@ -200,7 +199,7 @@ fn concurrency(index: usize, raw: &RawProvider, problems: &mut Problems) -> Opti
     let key = |name: &str| format!("provider.{index}.{name}");
     let queue_max = whole(&raw.queue_max, key("queue_max"), problems);
     let wait = whole(&raw.queue_wait_secs, key("queue_wait_secs"), problems);
-    let Some(at) = &raw.concurrency_max else {
+    if raw.concurrency_max.written().is_none() {
         for (name, at) in [
             ("queue_max", raw.queue_max.written()),
             ("queue_wait_secs", raw.queue_wait_secs.written()),
@@ -214,8 +213,10 @@ fn concurrency(index: usize, raw: &RawProvider, problems: &mut Problems) -> Opti
             }
         }
         return None;
-    };
-    let calls_max = problems.within(key("concurrency_max"), at, 1..=100_000)?;
+    }
+    let calls_max = raw
+        .concurrency_max
+        .check(key("concurrency_max"), problems)?;
     Some(Concurrency {
         calls_max: calls_max as usize,
         queue_max: queue_max as usize,
@@ -302,13 +303,11 @@ fn health(
         failures: whole(&raw.failures, key("failures"), problems) as u32,
         window: Duration::from_secs(whole(&raw.window_secs, key("window_secs"), problems)),
         cooldown: Duration::from_secs(whole(&raw.cooldown_secs, key("cooldown_secs"), problems)),
-        trial_requests: number(
-            problems,
-            key("trial_requests"),
-            raw.trial_requests.as_ref(),
-            calls_max.map_or(TRIAL_REQUESTS, |calls| calls.min(TRIAL_REQUESTS)),
-            1..=1000,
-        ) as u32,
+        trial_requests: raw
+            .trial_requests
+            .check(key("trial_requests"), problems)
+            .unwrap_or_else(|| calls_max.map_or(TRIAL_REQUESTS, |calls| calls.min(TRIAL_REQUESTS)))
+            as u32,
         retry_after_max: Duration::from_secs(whole(
             &raw.retry_after_secs_max,
             key("retry_after_secs_max"),

@@ -23,9 +23,6 @@ const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCA
 /// The share of an address by default, where half of all connections are fewer.
 const SHARE_MIN: usize = 16;
 
-/// With less the program itself does not fit.
-const MEMORY_BYTES: std::ops::RangeInclusive<u64> = 67_108_864..=1_099_511_627_776;
-
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 pub(super) fn service(
@@ -92,8 +89,7 @@ pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
     let key = |name: &str| format!("server.{name}");
     let workers = raw
         .workers
-        .as_ref()
-        .and_then(|at| problems.within("server.workers", at, 1..=1024))
+        .check("server.workers", problems)
         .and_then(|count| NonZeroUsize::new(count as usize))
         .or_else(|| std::thread::available_parallelism().ok())
         .unwrap_or(NonZeroUsize::MIN);
@@ -107,8 +103,7 @@ pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
     let connections_max = whole!(connections_max) as usize;
     let share = raw
         .connections_per_address_max
-        .as_ref()
-        .and_then(|at| problems.within(key("connections_per_address_max"), at, 1..=1_000_000));
+        .check(key("connections_per_address_max"), problems);
     Server {
         workers,
         grace: Duration::from_secs(whole!(grace_secs)),
@@ -131,8 +126,7 @@ pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
         },
         memory: raw
             .memory_bytes_max
-            .as_ref()
-            .and_then(|at| problems.within("server.memory_bytes_max", at, MEMORY_BYTES))
+            .check("server.memory_bytes_max", problems)
             .map_or_else(Memory::detect, Memory::of_setting),
     }
 }
@@ -204,7 +198,7 @@ fn proxies(
 ) -> Option<Arc<TrustedProxies>> {
     let key = |name: &str| format!("listener.{listener}.{name}");
     let forwarded_field = raw.forwarded_field.check(key("forwarded_field"), problems);
-    let proxy_protocol = raw.proxy_protocol.as_ref().filter(|at| at.value);
+    let proxy_protocol = raw.proxy_protocol.written().filter(|at| at.value);
     let Some(trusted) = &raw.trusted_proxies else {
         if let Some(at) = raw.forwarded_field.written() {
             problems.note(

@@ -89,18 +89,6 @@ pub(super) fn word<T: Copy>(
     found.map(|(_, value)| *value)
 }
 
-/// A number in its range, or its default.
-pub(super) fn number(
-    problems: &mut Problems,
-    key: impl Into<String>,
-    at: Option<&At<u64>>,
-    default: u64,
-    range: std::ops::RangeInclusive<u64>,
-) -> u64 {
-    at.and_then(|at| problems.within(key, at, range))
-        .unwrap_or(default)
-}
-
 /// A number that describes itself; one out of its range is noted.
 pub(super) fn whole<const DEFAULT: u64, const MIN: u64, const MAX: u64>(
     written: &Whole<DEFAULT, MIN, MAX>,

@@ -219,16 +219,9 @@ pub enum AfterLeaving {
     Stop,
 }
 
-impl std::str::FromStr for AfterLeaving {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<AfterLeaving, String> {
-        match word {
-            "drain" => Ok(AfterLeaving::Drain),
-            "stop" => Ok(AfterLeaving::Stop),
-            _ => Err(format!("is `{word}`; use `drain` or `stop`")),
-        }
-    }
+impl Words for AfterLeaving {
+    const WORDS: &'static [(&'static str, AfterLeaving)] =
+        &[("drain", AfterLeaving::Drain), ("stop", AfterLeaving::Stop)];
 }
 
 /// An operation of a provider.

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use tollgate_money::Micros;
 
 use crate::FilterCode;
+use crate::settings::Words;
 
 /// Above this wait a client library that obeys `Retry-After` without a maximum would hang, so the response says not to retry automatically.
 const RETRY_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -262,6 +263,15 @@ pub enum ErrorShape {
     Ucp,
     /// A page, rendered by the [`crate::ErrorPage`] on the exchange; the envelope where there is none.
     Page,
+}
+
+impl Words for ErrorShape {
+    const WORDS: &'static [(&'static str, ErrorShape)] = &[
+        ("envelope", ErrorShape::Envelope),
+        ("oauth", ErrorShape::OAuth),
+        ("page", ErrorShape::Page),
+        ("ucp", ErrorShape::Ucp),
+    ];
 }
 
 /// A refusal or failure, before it is written in the route's format.

@@ -16,7 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::Spanned;
 
-pub use described::{Switch, Whole, Word, Words};
+pub use described::{Amount, Number, OptionalWord, Switch, Whole, Word, Words};
 pub use url::{BaseUrl, PublicUrl, UrlError};
 
 /// A value and its position in the settings file.

@@ -19,6 +19,9 @@ pub struct RawSignin {
     /// Whether people may create accounts themselves.
     pub sign_up: Switch<true>,
     /// Digits of a one-time code.
+    ///
+    /// Default: 8
+    /// Range: 6 or 8
     pub code_digits: Option<At<u64>>,
     /// Maximum codes requested from one network (an IPv4 address, or 64 bits of an IPv6 address) in an hour.
     pub network_hourly_max: Whole<20, 1, 1_000_000>,
@@ -34,19 +37,39 @@ pub struct RawSignin {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawMail {
-    /// The mail server: `smtps://HOST[:PORT]` or `smtp://HOST[:PORT]`. Without it no codes are sent by mail.
+    /// The mail server.
+    ///
+    /// Type: address
+    /// Default: none: no codes by mail
+    /// Range: `smtps://` (port 465) or `smtp://` (port 587) and a host
     pub smtp_url: Option<At<String>>,
-    /// Transport security: `implicit`, `starttls` or `none`.
+    /// Transport security. The certificate is always verified.
+    ///
+    /// Type: word
+    /// Default: `implicit` for `smtps`; `starttls` for `smtp`, `none` where that is this machine
+    /// Range: `implicit`, `starttls`, `none` (to this machine alone)
     pub tls: Option<At<String>>,
     /// The user name at the server.
     pub user: Option<At<String>>,
-    /// The environment variable that contains the password.
+    /// Contains the password.
+    ///
+    /// Type: name of a variable
+    /// Range: not beside `password_file`
     pub password_env: Option<At<String>>,
-    /// The file that contains the password.
+    /// Contains the password.
+    ///
+    /// Type: path
     pub password_file: Option<At<String>>,
-    /// The sender: an address, or a name and an address in angle brackets.
+    /// The sender.
+    ///
+    /// Type: address
+    /// Default: required with `smtp_url`
+    /// Range: an address, or a name and an address in angle brackets
     pub from: Option<At<String>>,
-    /// A PEM file with a root to trust besides the system's.
+    /// A root to trust besides the system's.
+    ///
+    /// Type: path
+    /// Range: PEM
     pub ca_file: Option<At<String>>,
 }
 
@@ -54,11 +77,21 @@ pub struct RawMail {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawSms {
-    /// The webhook that sends text messages. Without it no codes are sent by text message.
+    /// The webhook that sends text messages.
+    ///
+    /// Type: URL
+    /// Default: none: no codes by text message
+    /// Range: `https`; `http` to this machine alone
     pub webhook_url: Option<At<String>>,
-    /// The environment variable that contains the key for signing the requests.
+    /// Contains the key for signing the requests.
+    ///
+    /// Type: name of a variable
+    /// Default: required with `webhook_url`, or `secret_file`
     pub secret_env: Option<At<String>>,
-    /// The file that contains the key for signing the requests.
+    /// Contains the key for signing the requests.
+    ///
+    /// Type: path
+    /// Range: not beside `secret_env`
     pub secret_file: Option<At<String>>,
 }
 

@@ -16,17 +16,37 @@ const LOGO_BYTES_MAX: usize = 256 * 1024;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawBrand {
-    /// The name on every page and in messages; `service.name` by default.
+    /// The name on every page and in messages.
+    ///
+    /// Default: `service.name`
+    /// Range: 1 to 40 characters
     pub name: Option<At<String>>,
-    /// The accent colour: `#` and six hex digits. All others are derived from it.
+    /// The accent colour; all others are derived from it with sufficient contrast.
+    ///
+    /// Type: colour
+    /// Default: `#0b6675`
+    /// Range: `#` and six hex digits
     pub accent: Option<At<String>>,
-    /// A logo (SVG or PNG) instead of the built-in one.
+    /// The logo.
+    ///
+    /// Type: path
+    /// Default: a raised barrier
+    /// Range: SVG or PNG, 256 KiB
     pub logo_file: Option<At<String>>,
-    /// The support contact: an e-mail address or the URL of a page.
+    /// The support contact.
+    ///
+    /// Type: address
+    /// Range: an e-mail address or an address of the web
     pub support: Option<At<String>>,
-    /// The URL of the terms of use.
+    /// The terms of use.
+    ///
+    /// Type: URL
+    /// Range: `http` or `https`
     pub terms_url: Option<At<String>>,
-    /// The URL of the privacy notice.
+    /// The privacy notice.
+    ///
+    /// Type: URL
+    /// Range: `http` or `https`
     pub privacy_url: Option<At<String>>,
 }
 

@@ -2,13 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::settings::{At, Problems, PublicUrl};
+use tollgate_filter::settings::{Amount, At, Problems, PublicUrl};
 use tollgate_filter::{ServiceIdentity, SignupGrant};
 use tollgate_module::{Section, SectionContext, Services};
 use tollgate_money::{Micros, Usd, UsdPerCredit};
 use tollgate_purchase::{Credits, Offer};
-
-use super::credits_or_zero;
 
 /// The page of this service for buying credits.
 const ADD_CREDITS: &str = "/credits/add";
@@ -25,18 +23,40 @@ const LIMIT: Usd = Usd::from_cents(100_000_000);
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawCredits {
-    /// US dollars per credit, as a decimal string. Without it the model list has no prices in dollars, and nothing can be bought.
+    /// The price of a credit. Basis of the prices in dollars in the model list (`pricing`); without it they are null, and nothing can be
+    /// bought.
+    ///
+    /// Type: US dollars, decimal string
+    /// Range: above 0, six places
     usd_per_credit: Option<At<String>>,
-    /// The URL for adding credits, sent with a 402; the page of this service by default.
+    /// The URL for adding credits: the member `topup_url`, and part of the message, of a 402.
+    ///
+    /// Type: URL
+    /// Default: `/credits/add` of this service
+    /// Range: `http` or `https`, no user, query or fragment
     topup_url: Option<At<String>>,
-    /// Proposed amounts in US dollars, as decimal strings.
+    /// Proposed amounts on the page, beside a free amount.
+    ///
+    /// Type: list of US dollars, decimal strings
+    /// Default: `["10", "20", "50", "100"]`
+    /// Range: within the two limits
     topup_usd: Option<At<Vec<At<String>>>>,
-    /// The minimum purchase in US dollars, as a decimal string.
+    /// Minimum purchase.
+    ///
+    /// Type: US dollars, decimal string
+    /// Default: `"5"`
+    /// Range: above 0
     topup_usd_min: Option<At<String>>,
-    /// The maximum purchase in US dollars, as a decimal string.
+    /// Maximum purchase.
+    ///
+    /// Type: US dollars, decimal string
+    /// Default: `"500"`
+    /// Range: `topup_usd_min` to a million
     topup_usd_max: Option<At<String>>,
-    /// Credits granted to each account created by sign-up, as a decimal string.
-    signup_grant: Option<At<String>>,
+    /// Credits granted to each account created by sign-up.
+    ///
+    /// Default: `"0"`
+    signup_grant: Amount,
 }
 
 impl Section for RawCredits {
@@ -55,8 +75,7 @@ impl Section for RawCredits {
         let topup_url: Option<PublicUrl> =
             topup_url.and_then(|at| problems.parse(key("topup_url"), at));
         let offer = self.offer(rate.flatten(), context, problems);
-        let grant = self.signup_grant.as_ref();
-        let signup_grant = credits_or_zero(&key("signup_grant"), grant, problems);
+        let signup_grant = self.signup_grant.check(key("signup_grant"), problems);
         Some(Credits {
             usd_per_credit: rate?,
             topup_url: topup_url.map_or_else(
@@ -64,7 +83,7 @@ impl Section for RawCredits {
                 |url| url.to_string(),
             ),
             offer,
-            signup_grant,
+            signup_grant: signup_grant.unwrap_or_default(),
         })
     }
 

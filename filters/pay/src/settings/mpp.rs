@@ -15,13 +15,25 @@ use crate::mpp::{SECRET_BYTES_MIN, Secrets, Settings};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawMpp {
-    /// The environment variable that contains the secret by which challenges are authenticated.
+    /// Contains the secret by which challenges are authenticated.
+    ///
+    /// Type: name of a variable
+    /// Range: at least 32 characters
     secret_env: Option<At<String>>,
-    /// The file that contains it.
+    /// Contains that secret.
+    ///
+    /// Type: path
+    /// Range: not beside `secret_env`
     secret_file: Option<At<String>>,
-    /// The environment variable that contains the previous secret.
+    /// Contains the previous secret. Challenges are valid for half an hour: keep the old secret here for that time after a change.
+    ///
+    /// Type: name of a variable
+    /// Range: at least 32 characters
     previous_secret_env: Option<At<String>>,
-    /// The file that contains it.
+    /// Contains that secret.
+    ///
+    /// Type: path
+    /// Range: not beside `previous_secret_env`
     previous_secret_file: Option<At<String>>,
     /// Binds a challenge to the body of its request. The body does not affect the purchase, and clients that add an idempotency key on
     /// their second request would get a new challenge each time.

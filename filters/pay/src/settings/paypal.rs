@@ -17,23 +17,48 @@ const PAYPAL: &str = "https://api-m.paypal.com";
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawPayPal {
-    /// The base URL of PayPal's API: live, sandbox, or a stand-in on this machine.
+    /// Live, sandbox or a stand-in. Its host determines the approval pages and the certificate URLs that are accepted.
+    ///
+    /// Type: URL
+    /// Default: `https://api-m.paypal.com`
+    /// Range: `https` without a path; `http` for a stand-in on this machine
     base_url: Option<At<String>>,
-    /// The environment variable that contains the client id.
+    /// Contains the client id.
+    ///
+    /// Type: name of a variable
     client_id_env: Option<At<String>>,
-    /// The file that contains the client id.
+    /// Contains the client id.
+    ///
+    /// Type: path
+    /// Range: not beside `client_id_env`
     client_id_file: Option<At<String>>,
-    /// The environment variable that contains the client secret.
+    /// Contains the client secret.
+    ///
+    /// Type: name of a variable
     client_secret_env: Option<At<String>>,
-    /// The file that contains the client secret.
+    /// Contains the client secret.
+    ///
+    /// Type: path
+    /// Range: not beside `client_secret_env`
     client_secret_file: Option<At<String>>,
-    /// The id of the PayPal plan that buyers subscribe to. Without it the plan is not sold through PayPal.
+    /// The plan at PayPal that buyers subscribe to, as `tollgate paypal setup` prints it. It is read at start and each hour: as long as it
+    /// is not active at PayPal, or does not charge 199.00 USD each month without end, no purchase can be started (503). Without one the
+    /// plan is not sold through PayPal.
+    ///
+    /// Range: 3 to 50 letters, digits and `-`
     plan_id: Option<At<String>>,
-    /// The id of the webhook at PayPal. Without it every webhook event is refused.
+    /// The id that PayPal shows beside the webhook; its address is `/webhooks/paypal`. Without it every webhook event is refused, and
+    /// payments are found by periodic reconciliation.
+    ///
+    /// Range: letters and digits
     webhook_id: Option<At<String>>,
     /// Where the signature of a webhook event is verified: locally, with PayPal's certificate, or by PayPal's API.
     webhook_check: Word<WebhookCheck>,
-    /// A PEM file with the roots to trust instead of the public ones.
+    /// Roots to trust instead, for the connection and for certificates that sign webhook events.
+    ///
+    /// Type: path
+    /// Default: the public roots
+    /// Range: PEM
     ca_file: Option<At<String>>,
     /// Connect timeout, TLS included.
     connect_secs: Whole<5, 1, 60>,

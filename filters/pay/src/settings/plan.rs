@@ -5,11 +5,9 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::ServiceIdentity;
-use tollgate_filter::settings::{At, Problems, Whole};
+use tollgate_filter::settings::{Amount, At, Number, Problems, Whole};
 use tollgate_module::{Section, SectionContext};
 use tollgate_purchase::plan::Plan;
-
-use super::credits_or_zero;
 
 /// The rate class of the plan: one of the built-in ones.
 const CLASS: &str = "pro";
@@ -25,17 +23,26 @@ const FEATURE_CHARS_MAX: usize = 200;
 #[serde(deny_unknown_fields, default)]
 pub struct RawPlan {
     /// The display name.
+    ///
+    /// Default: `"Pro"`
+    /// Range: 1 to 32 characters
     name: Option<At<String>>,
-    /// Credits granted with each payment, as a decimal string.
-    monthly_credits: Option<At<String>>,
+    /// Credits granted with each payment, in addition to the rate class.
+    ///
+    /// Default: `"0"`
+    monthly_credits: Amount,
     /// Days before its end from which a plan without automatic renewal may be bought again.
     // At most half a month: a buyer who has just paid must not be asked again because an answer was lost.
     renewal_days: Whole<7, 0, 14>,
-    /// Included devices.
-    included_device_slots: Option<At<u32>>,
-    /// Included computer use tasks per month.
-    computer_use_tasks_per_month: Option<At<u32>>,
-    /// The benefits, as texts.
+    /// Shown in the product document.
+    included_device_slots: Number<1, 1_000_000>,
+    /// Shown in the product document.
+    computer_use_tasks_per_month: Number<1, 1_000_000_000>,
+    /// Shown in the product document and on the page of the plan.
+    ///
+    /// Type: list of texts
+    /// Default: `[]`
+    /// Range: at most 20, each of 1 to 200 characters
     features: Option<At<Vec<At<String>>>>,
 }
 
@@ -46,23 +53,17 @@ impl Section for RawPlan {
     fn check(&self, context: &SectionContext<'_>, problems: &mut Problems) -> Option<Plan> {
         let service = context.find::<ServiceIdentity>()?.name;
         let key = |name: &str| context.key(name);
-        let credits = self.monthly_credits.as_ref();
-        let monthly_credits = credits_or_zero(&key("monthly_credits"), credits, problems);
+        let monthly_credits = self
+            .monthly_credits
+            .check(key("monthly_credits"), problems)
+            .unwrap_or_default();
         let renewal_days = self.renewal_days.check(key("renewal_days"), problems);
-        let mut count = |name: &str, at: &Option<At<u32>>, max| {
-            let at = at.as_ref()?;
-            problems.within(key(name), at, 1..=max)
-        };
-        let device_slots = count(
-            "included_device_slots",
-            &self.included_device_slots,
-            1_000_000,
-        );
-        let computer_use_tasks = count(
-            "computer_use_tasks_per_month",
-            &self.computer_use_tasks_per_month,
-            1_000_000_000,
-        );
+        let device_slots = self
+            .included_device_slots
+            .check(key("included_device_slots"), problems);
+        let computer_use_tasks = self
+            .computer_use_tasks_per_month
+            .check(key("computer_use_tasks_per_month"), problems);
         let name = self.name.as_ref().map(|at| {
             if at.value.is_empty()
                 || at.value.chars().count() > 32
@@ -80,8 +81,8 @@ impl Section for RawPlan {
             monthly_credits,
             features: self.features(&key("features"), problems),
             renewal_days: u32::try_from(renewal_days?).unwrap_or(u32::MAX),
-            device_slots,
-            computer_use_tasks,
+            device_slots: device_slots.and_then(|count| count.try_into().ok()),
+            computer_use_tasks: computer_use_tasks.and_then(|count| count.try_into().ok()),
         })
     }
 }

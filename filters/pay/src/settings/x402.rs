@@ -36,31 +36,72 @@ const UNITS_OF_A_CENT: u64 = 10_000;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawX402 {
-    /// The URL of the facilitator.
+    /// The facilitator, which verifies payments and submits them to the chain: `/supported`, `/verify` and `/settle` are below this URL.
+    ///
+    /// Type: URL
+    /// Range: `https`; `http` on this machine only
     facilitator_url: Option<At<String>>,
-    /// The environment variable that contains the token for the facilitator.
+    /// Contains the bearer token for the facilitator.
+    ///
+    /// Type: name of a variable
     facilitator_token_env: Option<At<String>>,
-    /// The file that contains the token.
+    /// Contains that token.
+    ///
+    /// Type: path
+    /// Range: not beside `facilitator_token_env`
     facilitator_token_file: Option<At<String>>,
-    /// The account on the chain that receives payments.
+    /// The account on the chain that receives payments. Its key is never needed here. Use a separate account for every database: a transfer
+    /// to it counts as a purchase here.
+    ///
+    /// Type: address
+    /// Range: `0x` and 40 hex digits; capitals, if any, as EIP-55 has them
     pay_to: Option<At<String>>,
-    /// The chain, as `eip155:` and its number.
+    /// The chain. `eip155:84532` is Base Sepolia, for tests.
+    ///
+    /// Type: word
+    /// Default: `eip155:8453` (Base)
+    /// Range: `eip155:` and a number
     network: Option<At<String>>,
-    /// The contract of the token, which has six decimal places.
+    /// The contract of the token: one with EIP-3009 and six decimal places.
+    ///
+    /// Type: address
+    /// Default: USDC of the network
+    /// Range: likewise
     asset: Option<At<String>>,
-    /// The name of the token in its EIP-712 domain.
+    /// The token's name in its EIP-712 domain. USDC has different names on different chains.
+    ///
+    /// Default: that of USDC on the network
+    /// Range: pinned for USDC
     asset_name: Option<At<String>>,
-    /// The version of the token in its EIP-712 domain.
+    /// The token's version in its EIP-712 domain.
+    ///
+    /// Default: that of USDC on the network
+    /// Range: pinned for USDC
     asset_version: Option<At<String>>,
-    /// The URL of a node of the chain (JSON-RPC).
+    /// A node of the chain (JSON-RPC). With a node, only the chain decides the outcome of a payment, independent of the facilitator's
+    /// answers. Without one the facilitator is trusted: a lost or false answer can make a buyer pay twice or activate the plan without
+    /// payment, and the operator has to look the payment up (`tollgate payment list`); `tollgate check` warns.
+    ///
+    /// Type: URL
+    /// Range: `https`; `http` on this machine only
     rpc_url: Option<At<String>>,
-    /// The environment variable that contains the URL of a node, where it is a secret.
+    /// Contains the URL of the node, where it includes a key.
+    ///
+    /// Type: name of a variable
+    /// Range: not beside `rpc_url`; `https` as well
     rpc_url_env: Option<At<String>>,
-    /// The file that contains the URL.
+    /// Contains that URL.
+    ///
+    /// Type: path
+    /// Range: not beside the two above; `https` as well
     rpc_url_file: Option<At<String>>,
     /// Validity of signed payments, and so the maximum time for which one can stay unclear.
     max_timeout_secs: Whole<300, 60, 900>,
-    /// A PEM file with the roots to trust instead of the public ones.
+    /// Roots to trust instead, for facilitator and node.
+    ///
+    /// Type: path
+    /// Default: the public roots
+    /// Range: PEM
     ca_file: Option<At<String>>,
 }
 

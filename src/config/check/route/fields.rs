@@ -4,27 +4,15 @@ use std::sync::Arc;
 
 use http::Method;
 use tollgate_filter::settings::{At, Problems, words};
-use tollgate_filter::{ErrorShape, RequiredAccess, Scope, Scopes};
+use tollgate_filter::{RequiredAccess, Scope, Scopes};
 use tollgate_module::FilterType;
 use tollgate_rate_limit::Limits;
 
 use super::{BODY_BYTES, Inputs, Written, lifecycle};
-use crate::config::check::values::{CheckContext, number, required, word};
-use crate::config::settings::{Cors, Route};
+use crate::config::check::values::{CheckContext, required, word};
+use crate::config::settings::Route;
 
-const BODY_BYTES_MAX: u64 = 1 << 30;
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
-const SHAPES: &[(&str, ErrorShape)] = &[
-    ("envelope", ErrorShape::Envelope),
-    ("oauth", ErrorShape::OAuth),
-    ("page", ErrorShape::Page),
-    ("ucp", ErrorShape::Ucp),
-];
-const CORS: &[(&str, Cors)] = &[
-    ("none", Cors::None),
-    ("public", Cors::Public),
-    ("api", Cors::Api),
-];
 
 /// The route as written, with the other values of `base` where it changes one.
 pub(super) fn route(
@@ -50,15 +38,11 @@ pub(super) fn route(
         _ => chain(written, inputs.context, problems),
     };
     let access = access(written, base, &chain, problems);
-    let errors = word(problems, written.key("errors"), raw.errors.as_ref(), SHAPES);
-    let cors = word(problems, written.key("cors"), raw.cors.as_ref(), CORS);
-    let body_bytes_max = number(
-        problems,
-        written.key("body_bytes_max"),
-        raw.body_bytes_max.as_ref(),
-        base.map_or(BODY_BYTES, |base| base.body_bytes_max as u64),
-        0..=BODY_BYTES_MAX,
-    );
+    let errors = raw.errors.check(written.key("errors"), problems);
+    let cors = raw.cors.check(written.key("cors"), problems);
+    let body = raw
+        .body_bytes_max
+        .check(written.key("body_bytes_max"), problems);
     let class = class(written, inputs.limits, problems);
     let base_url = inputs.service.base_url.as_str();
     let former = base.and_then(|base| base.lifecycle.as_ref());
@@ -66,12 +50,15 @@ pub(super) fn route(
     Some(Route {
         path: pattern?,
         methods,
-        body_bytes_max: body_bytes_max as usize,
+        body_bytes_max: body.map_or_else(
+            || base.map_or(BODY_BYTES, |base| base.body_bytes_max),
+            |bytes| bytes as usize,
+        ),
         chain,
         errors: errors.or(base.map(|base| base.errors)).unwrap_or_default(),
         access,
         class: class.or_else(|| base?.class.clone()),
-        cors: cors.or(base.map(|base| base.cors)).unwrap_or(Cors::None),
+        cors: cors.or(base.map(|base| base.cors)).unwrap_or_default(),
         lifecycle,
     })
 }

@@ -4,7 +4,7 @@ mod fields;
 mod lifecycle;
 mod table;
 
-use tollgate_filter::settings::{At, Problems, Warning};
+use tollgate_filter::settings::{At, Number, OptionalWord, Problems, Warning};
 use tollgate_module::{RouteChange, misplaced};
 use tollgate_rate_limit::Limits;
 
@@ -14,7 +14,7 @@ use crate::config::raw::{RawRoute, RawSettings};
 use crate::config::settings::{Route, Service};
 
 /// Default maximum size of a request's body in bytes.
-const BODY_BYTES: u64 = 64 * 1024;
+const BODY_BYTES: usize = 64 * 1024;
 
 /// What a route is checked against.
 struct Inputs<'a> {
@@ -291,12 +291,12 @@ fn raw_route(change: &RouteChange) -> RawRoute {
         path: Some(At::without_span(change.path.clone())),
         methods: list(&change.methods),
         chain: list(&change.chain),
-        body_bytes_max: change.body_bytes_max.map(At::without_span),
+        body_bytes_max: Number::without_span(change.body_bytes_max),
         scope: text(&change.scope),
         scopes_any: list(&change.scopes_any),
         class: text(&change.class),
-        cors: text(&change.cors),
-        errors: text(&change.errors),
+        cors: OptionalWord::without_span(change.cors.clone()),
+        errors: OptionalWord::without_span(change.errors.clone()),
         ..RawRoute::default()
     }
 }

@@ -83,7 +83,7 @@ pub(super) fn built_in() -> Vec<Route> {
     ];
     const MODELS: &[&str] = &["address-limit", "auth", "rate-limit", "models"];
     let models = |path| {
-        let bytes_max = BODY_BYTES as usize;
+        let bytes_max = BODY_BYTES;
         route(path, Method::GET, bytes_max, Scope::ApiModels, MODELS)
     };
     let mcp = |path: &str, scopes: &[Scope]| {
@@ -116,7 +116,7 @@ pub(super) fn built_in() -> Vec<Route> {
     let page = |path: &str, methods: &[Method], chain: &[&str]| Route {
         path: path.parse().expect("the built-in paths are patterns"),
         methods: methods.to_vec(),
-        body_bytes_max: BODY_BYTES as usize,
+        body_bytes_max: BODY_BYTES,
         chain: chain.iter().map(|name| Arc::from(*name)).collect(),
         errors: ErrorShape::Page,
         access: None,
@@ -159,7 +159,7 @@ pub(super) fn built_in() -> Vec<Route> {
         routes.push(route(
             &format!("/commerce/subscriptions/{{plan}}/{way}"),
             Method::POST,
-            BODY_BYTES as usize,
+            BODY_BYTES,
             Scope::CommerceSubscribe,
             &["address-limit", "auth", "rate-limit", "pay"],
         ));
@@ -175,7 +175,7 @@ pub(super) fn built_in() -> Vec<Route> {
         ..route(
             path,
             Method::POST,
-            BODY_BYTES as usize,
+            BODY_BYTES,
             Scope::CommerceSubscribe,
             &["address-limit", "auth", "rate-limit", "commerce"],
         )
@@ -218,7 +218,7 @@ fn oauth() -> Vec<Route> {
     let route = |path: &str, method, class: Option<&str>, cors| Route {
         path: path.parse().expect("the built-in paths are patterns"),
         body_bytes_max: if method == Method::POST {
-            BODY_BYTES as usize
+            BODY_BYTES
         } else {
             0
         },

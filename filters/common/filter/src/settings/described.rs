@@ -1,11 +1,12 @@
-//! Settings that describe themselves: default and range are part of the type of the field, and reading, check, JSON Schema and the reference
-//! page follow from it.
+//! Settings that describe themselves: default, range and words are part of the type of the field, and reading, check, JSON Schema and the
+//! reference page follow from it. What a type cannot say is in the comment of the field (`Type:`, `Default:`, `Range:`).
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
+use tollgate_money::Micros;
 
 use super::{At, Problems, words};
 
@@ -52,11 +53,57 @@ impl<const DEFAULT: u64, const MIN: u64, const MAX: u64> JsonSchema for Whole<DE
     }
 }
 
+/// A whole number with a range, which is required, or whose default is none or depends on other settings.
+#[derive(Clone, Debug, Default)]
+pub struct Number<const MIN: u64, const MAX: u64>(Option<At<u64>>);
+
+impl<const MIN: u64, const MAX: u64> Number<MIN, MAX> {
+    /// A number that is not in the file.
+    pub fn without_span(number: Option<u64>) -> Self {
+        Number(number.map(At::without_span))
+    }
+
+    /// The number; `None` where there is none, or after noting that it is not in the range.
+    pub fn check(&self, key: impl Into<String>, problems: &mut Problems) -> Option<u64> {
+        problems.within(key, self.0.as_ref()?, MIN..=MAX)
+    }
+
+    /// The number as written.
+    pub fn written(&self) -> Option<&At<u64>> {
+        self.0.as_ref()
+    }
+}
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Number<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        At::deserialize(deserializer).map(|at| Number(Some(at)))
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> JsonSchema for Number<MIN, MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Number".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "format": "uint64", "minimum": MIN, "maximum": MAX })
+    }
+}
+
 /// A switch with a default.
 #[derive(Clone, Debug, Default)]
 pub struct Switch<const DEFAULT: bool>(Option<At<bool>>);
 
 impl<const DEFAULT: bool> Switch<DEFAULT> {
+    /// The switch as written.
+    pub fn written(&self) -> Option<&At<bool>> {
+        self.0.as_ref()
+    }
+
     /// Whether it is on.
     pub fn is_on(&self) -> bool {
         self.0.as_ref().map_or(DEFAULT, |at| at.value)
@@ -96,25 +143,34 @@ pub struct Word<T>(Option<At<String>>, PhantomData<T>);
 impl<T: Words> Word<T> {
     /// The value of the word, or the default; `None` after noting that it is none of them.
     pub fn check(&self, key: impl Into<String>, problems: &mut Problems) -> Option<T> {
-        let Some(at) = &self.0 else {
-            return Some(T::default());
-        };
-        let found = T::WORDS.iter().find(|(word, _)| *word == at.value);
-        if found.is_none() {
-            let message = format_args!("is `{}`; use {}", at.value, words(&Self::words()));
-            problems.note(key, at, message);
+        match &self.0 {
+            None => Some(T::default()),
+            Some(at) => value_of(at, key, problems),
         }
-        found.map(|(_, value)| *value)
     }
 
     /// The word as written.
     pub fn written(&self) -> Option<&At<String>> {
         self.0.as_ref()
     }
+}
 
-    fn words() -> Vec<&'static str> {
-        T::WORDS.iter().map(|(word, _)| *word).collect()
+/// The value of a word; `None` after noting that it is none of them.
+fn value_of<T: Words>(
+    at: &At<String>,
+    key: impl Into<String>,
+    problems: &mut Problems,
+) -> Option<T> {
+    let found = T::WORDS.iter().find(|(word, _)| *word == at.value);
+    if found.is_none() {
+        let message = format_args!("is `{}`; use {}", at.value, words(&all::<T>()));
+        problems.note(key, at, message);
     }
+    found.map(|(_, value)| *value)
+}
+
+fn all<T: Words>() -> Vec<&'static str> {
+    T::WORDS.iter().map(|(word, _)| *word).collect()
 }
 
 impl<'de, T> Deserialize<'de> for Word<T> {
@@ -135,6 +191,84 @@ impl<T: Words> JsonSchema for Word<T> {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let default = T::WORDS.iter().find(|(_, value)| *value == T::default());
         let default = default.map(|(word, _)| *word);
-        json_schema!({ "type": "string", "enum": Self::words(), "default": default })
+        json_schema!({ "type": "string", "enum": all::<T>(), "default": default })
+    }
+}
+
+/// One of a few words, whose default is none or depends on other settings.
+#[derive(Clone, Debug, Default)]
+pub struct OptionalWord<T>(Option<At<String>>, PhantomData<T>);
+
+impl<T: Words> OptionalWord<T> {
+    /// A word that is not in the file.
+    pub fn without_span(word: Option<String>) -> Self {
+        OptionalWord(word.map(At::without_span), PhantomData)
+    }
+
+    /// The value of the word; `None` where there is none, or after noting that it is none of them.
+    pub fn check(&self, key: impl Into<String>, problems: &mut Problems) -> Option<T> {
+        value_of(self.0.as_ref()?, key, problems)
+    }
+}
+
+impl<'de, T> Deserialize<'de> for OptionalWord<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        At::deserialize(deserializer).map(|at| OptionalWord(Some(at), PhantomData))
+    }
+}
+
+impl<T: Words> JsonSchema for OptionalWord<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "OptionalWord".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": all::<T>() })
+    }
+}
+
+/// An amount of credits of zero or more, as a decimal string.
+#[derive(Clone, Debug, Default)]
+pub struct Amount(Option<At<String>>);
+
+impl Amount {
+    /// The amount; `None` where there is none, or after noting that it cannot be one.
+    pub fn check(&self, key: impl Into<String>, problems: &mut Problems) -> Option<Micros> {
+        let (key, at) = (key.into(), self.0.as_ref()?);
+        let amount: Micros = problems.parse(&key, at)?;
+        if amount < Micros::ZERO {
+            problems.note(key, at, format_args!("is `{}`; use 0 or more", at.value));
+            return None;
+        }
+        Some(amount)
+    }
+
+    /// The amount as written.
+    pub fn written(&self) -> Option<&At<String>> {
+        self.0.as_ref()
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        At::deserialize(deserializer).map(|at| Amount(Some(at)))
+    }
+}
+
+impl JsonSchema for Amount {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Amount".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "credits" })
     }
 }
