@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{HitPrice, ServiceIdentity};
 use tollgate_module::{
-    Build, BuildError, FilterType, Module, Reload, SectionType, Services, provided, reload_snapshot,
+    Build, BuildError, FilterType, Module, Reload, Reloadable, SectionType, Services, provided,
+    reload_snapshot,
 };
 use tollgate_store::Store;
 
@@ -35,6 +36,20 @@ metrics! {
 
 /// The completion cache.
 pub struct CacheModule;
+
+impl Reloadable for CacheSettings {
+    /// The sizes are those of the memory that was set aside at the start, and the meter has copied the price of a hit.
+    fn fixed(&self, new: &CacheSettings) -> Vec<(&'static str, bool)> {
+        vec![
+            ("max_bytes", self.bytes_max != new.bytes_max),
+            (
+                "max_entry_bytes",
+                self.entry_bytes_max != new.entry_bytes_max,
+            ),
+            ("hit_price_ppm", self.hit_price_ppm != new.hit_price_ppm),
+        ]
+    }
+}
 
 impl Module for CacheModule {
     fn name(&self) -> &'static str {
@@ -81,17 +96,8 @@ impl Module for CacheModule {
         Ok(())
     }
 
-    /// The sizes are those of the memory that was set aside at the start, and the meter has copied the price of a hit.
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
-        reload_snapshot(
-            self.name(),
-            (running, settings),
-            |old: &CacheSettings, new| {
-                let fixed =
-                    |one: &CacheSettings| (one.bytes_max, one.entry_bytes_max, one.hit_price_ppm);
-                fixed(old) == fixed(new)
-            },
-        )
+        reload_snapshot::<CacheSettings>(self.name(), (running, settings))
     }
 }
 
@@ -112,34 +118,21 @@ fn source(cache: Arc<Cache>) -> tollgate_counters::Source {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_module::{Snapshot, check_text};
+    use tollgate_module::check_reload;
 
     use super::*;
 
-    fn settings(text: &str) -> CacheSettings {
-        check_text::<RawCache>(text, &Services::default()).expect("good settings")
-    }
-
     #[test]
     fn a_reload_changes_what_is_not_fixed_at_the_start() {
-        let snapshot = Snapshot::from(settings(""));
-        let mut running = Services::default();
-        running.provide(snapshot.clone());
-        let reload = |text: &str| {
-            let mut new = Services::default();
-            new.provide(settings(text));
-            CacheModule.reload(&running, &new).expect("both are there")
-        };
-        for fixed in [
-            "max_bytes = 1048576",
+        let fixed = [
+            "max_bytes = 536870912",
             "max_entry_bytes = 1024",
             "hit_price_ppm = 1",
-        ] {
-            assert_eq!(reload(fixed), Reload::NeedsRestart, "{fixed}");
-        }
-        assert_eq!(**snapshot.load(), settings(""), "nothing has changed");
-        let free = "ttl_secs = 60\nwait_secs = 1\nenabled = false";
-        assert_eq!(reload(free), Reload::InForce);
-        assert_eq!(**snapshot.load(), settings(free));
+        ];
+        check_reload::<RawCache>(
+            &CacheModule,
+            &fixed,
+            "ttl_secs = 60\nwait_secs = 1\nenabled = false",
+        );
     }
 }

@@ -6,8 +6,8 @@ use tollgate_clock::Entropy;
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::ServiceIdentity;
 use tollgate_module::{
-    Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided,
-    reload_snapshot,
+    Build, BuildError, FilterType, Module, Reload, Reloadable, SectionType, Services, Snapshot,
+    provided, reload_snapshot,
 };
 use tollgate_pages::Brand;
 use tollgate_purchase::checkouts::{CheckoutDeps, Checkouts};
@@ -26,6 +26,17 @@ metrics! {
 
 /// Commerce platforms and payment notifications.
 pub struct CommerceModule;
+
+impl Reloadable for UcpSettings {
+    /// Others have copied the lifetime of a session and a link, and the client that fetches profiles is set up once.
+    fn fixed(&self, new: &UcpSettings) -> Vec<(&'static str, bool)> {
+        vec![
+            ("session_secs", self.session != new.session),
+            ("profile_fetch", self.profile_fetch != new.profile_fetch),
+            ("refund_url", self.refund_url != new.refund_url),
+        ]
+    }
+}
 
 impl Module for CommerceModule {
     fn name(&self) -> &'static str {
@@ -94,53 +105,29 @@ impl Module for CommerceModule {
         });
         Ok(())
     }
-    /// Which platforms are served is in force at once. A lifetime and a link that others have copied, and the client that fetches profiles,
-    /// need a restart.
+
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
-        reload_snapshot(
-            self.name(),
-            (running, settings),
-            |old: &UcpSettings, new| {
-                let fixed =
-                    |one: &UcpSettings| (one.session, one.profile_fetch, one.refund_url.clone());
-                fixed(old) == fixed(new)
-            },
-        )
+        reload_snapshot::<UcpSettings>(self.name(), (running, settings))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tollgate_module::check_text;
+    use tollgate_module::check_reload;
 
     use super::*;
 
-    fn settings(text: &str) -> UcpSettings {
-        check_text::<RawUcp>(text, &Services::default()).expect("good settings")
-    }
-
     #[test]
-    fn a_reload_changes_which_platforms_are_served() {
-        let snapshot = Snapshot::from(settings(""));
-        let mut running = Services::default();
-        running.provide(snapshot.clone());
-        let reload = |text: &str| {
-            let mut new = Services::default();
-            new.provide(settings(text));
-            CommerceModule
-                .reload(&running, &new)
-                .expect("both are there")
-        };
-        for fixed in [
+    fn a_reload_changes_what_is_not_fixed_at_the_start() {
+        let fixed = [
             "session_secs = 900",
             "profile_fetch = 'always'",
             "refund_url = 'https://svc.example/refunds'",
-        ] {
-            assert_eq!(reload(fixed), Reload::NeedsRestart, "{fixed}");
-        }
-        assert_eq!(**snapshot.load(), settings(""), "nothing has changed");
-        let free = "agent_required = false\ntls13_required = false\nprofile_hosts = ['platform.example']\nprofile_loopback = true";
-        assert_eq!(reload(free), Reload::InForce);
-        assert_eq!(**snapshot.load(), settings(free));
+        ];
+        check_reload::<RawUcp>(
+            &CommerceModule,
+            &fixed,
+            "agent_required = false\ntls13_required = false\nprofile_hosts = ['platform.example']\nprofile_loopback = true",
+        );
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::HoldLifetime;
 use tollgate_module::{
-    Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided,
-    reload_snapshot,
+    Build, BuildError, FilterType, Module, Reload, Reloadable, SectionType, Services, Snapshot,
+    provided, reload_snapshot,
 };
 
 use crate::config::RawIdempotency;
@@ -21,6 +21,12 @@ metrics! {
 
 /// Repeats of requests with an `Idempotency-Key`.
 pub struct IdempotencyModule;
+
+impl Reloadable for IdempotencySettings {
+    fn fixed(&self, _: &IdempotencySettings) -> Vec<(&'static str, bool)> {
+        Vec::new()
+    }
+}
 
 impl Module for IdempotencyModule {
     fn name(&self) -> &'static str {
@@ -61,34 +67,22 @@ impl Module for IdempotencyModule {
     }
 
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
-        reload_snapshot::<IdempotencySettings>(self.name(), (running, settings), |_, _| true)
+        reload_snapshot::<IdempotencySettings>(self.name(), (running, settings))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tollgate_module::{Snapshot, check_text};
+    use tollgate_module::check_reload;
 
     use super::*;
 
-    fn settings(text: &str) -> IdempotencySettings {
-        check_text::<RawIdempotency>(text, &Services::default()).expect("good settings")
-    }
-
     #[test]
     fn a_reload_changes_every_setting() {
-        let snapshot = Snapshot::from(settings(""));
-        let mut running = Services::default();
-        running.provide(snapshot.clone());
-        let reload = |text: &str| {
-            let mut new = Services::default();
-            new.provide(settings(text));
-            IdempotencyModule
-                .reload(&running, &new)
-                .expect("both are there")
-        };
-        let free = "keep_secs = 60\nanswer_bytes_max = 1024";
-        assert_eq!(reload(free), Reload::InForce);
-        assert_eq!(**snapshot.load(), settings(free));
+        check_reload::<RawIdempotency>(
+            &IdempotencyModule,
+            &[],
+            "keep_secs = 60\nanswer_bytes_max = 1024",
+        );
     }
 }

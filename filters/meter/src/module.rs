@@ -6,8 +6,8 @@ use tollgate_clock::Clock;
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{HitPrice, HoldLifetime};
 use tollgate_module::{
-    Build, BuildError, FilterType, Module, Reload, SectionType, Services, Snapshot, provided,
-    reload_snapshot,
+    Build, BuildError, FilterType, Module, Reload, Reloadable, SectionType, Services, Snapshot,
+    provided, reload_snapshot,
 };
 use tollgate_purchase::Credits;
 use tollgate_store::Store;
@@ -28,6 +28,23 @@ metrics! {
 
 /// Holds and settlements of completions.
 pub struct MeterModule;
+
+impl Reloadable for MeterSettings {
+    /// The lifetime of a hold, what follows a client's disconnection, the number of counting threads and the limit of new accounts were
+    /// copied at the start.
+    fn fixed(&self, new: &MeterSettings) -> Vec<(&'static str, bool)> {
+        vec![
+            ("credit_limit", self.credit_limit != new.credit_limit),
+            ("drain_secs", self.drain != new.drain),
+            ("after_leaving", self.after_leaving != new.after_leaving),
+            ("hold_secs", self.hold != new.hold),
+            (
+                "estimate.parallel",
+                self.count_parallel != new.count_parallel,
+            ),
+        ]
+    }
+}
 
 impl Module for MeterModule {
     fn name(&self) -> &'static str {
@@ -78,57 +95,30 @@ impl Module for MeterModule {
         Ok(())
     }
 
-    /// The estimate and the smallest cap change with the next request. The lifetime of a hold, what follows a client's disconnection, the
-    /// number of counting threads and the limit of new accounts were copied at the start.
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
-        reload_snapshot(
-            self.name(),
-            (running, settings),
-            |old: &MeterSettings, new| {
-                let changed = MeterSettings {
-                    abandoned_tokens_max: new.abandoned_tokens_max,
-                    clamp_tokens_min: new.clamp_tokens_min,
-                    bytes_per_token: new.bytes_per_token,
-                    ..old.clone()
-                };
-                changed == *new
-            },
-        )
+        reload_snapshot::<MeterSettings>(self.name(), (running, settings))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tollgate_module::{Snapshot, check_text};
+    use tollgate_module::check_reload;
 
     use super::*;
 
-    fn settings(text: &str) -> MeterSettings {
-        check_text::<RawMeter>(text, &Services::default()).expect("good settings")
-    }
-
     #[test]
     fn a_reload_changes_what_is_not_fixed_at_the_start() {
-        let snapshot = Snapshot::from(settings(""));
-        let mut running = Services::default();
-        running.provide(snapshot.clone());
-        let reload = |text: &str| {
-            let mut new = Services::default();
-            new.provide(settings(text));
-            MeterModule.reload(&running, &new).expect("both are there")
-        };
-        for fixed in [
+        let fixed = [
             "credit_limit = '1'",
             "drain_secs = 1",
             "after_leaving = 'stop'",
             "hold_secs = 60",
             "estimate.parallel = 1",
-        ] {
-            assert_eq!(reload(fixed), Reload::NeedsRestart, "{fixed}");
-        }
-        assert_eq!(**snapshot.load(), settings(""), "nothing has changed");
-        let free = "clamp_tokens_min = 1\nestimate.bytes_per_token = 1";
-        assert_eq!(reload(free), Reload::InForce);
-        assert_eq!(**snapshot.load(), settings(free));
+        ];
+        check_reload::<RawMeter>(
+            &MeterModule,
+            &fixed,
+            "clamp_tokens_min = 1\nestimate.bytes_per_token = 1\nabandoned_tokens_max = 5",
+        );
     }
 }

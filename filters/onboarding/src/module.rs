@@ -42,8 +42,8 @@ impl Module for OnboardingModule {
 
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
         let snapshot: Snapshot<Documents> = running.get(NAME)?;
-        snapshot.replace(documents(&settings.get(NAME)?, running)?);
-        Ok(Reload::InForce)
+        let documents = documents(&settings.get(NAME)?, settings)?;
+        Ok(Reload::ready(move || snapshot.replace(documents)))
     }
 }
 
@@ -62,8 +62,7 @@ mod tests {
     use super::*;
     use crate::documents::tests::plan;
 
-    fn settings(text: &str) -> Services {
-        let mut services = Services::default();
+    fn settings(text: &str, mut services: Services) -> Services {
         services.provide(ServiceIdentity {
             name: "svc".to_owned(),
             base_url: "https://svc.example".to_owned(),
@@ -77,7 +76,7 @@ mod tests {
     #[test]
     fn a_reload_changes_the_documents_or_nothing() {
         let mut built = Built::default();
-        built.services = settings("");
+        built.services = settings("", Services::default());
         built.services.provide(Clock::system());
         built.services.provide(RouteList::default());
         built.services.provide(plan());
@@ -85,14 +84,19 @@ mod tests {
             .module(&OnboardingModule)
             .expect("it has all services");
         let documents: Snapshot<Documents> = built.services.find().expect("the documents");
-        let reload = |text: &str| OnboardingModule.reload(&built.services, &settings(text));
+        let reload = |text: &str| {
+            let settings = settings(text, built.services.clone());
+            OnboardingModule.reload(&built.services, &settings)
+        };
         let is_titled = |title: &str| {
             let documents = documents.load();
             let text = documents.find("/llms.txt").expect("a document").body();
             text.starts_with(format!("# {title}\n").as_bytes())
         };
         assert!(is_titled("svc"));
-        assert_eq!(reload("service = 'Other'").expect("good"), Reload::InForce);
+        let prepared = reload("service = 'Other'").expect("good");
+        assert!(is_titled("svc"), "nothing changes before the call");
+        assert_eq!(prepared.apply(), Ok(()));
         assert!(is_titled("Other"));
         let expired =
             "[security]\ncontact = 'mailto:a@svc.example'\nexpires = '2020-01-01T00:00:00Z'";

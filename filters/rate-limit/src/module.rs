@@ -51,10 +51,7 @@ impl Module for RateLimitModule {
         let in_force: Snapshot<InForce> = running.get(self.name())?;
         let limits: Limits = settings.get(self.name())?;
         let new = InForce::new(&limits);
-        if !in_force.load().fits(&new) {
-            return Ok(Reload::NeedsRestart);
-        }
-        in_force.replace(new);
-        Ok(Reload::InForce)
+        let refused = Reload::refused([("classes", !in_force.load().fits(&new))]);
+        Ok(refused.unwrap_or_else(|| Reload::ready(move || in_force.replace(new))))
     }
 }

@@ -14,7 +14,7 @@ use tollgate_filter::{
     ForwardBody, Model, ModelAccess, ModelLimits, Outcome, PartCeilings, Phase, Principal,
     Protocol, Request, Routing, Scopes, Step, Tail,
 };
-use tollgate_module::{Built, Module, Reload, RouteContext, Services, check_text};
+use tollgate_module::{Built, Module, RouteContext, Services, check_text};
 use tollgate_money::{AccountId, CredentialId, OperationId, Price};
 use tollgate_rate_limit::{Counters, Limits, RateLimit, RateLimitModule, RateLimits, RawLimits};
 
@@ -647,12 +647,13 @@ fn built() -> (Built, Arc<dyn Filter>) {
     (built, filter)
 }
 
-fn reload(built: &Built, text: &str) -> Reload {
+fn reload(built: &Built, text: &str) -> Result<(), Vec<&'static str>> {
     let mut settings = Services::default();
     settings.provide(limits(text));
     RateLimitModule
         .reload(&built.services, &settings)
         .expect("the module was built")
+        .apply()
 }
 
 #[test]
@@ -660,7 +661,7 @@ fn a_reload_changes_the_quota_of_a_built_filter_and_keeps_its_counts() {
     let (built, filter) = built();
     assert_eq!(admitted(&*filter, 10, || exchange_of(1, "free")), 4);
     let larger = SETTINGS.replace("quota = 4", "quota = 6");
-    assert_eq!(reload(&built, &larger), Reload::InForce);
+    assert_eq!(reload(&built, &larger), Ok(()));
     assert_eq!(
         admitted(&*filter, 10, || exchange_of(1, "free")),
         0,
@@ -677,7 +678,7 @@ fn a_reload_that_adds_a_class_or_the_first_token_limit_needs_a_restart() {
         "tokens_per_window = 5\n",
     ] {
         let text = format!("{}{added}", SETTINGS.replace("quota = 4", "quota = 6"));
-        assert_eq!(reload(&built, &text), Reload::NeedsRestart, "{added}");
+        assert_eq!(reload(&built, &text), Err(vec!["classes"]), "{added}");
     }
     assert_eq!(
         admitted(&*filter, 10, || exchange_of(1, "free")),

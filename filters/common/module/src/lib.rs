@@ -22,5 +22,5 @@ pub use route_change::RouteChange;
 pub use secret::{Named, is_variable, world_readable};
 pub use section::{CheckedSection, Declarations, Section, SectionType, check_text};
 pub use services::Services;
-pub use snapshot::{Reload, Snapshot, reload_snapshot};
+pub use snapshot::{Reload, Reloadable, Snapshot, check_reload, reload_snapshot};
 pub use tollgate_service::{GATEWAY, Provided, Service, provided};

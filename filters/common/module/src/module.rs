@@ -36,14 +36,15 @@ pub trait Module: Send + Sync {
     /// A missing service, or settings that cannot be served.
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError>;
 
-    /// Puts new settings in force while the gateway runs. `running` are the services of the running gateway, `settings` the sections of the
-    /// new file. A module keeps what may change behind a [`Snapshot`](crate::Snapshot). The default: the settings need a restart.
+    /// Prepares new settings while the gateway runs, and changes nothing. `running` are the services of the running gateway, `settings` the
+    /// same with the sections of the new file. A module keeps what may change behind a [`Snapshot`](crate::Snapshot), or reads it where a
+    /// filter is built, as the filters of all routes are built again. The default: every setting is fixed at the start.
     ///
     /// # Errors
     ///
-    /// The module was not built, or its section was not read. Nothing has changed then.
+    /// The module was not built, its section was not read, or the new settings cannot be served.
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
         let _ = (running, settings);
-        Ok(Reload::NeedsRestart)
+        Ok(Reload::Fixed)
     }
 }

@@ -1,11 +1,14 @@
 //! Settings in force, as one value that a reload replaces as a whole: reading it costs one atomic load.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use tollgate_service::{Provided, Service};
 
 use crate::error::BuildError;
+use crate::module::Module;
+use crate::section::{Section, check_text};
 use crate::services::Services;
 
 /// The settings of a running module. Cheap to clone; all clones see a replacement. A decision that has loaded the settings keeps them; the next one of the same request may see others.
@@ -40,33 +43,107 @@ impl<T: Provided> Service for Snapshot<T> {
     const PROVIDER: &'static str = T::PROVIDER;
 }
 
-/// What became of the new settings of a module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// New settings of a module, prepared. Nothing has changed yet, so that those of all modules take effect together or not at all.
+#[must_use]
 pub enum Reload {
-    /// They are in force for the next request.
-    InForce,
-    /// One of those that changed is fixed at the start: all earlier settings of the module stay in force until a restart.
-    NeedsRestart,
+    /// Puts them in force for the next request. It cannot fail.
+    Ready(Box<dyn FnOnce() + Send>),
+    /// The keys of the module's section that differ and are fixed at the start.
+    NeedsRestart(Vec<&'static str>),
+    /// All settings of the module are fixed at the start.
+    Fixed,
 }
 
-/// The reload of a module whose settings are a [`Snapshot`] among the running services. `fits` compares the settings in force with the new
-/// ones: `false` where one that changed is fixed at the start.
+impl Reload {
+    /// New settings that this call puts in force.
+    pub fn ready(apply: impl FnOnce() + Send + 'static) -> Reload {
+        Reload::Ready(Box::new(apply))
+    }
+
+    /// The refusal of those of these settings that differ, by their keys; `None` where none does.
+    pub fn refused(fixed: impl IntoIterator<Item = (&'static str, bool)>) -> Option<Reload> {
+        let differing = fixed.into_iter().filter(|(_, differs)| *differs);
+        let keys: Vec<_> = differing.map(|(key, _)| key).collect();
+        (!keys.is_empty()).then_some(Reload::NeedsRestart(keys))
+    }
+
+    /// Puts the settings in force by themselves.
+    ///
+    /// # Errors
+    ///
+    /// The keys that need a restart; none where all do.
+    pub fn apply(self) -> Result<(), Vec<&'static str>> {
+        match self {
+            Reload::Ready(apply) => {
+                apply();
+                Ok(())
+            }
+            Reload::NeedsRestart(keys) => Err(keys),
+            Reload::Fixed => Err(Vec::new()),
+        }
+    }
+}
+
+impl fmt::Debug for Reload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reload::Ready(_) => f.write_str("Ready"),
+            Reload::NeedsRestart(keys) => f.debug_tuple("NeedsRestart").field(keys).finish(),
+            Reload::Fixed => f.write_str("Fixed"),
+        }
+    }
+}
+
+/// The settings of a module that a [`Snapshot`] holds, of which some may be fixed at the start.
+pub trait Reloadable: Provided + Clone {
+    /// The keys of the section that are fixed at the start, each with whether its value differs in `new`.
+    fn fixed(&self, new: &Self) -> Vec<(&'static str, bool)>;
+}
+
+/// The reload of a module whose settings are a [`Snapshot`] among the running services.
 ///
 /// # Errors
 ///
 /// The module was not built, or its section was not read.
-pub fn reload_snapshot<T: Provided + Clone>(
+pub fn reload_snapshot<T: Reloadable>(
     module: &str,
     (running, settings): (&Services, &Services),
-    fits: impl FnOnce(&T, &T) -> bool,
 ) -> Result<Reload, BuildError> {
     let snapshot: Snapshot<T> = running.get(module)?;
     let new: T = settings.get(module)?;
-    if !fits(&snapshot.load(), &new) {
-        return Ok(Reload::NeedsRestart);
+    let refused = Reload::refused(snapshot.load().fixed(&new));
+    Ok(refused.unwrap_or_else(|| Reload::ready(move || snapshot.replace(new))))
+}
+
+/// Reloads a module, for its tests: each of `fixed`, a line with one key, is refused with that key and changes nothing; `free` is in force
+/// afterwards.
+///
+/// # Panics
+///
+/// The module decides otherwise, or a text has problems.
+pub fn check_reload<S>(module: &dyn Module, fixed: &[&str], free: &str)
+where
+    S: Section,
+    S::Settings: Reloadable + PartialEq,
+{
+    let settings = |text: &str| check_text::<S>(text, &Services::default()).expect("good settings");
+    let snapshot = Snapshot::from(settings(""));
+    let mut running = Services::default();
+    running.provide(snapshot.clone());
+    let reload = |text: &str| {
+        let mut new = Services::default();
+        new.provide(settings(text));
+        let reload = module.reload(&running, &new);
+        reload.expect("the section was read").apply()
+    };
+    for line in fixed {
+        let key = line.split(" =").next().unwrap_or(line);
+        let refused = reload(line).expect_err("it is fixed at the start");
+        assert_eq!(refused, [key], "{line}");
     }
-    snapshot.replace(new);
-    Ok(Reload::InForce)
+    assert!(**snapshot.load() == settings(""), "nothing has changed");
+    assert_eq!(reload(free), Ok(()), "{free}");
+    assert!(**snapshot.load() == settings(free), "{free}");
 }
 
 #[cfg(test)]
@@ -83,6 +160,12 @@ mod tests {
 
     provided! { "hours" => [Hours]; }
 
+    impl Reloadable for Hours {
+        fn fixed(&self, new: &Hours) -> Vec<(&'static str, bool)> {
+            vec![("rooms", self.rooms != new.rooms)]
+        }
+    }
+
     #[test]
     fn new_settings_are_in_force_unless_one_is_fixed() {
         let snapshot = Snapshot::from(Hours { opens: 8, rooms: 1 });
@@ -91,12 +174,16 @@ mod tests {
         let reload = |new: Hours| {
             let mut settings = Services::default();
             settings.provide(new);
-            let fits = |old: &Hours, new: &Hours| old.rooms == new.rooms;
-            reload_snapshot("hours", (&running, &settings), fits).expect("both are there")
+            reload_snapshot::<Hours>("hours", (&running, &settings)).expect("both are there")
         };
-        assert_eq!(reload(Hours { opens: 9, rooms: 1 }), Reload::InForce);
+        let prepared = reload(Hours { opens: 9, rooms: 1 });
+        assert_eq!(snapshot.load().opens, 8, "nothing changes before the call");
+        assert_eq!(prepared.apply(), Ok(()));
         assert_eq!(snapshot.load().opens, 9);
-        assert_eq!(reload(Hours { opens: 7, rooms: 2 }), Reload::NeedsRestart);
+        assert_eq!(
+            reload(Hours { opens: 7, rooms: 2 }).apply(),
+            Err(vec!["rooms"])
+        );
         assert_eq!(**snapshot.load(), Hours { opens: 9, rooms: 1 });
     }
 
@@ -105,12 +192,8 @@ mod tests {
         let mut settings = Services::default();
         settings.provide(Hours { opens: 8, rooms: 1 });
         let none = Services::default();
-        let error = reload_snapshot("hours", (&none, &settings), |_: &Hours, _| true);
-        assert!(
-            error
-                .expect_err("no snapshot")
-                .to_string()
-                .contains("hours")
-        );
+        let error = reload_snapshot::<Hours>("hours", (&none, &settings));
+        let error = error.expect_err("no snapshot").to_string();
+        assert!(error.contains("hours"), "{error}");
     }
 }

@@ -77,11 +77,13 @@ impl Module for SigninModule {
         let signin: Signin = running.get(NAME)?;
         let old: SigninSettings = running.get(NAME)?;
         let new: SigninSettings = settings.get(NAME)?;
-        if (old.length, &old.mail, &old.sms) != (new.length, &new.mail, &new.sms) {
-            return Ok(Reload::NeedsRestart);
-        }
-        signin.replace_rules(new.rules(settings.get(NAME)?));
-        Ok(Reload::InForce)
+        let refused = Reload::refused([
+            ("code_digits", old.length != new.length),
+            ("mail", old.mail != new.mail),
+            ("sms", old.sms != new.sms),
+        ]);
+        let rules = new.rules(settings.get(NAME)?);
+        Ok(refused.unwrap_or_else(|| Reload::ready(move || signin.replace_rules(rules))))
     }
 }
 
@@ -138,19 +140,16 @@ mod tests {
         let signin: Signin = built.services.find().expect("the rules");
         let reload = |text: &str| {
             let reload = SigninModule.reload(&built.services, &settings(text, 5));
-            reload.expect("everything is there")
+            reload.expect("everything is there").apply()
         };
         let fewer = "network_hourly_max = 3";
-        assert_eq!(
-            reload(&format!("sign_up = false\n{fewer}")),
-            Reload::InForce
-        );
+        assert_eq!(reload(&format!("sign_up = false\n{fewer}")), Ok(()));
         let rules = signin.rules();
         assert!(!rules.sign_up);
         assert_eq!((rules.network_hourly_max, rules.grant), (3, Micros::new(5)));
         let mail = "[mail]\nsmtp_url = 'smtp://localhost'\nfrom = 'a@svc.example'";
-        for fixed in [mail, "code_digits = 6"] {
-            assert_eq!(reload(fixed), Reload::NeedsRestart, "{fixed}");
+        for (fixed, key) in [(mail, "mail"), ("code_digits = 6", "code_digits")] {
+            assert_eq!(reload(fixed), Err(vec![key]), "{fixed}");
         }
         assert!(!signin.rules().sign_up, "nothing has changed");
         store.close();

@@ -34,15 +34,14 @@ impl Module for PagesModule {
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
         let renderer: Arc<PageRenderer> = running.get(NAME)?;
         let brand: Brand = settings.get(NAME)?;
-        let copied = |brand: &Brand| {
-            let (terms, privacy) = (&brand.terms_url, &brand.privacy_url);
-            (brand.name.clone(), terms.clone(), privacy.clone())
-        };
-        if copied(&brand) != copied(&renderer.brand()) {
-            return Ok(Reload::NeedsRestart);
-        }
-        renderer.replace(brand);
-        Ok(Reload::InForce)
+        let old = renderer.brand();
+        let refused = Reload::refused([
+            ("name", old.name != brand.name),
+            ("terms_url", old.terms_url != brand.terms_url),
+            ("privacy_url", old.privacy_url != brand.privacy_url),
+        ]);
+        drop(old);
+        Ok(refused.unwrap_or_else(|| Reload::ready(move || renderer.replace(brand))))
     }
 }
 
@@ -73,15 +72,15 @@ mod tests {
         let renderer: Arc<PageRenderer> = built.services.find().expect("the renderer");
         let reload = |text: &str| {
             let reload = PagesModule.reload(&built.services, &settings(text));
-            reload.expect("everything is there")
+            reload.expect("everything is there").apply()
         };
         let help = "support = 'help@svc.example'";
-        assert_eq!(reload(help), Reload::InForce);
+        assert_eq!(reload(help), Ok(()));
         let support = renderer.brand().support.clone();
         assert_eq!(support.as_deref(), Some("help@svc.example"));
         let terms = "terms_url = 'https://svc.example/terms'";
-        for fixed in ["name = 'Other'", terms] {
-            assert_eq!(reload(fixed), Reload::NeedsRestart, "{fixed}");
+        for (fixed, key) in [("name = 'Other'", "name"), (terms, "terms_url")] {
+            assert_eq!(reload(fixed), Err(vec![key]), "{fixed}");
         }
         assert!(renderer.brand().support.is_some(), "nothing has changed");
     }
