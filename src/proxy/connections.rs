@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -15,16 +15,18 @@ use tokio::task::AbortHandle;
 use tollgate_clock::Clock;
 use tollgate_filter::AddressPrefix;
 
+use super::idle_order::{Activity, IdleOrder};
 use crate::config::ConnectionLimits;
 use crate::telemetry::{ClosedConnection, Telemetry};
 
-/// The state of a connection with a request under way. Any other value is the time since which it is idle, on the monotonic clock.
+/// The state of a connection with a request under way. Any other value is the time since which it is idle, in microseconds of the monotonic
+/// clock.
 const BUSY: u64 = 0;
 
 /// The state of a connection that is being closed.
 const CLOSING: u64 = u64::MAX;
 
-/// A connection that has carried a request is closed no sooner after it: its last bytes may be on their way.
+/// A connection is idle this long after its request has ended: the last bytes may be on their way.
 const REST: Duration = Duration::from_secs(1);
 
 /// All open connections, of all workers.
@@ -40,15 +42,21 @@ pub(super) struct Connections {
 struct Table {
     next: u64,
     open: HashMap<u64, Arc<Entry>>,
-    /// The number of connections of each prefix.
-    counts: HashMap<AddressPrefix, usize>,
+    order: IdleOrder,
+    prefixes: HashMap<AddressPrefix, OfPrefix>,
+}
+
+/// The connections of an address prefix.
+#[derive(Default)]
+struct OfPrefix {
+    /// All that are counted; those that wait for a place are not in the order.
+    count: usize,
+    order: IdleOrder,
 }
 
 struct Entry {
     prefix: OnceLock<AddressPrefix>,
     state: AtomicU64,
-    /// Whether a request has begun on it.
-    is_used: AtomicBool,
     /// Aborts the connection's task.
     task: OnceLock<AbortHandle>,
 }
@@ -83,7 +91,6 @@ impl Connections {
             entry: Arc::new(Entry {
                 prefix: OnceLock::new(),
                 state: AtomicU64::new(self.now()),
-                is_used: AtomicBool::new(false),
                 task: OnceLock::new(),
             }),
             connections: self.clone(),
@@ -95,26 +102,31 @@ impl Connections {
 
     /// Closes the connection that has been idle for the longest, of this prefix if one is given. `false` when there is none.
     fn evict(&self, prefix: Option<AddressPrefix>, reason: ClosedConnection) -> bool {
-        let rested = self.now().saturating_sub(REST.as_micros() as u64);
+        let now = self.now();
         let mut table = self.lock();
+        let table = &mut *table;
         loop {
-            let idle = table.open.iter().filter_map(|(number, entry)| {
-                let of_prefix = prefix.is_none() || entry.prefix.get() == prefix.as_ref();
-                let state = entry.state.load(Ordering::Acquire);
-                let is_idle = state != BUSY && state != CLOSING;
-                let is_used = entry.is_used.load(Ordering::Relaxed);
-                (of_prefix && is_idle && (!is_used || state <= rested)).then_some((state, *number))
-            });
-            let Some((since, number)) = idle.min() else {
+            let order = match prefix {
+                None => Some(&mut table.order),
+                Some(prefix) => table.prefixes.get_mut(&prefix).map(|of| &mut of.order),
+            };
+            let open = &table.open;
+            let Some(number) = order.and_then(|order| {
+                order.longest_idle(now, |number| {
+                    match open[&number].state.load(Ordering::Acquire) {
+                        BUSY => Activity::Busy,
+                        since => Activity::Idle(since),
+                    }
+                })
+            }) else {
                 return false;
             };
             let entry = table.open[&number].clone();
+            let busy = |state| (state != BUSY).then_some(CLOSING);
             let (set, check) = (Ordering::AcqRel, Ordering::Acquire);
-            let closing = entry.state.compare_exchange(since, CLOSING, set, check);
             // Otherwise a request has begun on it meanwhile, and another one may be idle.
-            if closing.is_ok() {
+            if entry.state.fetch_update(set, check, busy).is_ok() {
                 table.remove(Some(number), &entry);
-                drop(table);
                 self.telemetry.connection_closed(reason);
                 entry.abort();
                 return true;
@@ -125,7 +137,7 @@ impl Connections {
     /// Now, as a state.
     fn now(&self) -> u64 {
         let micros = self.clock.elapsed().as_micros() as u64;
-        micros.clamp(BUSY + 1, CLOSING - 1)
+        micros.max(BUSY + 1)
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -134,16 +146,38 @@ impl Connections {
 }
 
 impl Table {
+    /// Adds a connection that has a place.
+    fn open(&mut self, entry: &Arc<Entry>) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.open.insert(number, entry.clone());
+        // The time at which it was accepted, since no request has begun on it.
+        let since = entry.state.load(Ordering::Acquire);
+        self.order.insert(number, since);
+        if let Some(of_prefix) = entry
+            .prefix
+            .get()
+            .and_then(|prefix| self.prefixes.get_mut(prefix))
+        {
+            of_prefix.order.insert(number, since);
+        }
+        number
+    }
+
     fn remove(&mut self, number: Option<u64>, entry: &Entry) {
         if let Some(number) = number {
             self.open.remove(&number);
+            self.order.remove(number);
         }
         if let Some(prefix) = entry.prefix.get()
-            && let Some(count) = self.counts.get_mut(prefix)
+            && let Some(of_prefix) = self.prefixes.get_mut(prefix)
         {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(prefix);
+            of_prefix.count -= 1;
+            if let Some(number) = number {
+                of_prefix.order.remove(number);
+            }
+            if of_prefix.count == 0 {
+                self.prefixes.remove(prefix);
             }
         }
     }
@@ -192,9 +226,7 @@ impl Connection {
             }
         };
         let mut table = connections.lock();
-        let number = table.next;
-        table.next += 1;
-        table.open.insert(number, self.entry.clone());
+        let number = table.open(&self.entry);
         self.place = Some((number, permit));
     }
 
@@ -221,22 +253,25 @@ impl Connection {
     fn is_counted(&self, prefix: AddressPrefix) -> bool {
         let mut table = self.connections.lock();
         // An eviction sets the state under this lock, and has removed the connection then.
-        if self.entry.state.load(Ordering::Acquire) == CLOSING {
+        let state = self.entry.state.load(Ordering::Acquire);
+        if state == CLOSING {
             return false;
         }
-        let count = table.counts.entry(prefix).or_default();
-        let fits = *count < self.connections.share;
+        let of_prefix = table.prefixes.entry(prefix).or_default();
+        let fits = of_prefix.count < self.connections.share;
         if fits {
-            *count += 1;
+            of_prefix.count += 1;
             // Set once, here.
             let _ = self.entry.prefix.set(prefix);
+            if let Some((number, _)) = &self.place {
+                of_prefix.order.insert(*number, state);
+            }
         }
         fits
     }
 
     /// A request begins. `false` when the connection is being closed.
     pub(super) fn begin(&self) -> bool {
-        self.entry.is_used.store(true, Ordering::Relaxed);
         let busy = |state| (state != CLOSING).then_some(BUSY);
         let (set, check) = (Ordering::AcqRel, Ordering::Acquire);
         self.entry.state.fetch_update(set, check, busy).is_ok()
@@ -244,9 +279,8 @@ impl Connection {
 
     /// No request is under way any more.
     pub(super) fn end(&self) {
-        self.entry
-            .state
-            .store(self.connections.now(), Ordering::Release);
+        let since = self.connections.now() + REST.as_micros() as u64;
+        self.entry.state.store(since, Ordering::Release);
     }
 }
 

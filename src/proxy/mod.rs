@@ -9,6 +9,7 @@ mod connections;
 mod cors;
 mod forwarded;
 mod head;
+mod idle_order;
 mod in_process;
 mod lifecycle;
 mod listener;
