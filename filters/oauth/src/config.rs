@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tollgate_filter::ConsentCheckbox;
-use tollgate_filter::settings::{Problems, Switch, Whole};
+use tollgate_filter::settings::{Problems, Switch, Whole, Word};
+use tollgate_filter::{ConsentCheckbox, CreditsStep};
 use tollgate_identity::oauth::{OAuthSettings, RefreshSettings};
 use tollgate_module::{Section, SectionContext, Services};
 
@@ -31,6 +31,9 @@ pub struct RawOAuth {
     pub client_documents: Switch<false>,
     /// Whether the purchase scope is a checkbox on the consent page. Otherwise it is granted together with the other requested scopes.
     pub tick_to_buy: Switch<false>,
+    /// What an account without credits meets when an app asks for access to the API: `notice` on the consent page, or `required`, a page of
+    /// its own before it that leads to the credits and back.
+    pub credits_step: Word<CreditsStep>,
 }
 
 /// `[oauth]`, validated.
@@ -42,6 +45,8 @@ pub struct OAuthConfig {
     pub client_documents: bool,
     /// Whether permission to buy is a separate checkbox on the consent page.
     pub tick_to_buy: bool,
+    /// What an account without credits meets before consent.
+    pub credits_step: CreditsStep,
 }
 
 impl Section for RawOAuth {
@@ -65,6 +70,7 @@ impl Section for RawOAuth {
         let unused = self
             .unused_clients_max
             .check(key("unused_clients_max"), problems);
+        let credits_step = self.credits_step.check(key("credits_step"), problems);
         let (idle, absolute, grace) = (idle?, absolute?, grace?);
         let refresh = RefreshSettings {
             idle: Duration::from_secs(idle),
@@ -79,11 +85,13 @@ impl Section for RawOAuth {
             },
             client_documents: self.client_documents.is_on(),
             tick_to_buy: self.tick_to_buy.is_on(),
+            credits_step: credits_step?,
         })
     }
 
     fn provide(settings: OAuthConfig, services: &mut Services) {
         services.provide(ConsentCheckbox(settings.tick_to_buy));
+        services.provide(settings.credits_step);
         services.provide(settings);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy, Timestamp};
-use tollgate_filter::ServiceIdentity;
+use tollgate_filter::{CreditsStep, ServiceIdentity};
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_identity::signin::CodeChannels;
 use tollgate_identity::{Credentials, Form, Signin};
@@ -59,6 +59,8 @@ pub struct PortalDeps {
 pub struct PortalSettings {
     /// Whether permission to buy is a separate checkbox on the consent page, not preselected.
     pub buy_needs_checkbox: bool,
+    /// What an account without credits meets before consent.
+    pub credits_step: CreditsStep,
     /// Channels through which one-time codes are sent.
     pub channels: CodeChannels,
     /// URL of the refund policy, if there is one.

@@ -57,6 +57,7 @@ fn settings(services: &Services) -> Result<PortalSettings, BuildError> {
     let RefundUrl(refund_url) = services.get(NAME)?;
     Ok(PortalSettings {
         buy_needs_checkbox,
+        credits_step: services.get(NAME)?,
         channels: services.get(NAME)?,
         refund_url,
         installation: Installation::of(services)?,

@@ -92,6 +92,7 @@ routes! {
     GET  "/docs/{chapter}"     Public   docs::chapter;
     GET  "/consent/{id}"       SignedIn  consent::show;
     POST "/consent/{id}"       SignedIn  consent::decide;
+    POST "/consent/{id}/account" SignedIn consent::change_account;
     GET  "/commerce/continue/{id}" SignedIn checkout::show;
     POST "/commerce/continue/{id}" SignedInRecently checkout::agree;
     GET  "/apps"               SignedIn  apps::show;

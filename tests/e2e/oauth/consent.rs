@@ -158,6 +158,10 @@ async fn the_purchase_scope_is_named_on_the_consent_button() {
         page.text()
             .contains("Allow this app to buy the Pro plan for you?")
     );
+    assert!(
+        page.text().contains("<h2>It asks to buy for you</h2>"),
+        "it asks for nothing else"
+    );
     rig.finish().await;
 }
 
@@ -301,6 +305,112 @@ async fn the_consent_page_warns_of_an_empty_balance() {
     let page = app.browser.get(&path).await;
     assert!(!page.text().contains("You have no credits."));
     assert!(page.text().contains("at the MCP server"));
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn consent_continues_with_another_account() {
+    let rig = rig("").await;
+    let mut app = App::new(&rig).await;
+    let poor = rig.new_account("free", 0).await;
+    let path = app.ask(&[("scope", "api:models")]).await;
+    let page = app.browser.get(&path).await;
+    assert!(
+        page.text().contains(">Use another account</button>"),
+        "{}",
+        page.text()
+    );
+    let change = format!("{path}/account");
+    let forged = app.browser.post_with(&change, &[], &[]).await;
+    assert_eq!(
+        forged.status, 403,
+        "a form without a token signs out no one"
+    );
+    app.browser.get(&path).await;
+    let away = app.browser.submit(&change, &[]).await;
+    assert_eq!(away.status, 303, "{}", away.text());
+    let location = away.header("location").expect("a way on").to_owned();
+    let id = location
+        .strip_prefix("/sign-in?next=%2Fconsent%2F")
+        .expect("sign-in, then back");
+    let next = format!("/consent/{id}");
+    assert_ne!(next, path, "the request has a new id");
+    let sign_in = app.browser.follow(away).await;
+    let words = "Then you decide on access for “Notebook Copilot”.";
+    assert!(sign_in.text().contains(words), "{}", sign_in.text());
+    assert_eq!(app.browser.get("/keys").await.status, 303, "signed out");
+
+    app.browser = Browser::signed_in_as(&rig, poor, "poor@example.com").await;
+    assert_eq!(
+        app.browser.get(&path).await.status,
+        410,
+        "the old id has ended"
+    );
+    let page = app.browser.get(&next).await;
+    assert!(page.text().contains("poor@example.com"), "{}", page.text());
+    assert!(page.text().contains("See models and your balance"));
+    let answer = app.browser.submit(&next, &[("decision", "allow")]).await;
+    let address = answer.header("location").expect("a way on").to_owned();
+    assert_eq!(parameter(&address, "state").as_deref(), Some("a b&c"));
+    let code = parameter(&address, "code").expect("a code");
+    let token = super::support::token(&rig, &app.exchanging(&code))
+        .await
+        .json();
+    assert_eq!(
+        token["scope"], "api:models",
+        "the verifier of the first request is accepted"
+    );
+    let apps = app.browser.get("/apps").await;
+    assert!(
+        apps.text().contains("Notebook Copilot"),
+        "the second account's"
+    );
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn an_account_without_credits_adds_some_before_consent_where_required() {
+    let rig = rig("[oauth]\ncredits_step = \"required\"").await;
+    let poor = rig.new_account("free", 0).await;
+    let browser = Browser::signed_in_as(&rig, poor, "poor@example.com").await;
+    let mut app = App::of(&rig, browser, "https://app.example/cb").await;
+    let path = app.ask(&[]).await;
+    let page = app.browser.get(&path).await;
+    assert!(
+        page.text().contains("<h1>Add credits first</h1>"),
+        "{}",
+        page.text()
+    );
+    let link = format!("/credits/add?next={}", path.replace('/', "%2F"));
+    assert!(page.text().contains(&link), "{}", page.text());
+    assert!(!page.text().contains(">Allow access</button>"));
+    let answer = app.browser.submit(&path, &[("decision", "allow")]).await;
+    assert_eq!(
+        answer.header("location"),
+        Some(&*path),
+        "not granted without the page"
+    );
+    // The MCP servers are not paid from the balance.
+    let mcp = format!("{BASE}/mcp");
+    let other = app.ask(&[("resource", &mcp)]).await;
+    assert!(
+        app.browser
+            .get(&other)
+            .await
+            .text()
+            .contains(">Allow access</button>")
+    );
+    rig.grant(poor, 1_000_000).await;
+    assert!(
+        app.browser
+            .get(&path)
+            .await
+            .text()
+            .contains(">Allow access</button>")
+    );
+    let answer = app.browser.submit(&path, &[("decision", "cancel")]).await;
+    let address = answer.header("location").expect("a way on");
+    assert!(address.contains("error=access_denied"), "{address}");
     rig.finish().await;
 }
 

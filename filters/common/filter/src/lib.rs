@@ -59,8 +59,8 @@ pub use reply::{DeferredHeaders, Reply, ReplyBody};
 pub use route_list::{RouteFacts, RouteLifecycle, RouteList};
 pub use service::ServiceIdentity;
 pub use shared::{
-    BrandName, ConsentCheckbox, HitPrice, HoldLifetime, MemoryLimit, PaymentAsset, PaymentPaths,
-    RateClass, RateClasses, RefundUrl, SignupGrant, UncachedModels, Unpaid,
+    BrandName, ConsentCheckbox, CreditsStep, HitPrice, HoldLifetime, MemoryLimit, PaymentAsset,
+    PaymentPaths, RateClass, RateClasses, RefundUrl, SignupGrant, UncachedModels, Unpaid,
 };
 pub use unambiguous::Unambiguous;
 
@@ -73,6 +73,6 @@ provided! {
     "meter" => [HoldLifetime];
     "commerce" => [RefundUrl];
     "mcp" => [RelayUpstreams];
-    "oauth" => [ConsentCheckbox];
+    "oauth" => [ConsentCheckbox, CreditsStep];
     "pay" => [PaymentAsset, PaymentPaths];
 }

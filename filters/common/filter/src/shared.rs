@@ -7,6 +7,7 @@ use std::time::Duration;
 use tollgate_money::Micros;
 
 use crate::ApiError;
+use crate::settings::Words;
 
 /// The name of the service on pages and in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,23 @@ pub struct RateClass {
 /// Whether permission to buy is a checkbox of its own on the consent page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConsentCheckbox(pub bool);
+
+/// What an account without credits meets at a request for access to the API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CreditsStep {
+    /// A notice on the consent page.
+    #[default]
+    Notice,
+    /// A page of its own, before the consent page.
+    Required,
+}
+
+impl Words for CreditsStep {
+    const WORDS: &'static [(&'static str, CreditsStep)] = &[
+        ("notice", CreditsStep::Notice),
+        ("required", CreditsStep::Required),
+    ];
+}
 
 /// The URL of the refund policy, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,15 +1,16 @@
-//! `/consent/{id}`: the OAuth consent page.
+//! `/consent/{id}`: the OAuth consent page, and its change to another account.
 
 use std::time::Duration;
 
 use http::StatusCode;
 use maud::{Markup, html};
-use tollgate_filter::{Reply, Resource, Resources, Scopes};
+use tollgate_filter::{CreditsStep, Reply, Resource, Resources, Scopes};
 use tollgate_identity::oauth::{AuthorizationError, DecideError, Destination, Pending, PendingId};
 use tollgate_money::Micros;
 use tollgate_pages::{Failure, Page, failure, format, parts};
 
 use super::scope_text;
+use super::sign_out::end;
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
@@ -27,8 +28,11 @@ pub(crate) async fn show(
     let id = id(request)?;
     match context.authorization.open_request(id, &session).await {
         Ok(pending) => {
-            let page = Page::card("Allow access", content(context, request, &pending)?)
-                .allow_form_action(pending.form_action());
+            let (title, content) = match needs_credits_first(context, request, &pending)? {
+                true => ("Add credits", credits_step(context, request, &pending)),
+                false => ("Allow access", content(context, request, &pending)?),
+            };
+            let page = Page::card(title, content).allow_form_action(pending.form_action());
             Ok(request.page(context, &page))
         }
         Err(error) => decision_error_page(context, request, error),
@@ -49,6 +53,9 @@ pub(crate) async fn decide(
         Err(error) => return decision_error_page(context, request, error),
     };
     let decided = match request.form.text("decision") {
+        "allow" if needs_credits_first(context, request, &pending)? => {
+            return Ok(request.redirect(context, &format!("/consent/{id}")));
+        }
         "allow" => {
             let mut scopes = Scopes::from_bits(pending.scopes());
             if has_buy_checkbox(context, scopes) && request.form.text(BUY).is_empty() {
@@ -71,6 +78,21 @@ pub(crate) async fn decide(
     }
 }
 
+/// `POST /consent/{id}/account`: signs out, and continues the same authorization request with the account that signs in next.
+pub(crate) async fn change_account(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<Reply, PageError> {
+    let session = request.require_session()?.lineage();
+    let id = match context.authorization.reissue(id(request)?, &session).await {
+        Ok(id) => id,
+        Err(error) => return decision_error_page(context, request, error),
+    };
+    end(context, request).await?;
+    let next = ReturnPath::read(&format!("/consent/{id}"));
+    Ok(request.redirect(context, &next.append_to("/sign-in")))
+}
+
 fn id(request: &PageRequest) -> Result<PendingId, PageError> {
     request
         .params
@@ -84,6 +106,63 @@ fn has_buy_checkbox(context: &PortalContext, scopes: Scopes) -> bool {
     context.settings.buy_needs_checkbox
         && scopes.has_any(Scopes::BUYING)
         && !scopes.less(Scopes::BUYING).is_empty()
+}
+
+/// Whether the account has no credits for what the app asks for.
+fn lacks_credits(
+    context: &PortalContext,
+    request: &PageRequest,
+    pending: &Pending,
+) -> Result<bool, PageError> {
+    let available = context.ledger.available(request.require_session()?.account);
+    let is_empty = available.is_none_or(|available| available <= Micros::ZERO);
+    Ok(is_empty && Resources::from_bits(pending.resource()).has(Resource::Api))
+}
+
+/// Whether credits have to be added before the decision.
+fn needs_credits_first(
+    context: &PortalContext,
+    request: &PageRequest,
+    pending: &Pending,
+) -> Result<bool, PageError> {
+    let step = context.settings.credits_step;
+    Ok(step == CreditsStep::Required && lacks_credits(context, request, pending)?)
+}
+
+/// The page before consent for an account without credits (`oauth.credits_step = "required"`).
+fn credits_step(context: &PortalContext, request: &PageRequest, pending: &Pending) -> Markup {
+    let action = format!("/consent/{}", pending.id);
+    let add = ReturnPath::read(&action).append_to("/credits/add");
+    html! {
+        h1 { "Add credits first" }
+        p.second {
+            "An app that calls itself " b { "“" (app_name(pending)) "”" }
+            " asks to send requests from your account, which has no credits. Add some, and you come back to decide on its access."
+        }
+        form.stack method="post" action=(action) {
+            (parts::csrf(&request.csrf(context)))
+            div.actions {
+                (parts::link_button(&add, "Add credits", true))
+                button.button type="submit" name="decision" value="cancel" { "Cancel" }
+            }
+        }
+        (account_form(context, request, &action))
+    }
+}
+
+/// The account that decides, and a way to decide with another.
+fn account_form(context: &PortalContext, request: &PageRequest, action: &str) -> Markup {
+    let address = request
+        .session
+        .as_ref()
+        .map_or("", |session| &session.address);
+    html! {
+        form.rule.small.second method="post" action={ (action) "/account" } {
+            (parts::csrf(&request.csrf(context)))
+            "Signed in as " b { (format::single_line(address)) } ". "
+            button.link type="submit" { "Use another account" }
+        }
+    }
 }
 
 /// The error page of a request that can no longer be decided.
@@ -128,7 +207,6 @@ fn content(
     request: &PageRequest,
     pending: &Pending,
 ) -> Result<Markup, PageError> {
-    let signed_in = request.require_session()?;
     let scopes = Scopes::from_bits(pending.scopes());
     let buys = scopes.has_any(Scopes::BUYING);
     let rest = scopes.less(Scopes::BUYING);
@@ -142,8 +220,6 @@ fn content(
         true => "Allow access and buying",
         false => "Allow access",
     };
-    let available = context.ledger.available(signed_in.account);
-    let empty = available.is_none_or(|available| available <= Micros::ZERO);
     let action = format!("/consent/{}", pending.id);
     Ok(html! {
         h1 { (heading) }
@@ -152,7 +228,7 @@ fn content(
             (request_summary(resource, rest))
         }
         (destination_panel(pending))
-        @if empty && resource == Some(Resource::Api) {
+        @if lacks_credits(context, request, pending)? {
             (parts::notice(parts::Tone::Warn, "You have no credits.", html! {
                 "The app can connect, but its requests will be refused until you add some. "
                 a href=(ReturnPath::read(&action).append_to("/credits/add")) { "Add credits first" }
@@ -172,7 +248,7 @@ fn content(
                     p.fine { (scope_text::at(resource)) }
                 }
             }
-            @if buys { (buying_panel(ticked)) }
+            @if buys { (buying_panel(ticked, rest.is_empty())) }
             p.small.second {
                 "It will " b { "not" } " see your keys, your payment details or your other apps. "
                 (access_expiry(context, pending)) " Allowing costs nothing."
@@ -182,7 +258,7 @@ fn content(
                 button.button type="submit" name="decision" value="cancel" { "Cancel" }
             }
         }
-        p.rule.small.second { "Signed in as " b { (format::single_line(&signed_in.address)) } "." }
+        (account_form(context, request, &action))
     })
 }
 
@@ -247,11 +323,12 @@ fn break_after_dots(name: &str) -> Markup {
     }
 }
 
-fn buying_panel(ticked: bool) -> Markup {
+/// `alone`: the app asks for nothing else.
+fn buying_panel(ticked: bool, alone: bool) -> Markup {
     const WHAT: &str = "Buy or renew the Pro plan, 199 USD a month";
     html! {
         div.buying {
-            h2 { "It also asks to buy for you" }
+            h2 { "It " @if !alone { "also " } "asks to buy for you" }
             @if ticked {
                 div.option {
                     input type="checkbox" #buy name=(BUY) value="1" aria-describedby="buy-about";

@@ -11,11 +11,20 @@ use crate::page_request::PageRequest;
 
 const APPS: &str = "apps";
 
-/// Ends the session and rotates the cookie value, so that copies of the old one are useless.
+/// `POST /sign-out`
 pub(crate) async fn sign_out(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
+    end(context, request).await?;
+    Ok(request.redirect(context, "/sign-in?out=1"))
+}
+
+/// Ends the session and rotates the cookie value, so that copies of the old one are useless.
+pub(super) async fn end(
+    context: &PortalContext,
+    request: &mut PageRequest,
+) -> Result<(), PageError> {
     // The session first: an ended session is issued no further tokens.
     session::end_session(&context.store, request.browser()).await?;
     if let Some(session) = &request.session {
@@ -25,7 +34,7 @@ pub(crate) async fn sign_out(
             .await?;
     }
     request.rotate_session(SessionValue::draw(context.draw()));
-    Ok(request.redirect(context, "/sign-in?out=1"))
+    Ok(())
 }
 
 /// `GET /sign-out/everywhere`

@@ -332,6 +332,35 @@ impl AuthorizationServer {
         Ok(self.address(&row, Err(AuthorizationError::AccessDenied)))
     }
 
+    /// Replaces a pending request by an equal one under a new id that no session has opened, so that another account can decide. It
+    /// expires when the first one does.
+    pub async fn reissue(
+        &self,
+        id: PendingId,
+        session: &[u8; 32],
+    ) -> Result<PendingId, DecideError> {
+        let row = self.pending(id, session).await?;
+        let mut new = [0; 16];
+        (self.draw)(&mut new);
+        let parts = [
+            OAuthPart::TakePending {
+                id: id.0,
+                session: *session,
+                now: self.clock.now(),
+            },
+            OAuthPart::InsertPending {
+                pending: PendingRow {
+                    id: new,
+                    session: None,
+                    ..row
+                },
+                pending_max: PENDING_MAX,
+            },
+        ];
+        self.commit(parts.map(OAuthPart::into_part)).await?;
+        Ok(PendingId(new))
+    }
+
     /// The redirect URL that reports an internal error to the client.
     pub fn failure_address(&self, pending: &Pending, error: AuthorizationError) -> String {
         self.address(&pending.row, Err(error))
