@@ -201,6 +201,38 @@ async fn credits_bought_with_paypal_are_in_the_ledger() {
 }
 
 #[tokio::test]
+async fn an_amount_typed_beside_the_choice_is_asked_for_or_both_are_named() {
+    let mut fixture = PayPalRig::open().await;
+    let preselected = "amount=20.00";
+    for query in [
+        &format!("{preselected}&other=75"),
+        "other=75",
+        "amount=other&other=75",
+    ] {
+        let review = fixture.browser.get(&format!("/credits/add?{query}")).await;
+        has(&review, &["You pay 75.00 USD now, once."]);
+    }
+    let same = fixture
+        .browser
+        .get("/credits/add?amount=50.00&other=50")
+        .await;
+    has(&same, &["You pay 50.00 USD now, once."]);
+    let refused = fixture
+        .browser
+        .get("/credits/add?amount=50.00&other=75")
+        .await;
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    has(
+        &refused,
+        &["href=\"#amount\"", "href=\"#other\"", "value=\"75\""],
+    );
+    let fields = [("amount", "50.00"), ("other", "75")];
+    let sent = fixture.browser.submit("/credits/add", &fields).await;
+    assert_eq!(sent.status, 422, "nothing is ordered");
+    fixture.close().await;
+}
+
+#[tokio::test]
 async fn a_form_sent_twice_is_one_order_visible_to_its_buyer_only() {
     let mut fixture = PayPalRig::open().await;
     let review = fixture.browser.get("/credits/add?amount=10.00").await;

@@ -3,6 +3,7 @@
 //! Every test ends with an audit ([`rig::Rig::finish`]): the ledger balances, nothing is held, and what was spent matches the charges that
 //! clients received.
 
+mod account_pages;
 mod addresses;
 mod bodies;
 mod cache;

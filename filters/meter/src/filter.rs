@@ -145,8 +145,8 @@ impl Meter {
 
     /// Continues from the recorded spending of credentials with a cap. Default: none spent.
     #[must_use]
-    pub fn spending(mut self, spending: Spending) -> Meter {
-        self.spending = Arc::new(spending);
+    pub fn spending(mut self, spending: Arc<Spending>) -> Meter {
+        self.spending = spending;
         self
     }
 

@@ -72,6 +72,8 @@ impl Module for MeterModule {
                 error,
             )
         })?;
+        let spending = Arc::new(spending);
+        store.observe(spending.clone());
         build.provide(HoldLifetime(settings.hold));
         let settings = Snapshot::from(settings);
         build.provide(settings.clone());

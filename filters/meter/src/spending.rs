@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use tollgate_clock::Timestamp;
 use tollgate_money::{CapPeriod, CredentialId, Micros, SpendingCap};
-use tollgate_store::{Read, ReadError};
+use tollgate_store::{Effect, Observer, Part, Read, ReadError};
 
 use crate::month::Month;
 
@@ -20,6 +20,8 @@ pub struct Spending {
 
 #[derive(Clone, Copy, Debug)]
 struct Cell {
+    /// What the cap counts; `None` while there is none.
+    period: Option<CapPeriod>,
     /// The month of `spent`, for a monthly cap.
     month: Month,
     spent: Micros,
@@ -61,6 +63,7 @@ impl Spending {
                 CapPeriod::Total => Timestamp::MIN,
             };
             let cell = Cell {
+                period: Some(period),
                 month,
                 spent: store.credential_spent(account, credential, since)?,
                 reserved: Micros::ZERO,
@@ -77,7 +80,10 @@ impl Spending {
         cap: SpendingCap,
         now: Timestamp,
     ) -> Result<Micros, CapReached> {
-        let mut cell = self.cells.entry(credential).or_insert_with(Cell::new(now));
+        let mut cell = self
+            .cells
+            .entry(credential)
+            .or_insert_with(Cell::new(Some(cap.period), now));
         let left = cell.left(cap, now);
         if left.is_positive() {
             Ok(left)
@@ -94,7 +100,10 @@ impl Spending {
         amount: Micros,
         now: Timestamp,
     ) -> Result<Reserved, CapReached> {
-        let mut cell = self.cells.entry(credential).or_insert_with(Cell::new(now));
+        let mut cell = self
+            .cells
+            .entry(credential)
+            .or_insert_with(Cell::new(Some(cap.period), now));
         let left = cell.left(cap, now);
         if amount > left {
             return Err(CapReached::of(cap, left, now));
@@ -108,9 +117,31 @@ impl Spending {
     }
 }
 
+impl Observer for Spending {
+    /// A cap that is new or counts another period begins with what the usage records have; otherwise the count goes on. Requests that run
+    /// without a cap when one is set are counted from the next start on.
+    fn committed(&self, part: &Part, _: Effect) {
+        let Part::ChangeCredential(change) = part else {
+            return;
+        };
+        let period = change.spending_cap.map(|cap| cap.period);
+        let mut cell = self
+            .cells
+            .entry(change.id)
+            .or_insert_with(Cell::new(None, change.at));
+        // The cell of a key without a cap stays for the reservations of its running requests.
+        if cell.period != period {
+            cell.period = period;
+            cell.month = Month::of(change.at);
+            cell.spent = change.spent;
+        }
+    }
+}
+
 impl Cell {
-    fn new(now: Timestamp) -> impl FnOnce() -> Cell {
+    fn new(period: Option<CapPeriod>, now: Timestamp) -> impl FnOnce() -> Cell {
         move || Cell {
+            period,
             month: Month::of(now),
             spent: Micros::ZERO,
             reserved: Micros::ZERO,
@@ -171,6 +202,8 @@ fn minus(from: Micros, amount: Micros) -> Micros {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tollgate_money::AccountId;
+    use tollgate_store::CredentialChange;
 
     use super::*;
 
@@ -184,6 +217,44 @@ mod tests {
             max: Micros::new(max),
             period,
         }
+    }
+
+    fn changed(spending: &Spending, cap: Option<SpendingCap>, spent: i64, at: Timestamp) {
+        let change = CredentialChange {
+            id: KEY,
+            account: AccountId::from_bytes([1; 16]),
+            version: 0,
+            label: Arc::from("ci"),
+            models: None,
+            spending_cap: cap,
+            spent: Micros::new(spent),
+            expires_at: None,
+            at,
+        };
+        spending.committed(&Part::ChangeCredential(Box::new(change)), Effect::Applied);
+    }
+
+    #[test]
+    fn a_changed_cap_counts_what_was_spent_in_its_period() {
+        let spending = Arc::new(Spending::default());
+        let left = |cap, at| spending.left(KEY, cap, at).map_err(|reached| reached.left);
+        let (month, total) = (cap(100, CapPeriod::Month), cap(100, CapPeriod::Total));
+        changed(&spending, Some(month), 30, NOVEMBER);
+        assert_eq!(left(month, NOVEMBER), Ok(Micros::new(70)));
+        let running = spending.reserve(KEY, month, Micros::new(20), NOVEMBER);
+        let running = running.expect("the cap allows it");
+        // A higher cap of the same period goes on with what was counted here, however old the figure of the change is.
+        let higher = cap(200, CapPeriod::Month);
+        changed(&spending, Some(higher), 0, NOVEMBER);
+        assert_eq!(left(higher, NOVEMBER), Ok(Micros::new(150)));
+        changed(&spending, Some(total), 90, NOVEMBER);
+        assert_eq!(left(total, NOVEMBER), Err(Micros::ZERO), "20 are reserved");
+        // Without a cap in between, the reservation ends as it began.
+        changed(&spending, None, 0, NOVEMBER);
+        drop(running);
+        changed(&spending, Some(month), 40, NOVEMBER);
+        assert_eq!(left(month, NOVEMBER), Ok(Micros::new(60)));
+        assert_eq!(left(month, DECEMBER), Ok(Micros::new(100)), "a new month");
     }
 
     #[test]

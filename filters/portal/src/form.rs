@@ -1,5 +1,29 @@
 //! Parsed form bodies and query strings.
 
+/// A choice with an option whose value is typed into a field beside it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TypedChoice<'a> {
+    /// The field of the choice.
+    pub(crate) choice: &'a str,
+    /// The option that refers to the typed value.
+    pub(crate) other: &'a str,
+    /// The option that the page selects by itself: it is sent without a choice, and contradicts no typed value.
+    pub(crate) preselected: &'a str,
+    /// The field of the typed value.
+    pub(crate) typed: &'a str,
+}
+
+/// What a form says by a [`TypedChoice`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chosen<'a> {
+    /// One of the options; empty if none is selected.
+    Option(&'a str),
+    /// The typed value; empty if the option for it is selected and nothing is typed.
+    Typed(&'a str),
+    /// An option that the sender selected, and a typed value.
+    Both { option: &'a str, typed: &'a str },
+}
+
 /// The fields of a form or query, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Form(Vec<(String, String)>);
@@ -8,6 +32,12 @@ impl Form {
     /// Parses `application/x-www-form-urlencoded` (WHATWG URL, section 5). Invalid UTF-8 is replaced, as browsers do.
     pub(crate) fn read(bytes: &[u8]) -> Form {
         Form(form_urlencoded::parse(bytes).into_owned().collect())
+    }
+
+    /// A form with these fields, as a page fills it.
+    pub(crate) fn of(fields: Vec<(&str, String)>) -> Form {
+        let own = |(name, value): (&str, String)| (name.to_owned(), value);
+        Form(fields.into_iter().map(own).collect())
     }
 
     /// The first value of a field, trimmed; empty if the field is absent.
@@ -19,6 +49,19 @@ impl Form {
     pub(crate) fn find(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.trim())
+    }
+
+    /// What the form says by a choice and the field beside it.
+    pub(crate) fn chosen(&self, fields: &TypedChoice<'_>) -> Chosen<'_> {
+        let (option, typed) = (self.text(fields.choice), self.text(fields.typed));
+        if option == fields.other {
+            return Chosen::Typed(typed);
+        }
+        match typed {
+            "" => Chosen::Option(option),
+            _ if option.is_empty() || option == fields.preselected => Chosen::Typed(typed),
+            _ => Chosen::Both { option, typed },
+        }
     }
 
     /// Every value of a field, for checkboxes.
@@ -49,6 +92,34 @@ impl Form {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_typed_value_counts_unless_another_option_was_selected() {
+        let fields = TypedChoice {
+            choice: "ends",
+            other: "date",
+            preselected: "never",
+            typed: "on",
+        };
+        for (form, says) in [
+            ("", Chosen::Option("")),
+            ("ends=never", Chosen::Option("never")),
+            ("ends=30&on=+", Chosen::Option("30")),
+            ("on=x", Chosen::Typed("x")),
+            ("ends=never&on=x", Chosen::Typed("x")),
+            ("ends=date&on=x", Chosen::Typed("x")),
+            ("ends=date", Chosen::Typed("")),
+            (
+                "ends=30&on=x",
+                Chosen::Both {
+                    option: "30",
+                    typed: "x",
+                },
+            ),
+        ] {
+            assert_eq!(Form::read(form.as_bytes()).chosen(&fields), says, "{form}");
+        }
+    }
 
     #[test]
     fn form_fields_round_trip() {

@@ -71,6 +71,8 @@ routes! {
     GET  "/keys"               SignedIn  keys::show;
     GET  "/keys/create"        SignedIn  keys::create::show;
     POST "/keys/create"        SignedInRecently keys::create::create;
+    GET  "/keys/{id}/edit"     SignedIn  keys::edit::show;
+    POST "/keys/{id}/edit"     SignedInRecently keys::edit::change;
     GET  "/keys/{id}/revoke"   SignedIn  keys::revoke::show;
     POST "/keys/{id}/revoke"   SignedIn  keys::revoke::revoke;
     GET  "/usage"              SignedIn  usage::show;

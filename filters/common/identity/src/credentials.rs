@@ -11,8 +11,8 @@ use dashmap::DashMap;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, GrantId, SpendingCap};
 use tollgate_store::{
-    AccountChange, AccountStatus, CacheScope, CredentialKind, Effect, NewCredential, OAuthPart,
-    Observer, Part, PlanPart, Read, ReadError, Store,
+    AccountChange, AccountStatus, CacheScope, CredentialChange, CredentialKind, Effect,
+    NewCredential, OAuthPart, Observer, Part, PlanPart, Read, ReadError, Store,
 };
 
 use crate::digest::{BuildRandomAlready, Digest};
@@ -282,6 +282,36 @@ impl Credentials {
         Some(credential)
     }
 
+    /// Replaces a credential by its changed version. Requests that run keep the one they were admitted with.
+    fn change(&self, roster: &mut Roster, change: &CredentialChange) {
+        let Some(known) = roster.by_id.get(&change.id).cloned() else {
+            return;
+        };
+        let used_at = known.used_at.load(Ordering::Relaxed);
+        let noted_at = known.noted_at.load(Ordering::Relaxed);
+        let changed = Arc::new(Credential {
+            id: known.id,
+            kind: known.kind,
+            account: known.account.clone(),
+            resources: known.resources,
+            scopes: known.scopes,
+            models: change.models.clone(),
+            spending_cap: change.spending_cap,
+            expires_at: change.expires_at,
+            digest: known.digest,
+            grant: known.grant,
+            client: known.client.clone(),
+            revoked: AtomicBool::new(false),
+            used_at: AtomicI64::new(used_at),
+            noted_at: AtomicI64::new(noted_at),
+        });
+        if let Some(end) = known.expires_at {
+            roster.ends.remove(&(end, known.id));
+        }
+        // Replaced in one step: a lookup finds one of the two.
+        self.add(roster, changed);
+    }
+
     fn revoke(&self, roster: &mut Roster, id: CredentialId) {
         if let Some(credential) = self.take(roster, id) {
             credential.revoked.store(true, Ordering::Release);
@@ -340,6 +370,7 @@ impl Observer for Credentials {
                     self.add(&mut roster, credential);
                 }
             }
+            Part::ChangeCredential(change) => self.change(&mut self.roster(), change),
             Part::RevokeCredential { id, .. } => self.revoke(&mut self.roster(), *id),
             Part::OAuth(part) => match &**part {
                 OAuthPart::RevokeGrant { id, account, .. } => {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, CredentialId, SpendingCap};
+use tollgate_money::{AccountId, CredentialId, Micros, SpendingCap};
 use tollgate_store::{
-    Admission, CommitError, CredentialKind, CredentialRow, NewCredential, Part, Read, ReadError,
-    Refusal, Store, UnitOfWork, commit,
+    Admission, CommitError, CredentialChange, CredentialKind, CredentialRow, NewCredential, Part,
+    Read, ReadError, Refusal, Store, UnitOfWork, commit,
 };
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -115,6 +115,84 @@ pub enum RevokeKeyError {
         #[source]
         source: CommitError,
     },
+}
+
+/// New values of a key: all of them, also those that stay.
+#[derive(Clone, Debug)]
+pub struct KeyChange {
+    /// Its label: 1 to 80 characters without control characters.
+    pub label: String,
+    /// The models it may use; `None` for all.
+    pub models: Option<Arc<[Arc<str>]>>,
+    /// Its spending cap; `None` for none.
+    pub spending_cap: Option<SpendingCap>,
+    /// What counts against the cap already.
+    pub spent: Micros,
+    /// Expiry; `None` for none.
+    pub expires_at: Option<Timestamp>,
+    /// When it is changed.
+    pub at: Timestamp,
+}
+
+/// Why a key was not changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeKeyError {
+    /// A value that no key can have.
+    #[error(transparent)]
+    Value(CreateKeyError),
+    /// It was changed or revoked since it was read, or has expired, or is another account's.
+    #[error("the key `{0}` was changed meanwhile, or cannot be changed any more")]
+    Conflict(KeyId),
+    /// The session of the request was ended meanwhile.
+    #[error("the session has ended")]
+    SignedOut,
+    /// Writing to the store failed.
+    #[error("could not write the change of key `{key}`")]
+    Store {
+        /// The key.
+        key: KeyId,
+        /// The cause.
+        #[source]
+        source: CommitError,
+    },
+}
+
+/// Changes a key of the session's account, if key and session are as they were read. The change is in force on return.
+pub async fn change_key_as(
+    store: &dyn Store,
+    key: KeyId,
+    version: i64,
+    change: KeyChange,
+    session: &Session,
+) -> Result<(), ChangeKeyError> {
+    check_values(
+        &change.label,
+        change.models.as_deref(),
+        change.spending_cap,
+        (change.expires_at, change.at),
+    )
+    .map_err(ChangeKeyError::Value)?;
+    let part = Part::ChangeCredential(Box::new(CredentialChange {
+        id: key.0,
+        account: session.account,
+        version,
+        label: Arc::from(change.label),
+        models: change.models,
+        spending_cap: change.spending_cap,
+        spent: change.spent,
+        expires_at: change.expires_at,
+        at: change.at,
+    }));
+    let parts = [required(session.digest, change.at), part];
+    match commit(store, UnitOfWork::of_all(parts, Admission::Normal)).await {
+        Ok(_) => Ok(()),
+        Err(CommitError::Refused(Refusal::CredentialConflict(_))) => {
+            Err(ChangeKeyError::Conflict(key))
+        }
+        Err(CommitError::Refused(Refusal::SessionEnded)) => Err(ChangeKeyError::SignedOut),
+        Err(source) => Err(ChangeKeyError::Store { key, source }),
+    }
 }
 
 /// Creates a key of this form. It is live on return. `draw` fills a slice with random bytes.
@@ -240,6 +318,8 @@ pub struct Key {
     pub revoked_at: Option<Timestamp>,
     /// Last use, one or two minutes behind; `None` for never.
     pub used_at: Option<Timestamp>,
+    /// The number of its changes.
+    pub version: i64,
 }
 
 impl From<CredentialRow> for Key {
@@ -255,19 +335,35 @@ impl From<CredentialRow> for Key {
             expires_at: row.made.expires_at,
             revoked_at: row.revoked_at,
             used_at: row.used_at,
+            version: row.version,
         }
     }
 }
 
 fn check(key: &NewKey) -> Result<(), CreateKeyError> {
-    let chars = key.label.chars().count();
-    if !(1..=LABEL_CHARS_MAX).contains(&chars) || key.label.chars().any(char::is_control) {
-        return Err(CreateKeyError::Label);
-    }
     if key.scopes == 0 {
         return Err(CreateKeyError::NoScope);
     }
-    if let Some(models) = &key.models {
+    check_values(
+        &key.label,
+        key.models.as_deref(),
+        key.spending_cap,
+        (key.expires_at, key.created_at),
+    )
+}
+
+/// The values that can be changed later; `ends` is an expiry, and the present time.
+fn check_values(
+    label: &str,
+    models: Option<&[Arc<str>]>,
+    spending_cap: Option<SpendingCap>,
+    ends: (Option<Timestamp>, Timestamp),
+) -> Result<(), CreateKeyError> {
+    let chars = label.chars().count();
+    if !(1..=LABEL_CHARS_MAX).contains(&chars) || label.chars().any(char::is_control) {
+        return Err(CreateKeyError::Label);
+    }
+    if let Some(models) = models {
         if models.is_empty() {
             return Err(CreateKeyError::NoModel);
         }
@@ -276,11 +372,11 @@ fn check(key: &NewKey) -> Result<(), CreateKeyError> {
             return Err(CreateKeyError::Model(model.clone()));
         }
     }
-    if key.spending_cap.is_some_and(|cap| !cap.max.is_positive()) {
+    if spending_cap.is_some_and(|cap| !cap.max.is_positive()) {
         return Err(CreateKeyError::NoSpending);
     }
-    match key.expires_at {
-        Some(end) if end <= key.created_at => Err(CreateKeyError::Expired),
+    match ends {
+        (Some(end), now) if end <= now => Err(CreateKeyError::Expired),
         _ => Ok(()),
     }
 }

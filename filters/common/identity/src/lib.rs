@@ -21,8 +21,8 @@ pub use credentials::{Account, Credential, Credentials};
 pub use digest::Digest;
 pub use form::Form;
 pub use keys::{
-    CreateKeyError, CreatedKey, Key, KeyId, KeyIdError, NewKey, RevokeKeyError, create_key,
-    create_key_as, list_keys, revoke_key,
+    ChangeKeyError, CreateKeyError, CreatedKey, Key, KeyChange, KeyId, KeyIdError, NewKey,
+    RevokeKeyError, change_key_as, create_key, create_key_as, list_keys, revoke_key,
 };
 pub use login::{Login, LoginError};
 pub use session::{Session, SessionValue};

@@ -203,6 +203,9 @@ pub enum Refusal {
     /// The credential does not exist.
     #[error("there is no credential `{0}`")]
     NoCredential(CredentialId),
+    /// The credential was changed, revoked or has expired since it was read, or is another account's.
+    #[error("credential `{0}` was changed meanwhile, or cannot be changed any more")]
+    CredentialConflict(CredentialId),
     /// The address belongs to a login.
     #[error("`{address}` already signs in to an account")]
     LoginTaken {

@@ -60,7 +60,9 @@ pub use store::{
     BatchRows, Observer, OperationRows, Read, ReadParts, Snapshot, Store, commit, flush, reading,
 };
 pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
-pub use unit::{AccountChange, Admission, Done, Effect, Part, Receipt, UnitOfWork};
+pub use unit::{
+    AccountChange, Admission, CredentialChange, Done, Effect, Part, Receipt, UnitOfWork,
+};
 pub use usage::{PageCursor, RequestPosition, RequestsQuery, UsageDay};
 pub use x402::{AuthorizationKey, AuthorizationPart, AuthorizationRow, ReadAuthorizations};
 

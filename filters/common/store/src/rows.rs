@@ -95,12 +95,14 @@ pub struct NewCredential {
 /// A stored credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialRow {
-    /// The row as created.
+    /// The row as created, or last changed.
     pub made: NewCredential,
     /// When it was revoked; `None` while it is valid.
     pub revoked_at: Option<Timestamp>,
     /// When it was last used, with a precision of a minute or two; `None` before its first use.
     pub used_at: Option<Timestamp>,
+    /// The number of its changes.
+    pub version: i64,
 }
 
 /// A new login.

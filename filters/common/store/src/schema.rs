@@ -17,6 +17,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/007.sql"),
     include_str!("migrations/008.sql"),
     include_str!("migrations/009.sql"),
+    include_str!("migrations/010.sql"),
 ];
 
 /// The SQL keywords that differ between engines.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, CredentialId, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 
 use crate::checkout::CheckoutPart;
 use crate::codes::{AccountStatus, CacheScope};
@@ -36,6 +36,8 @@ pub enum Part {
         /// When it is revoked.
         at: Timestamp,
     },
+    /// Changes what an owner may change of an API key.
+    ChangeCredential(Box<CredentialChange>),
     /// Stores a login address of an account.
     InsertLogin(Box<NewLogin>),
     /// Stores a version of a price. Repeating it with the same amounts changes nothing.
@@ -71,6 +73,29 @@ pub struct AccountChange {
     pub class: Option<Arc<str>>,
     /// The completion cache scope.
     pub cache_scope: Option<CacheScope>,
+    /// When it is changed.
+    pub at: Timestamp,
+}
+
+/// New values of an API key that is neither revoked nor expired: all of them, also those that stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CredentialChange {
+    /// The key.
+    pub id: CredentialId,
+    /// Its account: a key of another one is not found.
+    pub account: AccountId,
+    /// The version that the change is based on: [`crate::Refusal::CredentialConflict`] after a concurrent change.
+    pub version: i64,
+    /// Its name.
+    pub label: Arc<str>,
+    /// The only permitted models; `None` for all.
+    pub models: Option<Arc<[Arc<str>]>>,
+    /// Its spending cap; `None` for no cap.
+    pub spending_cap: Option<SpendingCap>,
+    /// What already counts against the cap. Not stored: for those who count in memory.
+    pub spent: Micros,
+    /// When it expires; `None` when it does not.
+    pub expires_at: Option<Timestamp>,
     /// When it is changed.
     pub at: Timestamp,
 }

@@ -9,5 +9,5 @@ mod totals;
 pub(crate) use chart::Ranking;
 pub(crate) use csv::csv;
 pub(crate) use forecast::{Forecast, forecast};
-pub(crate) use period::{DAY, Period};
+pub(crate) use period::{DAY, Period, start_of_month};
 pub(crate) use totals::{Change, Totals, change};

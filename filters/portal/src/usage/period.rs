@@ -127,6 +127,15 @@ fn read_day(text: &str) -> Option<i64> {
     Some(day_of(start.into()))
 }
 
+/// The start of the month of a time.
+pub(crate) fn start_of_month(at: Timestamp) -> Timestamp {
+    let text = at.rfc3339();
+    let first = text
+        .get(..8)
+        .and_then(|month| read_day(&format!("{month}01")));
+    first.map_or(at.start_of_day(), start_of)
+}
+
 /// The day of a time, in days since 1970-01-01.
 fn day_of(at: Timestamp) -> i64 {
     at.as_secs().div_euclid(DAY_SECS)
@@ -196,6 +205,13 @@ mod tests {
                 .map_err(|(field, text)| (field.to_owned(), text.to_owned()));
             assert_eq!(seen, expected, "{from:?} to {to:?}");
         }
+    }
+
+    #[test]
+    fn a_month_starts_on_its_first_day() {
+        assert_eq!(start_of_month(NOW).rfc3339(), "2026-11-01T00:00:00Z");
+        let first = start_of_month(NOW);
+        assert_eq!(start_of_month(first), first);
     }
 
     #[test]

@@ -352,6 +352,7 @@ fn changed_subject(part: &Part) -> Option<(ChangeKind, &[u8; 16], Timestamp)> {
             credential.id.as_bytes(),
             credential.created_at,
         ),
+        Part::ChangeCredential(change) => (ChangeKind::Credential, change.id.as_bytes(), change.at),
         Part::RevokeCredential { id, at } => (ChangeKind::Credential, id.as_bytes(), *at),
         Part::OAuth(part) => match &**part {
             OAuthPart::RevokeGrant { id, at, .. } => (ChangeKind::Grant, id.as_bytes(), *at),

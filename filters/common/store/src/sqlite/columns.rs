@@ -62,7 +62,7 @@ pub(crate) fn all_credentials(
 ) -> Result<(), RowError> {
     let sql = format!(
         "SELECT hash, id, kind, account_id, client_id, grant_id, resource, scopes, label, hint, models, cap, created_at, expires_at,
-                revoked_at, cap_period, used_at FROM credentials {which}"
+                revoked_at, cap_period, used_at, version FROM credentials {which}"
     );
     each_row(connection, &sql, params, credential, each)
 }
@@ -163,6 +163,7 @@ fn credential(row: &Row<'_>) -> Result<CredentialRow, RowError> {
         },
         revoked_at: optional_time(row, 14)?,
         used_at: optional_time(row, 16)?,
+        version: row.get(17)?,
     })
 }
 

@@ -1,16 +1,18 @@
 //! The parts for accounts, credentials, logins and prices: rare, so their statements are prepared on use.
 
+use std::sync::Arc;
+
 use rusqlite::{Connection, params};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, Price};
 
 use super::columns::NEVER;
 use super::failure::key_conflict;
-use crate::codes::cap_period_code;
+use crate::codes::{CredentialKind, cap_period_code};
 use crate::engine::WriteError;
 use crate::error::Refusal;
 use crate::rows::{NewAccount, NewCredential, NewLogin, PriceRow};
-use crate::unit::AccountChange;
+use crate::unit::{AccountChange, CredentialChange};
 
 pub(crate) fn create_account(
     connection: &Connection,
@@ -67,15 +69,7 @@ pub(crate) fn insert_credential(
     if !account_exists(connection, credential.account)? {
         return Err(WriteError::Refused(Refusal::NoAccount(credential.account)));
     }
-    let models = match credential.models.as_deref() {
-        None => None,
-        Some(models) if models.iter().any(|model| model.contains('\n')) => {
-            return Err(WriteError::Refused(Refusal::Invalid(
-                "a model id has no line break",
-            )));
-        }
-        Some(models) => Some(models.join("\n")),
-    };
+    let models = lines_of(credential.models.as_deref())?;
     connection
         .prepare_cached(
             "INSERT INTO credentials (hash, id, kind, account_id, client_id, grant_id, resource, scopes, label, hint, models, cap,
@@ -101,6 +95,45 @@ pub(crate) fn insert_credential(
         ])
         .map_err(|error| key_conflict(error, || Refusal::CredentialExists(credential.id)))?;
     Ok(())
+}
+
+/// Model ids as they are stored: one a line.
+fn lines_of(models: Option<&[Arc<str>]>) -> Result<Option<String>, WriteError> {
+    match models {
+        None => Ok(None),
+        Some(models) if models.iter().any(|model| model.contains('\n')) => Err(
+            WriteError::Refused(Refusal::Invalid("a model id has no line break")),
+        ),
+        Some(models) => Ok(Some(models.join("\n"))),
+    }
+}
+
+pub(crate) fn change_credential(
+    connection: &Connection,
+    change: &CredentialChange,
+) -> Result<(), WriteError> {
+    let models = lines_of(change.models.as_deref())?;
+    let changed = connection
+        .prepare_cached(
+            "UPDATE credentials SET label = ?4, models = ?5, cap = ?6, cap_period = ?7, expires_at = ?8, version = version + 1
+             WHERE id = ?1 AND account_id = ?2 AND version = ?3 AND kind = ?9 AND revoked_at IS NULL AND expires_at > ?10",
+        )?
+        .execute(params![
+            change.id.as_bytes(),
+            change.account.as_bytes(),
+            change.version,
+            &*change.label,
+            models,
+            change.spending_cap.map(|cap| cap.max.get()),
+            change.spending_cap.map(|cap| cap_period_code(cap.period)),
+            change.expires_at.unwrap_or(NEVER).as_micros(),
+            CredentialKind::ApiKey.code(),
+            change.at.as_micros(),
+        ])?;
+    match changed {
+        0 => Err(WriteError::Refused(Refusal::CredentialConflict(change.id))),
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn revoke_credential(

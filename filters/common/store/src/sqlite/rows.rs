@@ -345,6 +345,7 @@ impl WriteRows for Connection {
             Part::CreateAccount(account) => parts::create_account(self, account),
             Part::ChangeAccount(change) => parts::change_account(self, change),
             Part::InsertCredential(credential) => parts::insert_credential(self, credential),
+            Part::ChangeCredential(change) => parts::change_credential(self, change),
             Part::RevokeCredential { id, at } => parts::revoke_credential(self, *id, *at),
             Part::InsertLogin(login) => parts::insert_login(self, login),
             Part::RecordPrice(row) => parts::record_price(self, row),

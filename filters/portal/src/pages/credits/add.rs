@@ -13,7 +13,7 @@ use tollgate_purchase::{BeginError, FailureKind as Refusal, Offer, PurchaseReque
 
 use crate::amounts::{amount, usd};
 use crate::context::PortalContext;
-use crate::form::Form;
+use crate::form::{Chosen, Form, TypedChoice};
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 
@@ -33,7 +33,7 @@ pub(crate) async fn show(
         request.query = draft;
     }
     let fields = &request.query;
-    if fields.find("amount").is_none() {
+    if fields.find("amount").or(fields.find(OTHER)).is_none() {
         let page = choose_page(context, request, top_ups.offer(), fields, &[])?;
         return Ok(request.page(context, &page));
     }
@@ -44,8 +44,8 @@ pub(crate) async fn show(
             let page = review_page(context, request, top_ups.offer(), (id, price), None)?;
             Ok(request.page(context, &page))
         }
-        Err(problem) => {
-            let page = choose_page(context, request, top_ups.offer(), fields, &[problem])?;
+        Err(problems) => {
+            let page = choose_page(context, request, top_ups.offer(), fields, &problems)?;
             Ok(request.refused(context, page))
         }
     }
@@ -62,8 +62,8 @@ pub(crate) async fn order(
     let account = request.require_session()?.account;
     let price = match chosen_amount(top_ups.offer(), &request.form) {
         Ok(price) => price,
-        Err(problem) => {
-            let page = choose_page(context, request, top_ups.offer(), &request.form, &[problem])?;
+        Err(problems) => {
+            let page = choose_page(context, request, top_ups.offer(), &request.form, &problems)?;
             return Ok(request.refused(context, page));
         }
     };
@@ -119,19 +119,56 @@ async fn begin(top_ups: &TopUps, request: PurchaseRequest) -> Result<(), BeginEr
     top_ups.begin(request).await.map(|_| ())
 }
 
-fn chosen_amount(offer: &Offer, form: &Form) -> Result<Usd, Problem> {
-    let (field, text) = match form.text("amount") {
-        OTHER => (OTHER, form.text(OTHER)),
-        text => ("amount", text),
+/// The chosen or typed amount, or what is wrong with it, field by field.
+fn chosen_amount(offer: &Offer, form: &Form) -> Result<Usd, Vec<Problem>> {
+    let preselected = preselected(offer);
+    let fields = TypedChoice {
+        choice: "amount",
+        other: OTHER,
+        preselected: &preselected,
+        typed: OTHER,
     };
-    offer.price(text).map_err(|_| {
-        let range = format!(
-            "Enter an amount from {} to {} USD.",
-            short(offer.min),
-            short(offer.max)
-        );
-        Problem::new(field, range)
-    })
+    let read = |field: &str, text: &str| {
+        offer.price(text).map_err(|_| {
+            let range = format!(
+                "Enter an amount from {} to {} USD.",
+                short(offer.min),
+                short(offer.max)
+            );
+            vec![Problem::new(field, range)]
+        })
+    };
+    match form.chosen(&fields) {
+        Chosen::Option(text) => read("amount", text),
+        Chosen::Typed(text) => read(OTHER, text),
+        Chosen::Both { option, typed } => {
+            let (option, typed) = (read("amount", option)?, read(OTHER, typed)?);
+            if option == typed {
+                return Ok(typed);
+            }
+            Err(vec![
+                Problem::new(
+                    "amount",
+                    format!(
+                        "You chose {} and typed {}. Choose “Other amount” to pay {}.",
+                        usd(option),
+                        usd(typed),
+                        usd(typed)
+                    ),
+                ),
+                Problem::new(
+                    OTHER,
+                    format!("Leave this field empty to pay {}.", usd(option)),
+                ),
+            ])
+        }
+    }
+}
+
+/// The amount that the page selects by itself: the second one, or the only one.
+fn preselected(offer: &Offer) -> String {
+    let amount = offer.amounts.get(1).or(offer.amounts.first());
+    amount.map_or_else(|| OTHER.to_owned(), Usd::to_string)
 }
 
 /// A dollar amount without currency, and without cents if zero: for the start of a range.
@@ -149,10 +186,8 @@ fn choose_page(
 ) -> Result<Page, PageError> {
     let viewer = request.viewer(context)?;
     let values: Vec<String> = offer.amounts.iter().map(Usd::to_string).collect();
-    let picked = form
-        .find("amount")
-        .or(values.get(1).or(values.first()).map(String::as_str))
-        .unwrap_or(OTHER);
+    let preselected = preselected(offer);
+    let picked = form.find("amount").unwrap_or(&preselected);
     let mut options: Vec<(&str, Markup, Option<Markup>, bool)> = offer
         .amounts
         .iter()

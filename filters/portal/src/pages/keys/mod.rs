@@ -1,6 +1,8 @@
 //! `/keys`: list of API keys with status, last use and spending.
 
 pub(crate) mod create;
+pub(crate) mod edit;
+mod fields;
 pub(crate) mod revoke;
 
 use std::collections::HashMap;
@@ -90,16 +92,15 @@ pub(crate) async fn show(
     let viewer = request.viewer(context)?;
     let keys = Keys::read(context, request.require_session()?.account, request.now).await?;
     // The notice reflects the stored state, not the query parameter.
-    let revoked = request
-        .query
-        .text("revoked")
-        .parse()
-        .ok()
-        .and_then(|id| keys.find(id));
-    let revoked = revoked.filter(|key| key.revoked_at.is_some());
+    let named = |field| keys.find(request.query.text(field).parse().ok()?);
+    let revoked = named("revoked").filter(|key| key.revoked_at.is_some());
+    let changed = named("changed").filter(|key| key.version > 0);
     let content = html! {
         @if let Some(key) = revoked {
             (parts::notice(Tone::Good, &format!("Key {} is revoked.", name(key)), html! {}))
+        }
+        @if let Some(key) = changed {
+            (parts::notice(Tone::Good, &format!("Key {} is changed.", name(key)), html! {}))
         }
         (parts::heading("API keys", Some(parts::link_button("/keys/create", "Create key", true))))
         (list(&keys, None, request.now))
@@ -135,6 +136,8 @@ fn list(keys: &Keys, made: Option<KeyId>, now: Timestamp) -> Markup {
         Column::text("Key"),
         Column::text("Status"),
         Column::text("May call"),
+        Column::text("Created"),
+        Column::text("Expires"),
         Column::text("Last used"),
         Column::number("30 days"),
         Column::text(""),
@@ -166,11 +169,19 @@ fn row(keys: &Keys, key: &Key, made: Option<KeyId>, now: Timestamp) -> Vec<Cell>
         Cell::new(html! { code { (key.hint.as_deref().unwrap_or_default().replace("...", "…")) } }),
         Cell::new(parts::pill(tone, &status)),
         Cell::labelled(html! { (may_call(key)) }),
+        Cell::labelled(day(key.created_at, now)),
+        Cell::labelled(html! {
+            @match key.expires_at { Some(at) => (day(last_moment(at), now)), None => "Never" }
+        }),
         Cell::labelled(html! {
             @match key.used_at { Some(at) => (format::relative_time(at, now)), None => "Never" }
         }),
         Cell::labelled(html! { (costs_2(spent)) }),
         Cell::new(html! {
+            @if edit::can_change(key, now) {
+                a.button.small.quiet href={ "/keys/" (key.id) "/edit" } { "Change" span.unseen { " key " (name) } }
+                " "
+            }
             @if key.revoked_at.is_none() {
                 a.button.small.quiet.bad href={ "/keys/" (key.id) "/revoke" } { "Revoke" span.unseen { " key " (name) } }
             } @else {
@@ -178,6 +189,16 @@ fn row(keys: &Keys, key: &Key, made: Option<KeyId>, now: Timestamp) -> Vec<Cell>
             }
         }),
     ]
+}
+
+/// The last moment before an end: a key that ends with a day shows that day and not the next.
+fn last_moment(end: Timestamp) -> Timestamp {
+    end - Duration::from_micros(1)
+}
+
+/// A day, with its time of day as the title.
+fn day(at: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(at.rfc3339()) title=(format::date_time(at)) { (format::date(at, now)) } }
 }
 
 /// The name given by its owner.
@@ -283,6 +304,7 @@ mod tests {
             expires_at: None,
             revoked_at: None,
             used_at: None,
+            version: 0,
         }
     }
 
