@@ -359,7 +359,19 @@ async fn cancellation_keeps_the_paid_period_when_paypals_response_is_lost() {
         assert_eq!(fixture.paypal.subscription(&id).status, "CANCELLED");
         fixture.arrive().await;
         let page = fixture.browser.get("/plan").await;
-        has(&page, &["does not renew."]);
+        let row = fixture.subscription().expect("it was paid");
+        let end = tollgate_pages::format::date(row.period_end, row.created_at);
+        has(
+            &page,
+            &[
+                &format!("Canceled: it lasts until {end} and does not renew."),
+                &format!("You can buy Pro again from <b>{end}</b>"),
+            ],
+        );
+        assert!(
+            !page.text().contains("/plan/begin"),
+            "nothing is sold twice"
+        );
         fixture.pass(40 * DAY).await;
         let row = fixture.subscription().expect("it was paid");
         assert_eq!(fixture.paypal.charged_cents(), PRICE, "{effect:?}");

@@ -8,7 +8,7 @@ pub(crate) mod status;
 use maud::{Markup, html};
 use tollgate_filter::{RateClass, Reply};
 use tollgate_pages::parts::{self, Cell, Column, table};
-use tollgate_pages::{NavItem, Page};
+use tollgate_pages::{NavItem, Page, format};
 use tollgate_purchase::mandates::is_past_due;
 use tollgate_purchase::plan::{DAYS, PRICE, PlanState};
 use tollgate_store::{MandateState, Read, ReadError, reading};
@@ -98,8 +98,15 @@ fn buying(context: &PortalContext, standing: &PlanState, is_sold: bool) -> Marku
     let mandate = standing.mandate.as_ref();
     let is_cancel_pending = mandate.is_some_and(|row| row.state == MandateState::CancelPending);
     html! {
-        @if standing.is_active() {
-            p { "You have " (plan.name) "." }
+        @if let Some(row) = standing.active() {
+            @if status::is_cancelled(row) {
+                p {
+                    "A canceled PayPal subscription cannot be started again. You can buy " (plan.name) " again from "
+                    b { (format::date(row.period_end, standing.now)) } ", when what you have paid for ends, so that no period is paid twice."
+                }
+            } @else {
+                p { "You have " (plan.name) "." }
+            }
             @if is_cancel_pending { p { "PayPal has not confirmed the cancellation yet. We ask again automatically." } }
         } @else if let Some(row) = mandate.filter(|row| row.state == MandateState::Agreed && !is_past_due(row)) {
             p { "You have agreed at PayPal, and the first payment is not confirmed yet." }

@@ -15,11 +15,20 @@ pub(crate) fn pill(row: Option<&SubscriptionRow>, now: Timestamp) -> Markup {
         return html! {};
     };
     match row.status_at(now) {
+        SubscriptionStatus::Active if is_cancelled(row) => parts::pill(
+            Tone::Warn,
+            &format!("Canceled, ends {}", format::date(row.period_end, now)),
+        ),
         SubscriptionStatus::Active => parts::pill(Tone::Good, "Active"),
         SubscriptionStatus::PastDue => parts::pill(Tone::Warn, "Payment failed"),
         SubscriptionStatus::Canceled => parts::pill(Tone::Off, "Canceled"),
         _ => parts::pill(Tone::Off, "Ended"),
     }
+}
+
+/// Whether a plan that was charged every month is charged no more. What is paid for stays.
+pub(crate) fn is_cancelled(row: &SubscriptionRow) -> bool {
+    row.route != Route::X402 && !row.renews
 }
 
 /// End of the paid period and renewal, as one or two sentences.
@@ -32,6 +41,9 @@ pub(crate) fn until(row: &SubscriptionRow, now: Timestamp) -> String {
         ),
         SubscriptionStatus::Active if row.renews => {
             format!("Paid until {end}. {} charges every month.", by(row.route))
+        }
+        SubscriptionStatus::Active if is_cancelled(row) => {
+            format!("Canceled: it lasts until {end} and does not renew. Nothing more is charged.")
         }
         SubscriptionStatus::Active => format!("Ends {end}, does not renew."),
         _ => format!("Ended {end}."),
@@ -143,6 +155,20 @@ mod tests {
                 true,
                 now,
                 "Paid until 13 December. PayPal charges every month.",
+            ),
+            (
+                Route::PayPal,
+                SubscriptionStatus::Active,
+                false,
+                now,
+                "Canceled: it lasts until 13 December and does not renew. Nothing more is charged.",
+            ),
+            (
+                Route::PayPal,
+                SubscriptionStatus::Active,
+                false,
+                end,
+                "Ended 13 December.",
             ),
             (
                 Route::PayPal,
