@@ -6,11 +6,11 @@ use tollgate_money::{AccountId, CredentialId, Micros};
 use crate::entries::Entry;
 use crate::error::ReadError;
 
-/// Charges for one credential on one day.
+/// Charges for one credential on one day, from one credit of that day to the next: so the balance after each credit is the one that was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaySpending {
-    /// The start of the day, UTC.
-    pub day_at: Timestamp,
+    /// The time of the last of them.
+    pub last_at: Timestamp,
     /// The credential; `None` for use without one.
     pub credential: Option<CredentialId>,
     /// Number of operations with a cost.
@@ -30,7 +30,7 @@ pub struct Statement {
     pub changed_since: Micros,
     /// The entries that moved credit under a reference in these days, newest first.
     pub credits: Vec<Entry>,
-    /// The charges of these days, newest day first.
+    /// The charges of these days, newest first.
     pub spending: Vec<DaySpending>,
     /// The time of the last entry before these days, if there is one.
     pub older: Option<Timestamp>,

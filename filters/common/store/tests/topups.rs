@@ -283,7 +283,7 @@ fn a_statement_groups_by_day_and_key_and_adds_up() {
         .iter()
         .map(|day| {
             (
-                day.day_at.as_micros(),
+                day.last_at.as_micros(),
                 day.credential,
                 day.requests,
                 day.cost.get(),
@@ -291,7 +291,7 @@ fn a_statement_groups_by_day_and_key_and_adds_up() {
         })
         .collect();
     let key = |number| Some(CredentialId::from_bytes([number; 16]));
-    assert_eq!(folded, [(DAY, key(7), 2, 30), (DAY, key(8), 1, 30)]);
+    assert_eq!(folded, [(DAY + 3, key(8), 1, 30), (DAY + 2, key(7), 2, 30)]);
     assert_eq!(first.credits.len(), 1);
     assert_eq!(first.older, None, "nothing happened before");
     let second = read(time(2 * DAY), time(3 * DAY));

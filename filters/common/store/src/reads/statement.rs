@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros};
@@ -12,6 +13,7 @@ use crate::engine::{RowError, Rows};
 use crate::entries::{Entry, LedgerPart};
 use crate::error::ReadError;
 use crate::opened::{Connections, OpenedStore};
+use crate::rows::UsageRow;
 use crate::statement::{DaySpending, ReadStatement, Statement};
 
 impl<C: Connections, W> ReadStatement for OpenedStore<C, W> {
@@ -37,8 +39,7 @@ fn read(
     let (available, held) = (found.available, found.held);
     let mut changed_since = 0i64;
     let mut credits = Vec::new();
-    let mut days: BTreeMap<(Reverse<Timestamp>, Option<CredentialId>), (u64, Micros)> =
-        BTreeMap::new();
+    let mut days = BTreeMap::new();
     let since = RecordQuery {
         account,
         from,
@@ -57,14 +58,12 @@ fn read(
             changed_since = changed_since.wrapping_add(changed);
         } else if entry.reference.is_some() {
             credits.push(entry);
-        } else if let Some(usage) = part.usage().filter(|usage| usage.cost > Micros::ZERO) {
-            let day = Reverse(usage.at.start_of_day());
-            let (requests, cost) = days.entry((day, usage.usage.credential)).or_default();
-            *requests += 1;
-            *cost = cost.saturating_add(usage.cost);
+        } else if let Some(usage) = part.usage() {
+            add(&mut days, 0, &usage);
         }
     })?;
     credits.sort_by_key(|entry| Reverse((entry.at, entry.operation)));
+    split_at_credits(view, account, &credits, &mut days)?;
     let before = RecordQuery {
         account,
         from: Timestamp::MIN,
@@ -76,20 +75,77 @@ fn read(
         None => true,
     };
     let older = before.newest(view, 1, &leaves_line)?;
-    let spending = days
+    let mut spending: Vec<DaySpending> = days
         .into_iter()
-        .map(|((day, credential), (requests, cost))| DaySpending {
-            day_at: day.0,
+        .map(|((_, _, credential), spent)| DaySpending {
+            last_at: spent.last_at,
             credential,
-            requests,
-            cost,
-        });
+            requests: spent.requests,
+            cost: spent.cost,
+        })
+        .collect();
+    spending.sort_by_key(|spent| Reverse(spent.last_at));
     Ok(Some(Statement {
         available,
         held,
         changed_since: Micros::new(changed_since),
         credits,
-        spending: spending.collect(),
+        spending,
         older: older.first().map(|part| part.at()),
     }))
+}
+
+/// Day, number of the credits of that day before, and credential.
+type SpentKey = (Timestamp, usize, Option<CredentialId>);
+
+#[derive(Default)]
+struct Spent {
+    last_at: Timestamp,
+    requests: u64,
+    cost: Micros,
+}
+
+/// Adds an operation after so many credits of its day. Operations without a cost have no line.
+fn add(days: &mut BTreeMap<SpentKey, Spent>, after: usize, usage: &UsageRow) {
+    if usage.cost <= Micros::ZERO {
+        return;
+    }
+    let key = (usage.at.start_of_day(), after, usage.usage.credential);
+    let spent = days.entry(key).or_default();
+    spent.last_at = spent.last_at.max(usage.at);
+    spent.requests += 1;
+    spent.cost = spent.cost.saturating_add(usage.cost);
+}
+
+/// Divides the spending of each day at the credits of that day. Only those days are read again.
+fn split_at_credits(
+    view: &impl Rows,
+    account: AccountId,
+    newest_first: &[Entry],
+    days: &mut BTreeMap<SpentKey, Spent>,
+) -> Result<(), RowError> {
+    for credits in
+        newest_first.chunk_by(|one, next| one.at.start_of_day() == next.at.start_of_day())
+    {
+        let Some(day) = credits.first().map(|credit| credit.at.start_of_day()) else {
+            continue;
+        };
+        let before = days.len();
+        days.retain(|(of, ..), _| *of != day);
+        if days.len() == before {
+            continue;
+        }
+        let of_day = RecordQuery {
+            account,
+            from: day,
+            to: day + Duration::from_secs(86_400),
+        };
+        of_day.each(view, &mut |part| {
+            if let Some(usage) = part.usage() {
+                let later = credits.partition_point(|credit| credit.at > usage.at);
+                add(days, credits.len() - later, &usage);
+            }
+        })?;
+    }
+    Ok(())
 }

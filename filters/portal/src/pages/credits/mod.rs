@@ -130,14 +130,8 @@ fn ledger_table(lines: &[Line], names: &CredentialNames, now: Timestamp) -> Mark
     let rows: Vec<Vec<Cell>> = lines
         .iter()
         .map(|line| {
-            let time = match line.kind {
-                LineKind::Credit { .. } => format::relative_time(line.at, now),
-                LineKind::Spent { .. } => html! {
-                    time datetime=(format::day(line.at)) { (format::date(line.at, now)) }
-                },
-            };
             vec![
-                Cell::new(time),
+                Cell::new(format::relative_time(line.at, now)),
                 Cell::new(words(line, names)),
                 Cell::labelled(html! { (format::signed_credits_6(line.change)) }),
                 Cell::labelled(html! { (format::credits_6(line.after)) }),
