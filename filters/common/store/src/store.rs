@@ -164,7 +164,7 @@ pub trait Snapshot {
     /// Every node, with run and number of its last posted commit, if there is one.
     fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError>;
 
-    /// Every account whose postings or references differ from the journal.
+    /// Every account whose postings, usage totals or references differ from the journal.
     fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError>;
 }
 

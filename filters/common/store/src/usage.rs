@@ -30,6 +30,8 @@ pub struct UsageDay {
     pub cost: Micros,
     /// The cost of cached responses beyond the amount charged for them, at the price in force when they were served.
     pub saved: Micros,
+    /// The cost beyond what was charged, lost to the operator.
+    pub written_off: Micros,
 }
 
 /// A query for requests of an account.

@@ -207,6 +207,84 @@ fn usage_days_are_by_model_and_key_and_hits_save_their_full_cost() {
     assert_eq!(first[0].prompt_tokens, 1_000_000);
 }
 
+/// Sums of the requests themselves, in the order of the totals.
+fn summed(rows: &[UsageRow]) -> Vec<(i64, String, Option<CredentialId>, u64)> {
+    let mut sums = std::collections::BTreeMap::new();
+    for row in rows {
+        let day = row.at.start_of_day().as_micros() / DAY;
+        let sum = sums
+            .entry((day, row.usage.model.to_string(), row.usage.credential))
+            .or_default();
+        *sum += 1u64;
+    }
+    sums.into_iter()
+        .map(|((day, model, key), sum)| (day, model, key, sum))
+        .collect()
+}
+
+/// A release without totals posts and leaves them behind; so does a file that was made before they were.
+#[test]
+fn totals_that_are_behind_the_postings_are_not_read_and_are_derived_at_the_next_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = || Options {
+        post_records: 5,
+        ..options()
+    };
+    let store = open_as(folder.path(), few());
+    let mut fixture = Fixture {
+        store: Arc::clone(&store),
+        made: 0,
+        _folder: folder,
+    };
+    fixture.write([MINE, THEIRS].map(account_of));
+    for number in 0..40 {
+        let model = if number % 3 == 0 { "large" } else { "small" };
+        fixture.used(
+            MINE,
+            &[at(DAY + number * DAY / 9, model, (number % 2) as u8)],
+        );
+    }
+    let path = fixture._folder.path().join("t.db");
+    let read = |store: &dyn tollgate_store::Read| {
+        let days = store.usage_days(MINE, Timestamp::UNIX_EPOCH, Timestamp::MAX);
+        let days = days.expect("a read").into_iter();
+        days.map(|day| {
+            let at = day.day_at.as_micros() / DAY;
+            (at, day.model.to_string(), day.credential, day.requests)
+        })
+        .collect::<Vec<_>>()
+    };
+    let rows = store.requests(&RequestsQuery {
+        account: MINE,
+        from: Timestamp::UNIX_EPOCH,
+        to: Timestamp::MAX,
+        model: None,
+        credential: None,
+        cursor: PageCursor::Newest,
+        limit: 100,
+    });
+    let expected = summed(&rows.expect("a read"));
+    assert_eq!(read(&*store), expected);
+    store.close();
+    let edit = |sql: &str| {
+        let connection = rusqlite::Connection::open(&path).expect("the file opens");
+        connection.execute_batch(sql).expect("the edit");
+    };
+    edit("UPDATE usage_days SET requests = 1000; UPDATE nodes SET days_posted = 0");
+    let reader = tollgate_store::sqlite::open_read(&path).expect("a reader");
+    assert_eq!(read(&*reader), expected, "from the requests themselves");
+    drop(reader);
+    let store = open_as(fixture._folder.path(), few());
+    assert_eq!(read(&*store), expected);
+    store.close();
+    let again = rusqlite::Connection::open(&path).expect("the file opens");
+    let wrong = "SELECT count(*) FROM usage_days WHERE requests >= 1000";
+    let wrong: i64 = again
+        .query_row(wrong, [], |row| row.get(0))
+        .expect("a count");
+    assert_eq!(wrong, 0, "they were derived again");
+}
+
 #[test]
 fn a_used_credential_has_its_time_of_use_and_a_missing_one_is_skipped() {
     let mut fixture = Fixture::open();

@@ -104,6 +104,7 @@ mod tests {
             completion_tokens: 0,
             cost: Micros::new(cost),
             saved: Micros::ZERO,
+            written_off: Micros::ZERO,
         }
     }
 

@@ -66,6 +66,7 @@ mod tests {
                 completion_tokens: 0,
                 cost: Micros::new(cost),
                 saved: Micros::ZERO,
+                written_off: Micros::ZERO,
             })
             .collect()
     }

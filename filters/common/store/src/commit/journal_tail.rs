@@ -18,7 +18,7 @@ use crate::engine::{
 };
 use crate::entries::{self, Body, DecodeError, LedgerPart, Record};
 use crate::journal::Packer;
-use crate::reads::BalanceDelta;
+use crate::reads::{BalanceDelta, DayTotals};
 use crate::rows::OpenHold;
 
 /// Number of accounts with unposted balances from which on they are posted: posting this many delays commits by some tens of milliseconds.
@@ -396,10 +396,14 @@ impl JournalTail {
             .collect::<Result<Vec<_>, _>>()
             .map_err(unreadable)?;
         let mut records = Vec::with_capacity(self.buffer.records);
+        let mut totals = DayTotals::default();
         for (row, body) in &bodies {
             for record in body.records() {
                 let record = record.map_err(unreadable)?;
                 if record.is_owner_visible() {
+                    if let Some(used) = record.part().map_err(unreadable)?.usage() {
+                        totals.add(rows, &used)?;
+                    }
                     let account = record.account();
                     let row = *row;
                     records.push(VisibleRecord {
@@ -410,6 +414,7 @@ impl JournalTail {
                 }
             }
         }
+        rows.add_usage_days(&totals)?;
         // Stable: earlier records stay first.
         records.sort_by_key(|posted| posted.account);
         for page in pages(&records, (self.records_max / ROWS).max(1)) {

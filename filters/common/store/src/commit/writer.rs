@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use super::batch::{Answers, Batch};
-use crate::engine::{Engine, Fault, RowError, Session, WriteError};
+use crate::engine::{Engine, Fault, RowError, Rows, Session, WriteError};
 use crate::error::{CommitError, Failure, FailureKind, SubmitError};
 use crate::gauges::Gauges;
 use crate::opened::{Connections, OpenedStore};
 use crate::queue::{Item, Queue};
+use crate::reads::rebuild_days;
 use crate::rows::RootSecret;
 use crate::store::{Observer, Read, Store};
 use crate::unit::{Done, Effect, Part, UnitOfWork};
@@ -94,6 +95,7 @@ pub(crate) fn start<E: Engine>(
     let mut session = engine.session().map_err(StartError::Failure)?;
     let mut batch =
         Batch::load(session.rows(), node, epoch, post_records).map_err(StartError::Row)?;
+    derive_days(&mut session).map_err(StartError::Write)?;
     post(&mut session, &mut batch).map_err(StartError::Write)?;
     drop(session);
     let writer = Arc::clone(&shared);
@@ -287,6 +289,15 @@ fn commit(
         }
         Ok(answers)
     })
+}
+
+/// Derives the usage totals again if they are behind the postings: after an upgrade, or after a run of a release without them.
+fn derive_days(session: &mut impl Session) -> Result<(), WriteError> {
+    if session.rows().are_days_posted()? {
+        return Ok(());
+    }
+    session.begin()?;
+    finish(session, |session| rebuild_days(session.rows()))
 }
 
 /// Posts the unposted records, in a transaction of its own.

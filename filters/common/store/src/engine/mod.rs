@@ -5,6 +5,6 @@ mod rows;
 
 pub(crate) use self::error::{EngineError, Fault, RowError, WriteError};
 pub(crate) use self::rows::{
-    Accounts, Balance, Booking, Credentials, EachBody, EachPage, Engine, JournalRows, NewRun, Page,
-    PageOrder, PageRange, RecoverRows, Rows, Session, WriteRows,
+    Accounts, Balance, Booking, Credentials, DayRange, EachBody, EachDay, EachPage, Engine,
+    JournalRows, NewRun, Page, PageOrder, PageRange, RecoverRows, Rows, Session, WriteRows,
 };

@@ -14,9 +14,11 @@ use crate::entries::Seal;
 use crate::error::Failure;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::plan::{PaymentRow, SubscriptionRow};
+use crate::reads::DayTotals;
 use crate::rows::{AccountRow, CredentialRow, LoginRow, OpenHold, PriceRow};
 use crate::store::BatchRows;
 use crate::unit::Part;
+use crate::usage::UsageDay;
 
 /// Rows of the journal, in the order of their ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,21 @@ pub(crate) struct PageRange {
     /// Exclusive.
     pub(crate) to: Timestamp,
     pub(crate) order: PageOrder,
+}
+
+/// Selects usage totals.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DayRange {
+    /// Every total.
+    All,
+    /// Those of the days of one account that start in a range of time.
+    Of {
+        account: AccountId,
+        /// Inclusive.
+        from: Timestamp,
+        /// Exclusive.
+        to: Timestamp,
+    },
 }
 
 /// The order of pages.
@@ -123,6 +140,9 @@ pub(crate) type EachBody<'a> = dyn FnMut(i64, &[u8]) -> Result<(), RowError> + '
 /// Receives pages until it breaks.
 pub(crate) type EachPage<'a> = dyn FnMut(Page<'_>) -> Result<ControlFlow<()>, RowError> + 'a;
 
+/// Receives the usage totals of an account.
+pub(crate) type EachDay<'a> = dyn FnMut(AccountId, UsageDay) + 'a;
+
 /// Reads of rows. Within a transaction all of them see one snapshot.
 pub(crate) trait Rows {
     /// Visits bodies of the journal.
@@ -168,6 +188,12 @@ pub(crate) trait Rows {
 
     /// Visits every page.
     fn all_pages(&self, each: &mut EachPage<'_>) -> Result<(), RowError>;
+
+    /// Visits usage totals as they were last posted.
+    fn usage_days(&self, which: DayRange, each: &mut EachDay<'_>) -> Result<(), RowError>;
+
+    /// Whether the usage totals of every node include its last posted row.
+    fn are_days_posted(&self) -> Result<bool, RowError>;
 
     /// Visits every booked reference.
     fn bookings(&self, each: &mut dyn FnMut(Booking<'_>)) -> Result<(), RowError>;
@@ -262,13 +288,22 @@ pub(crate) trait WriteRows: Rows {
     /// Inserts a page of postings.
     fn insert_page(&self, page: Page<'_>) -> Result<(), EngineError>;
 
-    /// Sets the mark of the last posted row of a node.
+    /// Adds to the usage totals.
+    fn add_usage_days(&self, totals: &DayTotals) -> Result<(), EngineError>;
+
+    /// Removes all usage totals.
+    fn remove_usage_days(&self) -> Result<(), EngineError>;
+
+    /// Sets the mark of the usage totals of every node to its last posted row.
+    fn set_days_posted(&self) -> Result<(), EngineError>;
+
+    /// Sets the marks of the last posted row of a node, whose usage totals include it too.
     fn set_posted(&self, node: i64, row: i64) -> Result<(), EngineError>;
 }
 
 /// Writes that a recovery alone makes, in the open transaction.
 pub(crate) trait RecoverRows: WriteRows {
-    /// Removes everything derived from the journal: balances, holds, pages, bookings and marks.
+    /// Removes everything derived from the journal: balances, holds, pages, usage totals, bookings and marks.
     fn remove_derived(&self) -> Result<(), EngineError>;
 
     /// Inserts a commit, or replaces the one with its id.

@@ -6,9 +6,10 @@ use std::ops::{ControlFlow, Deref};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, OperationId};
 
+use super::day_totals::DayTotals;
 use super::tail::{self, each_record};
 use crate::commit_id;
-use crate::engine::{Accounts, JournalRows, RowError, Rows};
+use crate::engine::{Accounts, DayRange, JournalRows, RowError, Rows};
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
 use crate::error::ReadError;
 use crate::journal::Packer;
@@ -148,10 +149,12 @@ impl Digest {
     }
 }
 
-/// Finds accounts whose postings or references differ from the journal.
+/// Finds accounts whose postings, usage totals or references differ from the journal.
 fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Result<(), RowError> {
     let mut digests: HashMap<AccountId, Digest> = HashMap::new();
     let mut packer = Packer::default();
+    let mut totals = DayTotals::default();
+    let mut added = Ok(());
     let mut text = |record: &Record<'_>| -> Result<Vec<u8>, DecodeError> {
         packer.push(&record.part()?);
         Ok(packer.finish())
@@ -160,6 +163,9 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
         let digest = digests.entry(record.account()).or_default();
         if is_posted && record.is_owner_visible() {
             digest.add(&text(&record)?, 1);
+            if let (Some(used), Ok(())) = (record.part()?.usage(), &added) {
+                added = totals.add(rows, &used);
+            }
         }
         if let LedgerPart::Credit {
             operation,
@@ -186,6 +192,18 @@ fn posting_differences(rows: &impl Rows, each: &mut dyn FnMut(AccountId)) -> Res
         // Unreadable records show as a seal mismatch.
         Err(RowError::Damaged(_)) => return Ok(()),
         other => other?,
+    }
+    added?;
+    // Those of a release without usage totals are derived at the next start.
+    if rows.are_days_posted()? {
+        for (account, day) in totals.each() {
+            let digest = digests.entry(account).or_default();
+            digest.add(format!("{day:?}").as_bytes(), 1);
+        }
+        rows.usage_days(DayRange::All, &mut |account, day| {
+            let digest = digests.entry(account).or_default();
+            digest.add(format!("{day:?}").as_bytes(), -1);
+        })?;
     }
     let mut wrong = Vec::new();
     rows.all_pages(&mut |page| {

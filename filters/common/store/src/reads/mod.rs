@@ -1,10 +1,12 @@
 //! Reads of the ledger: what was posted, with the journal's unposted tail.
 
 mod audit;
+mod day_totals;
 mod read;
 mod records;
 mod statement;
 mod tail;
 mod usage;
 
+pub(crate) use self::day_totals::{DayTotals, rebuild_days};
 pub(crate) use self::tail::{BalanceDelta, accounts};

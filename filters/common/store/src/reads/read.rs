@@ -5,7 +5,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use super::audit::AuditSnapshot;
 use super::records::RecordQuery;
-use super::{tail, usage};
+use super::{day_totals, tail, usage};
 use crate::codes::LoginKind;
 use crate::engine::{Accounts, Credentials, Rows};
 use crate::entries::{Entry, LedgerPart};
@@ -106,14 +106,7 @@ where
             to: Timestamp::MAX,
         };
         self.with_view("what a credential has spent", |view| {
-            let mut spent = Micros::ZERO;
-            wanted.each(view, &mut |part| {
-                let usage = part.usage();
-                if let Some(usage) = usage.filter(|it| it.usage.credential == Some(credential)) {
-                    spent = spent.saturating_add(usage.cost);
-                }
-            })?;
-            Ok(spent)
+            usage::spent(view, wanted, credential)
         })
     }
 
@@ -148,7 +141,7 @@ where
         to: Timestamp,
     ) -> Result<Vec<UsageDay>, ReadError> {
         self.with_view("usage", |view| {
-            usage::days(view, RecordQuery { account, from, to })
+            day_totals::days(view, RecordQuery { account, from, to })
         })
     }
 

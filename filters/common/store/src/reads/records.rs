@@ -105,7 +105,8 @@ impl RecordQuery {
         }
     }
 
-    fn each_unposted(
+    /// Visits every record that is not posted yet.
+    pub(crate) fn each_unposted(
         &self,
         rows: &impl Rows,
         each: &mut dyn FnMut(Position, LedgerPart),

@@ -30,6 +30,7 @@ mod recover;
 mod rows;
 mod signin;
 mod topup;
+mod usage_days;
 mod versioned;
 mod x402;
 

@@ -9,16 +9,18 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use super::columns::{
     all_credentials, all_prices, each_row, hold, login, posted_accounts, rows_max,
 };
-use super::{checkout, file, keys, mandate, oauth, parts, plan, signin, topup, x402};
+use super::{checkout, file, keys, mandate, oauth, parts, plan, signin, topup, usage_days, x402};
 use crate::codes::{ChangeKind, LoginKind};
 use crate::commit_id;
 use crate::engine::{
-    Accounts, Balance, Booking, Credentials, EachBody, EachPage, EngineError, JournalRows, NewRun,
-    Page, PageOrder, PageRange, RecoverRows, RowError, Rows, WriteError, WriteRows,
+    Accounts, Balance, Booking, Credentials, DayRange, EachBody, EachDay, EachPage, EngineError,
+    JournalRows, NewRun, Page, PageOrder, PageRange, RecoverRows, RowError, Rows, WriteError,
+    WriteRows,
 };
 use crate::entries::Seal;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::plan::{PaymentRow, SubscriptionRow};
+use crate::reads::DayTotals;
 use crate::rows::{AccountRow, CredentialRow, LoginRow, OpenHold, PriceRow};
 use crate::store::BatchRows;
 use crate::unit::Part;
@@ -234,6 +236,14 @@ impl Rows for Connection {
     fn all_pages(&self, each: &mut EachPage<'_>) -> Result<(), RowError> {
         let sql = "SELECT account_id, id, at_min, at_max, body FROM postings";
         each_page(self, sql, [], each)
+    }
+
+    fn usage_days(&self, which: DayRange, each: &mut EachDay<'_>) -> Result<(), RowError> {
+        usage_days::read(self, which, each)
+    }
+
+    fn are_days_posted(&self) -> Result<bool, RowError> {
+        Ok(usage_days::are_posted(self)?)
     }
 
     fn bookings(&self, each: &mut dyn FnMut(Booking<'_>)) -> Result<(), RowError> {
@@ -465,8 +475,20 @@ impl WriteRows for Connection {
         Ok(())
     }
 
+    fn add_usage_days(&self, totals: &DayTotals) -> Result<(), EngineError> {
+        Ok(usage_days::add(self, totals)?)
+    }
+
+    fn remove_usage_days(&self) -> Result<(), EngineError> {
+        Ok(self.execute_batch("DELETE FROM usage_days")?)
+    }
+
+    fn set_days_posted(&self) -> Result<(), EngineError> {
+        Ok(self.execute_batch("UPDATE nodes SET days_posted = posted")?)
+    }
+
     fn set_posted(&self, node: i64, row: i64) -> Result<(), EngineError> {
-        self.prepare_cached("UPDATE nodes SET posted = ?2 WHERE id = ?1")?
+        self.prepare_cached("UPDATE nodes SET posted = ?2, days_posted = ?2 WHERE id = ?1")?
             .execute([node, row])?;
         Ok(())
     }
@@ -477,7 +499,7 @@ impl RecoverRows for Connection {
         self.execute_batch(
             "UPDATE accounts SET available = 0, held = 0;
              DELETE FROM holds; DELETE FROM postings; DELETE FROM credit_references;
-             UPDATE nodes SET posted = 0",
+             DELETE FROM usage_days; UPDATE nodes SET posted = 0, days_posted = 0",
         )?;
         Ok(())
     }

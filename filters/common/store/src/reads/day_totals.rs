@@ -1,0 +1,186 @@
+//! Usage totals by day: accumulated from the records of the journal, as they are posted and as a reader adds the unposted ones.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, CredentialId, Micros, Price};
+
+use super::records::RecordQuery;
+use crate::engine::{DayRange, RowError, Rows, WriteError, WriteRows};
+use crate::entries::{Body, DecodeError};
+use crate::rows::{UsageFlags, UsageRow};
+use crate::usage::UsageDay;
+
+/// Totals kept in memory while all of them are derived again.
+const TOTALS_MAX: usize = 65_536;
+
+type Key = (AccountId, Timestamp, Arc<str>, Option<CredentialId>);
+
+/// Totals by account, day, model and credential.
+#[derive(Default)]
+pub(crate) struct DayTotals {
+    days: BTreeMap<Key, UsageDay>,
+    /// Read with the first hit, whose savings need them.
+    prices: Option<Prices>,
+}
+
+impl DayTotals {
+    /// Adds one operation.
+    pub(crate) fn add(&mut self, rows: &impl Rows, used: &UsageRow) -> Result<(), RowError> {
+        let usage = &used.usage;
+        let is_hit = usage.flags.contains(UsageFlags::CACHE_HIT);
+        let saved = match is_hit {
+            true => self.prices(rows)?.saved(used),
+            false => Micros::ZERO,
+        };
+        self.add_day(
+            used.account,
+            UsageDay {
+                day_at: used.at.start_of_day(),
+                model: Arc::clone(&usage.model),
+                credential: usage.credential,
+                requests: 1,
+                cache_hits: u64::from(is_hit),
+                incomplete: u64::from(usage.flags.contains(UsageFlags::INCOMPLETE)),
+                prompt_tokens: usage.prompt_tokens,
+                completion_tokens: usage.completion_tokens,
+                cost: used.cost,
+                saved,
+                written_off: used.written_off,
+            },
+        );
+        Ok(())
+    }
+
+    /// Adds totals of a day.
+    pub(crate) fn add_day(&mut self, account: AccountId, more: UsageDay) {
+        let key = (
+            account,
+            more.day_at,
+            Arc::clone(&more.model),
+            more.credential,
+        );
+        let Some(day) = self.days.get_mut(&key) else {
+            self.days.insert(key, more);
+            return;
+        };
+        day.requests = day.requests.saturating_add(more.requests);
+        day.cache_hits = day.cache_hits.saturating_add(more.cache_hits);
+        day.incomplete = day.incomplete.saturating_add(more.incomplete);
+        day.prompt_tokens = day.prompt_tokens.saturating_add(more.prompt_tokens);
+        day.completion_tokens = day.completion_tokens.saturating_add(more.completion_tokens);
+        day.cost = day.cost.saturating_add(more.cost);
+        day.saved = day.saved.saturating_add(more.saved);
+        day.written_off = day.written_off.saturating_add(more.written_off);
+    }
+
+    fn prices(&mut self, rows: &impl Rows) -> Result<&Prices, RowError> {
+        if self.prices.is_none() {
+            self.prices = Some(Prices::read(rows)?);
+        }
+        Ok(self.prices.as_ref().expect("read above"))
+    }
+
+    /// Every total with its account, in the order of account, day, model and credential.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (AccountId, &UsageDay)> {
+        self.days.iter().map(|((account, ..), day)| (*account, day))
+    }
+
+    fn into_days(self) -> Vec<UsageDay> {
+        self.days.into_values().collect()
+    }
+}
+
+/// Usage of one account by day, model and credential.
+///
+/// Whole days are read as totals, and cost no more with more requests; a range that begins or ends within a day is read request by request.
+pub(crate) fn days(rows: &impl Rows, wanted: RecordQuery) -> Result<Vec<UsageDay>, RowError> {
+    let is_whole =
+        |at: Timestamp| matches!(at, Timestamp::MIN | Timestamp::MAX) || at == at.start_of_day();
+    let mut totals = DayTotals::default();
+    let mut failed = Ok(());
+    let mut add = |totals: &mut DayTotals, used: Option<UsageRow>| {
+        if let (Some(used), Ok(())) = (used, &failed) {
+            failed = totals.add(rows, &used);
+        }
+    };
+    if is_whole(wanted.from) && is_whole(wanted.to) && rows.are_days_posted()? {
+        wanted.each_unposted(rows, &mut |_, part| add(&mut totals, part.usage()))?;
+        let range = DayRange::Of {
+            account: wanted.account,
+            from: wanted.from,
+            to: wanted.to,
+        };
+        rows.usage_days(range, &mut |account, day| totals.add_day(account, day))?;
+    } else {
+        wanted.each(rows, &mut |part| add(&mut totals, part.usage()))?;
+    }
+    failed?;
+    Ok(totals.into_days())
+}
+
+/// Derives all totals from the postings again, in the open transaction.
+pub(crate) fn rebuild_days(rows: &impl WriteRows) -> Result<(), WriteError> {
+    rows.remove_usage_days()?;
+    let mut totals = DayTotals::default();
+    let mut failed = Ok(());
+    rows.all_pages(&mut |page| {
+        let damaged = |decode_error: DecodeError| {
+            RowError::Damaged(format!(
+                "a posting of account `{}` {decode_error}",
+                page.account
+            ))
+        };
+        for record in Body::read(page.body).map_err(damaged)?.records() {
+            let part = record.and_then(|record| record.part()).map_err(damaged)?;
+            if let Some(used) = part.usage() {
+                totals.add(rows, &used)?;
+            }
+        }
+        if totals.days.len() >= TOTALS_MAX {
+            failed = rows.add_usage_days(&totals);
+            totals.days.clear();
+        }
+        Ok(match failed {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        })
+    })?;
+    failed?;
+    rows.add_usage_days(&totals)?;
+    rows.set_days_posted()?;
+    Ok(())
+}
+
+/// The price of each model, and its start.
+struct Prices(HashMap<Arc<str>, Vec<(Timestamp, Price)>>);
+
+impl Prices {
+    fn read(rows: &impl Rows) -> Result<Prices, RowError> {
+        let mut prices = Prices(HashMap::new());
+        // In order of their start.
+        rows.prices(&mut |row| {
+            let versions = prices.0.entry(row.model).or_default();
+            versions.push((row.valid_from, row.price));
+        })?;
+        Ok(prices)
+    }
+
+    /// The cost of a cached response beyond what was charged for it.
+    fn saved(&self, used: &UsageRow) -> Micros {
+        let usage = &used.usage;
+        let Some(price) = self.at(&usage.model, used.at) else {
+            return Micros::ZERO;
+        };
+        let whole = price.charge(usage.prompt_tokens, usage.completion_tokens);
+        Micros::new(whole.get().saturating_sub(used.cost.get()).max(0))
+    }
+
+    fn at(&self, model: &str, at: Timestamp) -> Option<&Price> {
+        let versions = self.0.get(model)?;
+        let later = versions.partition_point(|(valid_from, _)| *valid_from <= at);
+        versions[..later].last().map(|(_, price)| price)
+    }
+}
