@@ -42,7 +42,8 @@ pub struct RawMeter {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawEstimate {
-    /// Bytes of text per token in the estimate for the hold; with 1 the hold is never too small.
+    /// Bytes of text per token in the estimate for the hold; with 1 the hold is never too small. It is 1 for accounts that have never
+    /// paid, whatever is set here.
     pub bytes_per_token: Whole<3, 1, 8>,
     /// Responses whose tokens are counted concurrently.
     pub parallel: Whole<2, 1, 64>,

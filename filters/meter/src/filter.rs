@@ -1,5 +1,6 @@
 //! The filter `meter`: two-phase charging, a hold before the upstream call and a settlement after it.
 
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -13,7 +14,7 @@ use tollgate_filter::{
     OutputCap, Phase, Principal, Step, Tail, Tokens, Unpaid,
 };
 use tollgate_ledger::{
-    AttachedPart, Hold, HoldError, HoldRequest, Ledger, Settle, Settled, Settlement,
+    AttachedPart, Balance, Hold, HoldError, HoldRequest, Ledger, Settle, Settled, Settlement,
 };
 use tollgate_module::Snapshot;
 use tollgate_money::{CredentialId, Micros, SpendingCap};
@@ -158,7 +159,7 @@ impl Meter {
     /// Admission control before the body is read. A repeat of a request with an idempotency key may be answered from the record, so its
     /// refusal is left to the filter that looks there.
     fn admit_head(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
-        let refusal = match self.affordable(exchange)? {
+        let refusal = match self.affordable(exchange)?.1 {
             None => return self.admit_after_abandoned(exchange),
             Some(Unaffordable::NoCredit(available)) => {
                 insufficient(LEAST, available, &self.topup_url)
@@ -213,8 +214,11 @@ impl Meter {
         self.abandoned.tokens()
     }
 
-    /// Why the account or its credential cannot pay for any request.
-    fn affordable(&self, exchange: &mut Exchange) -> Result<Option<Unaffordable>, MeterError> {
+    /// The account's balance, and why it or its credential cannot pay for any request.
+    fn affordable(
+        &self,
+        exchange: &mut Exchange,
+    ) -> Result<(Balance, Option<Unaffordable>), MeterError> {
         let Principal {
             account,
             credential,
@@ -224,31 +228,35 @@ impl Meter {
         let balance = self.ledger.balance(account).ok_or(MeterError::NoAccount)?;
         let funds = balance.total().saturating_add(balance.credit_limit);
         if !funds.is_positive() {
-            return Ok(Some(Unaffordable::NoCredit(balance.spendable())));
+            let no_credit = Unaffordable::NoCredit(balance.spendable());
+            return Ok((balance, Some(no_credit)));
         }
         let Some(cap) = spending_cap else {
-            return Ok(None);
+            return Ok((balance, None));
         };
         let now = exchange.now(&self.clock);
         let left = self.spending.left(credential, cap, now);
-        Ok(left.err().map(Unaffordable::Cap))
+        Ok((balance, left.err().map(Unaffordable::Cap)))
     }
 
     /// Admission control: computes the worst case, and refuses an account without credit.
     fn admit(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
+        // Again, since the body may have taken long to arrive.
+        let (balance, unaffordable) = self.affordable(exchange)?;
+        // Dense text has a token for each byte. What it costs beyond the hold and the balance is lost, and an account that has never paid
+        // can be made anew for each such request.
+        let bytes_per_token = match balance.has_paid {
+            true => self.settings.load().bytes_per_token,
+            false => NonZeroU64::MIN,
+        };
         let request = exchange
             .get::<CompletionRequest>()
             .ok_or(MeterError::Missing { what: "request" })?;
         let forward = exchange
             .get::<Forward>()
             .ok_or(MeterError::Missing { what: "forward" })?;
-        let quote = Quote::new(
-            request,
-            &forward.model,
-            self.settings.load().bytes_per_token,
-        );
-        // Again, since the body may have taken long to arrive.
-        match self.affordable(exchange)? {
+        let quote = Quote::new(request, &forward.model, bytes_per_token);
+        match unaffordable {
             None => {}
             Some(Unaffordable::NoCredit(available)) => return Ok(self.refuse(&quote, available)),
             Some(Unaffordable::Cap(reached)) => return Ok(self.refuse_cap(&quote, reached)),
@@ -363,11 +371,7 @@ impl Meter {
     #[cold]
     fn refuse_cap(&self, quote: &Quote, reached: CapReached) -> Outcome {
         self.counters.events.inc(MeterEvent::Refused);
-        let floor = self
-            .settings
-            .load()
-            .clamp_tokens_min
-            .map(std::num::NonZeroU64::get);
+        let floor = self.settings.load().clamp_tokens_min.map(NonZeroU64::get);
         Outcome::refuse(cap_reached(Some(quote.least(floor)), reached))
     }
 
@@ -379,12 +383,7 @@ impl Meter {
 
     fn refuse(&self, quote: &Quote, available: Micros) -> Outcome {
         self.counters.events.inc(MeterEvent::Refused);
-        let required = quote.least(
-            self.settings
-                .load()
-                .clamp_tokens_min
-                .map(std::num::NonZeroU64::get),
-        );
+        let required = quote.least(self.settings.load().clamp_tokens_min.map(NonZeroU64::get));
         Outcome::refuse(insufficient(required, available, &self.topup_url))
     }
 

@@ -1,6 +1,7 @@
 //! One account's balance for credit decisions: integers, no I/O.
 
 use tollgate_money::Micros;
+use tollgate_store::AccountRow;
 
 /// The balance of one account at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub struct Balance {
     pub held: Micros,
     /// The credit limit: how far below zero `available` may go.
     pub credit_limit: Micros,
+    /// Whether the account has ever paid.
+    pub has_paid: bool,
 }
 
 /// The result of a settlement or charge.
@@ -23,6 +26,16 @@ pub(crate) struct ChargeOutcome {
 }
 
 impl Balance {
+    /// The balance of a stored account.
+    pub(crate) fn of(row: &AccountRow) -> Balance {
+        Balance {
+            available: row.available,
+            held: row.held,
+            credit_limit: row.credit_limit,
+            has_paid: row.has_paid,
+        }
+    }
+
     /// The account's total: available and held together.
     pub fn total(&self) -> Micros {
         self.available + self.held
@@ -104,6 +117,7 @@ mod tests {
             available: Micros::new(available),
             held: Micros::ZERO,
             credit_limit: Micros::new(limit),
+            has_paid: false,
         };
         assert!(balance.hold(Micros::new(hold)), "the hold fits");
         let taken = balance.settle(Micros::new(hold), Micros::new(actual));
@@ -135,6 +149,7 @@ mod tests {
                 available: Micros::new(available),
                 held: Micros::new(3),
                 credit_limit: Micros::new(limit),
+                has_paid: false,
             };
             let mut balance = before;
             assert_eq!(

@@ -12,8 +12,8 @@ use tollgate_clock::{Reading, Timestamp};
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    Admission, CommitError, Done, Effect, Failure, NewAccount, Observer, Part, ReadError, Store,
-    SubmitError, UnitOfWork,
+    Admission, CommitError, Done, Effect, EntryKind, Failure, NewAccount, Observer, Part, PlanPart,
+    ReadError, Store, SubmitError, UnitOfWork,
 };
 
 use crate::account::{Balance, ChargeOutcome};
@@ -114,11 +114,7 @@ impl Inner {
         let mut started = Started::default();
         self.store.accounts(&mut |row| {
             started.accounts += 1;
-            let balance = Balance {
-                available: row.available,
-                held: row.held,
-                credit_limit: row.credit_limit,
-            };
+            let balance = Balance::of(&row);
             self.shard(row.id).accounts.insert(row.id, balance);
         })?;
         Ok(started)
@@ -592,8 +588,13 @@ impl Inner {
     }
 
     fn credit_back(&self, account: AccountId, amount: Micros) {
+        self.credit_in(account, amount, false);
+    }
+
+    fn credit_in(&self, account: AccountId, amount: Micros, is_payment: bool) {
         if let Some(balance) = self.shard(account).accounts.get_mut(&account) {
             balance.available += amount;
+            balance.has_paid |= is_payment;
         }
     }
 }
@@ -604,7 +605,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// Loads into memory what was committed in units of other callers: new accounts, and incoming credit.
+/// Loads into memory what was committed in units of other callers: new accounts, incoming credit, and that an account has paid.
 struct CommitObserver(Weak<Inner>);
 
 impl Observer for CommitObserver {
@@ -615,8 +616,19 @@ impl Observer for CommitObserver {
         match part {
             Part::CreateAccount(account) => inner.add_account(account),
             Part::Ledger(LedgerPart::Credit {
-                account, amount, ..
-            }) if amount.is_positive() => inner.credit_back(*account, *amount),
+                account,
+                amount,
+                kind,
+                ..
+            }) if amount.is_positive() => {
+                inner.credit_in(*account, *amount, *kind == EntryKind::TopUp);
+            }
+            // The plan may come without credit.
+            Part::Plan(part) => {
+                if let PlanPart::Pay(payment) = &**part {
+                    inner.credit_in(payment.account, Micros::ZERO, true);
+                }
+            }
             _ => {}
         }
     }

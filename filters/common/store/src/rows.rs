@@ -43,6 +43,8 @@ pub struct AccountRow {
     pub credit_limit: Micros,
     /// The class that the plan gives in place of [`AccountRow::class`], and when that ends.
     pub plan: Option<(Arc<str>, Timestamp)>,
+    /// Whether it has ever paid: for credit, or for the plan. Derived from the bookings and the payments.
+    pub has_paid: bool,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it last changed.

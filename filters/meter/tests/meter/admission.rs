@@ -25,6 +25,21 @@ async fn a_request_continues_when_its_worst_case_is_free() {
     admit(PICTURE, 284, Ok(284)).await;
 }
 
+/// Dense text has a token for each byte: 18 credits were due for what 6.1 were held for, and the rest was lost.
+#[tokio::test]
+async fn an_account_that_never_paid_is_held_for_a_token_for_each_byte() {
+    let gateway = Gateway::new(0).await;
+    gateway.fixture.grant(gateway.account, 1_000).await;
+    assert_eq!(send_to(&gateway, CAPPED).await.1, 277);
+    let gateway = gateway.reopen();
+    assert_eq!(send_to(&gateway, CAPPED).await.1, 277);
+    gateway.fixture.top_up(gateway.account, 1).await;
+    assert_eq!(send_to(&gateway, CAPPED).await.1, 274);
+    let gateway = gateway.reopen();
+    assert_eq!(send_to(&gateway, CAPPED).await.1, 274);
+    gateway.fixture.audit().await;
+}
+
 #[tokio::test]
 async fn an_account_without_credit_is_refused_before_anything_else() {
     // Refused on the head: what the body would need is not known, so the least above the balance is named.
@@ -76,7 +91,7 @@ async fn the_smallest_cap_is_a_setting() {
 
 #[tokio::test]
 async fn a_credit_limit_is_as_good_as_credit() {
-    let gateway = Gateway::with(0, MeterSettings::default(), 274).await;
+    let gateway = Gateway::with(0, MeterSettings::default(), 277).await;
     let outcome = gateway
         .send(CAPPED, Client::staying(), Provider::answering(ANSWER))
         .await;
@@ -208,6 +223,12 @@ fn decimal(number: &str) -> tollgate_money::Micros {
 /// Sends one request, and returns its outcome and the amount held while the provider worked.
 async fn send(body: &str, credits: i64, settings: MeterSettings) -> (Outcome, i64) {
     let gateway = Gateway::with(credits, settings, 0).await;
+    let seen = send_to(&gateway, body).await;
+    gateway.fixture.audit().await;
+    seen
+}
+
+async fn send_to(gateway: &Gateway, body: &str) -> (Outcome, i64) {
     let held = Arc::new(AtomicI64::new(0));
     let look = Step::Meanwhile(Arc::new({
         let (ledger, held) = (gateway.fixture.ledger().clone(), Arc::clone(&held));
@@ -215,6 +236,5 @@ async fn send(body: &str, credits: i64, settings: MeterSettings) -> (Outcome, i6
     }));
     let provider = Provider::playing([look, Step::Send(ANSWER.to_owned())]);
     let outcome = gateway.send(body, Client::staying(), provider).await;
-    gateway.fixture.audit().await;
     (outcome, held.load(Ordering::Relaxed))
 }

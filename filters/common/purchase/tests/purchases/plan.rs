@@ -91,6 +91,13 @@ impl TestBed {
         account.class_at(at).to_string()
     }
 
+    /// In memory, and after a restart.
+    fn has_paid(&self) -> [bool; 2] {
+        let balance = self.ledger.balance(ACCOUNT).expect("an account");
+        let row = self.store.account(ACCOUNT).expect("a read");
+        [balance.has_paid, row.expect("an account").has_paid]
+    }
+
     fn credits(&self) -> i64 {
         self.ledger.available(ACCOUNT).expect("an account").get()
     }
@@ -121,9 +128,11 @@ fn charge(leave: &str, name: &str, at: Timestamp) -> Paid {
 #[tokio::test]
 async fn a_transfer_gives_thirty_days_the_class_and_credits_once() {
     let bed = TestBed::new().await;
+    assert_eq!(bed.has_paid(), [false; 2]);
     let PayOutcome::New(row) = bed.pay(transfer("a")).await else {
         panic!("it is new");
     };
+    assert_eq!(bed.has_paid(), [true; 2]);
     assert_eq!(
         (row.period_start, row.period_end),
         (START, START + 30 * DAY)

@@ -11,7 +11,7 @@ use tollgate_money::{
     TokenPrice,
 };
 
-use crate::codes::{AccountStatus, CacheScope, CredentialKind, LoginKind, cap_period};
+use crate::codes::{AccountStatus, CacheScope, CredentialKind, EntryKind, LoginKind, cap_period};
 use crate::engine::RowError;
 use crate::rows::{AccountRow, CredentialRow, LoginRow, NewCredential, OpenHold, PriceRow};
 
@@ -42,7 +42,10 @@ pub(crate) fn posted_accounts(
     each: &mut dyn FnMut(AccountRow),
 ) -> Result<(), RowError> {
     let sql = format!(
-        "SELECT id, status, rate_class, cache_scope, available, held, credit_limit, created_at, updated_at, plan_class, plan_until FROM accounts {which}"
+        "SELECT id, status, rate_class, cache_scope, available, held, credit_limit, created_at, updated_at, plan_class, plan_until,
+                EXISTS (SELECT 1 FROM credit_references r WHERE r.account_id = accounts.id AND r.kind = {top_up})
+                OR EXISTS (SELECT 1 FROM payments p WHERE p.account_id = accounts.id) FROM accounts {which}",
+        top_up = EntryKind::TopUp.code(),
     );
     let mut classes = Words::default();
     each_row(
@@ -127,6 +130,7 @@ fn account(row: &Row<'_>, classes: &mut Words) -> Result<AccountRow, RowError> {
             (Some(class), Some(until)) => Some((classes.get(class), until)),
             _ => None,
         },
+        has_paid: row.get(11)?,
     })
 }
 

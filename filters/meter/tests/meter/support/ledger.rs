@@ -79,7 +79,26 @@ impl LedgerFixture {
         &self.ledger
     }
 
+    /// An account that has bought so many micro-credits.
     pub(crate) async fn account(&self, credits: i64, limit: i64) -> AccountId {
+        let id = self.new_account(limit).await;
+        if credits > 0 {
+            self.top_up(id, credits).await;
+        }
+        id
+    }
+
+    pub(crate) async fn top_up(&self, account: AccountId, credits: i64) {
+        let credit = credit(account, credits, "bought");
+        self.ledger.top_up(credit).await.expect("credit");
+    }
+
+    pub(crate) async fn grant(&self, account: AccountId, credits: i64) {
+        let credit = credit(account, credits, "granted");
+        self.ledger.grant(credit).await.expect("credit");
+    }
+
+    async fn new_account(&self, limit: i64) -> AccountId {
         let id = AccountId::from_parts(1, [3; 10]);
         let account = Part::CreateAccount(Box::new(NewAccount {
             id,
@@ -91,16 +110,6 @@ impl LedgerFixture {
         commit(&*self.store, UnitOfWork::of(account, Admission::Always))
             .await
             .expect("an account");
-        if credits > 0 {
-            let credit = Credit {
-                operation: OperationId::from_parts(0, [9; 10]),
-                account: id,
-                amount: Micros::new(credits),
-                reference: "start".into(),
-                at: NOW,
-            };
-            self.ledger.grant(credit).await.expect("credit");
-        }
         id
     }
 
@@ -192,5 +201,15 @@ impl Observer for Stall {
         self.reached.send(()).expect("the test waits");
         // An error means that the gate was dropped, which opens it too.
         let _ = self.opened.lock().expect("no panic under the lock").recv();
+    }
+}
+
+fn credit(account: AccountId, credits: i64, reference: &str) -> Credit {
+    Credit {
+        operation: OperationId::from_parts(0, [reference.len() as u8; 10]),
+        account,
+        amount: Micros::new(credits),
+        reference: reference.into(),
+        at: NOW,
     }
 }

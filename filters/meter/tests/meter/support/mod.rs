@@ -88,6 +88,16 @@ impl Gateway {
         Gateway::over(fixture, account, MeterSettings::default())
     }
 
+    /// The same after a restart.
+    pub(crate) fn reopen(self) -> Gateway {
+        drop(self.route);
+        let fixture = self.fixture.reopen(QUEUE_MAX);
+        Gateway {
+            next: self.next,
+            ..Gateway::over(fixture, self.account, MeterSettings::default())
+        }
+    }
+
     fn over(fixture: LedgerFixture, account: AccountId, settings: MeterSettings) -> Gateway {
         let meter = Meter::new(
             settings,
