@@ -1,5 +1,7 @@
 //! Conditions outside of the program that an operator has to see in time: a locked database, and a certificate at its end.
 
+use std::time::Duration;
+
 use rusqlite::Connection;
 use serde_json::Value;
 use tollgate_testing::{Answer, Certificate, Client, within};
@@ -15,7 +17,8 @@ fn texts(list: &Value) -> String {
     list.to_string()
 }
 
-/// Another program that holds SQLite's write lock stops every commit. It was visible in no other way than as requests without an answer.
+/// Another program that holds SQLite's write lock stops every commit. It was visible in no other way than as requests without an answer,
+/// and then only when it had lasted for five seconds: here it ends by itself after four.
 #[tokio::test]
 async fn a_database_locked_by_another_program_is_a_reason_not_to_be_ready() {
     let installation = Installation::new("").await;
@@ -24,6 +27,11 @@ async fn a_database_locked_by_another_program_is_a_reason_not_to_be_ready() {
     assert_eq!(serving.metric("tollgate_store_locked").await, 0);
     let other = Connection::open(installation.database()).expect("another program");
     other.execute_batch("BEGIN IMMEDIATE").expect("its lock");
+    let (unlock, seen) = std::sync::mpsc::channel::<()>();
+    let lock = std::thread::spawn(move || {
+        let _ = seen.recv_timeout(Duration::from_secs(4));
+        other.execute_batch("ROLLBACK").expect("it ends");
+    });
     let client = serving.client(&installation);
     let waiting = tokio::spawn(async move { client.post(CHAT, &chat(false)).await });
     let shown = async {
@@ -34,20 +42,50 @@ async fn a_database_locked_by_another_program_is_a_reason_not_to_be_ready() {
                 return answer.status;
             }
             assert_eq!(answer.status, 200, "{body}");
+            assert!(!waiting.is_finished(), "the lock ended before it was shown");
         }
     };
     assert_eq!(within("the lock in /ready", shown).await, 503);
     assert_eq!(serving.metric("tollgate_store_locked").await, 1);
-    other.execute_batch("ROLLBACK").expect("it ends");
+    unlock.send(()).expect("the lock is there");
+    lock.join().expect("no panic");
     let answer = within("the answer after the lock", waiting).await;
     assert_eq!(answer.expect("no panic").status, 200);
     assert_eq!(ready(&serving).await.status, 200);
     assert_eq!(serving.metric("tollgate_store_locked").await, 0);
-    drop(other);
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     let output = serving.process.output();
     assert!(output.contains("waiting for the database lock"), "{output}");
+    audited(&installation.database());
+}
+
+/// No file system here has a terabyte free, or the same request is answered: what the program reads of the real one decides.
+#[tokio::test]
+async fn a_disk_with_less_space_than_is_set_refuses_new_work_and_says_so() {
+    let least = 1_u64 << 40;
+    let installation = Installation::new(&format!("[store]\nfree_bytes_min = {least}")).await;
+    let mut serving = installation.serve().await;
+    let read = rustix::fs::statvfs(installation.folder.path()).expect("a file system");
+    let is_low = read.f_bavail * read.f_frsize < least;
+    let shown = async {
+        loop {
+            let body = ready(&serving).await.json();
+            if !is_low || texts(&body["reasons"]).contains("store.free_bytes_min") {
+                return;
+            }
+        }
+    };
+    within("the disk in /ready", shown).await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    let expected = if is_low { 503 } else { 200 };
+    assert_eq!(answer.status, expected, "{}", answer.text());
+    assert_eq!(answer.header("retry-after").is_some(), is_low);
+    let free = serving.metric("tollgate_disk_free_bytes").await;
+    assert_eq!(free > 0 && free < least, is_low, "{free}");
+    assert_eq!(serving.metric("tollgate_open_holds").await, 0);
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     audited(&installation.database());
 }
 

@@ -89,18 +89,32 @@ fn a_completion_script_that_is_read_in_part_is_no_failure() {
 }
 
 #[tokio::test]
-async fn an_accept_queue_that_the_system_cuts_is_reported() {
+async fn the_accept_queue_of_each_listener_is_as_set_and_one_that_the_system_cuts_is_reported() {
     let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("a limit");
     let allowed: u32 = allowed.trim().parse().expect("a number");
     for length in [1, 65_535] {
         let installation = Installation::new(&format!("[server]\naccept_queue = {length}")).await;
         let mut serving = installation.serve().await;
+        for url in [&serving.url, &serving.tls_url] {
+            assert_eq!(accept_queue(url), length.min(allowed), "{url}");
+        }
         serving.process.signal("TERM");
         assert_eq!(ended(&mut serving.process).await.code(), Some(0));
         let output = serving.process.output();
         let is_reported = output.contains("accept queue is shorter than configured");
         assert_eq!(is_reported, length > allowed, "{length}: {output}");
     }
+}
+
+/// The accept queue of a listening socket, as the system has it: `ss` shows it as what the socket can send.
+fn accept_queue(url: &str) -> u32 {
+    let port = url.rsplit(':').next().expect("a port");
+    let mut command = std::process::Command::new("ss");
+    command.args(["-ltnH", &format!("sport = :{port}")]);
+    let shown = command.output().expect("`ss` of iproute2");
+    let shown = String::from_utf8(shown.stdout).expect("text");
+    let queue = shown.split_whitespace().nth(2).expect("a socket");
+    queue.parse().expect("a number")
 }
 
 #[tokio::test]

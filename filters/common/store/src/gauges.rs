@@ -48,6 +48,7 @@ pub struct Gauges {
     /// Units refused because the queue was full (load shedding).
     pub overloads: AtomicU64,
     /// Whether another program's lock on the database has been waited for in vain, for the engine's time-out, and is waited for again.
+    /// Set within a second of the commit that waits.
     pub is_locked: AtomicBool,
     /// Whether the file system has less free space than new work needs: set by the owner of the store, refuses new units.
     pub is_disk_low: AtomicBool,

@@ -19,8 +19,11 @@ use crate::unit::{Done, Effect, Part, UnitOfWork};
 /// A batch of this size means that requests arrive faster than commits finish.
 const LOADED_BATCH: usize = 8;
 
-/// Number of waits for another program's lock, each for the engine's time-out, before the writer gives up.
-const BUSY_TRIES: usize = 12;
+/// Number of waits for another program's lock, each for the engine's time-out, before the writer gives up: a minute with SQLite.
+const BUSY_TRIES: usize = 120;
+
+/// The same where nothing waits for the result: at the start, and at the close.
+const POST_TRIES: usize = 10;
 
 /// The writer's state shared with other threads.
 pub(crate) struct Shared {
@@ -95,8 +98,8 @@ pub(crate) fn start<E: Engine>(
     let mut session = engine.session().map_err(StartError::Failure)?;
     let mut batch =
         Batch::load(session.rows(), node, epoch, post_records).map_err(StartError::Row)?;
-    derive_days(&mut session).map_err(StartError::Write)?;
-    post(&mut session, &mut batch).map_err(StartError::Write)?;
+    derive_days(&mut session, &shared.gauges).map_err(StartError::Write)?;
+    post(&mut session, &mut batch, &shared.gauges).map_err(StartError::Write)?;
     drop(session);
     let writer = Arc::clone(&shared);
     let thread = std::thread::Builder::new()
@@ -260,7 +263,7 @@ fn serve<E: Engine>(
     // A disk that has failed in another operation is not touched.
     let is_closing = |failure: Failure| failure.kind == FailureKind::Closed;
     if shared.queue.failure().is_some_and(is_closing)
-        && let Err(error) = post(&mut session, batch)
+        && let Err(error) = post(&mut session, batch, &shared.gauges)
     {
         // Everything is in the journal already.
         tracing::warn!(
@@ -278,7 +281,7 @@ fn commit(
     monotonic_us: &dyn Fn() -> u64,
     items: &[Item],
 ) -> Result<Answers, WriteError> {
-    begin(session, &shared.gauges)?;
+    begin(session, &shared.gauges, BUSY_TRIES)?;
     finish(session, |session| {
         let answers = batch.write(session, items)?;
         let began = monotonic_us();
@@ -292,32 +295,33 @@ fn commit(
 }
 
 /// Derives the usage totals again if they are behind the postings: after an upgrade, or after a run of a release without them.
-fn derive_days(session: &mut impl Session) -> Result<(), WriteError> {
+fn derive_days(session: &mut impl Session, gauges: &Gauges) -> Result<(), WriteError> {
     if session.rows().are_days_posted()? {
         return Ok(());
     }
-    session.begin()?;
+    begin(session, gauges, POST_TRIES)?;
     finish(session, |session| rebuild_days(session.rows()))
 }
 
 /// Posts the unposted records, in a transaction of its own.
-fn post(session: &mut impl Session, batch: &mut Batch) -> Result<(), WriteError> {
+fn post(session: &mut impl Session, batch: &mut Batch, gauges: &Gauges) -> Result<(), WriteError> {
     if !batch.has_unposted() {
         return Ok(());
     }
-    session.begin()?;
+    begin(session, gauges, POST_TRIES)?;
     finish(session, |session| batch.post(session.rows()))
 }
 
 /// Begins the transaction of a commit. Nothing has been written yet, so another program's lock can be waited for.
-fn begin(session: &mut impl Session, gauges: &Gauges) -> Result<(), WriteError> {
-    for _ in 1..BUSY_TRIES {
+fn begin(session: &mut impl Session, gauges: &Gauges, tries: usize) -> Result<(), WriteError> {
+    for _ in 1..tries {
         match session.begin() {
             Err(WriteError::Engine(error)) if error.fault == Fault::Busy => {
-                gauges.is_locked.store(true, Relaxed);
-                tracing::warn!(
-                    "waiting for the database lock: another program holds it, and nothing is written until it is released"
-                );
+                if !gauges.is_locked.swap(true, Relaxed) {
+                    tracing::warn!(
+                        "waiting for the database lock: another program holds it, and nothing is written until it is released"
+                    );
+                }
             }
             begun => {
                 gauges.is_locked.store(false, Relaxed);

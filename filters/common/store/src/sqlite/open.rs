@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use super::checkpoint::{self, Checkpointer};
 use super::engine::SqliteEngine;
@@ -16,6 +17,9 @@ use super::read::{Pool, SqliteStore};
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::error::OpenError;
 use crate::store::{Read, Store};
+
+/// For how long a commit waits for another program's lock before the lock is reported, and then waited for again.
+const LOCK_STEP: Duration = Duration::from_millis(500);
 
 /// Opens the store at `path`, or creates it, with exclusive ownership.
 pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
@@ -33,6 +37,11 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
     let root_secret = file::root_secret(&connection, path)?;
     let raised = file::raise_epoch(&connection, path, &options)?;
     let fence = fence.with_epoch(raised, options.fenced);
+    // From here on a lock is waited for in steps that are short enough to be shown while it lasts.
+    let step = options.busy_timeout.min(LOCK_STEP);
+    connection
+        .busy_timeout(step)
+        .map_err(|error| open_error(path, "open", error))?;
     // The header of the file shows the epoch to processes that cannot see the log.
     checkpoint::checkpoint(&connection).map_err(|error| open_error(path, "write", error))?;
     let thread = failed("start a thread for");

@@ -34,7 +34,7 @@ pub struct Options {
     /// Number of journal records from which on they are posted for any number of accounts, and for few accounts sooner: it bounds what
     /// readers add up, and what a start replays.
     pub post_records: usize,
-    /// How long to wait for another program's lock on the file.
+    /// How long an opening waits for another program's lock on the file.
     pub busy_timeout: Duration,
     /// The maximum size of the file in pages of 4096 bytes; beyond it the store stops as on a full disk. `None` for no limit.
     pub pages_max: Option<u32>,
