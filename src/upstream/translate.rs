@@ -13,8 +13,11 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::HeaderMap;
-use tollgate_chain::{BodyLength, Limits, Opening, Upstream, UpstreamCall, UpstreamError};
+use tollgate_chain::{
+    BodyLength, Limits, Opening, Upstream, UpstreamCall, UpstreamError, over_budget,
+};
 use tollgate_filter::{Exchange, Forward, ForwardBody, Principal, Request};
+use tollgate_memory::{MemoryUse, OverBudget};
 use tollgate_openai::event::{self, Event, EventCutter, Tail};
 use tollgate_openai::{TextAsChat, TextStream, TurnError};
 
@@ -39,14 +42,25 @@ pub(crate) struct MergedChats<C> {
     output: Output,
     /// A pending read of each call that has not finished.
     reads: FuturesUnordered<Read<C>>,
-    /// Which chats are complete; their connections may have yet to be read to the end.
-    complete: Vec<bool>,
+    chats: Vec<Chat>,
     /// Remaining byte limit.
     bytes_left: usize,
     /// Output from before all calls were answered.
     buffered: BytesMut,
+    /// What the buffers hold, and of that the output.
+    memory: MemoryUse,
+    output_counted: usize,
     /// The error from that phase.
     failed: Option<UpstreamError>,
+}
+
+/// One of the chats.
+#[derive(Clone, Default)]
+struct Chat {
+    /// Whether it is complete; its connection may have yet to be read to the end.
+    is_complete: bool,
+    /// Bytes of its buffer that are counted.
+    counted: usize,
 }
 
 type Read<C> = Pin<Box<dyn Future<Output = ReadResult<C>> + Send>>;
@@ -95,7 +109,8 @@ impl<U: Upstream> TextViaChat<U> {
         let mut chats: Vec<Exchange> = chats
             .map(|body| sub_exchange(exchange, forward, body))
             .collect();
-        let merged = self.start_chats(&mut chats, translation).await;
+        let memory = exchange.memory.another();
+        let merged = self.start_chats(&mut chats, translation, memory).await;
         for chat in chats {
             exchange.record.upstream_calls += chat.record.upstream_calls;
             exchange.record.provider = chat.record.provider;
@@ -112,6 +127,7 @@ impl<U: Upstream> TextViaChat<U> {
         &self,
         chats: &mut [Exchange],
         translation: Arc<TextAsChat>,
+        memory: MemoryUse,
     ) -> Result<MergedChats<U::Call>, UpstreamError>
     where
         U::Call: 'static,
@@ -124,6 +140,7 @@ impl<U: Upstream> TextViaChat<U> {
         };
         let first = first?;
         let mut merged = MergedChats::new(translation, count, first.is_stream(), &self.limits);
+        merged.memory = memory;
         merged.reads.push(read(chat, first));
         while !calls.is_empty() {
             tokio::select! {
@@ -264,9 +281,11 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
         MergedChats {
             output,
             reads: FuturesUnordered::new(),
-            complete: vec![false; chats],
+            chats: vec![Chat::default(); chats],
             bytes_left: limits.answer_bytes_max,
             buffered: BytesMut::new(),
+            memory: MemoryUse::default(),
+            output_counted: 0,
             failed: None,
         }
     }
@@ -306,18 +325,36 @@ impl<C: UpstreamCall + 'static> MergedChats<C> {
         } = result;
         let piece = piece?;
         // Data after the end of a chat is read only to reuse the connection.
-        if !self.complete[chat] {
-            self.complete[chat] = match &piece {
+        if !self.chats[chat].is_complete {
+            self.chats[chat].is_complete = match &piece {
                 Some(piece) => self.process_chunk(chat, piece, out)?,
                 None => self.process_end(chat, out)?,
             };
-            if self.complete.iter().all(|complete| *complete) {
+            if self.chats.iter().all(|chat| chat.is_complete) {
                 self.end(out)?;
             }
+            self.count(chat, out.len())
+                .map_err(|OverBudget| over_budget())?;
         }
         if let Some(call) = call {
             self.reads.push(read(chat, call));
         }
+        Ok(())
+    }
+
+    /// Counts what the buffer of a chat and the output hold now.
+    fn count(&mut self, chat: usize, output: usize) -> Result<(), OverBudget> {
+        let now = match &self.output {
+            Output::Whole { bodies, .. } => bodies.get(chat).map_or(0, BytesMut::len),
+            Output::Stream { cutters, .. } => cutters[chat].buffered(),
+        };
+        let counted = &mut self.chats[chat].counted;
+        let (before, after) = (*counted + self.output_counted, now + output);
+        (*counted, self.output_counted) = (now, output);
+        if after > before {
+            return self.memory.grow(after - before);
+        }
+        self.memory.shrink(before - after);
         Ok(())
     }
 
@@ -407,11 +444,13 @@ fn process_event(
             )),
         };
     }
-    if event.named_error {
+    if event.named_error || event.data.trim_ascii_start().starts_with(b"[") {
         // It may have any form: the reader of the text stream handles it like one of a direct call.
-        out.extend_from_slice(b"event: error\n");
+        if event.named_error {
+            out.extend_from_slice(b"event: error\n");
+        }
         event::write(event.data, out);
-    } else {
+    } else if event.data != b"null" {
         stream.turn(chat, event.data, out).map_err(unreadable)?;
     }
     Ok(false)

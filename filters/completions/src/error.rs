@@ -45,6 +45,16 @@ pub(crate) fn bad_request(error: RequestError) -> ApiError {
     }
 }
 
+/// Prompts that are so long with the `system` text before each that they never fit into memory.
+pub(crate) fn prompts_too_large(bytes: usize) -> ApiError {
+    ApiError::new(
+        ErrorCode::BodyTooLarge,
+        format!(
+            "The prompts, each with the `system` text, are {bytes} bytes, which is too much for one request. Send fewer prompts at once."
+        ),
+    )
+}
+
 /// A model that the credential may not use, though others may.
 pub(crate) fn not_for_this_key(name: &str) -> ApiError {
     ApiError::new(

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, header};
 use tollgate_filter::{
-    AnswerProgress, AnswerUsage, Api, Body, Catalog, Contract, DeferredHeaders, Event, Exchange,
-    FailureMode, Filter, FilterError, Forward, ForwardBody, Model, Outcome, Phase, Principal, Step,
-    Tail,
+    AnswerProgress, AnswerUsage, Api, ApiError, Body, Catalog, Contract, DeferredHeaders, Event,
+    Exchange, FailureMode, Filter, FilterError, Forward, ForwardBody, Model, Outcome, Phase,
+    Principal, Step, Tail,
 };
-use tollgate_openai::{CompletionRequest, Endpoint, Patch, RequestError, TextAsChat};
+use tollgate_memory::{MemoryUse, OverBudget};
+use tollgate_openai::text_as_chat::ChatPlan;
+use tollgate_openai::{CompletionRequest, Endpoint, Patch};
 
 use crate::answer::AnswerState;
 use crate::error::{
-    CompletionsError, bad_request, no_chat, no_model, not_for_this_key, refused_member,
-    unsupported_model,
+    CompletionsError, bad_request, no_chat, no_model, not_for_this_key, prompts_too_large,
+    refused_member, unsupported_model,
 };
 use crate::forward::{ChatBodies, CompletionBody};
 use crate::members::{self, Members};
@@ -103,13 +105,15 @@ impl Completions {
         if api != asked && api == Api::Text {
             return Ok(Outcome::refuse(no_chat(&model.id)));
         }
-        let body: Box<dyn ForwardBody> = if api == asked {
-            Box::new(CompletionBody::default())
-        } else {
-            match as_chat(exchange, &request, &self.listed) {
-                Ok(chats) => Box::new(chats),
-                Err(error) => return Ok(Outcome::refuse(bad_request(error))),
-            }
+        let has_system = api == Api::Text && request.system_bytes > 0;
+        let body: Result<Box<dyn ForwardBody>, ApiError> = match api == asked {
+            true if has_system => with_system(exchange, &request).map(|body| Box::new(body) as _),
+            true => Ok(Box::new(CompletionBody::default())),
+            false => as_chat(exchange, &request, &self.listed).map(|chats| Box::new(chats) as _),
+        };
+        let body = match body {
+            Ok(body) => body,
+            Err(error) => return Ok(Outcome::refuse(error)),
         };
         let forward = Forward {
             model: Arc::clone(model),
@@ -161,11 +165,37 @@ fn as_chat(
     exchange: &mut Exchange,
     request: &CompletionRequest,
     listed: &[Box<str>],
-) -> Result<ChatBodies, RequestError> {
-    let chats = TextAsChat::read(request, &exchange.request.body)?;
-    let bodies = ChatBodies::read(&chats, listed)?;
+) -> Result<ChatBodies, ApiError> {
+    let plan = ChatPlan::read(request, &exchange.request.body).map_err(bad_request)?;
+    // As they are written here, and as they are edited for the provider, all at once.
+    hold_prompts(&mut exchange.memory, plan.bytes_max().saturating_mul(2))?;
+    let chats = plan.write();
+    let bodies = ChatBodies::read(&chats, listed).map_err(bad_request)?;
     exchange.put(Arc::new(chats));
     Ok(bodies)
+}
+
+/// Counts the copies of `system`, one for each prompt: a short body may have very many prompts.
+#[cold]
+fn with_system(
+    exchange: &mut Exchange,
+    request: &CompletionRequest,
+) -> Result<CompletionBody, ApiError> {
+    let bytes = request.system_bytes.saturating_mul(request.prompts);
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    hold_prompts(&mut exchange.memory, bytes)?;
+    Ok(CompletionBody::default())
+}
+
+fn hold_prompts(memory: &mut MemoryUse, bytes: usize) -> Result<(), ApiError> {
+    if !memory.can_ever_hold(bytes) {
+        return Err(prompts_too_large(bytes));
+    }
+    memory.grow(bytes).map_err(|OverBudget| {
+        ApiError::no_memory(
+            "The prompts, each with the `system` text, do not fit into the memory that is left at the moment.",
+        )
+    })
 }
 
 /// The operation of a path below any prefix, and the same operation at a provider.

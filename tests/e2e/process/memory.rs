@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use serde_json::json;
-use tollgate_testing::{RawClient, Script};
+use tollgate_testing::{RawClient, Script, within};
 
 use super::installation::{Installation, Serving};
-use crate::rig::{CHAT, Setup, chat};
+use crate::rig::{CHAT, Setup, TEXT, chat};
 
 /// The limit: 300 MB.
 const LIMIT_BYTES: u64 = 300 << 20;
@@ -87,6 +87,83 @@ async fn ten_accounts_that_attack_at_once_stay_within_the_limit_and_an_eleventh_
         assert_eq!(answer.status, 200, "request {number}: {}", answer.text());
     }
     attacks.iter().for_each(tokio::task::JoinHandle::abort);
+    let peak = peak(&serving);
+    assert!(peak < LIMIT_BYTES, "the process had {peak} bytes");
+}
+
+/// The program with the limit, and the model `small` at a provider of chats alone.
+async fn limited() -> Installation {
+    let settings = format!(
+        r#"
+        [server]
+        memory_bytes_max = {LIMIT_BYTES}
+
+        [[model]]
+        providers = [{{ provider = "stand-in", model = "vendor/small-1", api = ["chat"] }}]
+        "#
+    );
+    Installation::of(Setup {
+        calls_kept: 0,
+        ..Setup::with(&settings)
+    })
+    .await
+}
+
+/// Each of the chats that a text request becomes has a buffer of its own, which is held until the last of them has answered.
+#[tokio::test]
+async fn the_answers_of_several_prompts_are_in_the_memory_budget_while_one_is_missing() {
+    const ANSWER_BYTES: u64 = 1 << 20;
+    let installation = limited().await;
+    let serving = installation.serve().await;
+    for stream in [false, true] {
+        let large = || Script {
+            event_bytes: stream.then_some(ANSWER_BYTES as usize),
+            words: (!stream).then_some(ANSWER_BYTES / 4),
+            ..Script::default()
+        };
+        let late = Script {
+            hold_head: Some("late".to_owned()),
+            ..large()
+        };
+        installation.provider.script(late.times(1));
+        installation.provider.script(large().times(3));
+        let client = serving.client(&installation);
+        let body = json!({"model": "small", "prompt": ["a", "b", "c", "d"], "stream": stream});
+        let answer = tokio::spawn(async move { client.post(TEXT, &body).await });
+        let counted = async {
+            while serving.metric("tollgate_memory_taken_bytes").await < 3 * ANSWER_BYTES {
+                tokio::task::yield_now().await;
+            }
+        };
+        within("three answers in the budget", counted).await;
+        installation.provider.gate("late").open();
+        let answer = answer.await.expect("no panic");
+        assert_eq!(answer.status, 200);
+        assert!(answer.text().len() as u64 > 4 * ANSWER_BYTES);
+        let returned = async {
+            while serving.metric("tollgate_memory_taken_bytes").await > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        within("the budget after the answer", returned).await;
+    }
+}
+
+/// `system` is written before each prompt: a body of a megabyte became one of gigabytes for the provider.
+#[tokio::test]
+async fn many_prompts_with_a_long_system_text_are_refused_before_they_are_written() {
+    let installation = limited().await;
+    let serving = installation.serve().await;
+    let client = serving.client(&installation);
+    let system = "word ".repeat(300_000);
+    for (model, prompts) in [("small", 16), ("dear", 2_000)] {
+        let body = json!({"model": model, "system": system, "prompt": vec![""; prompts]});
+        let answer = client.post(TEXT, &body).await;
+        assert_eq!(answer.status, 413, "{model}: {}", answer.text());
+        assert!(answer.text().contains("fewer prompts"), "{}", answer.text());
+    }
+    let few = json!({"model": "small", "system": "Be brief.", "prompt": vec!["a"; 16]});
+    assert_eq!(client.post(TEXT, &few).await.status, 200);
     let peak = peak(&serving);
     assert!(peak < LIMIT_BYTES, "the process had {peak} bytes");
 }

@@ -1,15 +1,11 @@
 //! The downstream: the client's side of an exchange, as the driver sees it.
 
 use std::future::Future;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use tollgate_filter::{ApiError, ErrorCode};
 use tollgate_memory::{MemoryUse, OverBudget};
-
-/// Retry delay of a request that finds no memory: most requests end within it.
-const MEMORY_WAIT: Duration = Duration::from_secs(5);
 
 /// The head of a response.
 #[derive(Debug)]
@@ -109,13 +105,6 @@ impl From<OverBudget> for BodyError {
     }
 }
 
-/// A refusal for lack of memory; `what` does not fit.
-pub(crate) fn no_memory(what: &str) -> ApiError {
-    let message =
-        format!("{what} Send fewer requests at once, or shorter ones; try again in a few seconds.");
-    ApiError::new(ErrorCode::Overloaded, message).retry_after(MEMORY_WAIT)
-}
-
 impl BodyError {
     /// The response to the client, if it is still connected.
     pub fn answer(&self) -> Option<ApiError> {
@@ -132,7 +121,7 @@ impl BodyError {
                 ErrorCode::InvalidRequest,
                 "The request body's framing is broken. Check Content-Length or the chunks.",
             ),
-            BodyError::NoMemory => no_memory(
+            BodyError::NoMemory => ApiError::no_memory(
                 "The request body does not fit into the memory that is left at the moment.",
             ),
             BodyError::Gone => return None,

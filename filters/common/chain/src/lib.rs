@@ -16,4 +16,4 @@ pub use downstream::{BodyError, BodyLength, Downstream, Gone, Head};
 pub use drive::{Limits, drive, refuse, send_bare};
 pub use relay_stream::{RelayEvent, RelayStream, RelayedHead};
 pub use run::Observer;
-pub use upstream::{Opening, Upstream, UpstreamCall, UpstreamError};
+pub use upstream::{Opening, Upstream, UpstreamCall, UpstreamError, over_budget};

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use tollgate_filter::{ApiError, ErrorCode, Exchange, UpstreamFault};
 
-use crate::downstream::{BodyLength, no_memory};
+use crate::downstream::BodyLength;
 use crate::relay_stream::RelayStream;
 
 /// A handler of a [`tollgate_filter::Forward`].
@@ -110,10 +110,10 @@ pub(crate) fn answer_for(fault: UpstreamFault, message: impl Into<Cow<'static, s
 }
 
 /// An answer that does not fit into the memory budget.
-pub(crate) fn over_budget() -> UpstreamError {
+pub fn over_budget() -> UpstreamError {
     UpstreamError {
         fault: UpstreamFault::Overloaded,
-        answer: Box::new(no_memory(
+        answer: Box::new(ApiError::no_memory(
             "The answer does not fit into the memory that is left at the moment.",
         )),
         detail: String::from("the answer does not fit into the memory budget of its account"),

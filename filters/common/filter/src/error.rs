@@ -274,6 +274,9 @@ impl Words for ErrorShape {
     ];
 }
 
+/// Retry delay of a request that finds no memory: most requests end within it.
+const MEMORY_WAIT: Duration = Duration::from_secs(5);
+
 /// A refusal or failure, before it is written in the route's format.
 #[derive(Clone, Debug)]
 pub struct ApiError {
@@ -319,6 +322,12 @@ impl ApiError {
             limit: None,
             close: false,
         }
+    }
+
+    /// A refusal for lack of memory; `what` does not fit, which is a sentence.
+    pub fn no_memory(what: &str) -> ApiError {
+        let remedy = "Send fewer requests at once, or shorter ones; try again in a few seconds.";
+        ApiError::new(ErrorCode::Overloaded, format!("{what} {remedy}")).retry_after(MEMORY_WAIT)
     }
 
     /// Names the limit that refused the request: its state replaces that of the account's quotas in the rate limit fields.

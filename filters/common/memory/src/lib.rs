@@ -139,6 +139,26 @@ impl MemoryUse {
         }
     }
 
+    /// Another use for the same owner: of buffers that outlive a call with the request, and are counted by another holder.
+    #[must_use]
+    pub fn another(&self) -> MemoryUse {
+        MemoryUse {
+            budget: self.budget.clone(),
+            owner: self.owner,
+            ..MemoryUse::default()
+        }
+    }
+
+    /// Whether so many bytes fit into the owner's share when nothing else is held.
+    pub fn can_ever_hold(&self, bytes: usize) -> bool {
+        self.share_max().is_none_or(|share| bytes <= share)
+    }
+
+    fn share_max(&self) -> Option<usize> {
+        let budget = self.budget.as_ref()?;
+        Some(budget.share_max(self.owner).saturating_add(FREE_BYTES))
+    }
+
     /// Counts for this owner from now on. Before anything is taken.
     pub fn set_owner(&mut self, owner: Owner) {
         debug_assert_eq!(self.taken, 0, "the owner of taken bytes is final");
@@ -147,9 +167,7 @@ impl MemoryUse {
 
     /// The longest body whose copies fit into the owner's share.
     pub fn body_bytes_max(&self) -> usize {
-        self.budget.as_ref().map_or(usize::MAX, |budget| {
-            budget.share_max(self.owner).saturating_add(FREE_BYTES) / COPIES
-        })
+        self.share_max().map_or(usize::MAX, |share| share / COPIES)
     }
 
     /// Adds bytes.

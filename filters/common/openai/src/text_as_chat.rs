@@ -17,6 +17,7 @@ use bytes::Bytes;
 
 use crate::json::SyntaxError;
 
+pub use ask::ChatPlan;
 pub use stream::TextStream;
 
 /// The most prompts of one request: each of them is a call to the provider, and all run concurrently.

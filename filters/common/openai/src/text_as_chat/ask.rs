@@ -27,6 +27,13 @@ const LEFT_OUT: [&str; 14] = [
     "modalities",
 ];
 
+/// The chats for a text request, before they are written.
+pub struct ChatPlan<'b> {
+    asked: Asked,
+    answers_each: u64,
+    body: &'b [u8],
+}
+
 /// The parsed members of a text request.
 #[derive(Default)]
 struct Asked {
@@ -45,6 +52,17 @@ impl TextAsChat {
     ///
     /// The request needs a feature that a chat does not have: always a 400.
     pub fn read(request: &CompletionRequest, body: &[u8]) -> Result<Self, RequestError> {
+        Ok(ChatPlan::read(request, body)?.write())
+    }
+}
+
+impl<'b> ChatPlan<'b> {
+    /// The chats that are equivalent to a text request. `body` is the body of `request`.
+    ///
+    /// # Errors
+    ///
+    /// The request needs a feature that a chat does not have: always a 400.
+    pub fn read(request: &CompletionRequest, body: &'b [u8]) -> Result<Self, RequestError> {
         let asked = Asked::read(body)?;
         if asked.prompts.is_empty() {
             return Err(refused("prompt", "needs at least one item"));
@@ -68,17 +86,35 @@ impl TextAsChat {
                 "is true beside `logprobs`, and this model is served through chat, which has none for the prompt; send one of them",
             ));
         }
+        Ok(Self {
+            asked,
+            answers_each: request.n,
+            body,
+        })
+    }
+
+    /// At most so many bytes are written: `system` and the members that stay are in each chat.
+    pub fn bytes_max(&self) -> usize {
+        let prompts = self.asked.prompts.iter();
+        prompts
+            .map(|prompt| self.asked.chat_bytes_max(*prompt))
+            .sum()
+    }
+
+    /// Writes the chats.
+    pub fn write(self) -> TextAsChat {
+        let (asked, body) = (self.asked, self.body);
         let chat = |prompt: &Span| asked.chat(*prompt, body);
         let echoed = |prompt: &Span| {
             let inner = &body[prompt.start + 1..prompt.end - 1];
             asked.echo.then(|| Bytes::copy_from_slice(inner))
         };
-        Ok(Self {
+        TextAsChat {
             chats: asked.prompts.iter().map(chat).collect(),
-            answers_each: request.n,
+            answers_each: self.answers_each,
             echoed: asked.prompts.iter().filter_map(echoed).collect(),
             logprobs: asked.logprobs,
-        })
+        }
     }
 }
 
@@ -131,11 +167,14 @@ impl Asked {
         Ok(asked)
     }
 
+    fn chat_bytes_max(&self, prompt: Span) -> usize {
+        let kept: usize = self.kept.iter().map(|member| member.len() + 1).sum();
+        kept + prompt.len() + self.system.map_or(0, Span::len) + 160
+    }
+
     /// The chat for one prompt. Kept members are as the client wrote them.
     fn chat(&self, prompt: Span, body: &[u8]) -> Bytes {
-        let kept: usize = self.kept.iter().map(|member| member.len() + 1).sum();
-        let output = prompt.len() + self.system.map_or(0, Span::len);
-        let mut out = BytesMut::with_capacity(kept + output + 160);
+        let mut out = BytesMut::with_capacity(self.chat_bytes_max(prompt));
         out.extend_from_slice(b"{");
         for member in &self.kept {
             out.extend_from_slice(member.of(body));
