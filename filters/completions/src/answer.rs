@@ -165,7 +165,7 @@ impl AnswerState {
         let body = event.bytes();
         let answer = match Answer::read(&body, &self.patch) {
             Ok(answer) => answer,
-            Err(error) => return Facts::invalid(error.to_string()),
+            Err(error) => return Facts::unreadable(&body, &error.to_string()),
         };
         let failed = answer
             .choices()
@@ -286,7 +286,11 @@ impl StreamState {
             Ok(chunk) => chunk,
             Err(error) => {
                 event.set_disposition(Disposition::Drop);
-                return Facts::invalid(error.to_string());
+                // Some proxies send nothing so.
+                return match event.data() {
+                    b"null" => self.unchanged(),
+                    data => Facts::unreadable(data, &error.to_string()),
+                };
             }
         };
         self.progress.note(&chunk);
@@ -313,8 +317,8 @@ impl StreamState {
             chunk.append_text(&mut so_far.text);
             so_far.media_bytes += chunk.media_bytes();
         }
-        let ended = self.progress.all_finished();
-        self.over = ended && self.progress.choices_seen() as u64 >= self.expected;
+        self.over =
+            self.progress.all_finished() && self.progress.choices_seen() as u64 >= self.expected;
         if choices.is_empty() {
             // The usage event, which we always request upstream. Other events without choices (filter results, a ping) would break clients
             // that read the first choice.
@@ -339,8 +343,16 @@ impl StreamState {
         }
         Facts {
             usage,
+            ..self.unchanged()
+        }
+    }
+
+    /// The facts so far.
+    fn unchanged(&self) -> Facts {
+        Facts {
+            usage: None,
             finished: self.over,
-            ended,
+            ended: self.progress.all_finished(),
             stopped: self.over && self.progress.all_stopped(),
             fault: None,
         }
@@ -353,13 +365,21 @@ fn is_same(one: &Bytes, other: &Bytes) -> bool {
 }
 
 impl Facts {
-    fn invalid(detail: String) -> Facts {
-        Facts {
-            fault: Some(AnswerFault {
+    /// A piece that is no answer: the provider's error where it is a list of errors, as Gemini sends them.
+    #[cold]
+    fn unreadable(data: &[u8], detail: &str) -> Facts {
+        let is_list = data.trim_ascii_start().starts_with(b"[");
+        let error = is_list.then(|| ProviderError::read(data));
+        let fault = match error.filter(|error| error.message.is_some()) {
+            Some(_) => reported(data),
+            None => AnswerFault {
                 fault: UpstreamFault::Invalid,
                 message: String::new(),
-                detail,
-            }),
+                detail: detail.to_owned(),
+            },
+        };
+        Facts {
+            fault: Some(fault),
             ..Facts::default()
         }
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tollgate_testing::provider::{Plan, Step};
 
 use super::*;
-use crate::rig::Setup;
+use crate::rig::{Setup, TEXT};
 
 /// The price of a successful request, in micro-credits.
 const REQUEST: i64 = 10_000;
@@ -17,6 +17,15 @@ const REQUEST: i64 = 10_000;
 struct Table {
     streams: Vec<Row>,
     answers: Vec<Row>,
+    text_streams: Vec<Row>,
+    text_answers: Vec<Row>,
+}
+
+/// The operation that rows are about.
+#[derive(Clone, Copy, PartialEq)]
+enum Operation {
+    Chat,
+    Text,
 }
 
 /// One peculiarity.
@@ -58,7 +67,7 @@ impl Row {
     }
 
     /// The bytes of the body.
-    fn bytes(&self) -> Vec<u8> {
+    fn bytes(&self, operation: Operation) -> Vec<u8> {
         let usage = |list: &str| {
             let (input, output) = list.split_once(',').expect("two counts");
             let count = |text: &str| text.parse::<u64>().expect("a count");
@@ -68,34 +77,52 @@ impl Row {
                 input + output
             )
         };
+        let (object, part, whole) = match operation {
+            Operation::Chat => ("chat.completion", "delta", "message"),
+            Operation::Text => ("text_completion", "text", "text"),
+        };
+        let kind = match operation {
+            Operation::Chat => "chat.completion.chunk",
+            Operation::Text => object,
+        };
         let chunk = |delta: &str, finish: &str| {
             format!(
-                r#"data: {{"id":"7","object":"chat.completion.chunk","created":1,"model":"m","choices":[{{"index":0,"delta":{delta},"finish_reason":{finish}}}]"#
+                r#"data: {{"id":"7","object":"{kind}","created":1,"model":"m","choices":[{{"index":0,"{part}":{delta},"finish_reason":{finish}}}]"#
             )
         };
-        let role = r#"{"role":"assistant","content":""}"#;
+        // The first event, one without text, one of a text, and a whole text.
+        let (role, silent, answer) = match operation {
+            Operation::Chat => (
+                r#"{"role":"assistant","content":""}"#,
+                "{}",
+                r#"{"role":"assistant","content":"The toll"}"#,
+            ),
+            Operation::Text => ("\"\"", "\"\"", "\"The toll\""),
+        };
+        let say = |word: &str| match operation {
+            Operation::Chat => format!(r#"{{"content":" {word}"}}"#),
+            Operation::Text => format!(r#"" {word}""#),
+        };
         let mut body = self.body.clone();
         for (word, text) in [
             ("@good", "@role@say(The)@say(toll)@stop@usage(5,2)@done"),
             ("@role", &(chunk(role, "null") + "}\\n\\n")),
-            ("@stop", &(chunk("{}", "\"stop\"") + "}\\n\\n")),
+            ("@stop", &(chunk(silent, "\"stop\"") + "}\\n\\n")),
             ("@done", "data: [DONE]\\n\\n"),
         ] {
             body = body.replace(word, text);
         }
         let body = replace_calls(&body, "@u(", usage);
-        let body = replace_calls(&body, "@say(", |word| {
-            chunk(&format!(r#"{{"content":" {word}"}}"#), "null") + "}\\n\\n"
-        });
+        let body = replace_calls(&body, "@say(", |word| chunk(&say(word), "null") + "}\\n\\n");
         let body = replace_calls(&body, "@usage(", |list| {
             format!("data: {{\"choices\":[],\"usage\":{}}}\\n\\n", usage(list))
         });
         let body = replace_calls(&body, "@last(", |usage| {
-            chunk("{}", "\"stop\"") + &format!(",\"usage\":{usage}}}\\n\\n")
+            chunk(silent, "\"stop\"") + &format!(",\"usage\":{usage}}}\\n\\n")
         });
         let body = replace_calls(&body, "@answer(", |usage| {
             format!(
-                r#"{{"id":"7","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"The toll"}},"finish_reason":"stop"}}],"usage":{usage}}}"#
+                r#"{{"id":"7","object":"{object}","created":1,"model":"m","choices":[{{"index":0,"{whole}":{answer},"finish_reason":"stop"}}],"usage":{usage}}}"#
             )
         });
         let mut bytes = unescape(&body);
@@ -106,13 +133,13 @@ impl Row {
         bytes
     }
 
-    fn plan(&self, stream: bool, write_bytes: Option<usize>) -> Plan {
+    fn plan(&self, operation: Operation, stream: bool, write_bytes: Option<usize>) -> Plan {
         let usual = match stream {
             true => "text/event-stream",
             false => "application/json",
         };
         let kind = self.more.kind.as_deref().unwrap_or(usual);
-        let body = self.bytes();
+        let body = self.bytes(operation);
         let head = Step::Head {
             status: 200,
             headers: vec![(
@@ -131,8 +158,13 @@ impl Row {
         }
     }
 
-    fn request(&self, stream: bool, include_usage: bool) -> Value {
-        let mut request = chat(stream);
+    fn request(&self, operation: Operation, stream: bool, include_usage: bool) -> Value {
+        let mut request = match operation {
+            Operation::Chat => chat(stream),
+            Operation::Text => {
+                json!({"model": "small", "prompt": "Who goes there?", "stream": stream})
+            }
+        };
         if include_usage {
             request["stream_options"] = json!({"include_usage": true});
         }
@@ -212,15 +244,21 @@ impl Received {
     }
 }
 
-async fn receive(client: &Client, request: &Value) -> Received {
-    let mut answer = client.stream(CHAT, request).await;
+async fn receive(client: &Client, operation: Operation, request: &Value) -> Received {
+    let path = match operation {
+        Operation::Chat => CHAT,
+        Operation::Text => TEXT,
+    };
+    let mut answer = client.stream(path, request).await;
     let kind = answer.header("content-type").unwrap_or_default().to_owned();
     if kind != "text/event-stream" {
         let answer = answer.whole().await;
         let body = answer.json();
         let seen = match answer.status {
             200 => {
-                let text = body["choices"][0]["message"]["content"].as_str();
+                let choice = &body["choices"][0];
+                let text = choice["message"]["content"].as_str();
+                let text = text.or(choice["text"].as_str());
                 format!("{} words", answer::tokens(text.unwrap_or_default()))
             }
             status => format!("{status} {}", body["error"]["code"].as_str().unwrap_or("-")),
@@ -244,7 +282,11 @@ async fn receive(client: &Client, request: &Value) -> Received {
 
 /// The text of an event: a string, or the texts of its parts.
 fn text_of(event: &Value) -> String {
-    let content = &event["choices"][0]["delta"]["content"];
+    let choice = &event["choices"][0];
+    let content = match &choice["delta"] {
+        Value::Null => &choice["text"],
+        delta => &delta["content"],
+    };
     let parts = content.as_array().into_iter().flatten();
     let parts = parts.filter_map(|part| part["text"].as_str());
     parts.chain(content.as_str()).collect()
@@ -294,7 +336,7 @@ fn differences(row: &Row, include_usage: bool, received: &Received, charged: i64
 }
 
 /// Every row over HTTP/1.1 in one piece and over HTTP/2 a byte at a time; streams with and without a requested usage.
-async fn check_rows(rows: &[Row], stream: bool) {
+async fn check_rows(operation: Operation, rows: &[Row], stream: bool) {
     let current: Arc<Mutex<Plan>> = Arc::default();
     let played = current.clone();
     let custom = move |_: &tollgate_testing::provider::Request| {
@@ -317,9 +359,9 @@ async fn check_rows(rows: &[Row], stream: bool) {
         for ((protocol, client), write_bytes) in rig.both().into_iter().zip([None, Some(1)]) {
             for include_usage in [false, true] {
                 *current.lock().unwrap_or_else(PoisonError::into_inner) =
-                    row.plan(stream, write_bytes);
-                let request = row.request(stream, include_usage && stream);
-                let received = receive(&client, &request).await;
+                    row.plan(operation, stream, write_bytes);
+                let request = row.request(operation, stream, include_usage && stream);
+                let received = receive(&client, operation, &request).await;
                 rig.quiet().await;
                 let charged = left - rig.available(rig.account);
                 left -= charged;
@@ -348,10 +390,20 @@ fn table() -> Table {
 
 #[tokio::test]
 async fn every_peculiar_stream_is_shown_and_charged_as_its_row_says() {
-    check_rows(&table().streams, true).await;
+    check_rows(Operation::Chat, &table().streams, true).await;
 }
 
 #[tokio::test]
 async fn every_peculiar_whole_answer_is_shown_and_charged_as_its_row_says() {
-    check_rows(&table().answers, false).await;
+    check_rows(Operation::Chat, &table().answers, false).await;
+}
+
+#[tokio::test]
+async fn every_peculiar_text_stream_is_shown_and_charged_as_its_row_says() {
+    check_rows(Operation::Text, &table().text_streams, true).await;
+}
+
+#[tokio::test]
+async fn every_peculiar_whole_text_is_shown_and_charged_as_its_row_says() {
+    check_rows(Operation::Text, &table().text_answers, false).await;
 }
