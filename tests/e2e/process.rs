@@ -5,6 +5,7 @@ mod codes;
 mod credits;
 mod demo;
 mod exchanges;
+mod failing_sync;
 mod fencing;
 mod health;
 mod installation;
