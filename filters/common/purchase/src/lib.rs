@@ -9,6 +9,7 @@ mod keyed_lock;
 mod keys;
 pub mod mandates;
 pub mod plan;
+mod scheduled;
 mod tasks;
 pub mod topups;
 mod versioned;

@@ -17,7 +17,7 @@ metrics! {
     PURCHASES = "tollgate_purchases_total", Counter, ["event"],
         "Purchases of credits: begun, captured, failed, declined, unclear (an answer was lost), stuck (needs an operator), returned.";
     MANDATES = "tollgate_mandates_total", Counter, ["event"],
-        "Mandates, the permission to charge for the plan each month: begun, activated (first paid), charges paid, advanced (a day for a payment not listed yet), past_due, ended, surplus (not wanted), refunded, returned, unclear (an answer was lost), stuck (needs an operator).";
+        "Mandates, the permission to charge for the plan each month: begun, activated (first paid), charges paid, advanced (a day for a payment not listed yet), past_due, ended, surplus (not wanted), refunded, returned, unclear (an answer was lost), vanished (agreed to, and unknown to the provider for a day), stuck (needs an operator).";
 }
 
 /// PayPal as the payment provider of purchases.

@@ -25,6 +25,8 @@ labels! {
         Returned = "returned",
         /// A provider call had an unknown outcome: a lost or unreadable answer.
         Unclear = "unclear",
+        /// Agreed to and unpaid, it ended because the provider does not know it any more.
+        Vanished = "vanished",
         /// Reconciliation found a state that needs manual resolution.
         Stuck = "stuck",
     }

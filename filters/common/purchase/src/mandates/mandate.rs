@@ -9,17 +9,14 @@ use tollgate_store::{MandateRow, MandateState, Part};
 use super::decide::{PAST_DUE, is_stopped};
 use super::recurring::{Charge, Status};
 use super::schedule;
-use crate::versioned::Versioned;
+use crate::scheduled::Scheduled;
 
 /// [`MandateRow::note`] of a mandate that the provider reported as unknown at the last read.
 pub(super) const GONE: &str = "gone";
 
 /// A stored mandate.
 #[derive(Clone, Debug)]
-pub(super) struct Mandate {
-    row: Versioned<MandateRow>,
-    is_asked: bool,
-}
+pub(super) struct Mandate(Scheduled<MandateRow>);
 
 /// Whether a mandate in one state may come into another.
 fn may_become(from: MandateState, to: MandateState) -> bool {
@@ -45,23 +42,16 @@ fn may_become(from: MandateState, to: MandateState) -> bool {
 
 impl Mandate {
     pub(super) fn stored(row: MandateRow) -> Mandate {
-        Mandate {
-            row: Versioned::stored(row),
-            is_asked: false,
-        }
+        Mandate(Scheduled::stored(row))
     }
 
-    /// The same, read because another rail asks. That is no attempt of the schedule: without a change of the state the attempts stay, and an
-    /// earlier next one, however often it asks.
+    /// The same, read because its buyer, an agent or another rail asks.
     pub(super) fn asked(row: MandateRow) -> Mandate {
-        Mandate {
-            is_asked: true,
-            ..Mandate::stored(row)
-        }
+        Mandate(Scheduled::asked(row))
     }
 
     pub(super) fn is_asked(&self) -> bool {
-        self.is_asked
+        self.0.is_asked()
     }
 
     /// The provider has a subscription for it, which the buyer may approve.
@@ -189,6 +179,14 @@ impl Mandate {
             })
     }
 
+    /// The provider does not know the subscription of an agreed mandate any more: a second read a day later decides.
+    pub(super) fn vanished(self, now: Timestamp) -> Mandate {
+        self.change(now, |row| {
+            row.note = Some(Arc::from(GONE));
+            row.next_attempt_at = schedule::stuck(now);
+        })
+    }
+
     /// The provider knows its subscription after all.
     pub(super) fn found(self, now: Timestamp) -> Mandate {
         self.change(now, |row| row.note = None)
@@ -242,62 +240,42 @@ impl Mandate {
 
     /// Every notification so far is covered by a read.
     pub(super) fn acknowledged(self, now: Timestamp) -> Mandate {
-        self.change(now, |row| row.acknowledged = row.notifications)
+        Mandate(self.0.acknowledged(now))
     }
 
     /// Nothing has changed since the last attempt.
     pub(super) fn waits(self, now: Timestamp) -> Mandate {
-        self.attempted(now, |row| schedule::next(row, now))
+        Mandate(self.0.attempted(now, |row| schedule::next(row, now)))
     }
 
     /// Nothing was attempted. `at`: the next attempt, where it is not that of the schedule.
     pub(super) fn unchanged(self, at: Option<Timestamp>, now: Timestamp) -> Mandate {
-        let is_asked = self.is_asked;
-        self.change(now, |row| {
-            let next = at.or_else(|| schedule::next(row, now));
-            row.next_attempt_at = earlier(row.next_attempt_at.filter(|_| is_asked), next);
-        })
+        let next = |row: &MandateRow| at.or_else(|| schedule::next(row, now));
+        Mandate(self.0.next_attempt(now, next))
     }
 
     /// Reconciliation failed, and is tried again.
     pub(super) fn retries(self, now: Timestamp) -> Mandate {
-        self.attempted(now, |row| schedule::retry(row, now))
+        Mandate(self.0.attempted(now, |row| schedule::retry(row, now)))
     }
 
     /// It needs manual resolution.
     pub(super) fn stuck(self, why: &str, now: Timestamp) -> Mandate {
-        self.change(now, |row| row.note = Some(Arc::from(why)))
-            .attempted(now, |_| schedule::stuck(now))
+        Mandate(self.0.stuck(why, now, schedule::stuck(now)))
     }
 
     /// The part that replaces the stored version.
     pub(super) fn part(&self) -> Part {
-        self.row.part()
+        self.0.part()
     }
 
     /// The same after its part was committed.
     pub(super) fn written(self) -> Mandate {
-        Mandate {
-            is_asked: self.is_asked,
-            ..Mandate::stored(self.into_row())
-        }
+        Mandate(self.0.written())
     }
 
     pub(super) fn into_row(self) -> MandateRow {
-        self.row.into_row()
-    }
-
-    /// An attempt without a change of the state, and the time of the next one.
-    fn attempted(
-        self,
-        now: Timestamp,
-        next: impl FnOnce(&MandateRow) -> Option<Timestamp>,
-    ) -> Mandate {
-        let is_asked = self.is_asked;
-        self.change(now, |row| {
-            row.attempts += u32::from(!is_asked);
-            row.next_attempt_at = earlier(row.next_attempt_at.filter(|_| is_asked), next(row));
-        })
+        self.0.into_row()
     }
 
     /// What is to be cancelled is due at once.
@@ -332,23 +310,15 @@ impl Mandate {
     }
 
     fn change(self, now: Timestamp, change: impl FnOnce(&mut MandateRow)) -> Mandate {
-        Mandate {
-            row: self.row.next(now, change),
-            is_asked: self.is_asked,
-        }
+        Mandate(self.0.change(now, change))
     }
-}
-
-/// The earlier of two times, where there are two.
-fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
-    one.into_iter().chain(other).min()
 }
 
 impl Deref for Mandate {
     type Target = MandateRow;
 
     fn deref(&self) -> &MandateRow {
-        &self.row
+        &self.0
     }
 }
 

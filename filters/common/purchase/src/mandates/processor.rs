@@ -146,7 +146,7 @@ impl Mandates {
             .unwrap_or(Err(OpenError::Ending))
     }
 
-    /// Reconciles a mandate with the provider now.
+    /// Reconciles a mandate with the provider now, because its buyer or an agent asks: no attempt of the worker's schedule.
     pub async fn verify(&self, id: MandateId) -> Result<Verified, VerifyError> {
         self.verify_with(id, None).await
     }
@@ -256,7 +256,7 @@ impl DueWork for Inner {
 
     async fn reconcile(&self, id: MandateId) -> bool {
         // A failed reconciliation is logged where it failed.
-        self.reconcile(id, None).await.is_ok()
+        self.attempt(id).await.is_ok()
     }
 }
 
@@ -266,7 +266,7 @@ impl Inner {
         id: MandateId,
         attach: Option<&AttachParts>,
     ) -> Result<Verified, VerifyError> {
-        let row = self.reconcile(id, attach).await?;
+        let row = self.ask(id, attach).await?;
         let state = self.plans.state(row.account);
         let state = state.await.map_err(VerifyError::Plan)?;
         let own = state

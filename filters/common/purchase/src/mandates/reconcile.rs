@@ -50,16 +50,31 @@ struct ProviderCalls {
 }
 
 impl Inner {
-    pub(super) async fn reconcile(
+    /// An attempt of the worker.
+    pub(super) async fn attempt(&self, id: MandateId) -> Result<MandateRow, VerifyError> {
+        self.reconcile(id, Mandate::stored, None).await
+    }
+
+    /// The buyer or an agent asks.
+    pub(super) async fn ask(
         &self,
         id: MandateId,
+        attach: Option<&AttachParts>,
+    ) -> Result<MandateRow, VerifyError> {
+        self.reconcile(id, Mandate::asked, attach).await
+    }
+
+    async fn reconcile(
+        &self,
+        id: MandateId,
+        begin: fn(MandateRow) -> Mandate,
         attach: Option<&AttachParts>,
     ) -> Result<MandateRow, VerifyError> {
         let account = self.row(id).await?.account;
         let _lock = self.lock(account).await;
         // It may have changed while this waited for the lock.
-        let row = self.row(id).await?;
-        self.reconcile_locked(row, attach).await
+        let row = begin(self.row(id).await?).acknowledged(self.clock.now());
+        self.reconcile_noted(row, attach, &mut false).await
     }
 
     /// The same, with the account's lock held.
@@ -512,10 +527,11 @@ impl Inner {
         row: Mandate,
         error: RecurringError,
     ) -> Result<Mandate, VerifyError> {
-        use MandateState::{Created, Dropped, Ended, Open, Over};
+        use MandateState::{Agreed, Created, Dropped, Ended, Open, Over};
         if error.kind == FailureKind::Gone {
             match row.state {
                 Created | Open | Dropped => return self.subscription_gone(row).await,
+                Agreed => return self.agreed_subscription_gone(row).await,
                 // The provider does not keep subscriptions for ever, and this one is finished.
                 Ended | Over => {
                     return self.save(row.waits(self.clock.now())).await;
@@ -548,6 +564,26 @@ impl Inner {
         if row.next_attempt_at.is_some_and(|at| now < at) {
             return self.save(row).await;
         }
+        self.save(row.over(GONE, now)).await
+    }
+
+    /// Agreed to, not paid, and unknown to the provider. It blocks the other rails, so it is over after a second read a day later; a charge
+    /// that is listed after that is found by its notification, or by the reconciliations of a mandate that is over.
+    async fn agreed_subscription_gone(&self, row: Mandate) -> Result<Mandate, VerifyError> {
+        let now = self.clock.now();
+        if row.note.as_deref() != Some(GONE) {
+            // Also where a question found it: the worker reads it again only when it is to be ended.
+            self.counters.inc(MandateEvent::Stuck);
+            tracing::error!(mandate = %row.id, account = %row.account, subscription = ?row.provider_ref,
+                "agreed subscription is unknown to the payment provider: it ends if that is so tomorrow, check the settings and the merchant account");
+            return self.save(row.vanished(now)).await;
+        }
+        if row.next_attempt_at.is_some_and(|at| now < at) {
+            return self.save(row).await;
+        }
+        self.counters.inc(MandateEvent::Vanished);
+        tracing::warn!(mandate = %row.id, account = %row.account, subscription = ?row.provider_ref,
+            "agreed mandate ended without a payment: its subscription is unknown to the payment provider since a day");
         self.save(row.over(GONE, now)).await
     }
 

@@ -154,7 +154,7 @@ impl TopUps {
             .unwrap_or(Err(BeginError::Ending))
     }
 
-    /// Reconciles a purchase with the provider now. `is_notified`: the buyer has come back, so the order may have changed.
+    /// Reconciles a purchase with the provider now, because its buyer asks: no attempt of the worker's schedule. `is_notified`: the buyer has come back, so the order may have changed.
     pub async fn reconcile(
         &self,
         id: TopUpId,
@@ -162,7 +162,7 @@ impl TopUps {
     ) -> Result<TopUpRow, ReconcileError> {
         let this = self.clone();
         let reconciled = self.spawn(async move {
-            let reconciled = this.inner.reconcile(id, is_notified).await;
+            let reconciled = this.inner.ask(id, is_notified).await;
             if reconciled.is_err() {
                 this.worker.hold_back(id);
             }
@@ -259,7 +259,7 @@ impl DueWork for Inner {
 
     async fn reconcile(&self, id: TopUpId) -> bool {
         // A failed reconciliation is logged where it failed.
-        self.reconcile(id, false).await.is_ok()
+        self.attempt(id).await.is_ok()
     }
 }
 

@@ -24,10 +24,24 @@ const STEPS_MAX: usize = 6;
 const DEBITS_MAX: usize = 5;
 
 impl Inner {
-    /// `is_notified`: the buyer has come back.
-    pub(super) async fn reconcile(
+    /// An attempt of the worker.
+    pub(super) async fn attempt(&self, id: TopUpId) -> Result<TopUpRow, ReconcileError> {
+        self.reconcile(id, TopUp::stored, false).await
+    }
+
+    /// The buyer asks. `is_notified`: the buyer has come back from the provider.
+    pub(super) async fn ask(
         &self,
         id: TopUpId,
+        is_notified: bool,
+    ) -> Result<TopUpRow, ReconcileError> {
+        self.reconcile(id, TopUp::asked, is_notified).await
+    }
+
+    async fn reconcile(
+        &self,
+        id: TopUpId,
+        begin: fn(TopUpRow) -> TopUp,
         is_notified: bool,
     ) -> Result<TopUpRow, ReconcileError> {
         let _lock = self.lock(id).await;
@@ -36,7 +50,7 @@ impl Inner {
             .await
             .map_err(ReconcileError::Read)?
             .ok_or(ReconcileError::Unknown(id))?;
-        let reconciled = self.reconcile_row(TopUp::stored(row), is_notified).await;
+        let reconciled = self.reconcile_row(begin(row), is_notified).await;
         reconciled.map(TopUp::into_row)
     }
 
@@ -63,7 +77,7 @@ impl Inner {
                 row = row.acknowledged(now);
             }
             match decide(&row, &view, is_notified, now) {
-                Decision::Wait => return self.write(row.waits(true, now)).await,
+                Decision::Wait => return self.write(row.waits(now)).await,
                 Decision::Capture if attempt.is_none() => {
                     let (asked, answer) = self.capture(row, &order).await?;
                     row = asked;
@@ -120,7 +134,7 @@ impl Inner {
             self.counters.inc(TopUpEvent::Failed);
             return self.write(row.failed("no order", false, now)).await;
         }
-        self.write(row.waits(false, now)).await
+        self.write(row.unchanged(now)).await
     }
 
     /// A failed read decides nothing, with one exception: an order that was never approved and no longer exists is over.
@@ -135,18 +149,20 @@ impl Inner {
             && let Some(decision) = decide_gone(&row, unacknowledged, now)
         {
             // A decision on it acknowledges the notification.
-            let read = row.acknowledged(now);
+            let read = row.clone().acknowledged(now);
             return match decision {
                 Decision::Over(why) => {
                     self.counters.inc(TopUpEvent::Failed);
                     self.write(read.failed(why, false, now)).await
                 }
+                // The worker raises the alert, and may find nothing but the notification.
+                Decision::Stuck(why) if row.is_asked() => self.mark_stuck(row, why).await,
                 Decision::Stuck(why) => self.mark_stuck(read, why).await,
                 Decision::Owed => {
                     let total = read.returned;
                     self.reverse_credit(read, total).await
                 }
-                _ => self.write(read.waits(false, now)).await,
+                _ => self.write(read.unchanged(now)).await,
             };
         }
         self.log_provider_error(&row, &error, "reading order failed");
@@ -222,9 +238,11 @@ impl Inner {
     }
 
     async fn mark_stuck(&self, row: TopUp, why: &'static str) -> Result<TopUp, ReconcileError> {
-        self.counters.inc(TopUpEvent::Stuck);
-        tracing::error!(top_up = %row.id, order = ?row.order, why,
-            "purchase needs manual resolution: nothing is credited or reversed until its order is consistent");
+        if !row.is_asked() {
+            self.counters.inc(TopUpEvent::Stuck);
+            tracing::error!(top_up = %row.id, order = ?row.order, why,
+                "purchase needs manual resolution: nothing is credited or reversed until its order is consistent");
+        }
         self.write(row.stuck(why, self.clock.now())).await
     }
 

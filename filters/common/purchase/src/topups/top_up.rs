@@ -10,11 +10,11 @@ use tollgate_store::{Part, TopUpRow, TopUpState};
 use super::decide::DECLINES_MAX;
 use super::orders::FailureKind;
 use super::schedule;
-use crate::versioned::Versioned;
+use crate::scheduled::Scheduled;
 
 /// A stored purchase.
 #[derive(Clone, Debug)]
-pub(super) struct TopUp(Versioned<TopUpRow>);
+pub(super) struct TopUp(Scheduled<TopUpRow>);
 
 /// Whether a purchase in one state may come into another.
 fn may_become(from: TopUpState, to: TopUpState) -> bool {
@@ -33,7 +33,16 @@ fn may_become(from: TopUpState, to: TopUpState) -> bool {
 
 impl TopUp {
     pub(super) fn stored(row: TopUpRow) -> TopUp {
-        TopUp(Versioned::stored(row))
+        TopUp(Scheduled::stored(row))
+    }
+
+    /// The same, read because its buyer asks.
+    pub(super) fn asked(row: TopUpRow) -> TopUp {
+        TopUp(Scheduled::asked(row))
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.0.is_asked()
     }
 
     /// The provider has an order for it.
@@ -105,11 +114,15 @@ impl TopUp {
             self.returned
         );
         let is_progress = total > self.returned || taken.is_positive();
+        let is_attempt = !self.is_asked();
         self.change(now, |row| {
             row.returned = total;
             row.taken_back += taken;
             row.owed = missing - taken;
-            row.attempts = if is_progress { 0 } else { row.attempts + 1 };
+            row.attempts = match is_progress {
+                true => 0,
+                false => row.attempts + u32::from(is_attempt),
+            };
             row.next_attempt_at = schedule::next(row, now);
         })
     }
@@ -121,23 +134,22 @@ impl TopUp {
 
     /// Every notification so far is covered by a read of the order.
     pub(super) fn acknowledged(self, now: Timestamp) -> TopUp {
-        self.change(now, |row| row.acknowledged = row.notifications)
+        TopUp(self.0.acknowledged(now))
     }
 
-    /// Reconciled without a change; `is_counted`: as an attempt, after which the next one waits longer.
-    pub(super) fn waits(self, is_counted: bool, now: Timestamp) -> TopUp {
-        self.change(now, |row| {
-            row.attempts += u32::from(is_counted);
-            row.next_attempt_at = schedule::next(row, now);
-        })
+    /// Reconciled without a change.
+    pub(super) fn waits(self, now: Timestamp) -> TopUp {
+        TopUp(self.0.attempted(now, |row| schedule::next(row, now)))
+    }
+
+    /// Nothing was attempted.
+    pub(super) fn unchanged(self, now: Timestamp) -> TopUp {
+        TopUp(self.0.next_attempt(now, |row| schedule::next(row, now)))
     }
 
     /// Reconciliation failed, and is tried again.
     pub(super) fn retries(self, now: Timestamp) -> TopUp {
-        self.change(now, |row| {
-            row.attempts += 1;
-            row.next_attempt_at = schedule::retry(row, now);
-        })
+        TopUp(self.0.attempted(now, |row| schedule::retry(row, now)))
     }
 
     /// A notification was stored about it: the buyer has come back, and the order could not be read.
@@ -147,11 +159,7 @@ impl TopUp {
 
     /// It needs manual resolution.
     pub(super) fn stuck(self, why: &str, now: Timestamp) -> TopUp {
-        self.change(now, |row| {
-            row.note = Some(Arc::from(why));
-            row.attempts += 1;
-            row.next_attempt_at = schedule::stuck(now);
-        })
+        TopUp(self.0.stuck(why, now, schedule::stuck(now)))
     }
 
     /// The part that replaces the stored version.
@@ -161,7 +169,7 @@ impl TopUp {
 
     /// The same after its part was committed.
     pub(super) fn written(self) -> TopUp {
-        TopUp::stored(self.into_row())
+        TopUp(self.0.written())
     }
 
     pub(super) fn into_row(self) -> TopUpRow {
@@ -190,7 +198,7 @@ impl TopUp {
     }
 
     fn change(self, now: Timestamp, change: impl FnOnce(&mut TopUpRow)) -> TopUp {
-        TopUp(self.0.next(now, change))
+        TopUp(self.0.change(now, change))
     }
 }
 
@@ -293,7 +301,7 @@ mod tests {
             row.returned(total, taken, now)
         };
         match decision {
-            Decision::Wait => row.waits(true, now),
+            Decision::Wait => row.waits(now),
             Decision::Capture => {
                 let row = match row.state {
                     TopUpState::Capturing => row,

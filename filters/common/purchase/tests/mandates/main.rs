@@ -499,9 +499,19 @@ fn a_subscription_of_another_mandate_grants_nothing_and_stays_unchanged() {
     bed.provider.approve(id);
     bed.provider
         .change(id, |made| made.mandate = String::from("mandate_of_another"));
-    bed.verify(id);
+    for _ in 0..3 {
+        bed.verify(id);
+    }
     assert!(!bed.state().is_active());
-    assert_eq!(bed.count(MandateEvent::Stuck), 1);
+    assert_eq!(
+        bed.count(MandateEvent::Stuck),
+        0,
+        "a question raises no alert"
+    );
+    assert_eq!(bed.row(id).attempts, 0, "and is no attempt");
+    bed.provider.advance(Duration::from_mins(1));
+    bed.pass(0);
+    assert_eq!(bed.count(MandateEvent::Stuck), 1, "the worker raises it");
     assert_eq!(bed.provider.all()[0].status, Status::Active);
 }
 

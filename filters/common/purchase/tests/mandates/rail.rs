@@ -5,6 +5,7 @@ use std::time::Duration;
 use tollgate_purchase::mandates::{MandateEvent, MandateNotification};
 use tollgate_store::{MandateState, MandateSubject};
 
+use crate::support::process::ACCOUNT;
 use crate::support::recurring_provider::{Fault, Funding};
 use crate::testbed::TestBed;
 
@@ -98,4 +99,46 @@ fn a_notification_since_the_last_read_has_the_mandate_read_again() {
         bed.run(|mandates| async move { mandates.record_notification(notification).await });
     assert!(matches!(recorded, Some(Ok(true))));
     assert!(bed.ask(), "its charge is pending");
+}
+
+/// An offer that is made again gets a new version, and no read.
+#[test]
+fn an_offer_that_was_made_again_since_the_last_read_is_read() {
+    let mut bed = TestBed::new();
+    let id = bed.opened();
+    bed.run(|mandates| async move { mandates.cancel(ACCOUNT).await });
+    bed.provider.advance(Duration::from_mins(2));
+    assert_eq!(bed.row(id).state, MandateState::Dropped);
+    assert!(!bed.ask());
+    assert_eq!(bed.opened(), id, "the same subscription");
+    bed.provider.change(id, |made| made.funding = Funding::Slow);
+    bed.provider.approve(id);
+    assert!(bed.ask(), "its charge is pending");
+}
+
+/// It blocked every other rail until its owner cancelled it.
+#[test]
+fn an_agreed_mandate_that_the_provider_does_not_know_any_more_ends_after_a_day() {
+    let mut bed = TestBed::new();
+    let id = bed.opened();
+    bed.provider.change(id, |made| made.funding = Funding::Slow);
+    bed.provider.approve(id);
+    bed.verify(id);
+    assert_eq!(bed.row(id).state, MandateState::Agreed);
+    bed.provider.lose(id);
+    for _ in 0..3 {
+        bed.provider.advance(LATER);
+        assert!(bed.ask(), "not believed at once");
+        bed.verify(id);
+    }
+    bed.provider.advance(Duration::from_hours(12));
+    bed.pass(0);
+    assert!(bed.ask(), "nor after half a day");
+    assert_eq!(bed.count(MandateEvent::Stuck), 1, "one alert");
+    bed.provider.advance(Duration::from_hours(12));
+    bed.pass(0);
+    assert_eq!(bed.row(id).state, MandateState::Over);
+    assert_eq!(bed.count(MandateEvent::Vanished), 1);
+    assert!(!bed.ask(), "another rail may take a payment");
+    bed.check_books();
 }

@@ -354,6 +354,31 @@ fn credits_spent_before_a_refund_are_taken_from_the_next_purchase() {
     bed.check_books();
 }
 
+/// A page that is loaded again and again delayed the worker's next attempt, up to six hours.
+#[test]
+fn a_buyers_question_is_no_attempt_and_keeps_the_time_of_the_next_one() {
+    for slow in [false, true] {
+        let mut bed = TestBed::new();
+        bed.begin(id(1)).expect("alive").expect("begins");
+        if slow {
+            approve(&bed, 1);
+            bed.provider
+                .change(&id(1).to_string(), |made| made.slow = true);
+        }
+        reconcile(&mut bed, 1);
+        let before = bed.row(id(1)).expect("stored");
+        for faults in [&[][..], &[Fault::Unavailable], &[]] {
+            bed.provider.advance(1);
+            bed.provider.faults(faults.iter().copied());
+            reconcile(&mut bed, 1);
+            let row = bed.row(id(1)).expect("stored");
+            assert_eq!(row.state, before.state);
+            assert_eq!(row.attempts, before.attempts, "{faults:?}");
+            assert!(row.next_attempt_at <= before.next_attempt_at, "{faults:?}");
+        }
+    }
+}
+
 #[test]
 fn a_requested_capture_whose_order_is_gone_needs_manual_resolution() {
     for slow in [false, true] {
@@ -381,7 +406,10 @@ fn a_requested_capture_whose_order_is_gone_needs_manual_resolution() {
         assert_eq!(bed.count(TopUpEvent::Stuck), 0, "it may yet come back");
         bed.provider.advance(7 * 3_600);
         reconcile(&mut bed, 1);
-        assert_eq!(bed.count(TopUpEvent::Stuck), 1);
+        assert_eq!(bed.count(TopUpEvent::Stuck), 0, "the buyer's question");
+        let attempted = bed.run(|top_ups| async move { top_ups.reconcile_due().await });
+        assert_eq!(attempted, Some(1));
+        assert_eq!(bed.count(TopUpEvent::Stuck), 1, "the worker raises it");
         let row = bed.row(id(1)).expect("stored");
         assert_eq!(row.state, before, "nothing is concluded from it");
         assert!(
