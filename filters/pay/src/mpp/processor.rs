@@ -157,7 +157,10 @@ impl Processor {
             },
         };
         if let Some(active) = self.plan_state(request.account).await?.active() {
-            return self.already_active(request.account, active).await;
+            return match self.recorded_before(&request, active, key).await? {
+                Some(answer) => Ok(answer),
+                None => self.already_active(request.account, active).await,
+            };
         }
         let Some(payment) = &request.payment else {
             return self.challenge(&request, problems::OFFER).await;
@@ -176,6 +179,49 @@ impl Processor {
         self.verify(&request, &credential, key).await
     }
 
+    /// The answer to a credential whose payment was recorded before it was presented, by reconciliation or after a notification: the
+    /// receipt of that payment, once.
+    async fn recorded_before(
+        &self,
+        request: &PurchaseRequest,
+        active: &SubscriptionRow,
+        key: Option<Claim>,
+    ) -> Result<Option<PurchaseAnswer>, Problem> {
+        let payment = request.payment.as_ref();
+        let Some(credential) = payment.and_then(|payment| self.read(request, payment).ok()) else {
+            return Ok(None);
+        };
+        let mandate = self.own_mandate(request.account, active).await?;
+        let Some(row) = mandate.filter(|row| row.id.to_string() == credential.purchase) else {
+            return Ok(None);
+        };
+        let Some(challenge) = self.claim_challenge(request.account, &credential).await? else {
+            return Ok(None);
+        };
+        let answer = self.new_answer(active, &row);
+        let claims = Claims { key, challenge };
+        self.store_answers(claims.parts(&answer)).await;
+        Ok(Some(PurchaseAnswer {
+            answer,
+            replayed: false,
+        }))
+    }
+
+    /// The claim to a challenge; `None` when it was answered before.
+    async fn claim_challenge(
+        &self,
+        account: AccountId,
+        credential: &Credential,
+    ) -> Result<Option<Claim>, Problem> {
+        let id = URL_SAFE_NO_PAD.encode(credential.id);
+        let keys = &self.inner.deps.idempotency_keys;
+        match keys.claim(account, Endpoint::Challenge, &id, [0; 32]).await {
+            Ok(ClaimOutcome::Claimed(claim)) => Ok(Some(claim)),
+            Ok(_) => Ok(None),
+            Err(error) => Err(store_unavailable(&error)),
+        }
+    }
+
     /// Verifies the payment of a credential at the provider.
     async fn verify(
         &self,
@@ -190,16 +236,8 @@ impl Processor {
         let Ok(mandate) = credential.purchase.parse() else {
             return self.challenge(request, invalid(UNKNOWN)).await;
         };
-        let id = URL_SAFE_NO_PAD.encode(credential.id);
-        let claimed =
-            deps.idempotency_keys
-                .claim(request.account, Endpoint::Challenge, &id, [0; 32]);
-        let challenge = match claimed.await {
-            Ok(ClaimOutcome::Claimed(claim)) => claim,
-            Ok(_) => {
-                return self.challenge(request, invalid(USED)).await;
-            }
-            Err(error) => return Err(store_unavailable(&error)),
+        let Some(challenge) = self.claim_challenge(request.account, credential).await? else {
+            return self.challenge(request, invalid(USED)).await;
         };
         let claims = Arc::new(Claims { key, challenge });
         let verified = deps
@@ -368,6 +406,19 @@ impl Processor {
         account: AccountId,
         active: &SubscriptionRow,
     ) -> Result<PurchaseAnswer, Problem> {
+        let own = self.own_mandate(account, active).await?;
+        Ok(PurchaseAnswer {
+            answer: self.answer(active, own.as_ref(), true),
+            replayed: false,
+        })
+    }
+
+    /// The mandate that pays for the active plan.
+    async fn own_mandate(
+        &self,
+        account: AccountId,
+        active: &SubscriptionRow,
+    ) -> Result<Option<MandateRow>, Problem> {
         let mandate = match active.route {
             Route::PayPal => self.inner.deps.mandates.of(account).await,
             _ => Ok(None),
@@ -376,11 +427,7 @@ impl Processor {
             tracing::warn!(%account, %error, "reading mandate failed");
             outcome_unknown()
         })?;
-        let own = mandate.filter(|row| row.provider_ref.as_deref() == Some(&*active.reference));
-        Ok(PurchaseAnswer {
-            answer: self.answer(active, own.as_ref(), true),
-            replayed: false,
-        })
+        Ok(mandate.filter(|row| row.provider_ref.as_deref() == Some(&*active.reference)))
     }
 
     /// The answer to an account for which this mandate has just activated the plan.
