@@ -65,7 +65,7 @@ for (const javaScriptEnabled of [true, false]) {
     await page.getByRole("link", { name: "Create key" }).click();
     if (javaScriptEnabled) await every(page, "keys-create");
     await page.getByRole("textbox", { name: "Name" }).fill(name);
-    await page.getByRole("group", { name: "May call" }).getByLabel("Buy or renew the Pro plan").uncheck();
+    await page.getByRole("group", { name: "May call" }).getByLabel("Buy or renew the Pro plan").isChecked().then((buys) => assert.equal(buys, false));
     await page.getByRole("group", { name: "Ends" }).getByLabel("In 30 days").check();
     await page.getByRole("button", { name: "Create key" }).click();
     await page.getByRole("status", { name: `Key “${name}” is ready` }).waitFor();
@@ -87,6 +87,14 @@ for (const javaScriptEnabled of [true, false]) {
     const row = page.getByRole("row", { name: new RegExp(name) });
     assert.match(await row.textContent(), /Chat, text, models.*just now/);
     if (javaScriptEnabled) await every(page, "keys");
+    await row.getByRole("link", { name: `Change key ${name}` }).click();
+    if (javaScriptEnabled) await every(page, "keys-edit");
+    await page.getByText("Limit what it spends").click();
+    await page.getByRole("textbox", { name: "Spending cap in credits" }).fill("2.5");
+    await page.getByRole("button", { name: "Save changes" }).click();
+    await page.getByText(`Key ${name} is changed.`).waitFor();
+    await page.getByText("up to 2.50 credits a month").first().waitFor();
+    if (javaScriptEnabled) await every(page, "keys-changed");
     await row.getByRole("link", { name: `Revoke key ${name}` }).click();
     await page.getByRole("heading", { name: `Revoke ${name}?` }).waitFor();
     if (javaScriptEnabled) await every(page, "keys-revoke");
@@ -137,6 +145,13 @@ test("usage is filtered by day, model and key, and exported as CSV", async () =>
   await page.getByRole("combobox", { name: "Model" }).selectOption(demo.model);
   await page.getByRole("combobox", { name: "Key" }).waitFor();
   await page.getByRole("button", { name: "Show" }).click();
+  await page.getByRole("status").getByText(`Only model ${demo.model}`).waitFor();
+  await page.getByRole("link", { name: "Show all models" }).click();
+  assert.equal(await page.getByText(`Only model ${demo.model}`).count(), 0);
+  assert.equal(await ask(demo.api_key, { model: "no-such-model" }), 400);
+  // Written a second later: the page is loaded until it has it, or the test's time is over.
+  while ((await page.getByText("model_not_supported").count()) === 0) await page.reload();
+  await page.getByRole("row").filter({ hasText: "400 model_not_supported" }).first().waitFor();
   await page.getByRole("table", { name: "Requests" }).getByText("Details").first().click();
   await page.getByText(/^req_[0-9a-f]{32}$/).first().waitFor();
   await every(page, "usage");

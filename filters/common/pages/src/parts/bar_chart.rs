@@ -10,6 +10,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 
 use self::scale::Scale;
+use super::empty;
 use super::table::{Cell, Column, table};
 use crate::format::{self, costs_2};
 
@@ -55,6 +56,14 @@ impl BarChart<'_> {
         let (Some(first), Some(last)) = (self.days.first(), self.days.last()) else {
             return html! {};
         };
+        if self.days.iter().all(|day| !day.sum().is_positive()) {
+            let words = format!(
+                "No credits were spent from {} to {}.",
+                format::date(first.at, now),
+                format::date(last.at, now)
+            );
+            return empty(&words, None);
+        }
         let highest = self.days.iter().max_by_key(|day| day.sum());
         let highest = highest.unwrap_or(first);
         let scale = Scale::to(highest.sum());
@@ -256,6 +265,16 @@ mod tests {
         let newest = text.find(">25 October</a>").expect("a row");
         assert!(newest < text.find(">23 October</a>").expect("a row"));
         assert_eq!(bars(&names, &[]).show(FIRST).into_string(), "");
+    }
+
+    #[test]
+    fn a_chart_without_an_amount_says_so() {
+        let names = names(1);
+        let days = [day(0, &[0]), day(1, &[0])];
+        let text = bars(&names, &days).show(FIRST + 3 * DAY).into_string();
+        let says = "No credits were spent from 23 October to 24 October.";
+        assert!(text.contains(says), "{text}");
+        assert!(!text.contains("<svg"), "{text}");
     }
 
     proptest! {

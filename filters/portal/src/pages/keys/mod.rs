@@ -151,7 +151,7 @@ fn list(keys: &Keys, made: Option<KeyId>, now: Timestamp) -> Markup {
     html! {
         section.panel {
             div.panel-head { h2 { "Your keys" } span.small.second { (counts.join(", ")) } }
-            div.keys { (parts::table("Your keys", &columns, &rows, marked)) }
+            div.keys.scroll tabindex="0" role="region" aria-label="Table of your keys" { (parts::table("Your keys", &columns, &rows, marked)) }
         }
         p.second.small.narrow-text {
             "A revoked key is refused on the next request, everywhere within 2 seconds. Apps that you allowed by signing in are under "
