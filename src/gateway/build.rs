@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tollgate_cache::Cache;
 use tollgate_chain::Limits;
 use tollgate_clock::{Clock, Entropy, Timestamp};
-use tollgate_identity::Credentials;
+use tollgate_identity::{Credentials, RefusedRequests};
 use tollgate_ledger::{Ledger, record_prices};
 use tollgate_memory::{MemoryBudget, Owner};
 use tollgate_meter::MeterSettings;
@@ -69,6 +69,7 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     built.services.provide(storage.store.clone());
     built.services.provide(storage.ledger.clone());
     built.services.provide(storage.credentials.clone());
+    built.services.provide(storage.refused.clone());
     built.services.provide(purchase_tasks.clone());
     built.services.provide(api.clone() as Arc<dyn InProcessApi>);
     for module in &modules {
@@ -134,6 +135,7 @@ struct Storage {
     store: Arc<dyn Store>,
     ledger: Ledger,
     credentials: Arc<Credentials>,
+    refused: Arc<RefusedRequests>,
     failure: watch::Receiver<Option<Failure>>,
 }
 
@@ -162,6 +164,7 @@ impl Storage {
             store,
             ledger,
             credentials,
+            refused: Arc::default(),
             failure,
         })
     }
@@ -342,6 +345,11 @@ fn spawn_tasks(
     ));
     let (credentials, store) = (storage.credentials.clone(), storage.store.clone());
     runtime.spawn(maintenance::record_credential_uses(credentials, store));
+    runtime.spawn(maintenance::record_refused_requests(
+        storage.refused.clone(),
+        storage.store.clone(),
+        clock.clone(),
+    ));
     if settings.store.free_bytes_min > 0 {
         let StoreUrl::Sqlite(database) = &settings.store.url;
         let database = sqlite::resolve(database);

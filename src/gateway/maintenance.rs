@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tollgate_clock::Clock;
-use tollgate_identity::Credentials;
+use tollgate_identity::{Credentials, RefusedRequests};
 use tollgate_ledger::Ledger;
 use tollgate_module::Sweep;
 use tollgate_store::{Admission, OAuthPart, Part, Store, UnitOfWork, commit};
@@ -15,6 +15,12 @@ use crate::proxy::Proxy;
 
 /// Interval of the removal of expired holds and unused counters, and of the release of freed memory.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Interval at which refused requests are written: an owner who looks at once sees them soon.
+const RECORD_REFUSED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Refused requests in one commit: more would delay the completions in it.
+const REFUSED_PER_COMMIT: usize = 256;
 
 /// Interval at which the last use of credentials is recorded.
 const RECORD_USES_INTERVAL: Duration = Duration::from_secs(60);
@@ -72,6 +78,24 @@ pub(super) async fn record_credential_uses(credentials: Arc<Credentials>, store:
             let part = Part::OAuth(Box::new(OAuthPart::NoteUses(uses.to_vec())));
             if let Err(error) = commit(&*store, UnitOfWork::of(part, Admission::BestEffort)).await {
                 tracing::debug!(%error, "recording credential uses failed");
+                break;
+            }
+        }
+    }
+}
+
+/// Writes refused requests for the owners of their accounts. No request waits for it, and what a crash loses has no effect.
+pub(super) async fn record_refused_requests(
+    refused: Arc<RefusedRequests>,
+    store: Arc<dyn Store>,
+    clock: Clock,
+) {
+    loop {
+        tokio::time::sleep(RECORD_REFUSED_INTERVAL).await;
+        for rows in refused.take(clock.now()).chunks(REFUSED_PER_COMMIT) {
+            let part = Part::RecordRefusals(rows.to_vec());
+            if let Err(error) = commit(&*store, UnitOfWork::of(part, Admission::BestEffort)).await {
+                tracing::debug!(%error, "recording refused requests failed");
                 break;
             }
         }

@@ -1,8 +1,9 @@
 //! Forms and lists of an account's pages: a value typed beside a choice, changes of a key, and requests that were refused.
 
+use serde_json::json;
 use tollgate_clock::{Clock, Timestamp};
-use tollgate_store::CredentialRow;
-use tollgate_testing::{Answer, Client};
+use tollgate_store::{CredentialRow, PageCursor, RequestsQuery};
+use tollgate_testing::{Answer, Client, Script, within};
 
 use crate::rig::{Browser, CHAT, Rig, chat};
 
@@ -256,5 +257,87 @@ async fn a_key_is_changed_only_by_a_recent_session_of_its_account() {
     assert!(way.starts_with("/confirm?next="), "{way}");
     has(&owner.get(&path).await, &["value=\"mine\""]);
     assert!(key_named(&rig, "mine").is_none());
+    rig.finish().await;
+}
+
+/// A page of usage, as soon as it has all these pieces: refused requests are written within seconds.
+async fn usage_with(browser: &mut Browser, path: &str, pieces: &[&str]) -> Answer {
+    let mut often = tokio::time::interval(std::time::Duration::from_millis(20));
+    let complete = async {
+        loop {
+            let page = browser.get(path).await;
+            if pieces.iter().all(|piece| page.text().contains(piece)) {
+                return page;
+            }
+            often.tick().await;
+        }
+    };
+    within(&format!("{pieces:?}"), complete).await
+}
+
+#[tokio::test]
+async fn usage_lists_refused_and_failed_requests_with_status_code_and_time() {
+    let rig = Rig::start().await;
+    let (id, key) = rig
+        .new_key(rig.account, |key| key.label = "ci".into())
+        .await;
+    let client = Client::new(&rig.url()).with_key(&key);
+    let answered = rig.client().post(CHAT, &chat(false)).await;
+    rig.record_charge(&answered.json());
+    let unknown = json!({"model": "none", "messages": [{"role": "user", "content": "Hi"}]});
+    assert_eq!(client.post(CHAT, &unknown).await.status, 400);
+    rig.provider.script(Script::status(500).once());
+    let failed = client.post(CHAT, &chat(false)).await;
+    assert_eq!(failed.status, 502, "{}", failed.text());
+    let mut browser = Browser::signed_in(&rig).await;
+    let wanted = [
+        "400 <code>model_not_supported</code>",
+        "502 <code>",
+        "2 more refused or failed",
+        ">Refused</span>",
+        ">Failed</span>",
+        " ms</td>",
+    ];
+    let page = usage_with(&mut browser, "/usage", &wanted).await;
+    assert_eq!(page.text().matches("<code>req_").count(), 3);
+    let filtered = format!("/usage?key={id}");
+    let page = browser.get(&filtered).await;
+    has(&page, &["Only key ci", "Show all keys"]);
+    assert_eq!(
+        page.text().matches("<code>req_").count(),
+        2,
+        "of that key alone"
+    );
+    assert!(!browser.get("/usage").await.text().contains("Show all keys"));
+    let nothing = browser.get("/usage?model=small").await;
+    has(&nothing, &["Only model small", "Show all models"]);
+    rig.finish().await;
+}
+
+/// What an account has refused in a second takes rows for a hundred of it and one for the rest.
+#[tokio::test]
+async fn a_flood_of_refused_requests_is_a_bounded_number_of_rows() {
+    let rig = Rig::start().await;
+    let client = rig.client();
+    let unknown = json!({"model": "none", "messages": [{"role": "user", "content": "Hi"}]});
+    for _ in 0..130 {
+        assert_eq!(client.post(CHAT, &unknown).await.status, 400);
+    }
+    let mut browser = Browser::signed_in(&rig).await;
+    let page = usage_with(&mut browser, "/usage", &["130 more refused or failed"]).await;
+    assert_eq!(page.text().matches("<code>req_").count(), 25, "a screen");
+    let rows = rig.books.store.refusals(&RequestsQuery {
+        account: rig.account,
+        from: Timestamp::UNIX_EPOCH,
+        to: Timestamp::MAX,
+        model: None,
+        credential: None,
+        cursor: PageCursor::Newest,
+        limit: 1_000,
+    });
+    let rows = rows.expect("a read");
+    assert_eq!(rows.iter().map(|row| row.requests).sum::<u64>(), 130);
+    // An hour may have ended in between.
+    assert!((101..=130).contains(&rows.len()), "{} rows", rows.len());
     rig.finish().await;
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tollgate_clock::{Clock, Timestamp};
 use tollgate_filter::{
-    Body, CacheSharing, Contract, CredentialCheck, CredentialKind, Exchange, FailureMode, Filter,
-    ModelAccess, Outcome, Phase, Principal, Request, RequiredAccess, Resource, Resources, Scopes,
-    ServiceIdentity, Step,
+    Body, CacheSharing, Contract, CredentialCheck, CredentialKind, Ending, ErrorCode, Exchange,
+    FailureMode, Filter, ModelAccess, Outcome, Phase, Principal, Request, RequiredAccess, Resource,
+    Resources, Scope, Scopes, ServiceIdentity, Step,
 };
-use tollgate_identity::{Credential, Credentials, Digest, Form};
-use tollgate_store::{AccountStatus, CacheScope};
+use tollgate_identity::{Credential, Credentials, Digest, Form, RefusedRequests};
+use tollgate_store::{AccountStatus, CacheScope, RefusalRow};
 
 use crate::bearer::Presented;
 use crate::challenge::{AddressError, ByPath};
@@ -22,6 +22,7 @@ pub struct Auth {
     keys_url: Box<str>,
     forms: Arc<[Form]>,
     credentials: Arc<Credentials>,
+    refused: Arc<RefusedRequests>,
     clock: Clock,
 }
 
@@ -31,6 +32,7 @@ impl Auth {
         access: RequiredAccess,
         forms: Arc<[Form]>,
         credentials: Arc<Credentials>,
+        refused: Arc<RefusedRequests>,
         clock: Clock,
     ) -> Result<Auth, AddressError> {
         Ok(Auth {
@@ -39,8 +41,36 @@ impl Auth {
             keys_url: format!("{}/keys", service.base_url).into(),
             forms,
             credentials,
+            refused,
             clock,
         })
+    }
+
+    /// Collects a request of an account that got an error, for its owner. Not those of purchases, where a 402 is the offer.
+    fn collect_refused(&self, exchange: &mut Exchange) {
+        if self.access.any_of.has(Scope::CommerceSubscribe) {
+            return;
+        }
+        let Some(principal) = exchange.get::<Principal>() else {
+            return;
+        };
+        let (account, credential) = (principal.account, principal.credential);
+        let elapsed = exchange.elapsed(&self.clock);
+        let record = &exchange.record;
+        let took = elapsed.saturating_sub(record.started).as_micros();
+        let code = record.error.map_or("error", ErrorCode::word);
+        let row = RefusalRow {
+            id: exchange.request.id,
+            account,
+            credential: Some(credential),
+            model: record.model.clone(),
+            status: record.status,
+            code: Arc::from(code),
+            total_us: Some(u64::try_from(took).unwrap_or(u64::MAX)),
+            requests: 1,
+            at: exchange.now(&self.clock),
+        };
+        self.refused.add(row);
     }
 
     /// The current time.
@@ -166,9 +196,15 @@ impl Filter for Auth {
         "auth"
     }
 
+    fn on_end(&self, exchange: &mut Exchange, _: Ending) {
+        if exchange.record.status >= 400 {
+            self.collect_refused(exchange);
+        }
+    }
+
     fn contract(&self) -> Contract {
         Contract {
-            phases: Phase::Request.into(),
+            phases: Phase::Request | Phase::End,
             body: Body::Unread,
             on_failure: FailureMode::Deny,
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tollgate_clock::Clock;
 use tollgate_filter::{RequiredAccess, ServiceIdentity};
-use tollgate_identity::{Credentials, Form};
+use tollgate_identity::{Credentials, Form, RefusedRequests};
 
 pub use challenge::AddressError;
 pub use filter::Auth;
@@ -24,6 +24,7 @@ pub struct Auths {
     /// Every credential format of the service.
     forms: Arc<[Form]>,
     credentials: Arc<Credentials>,
+    refused: Arc<RefusedRequests>,
     clock: Clock,
 }
 
@@ -38,8 +39,15 @@ impl Auths {
             service,
             forms,
             credentials,
+            refused: Arc::default(),
             clock,
         }
+    }
+
+    /// Collects the refused requests of accounts there. By default they are dropped with the filters.
+    #[must_use]
+    pub fn refused(self, refused: Arc<RefusedRequests>) -> Auths {
+        Auths { refused, ..self }
     }
 
     /// The filter `auth` for routes that need this access.
@@ -49,6 +57,7 @@ impl Auths {
             access,
             self.forms.clone(),
             self.credentials.clone(),
+            self.refused.clone(),
             self.clock.clone(),
         )
     }

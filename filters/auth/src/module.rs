@@ -20,7 +20,7 @@ impl Module for AuthModule {
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
-        let auths = Auths::new(build.get()?, build.get()?, build.get()?);
+        let auths = Auths::new(build.get()?, build.get()?, build.get()?).refused(build.get()?);
         build.filter("auth", move |route| {
             let Some(access) = route.access else {
                 return Err(BuildError::new(

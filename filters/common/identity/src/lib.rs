@@ -7,6 +7,7 @@ mod form;
 mod keys;
 mod login;
 pub mod oauth;
+mod refused;
 pub mod session;
 pub mod signin;
 mod tokens;
@@ -25,6 +26,7 @@ pub use keys::{
     RevokeKeyError, change_key_as, create_key, create_key_as, list_keys, revoke_key,
 };
 pub use login::{Login, LoginError};
+pub use refused::RefusedRequests;
 pub use session::{Session, SessionValue};
 pub use signin::{Signin, SigninKeys, SigninRules};
 pub use tokens::{
@@ -32,7 +34,7 @@ pub use tokens::{
 };
 
 provided! {
-    GATEWAY => [Credentials];
+    GATEWAY => [Credentials, RefusedRequests];
     "signin" => [Signin, signin::CodeChannels];
     "oauth" => [oauth::AuthorizationServer];
 }

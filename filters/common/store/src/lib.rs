@@ -17,6 +17,7 @@ mod plan;
 mod queue;
 mod reads;
 mod recovery;
+mod refusals;
 mod rows;
 mod schema;
 mod seal;
@@ -47,6 +48,7 @@ pub use oauth::{
     ClientRow, CodeRow, GrantRow, OAuthPart, OAuthRead, OAuthRefusal, PendingRow, RefreshRow,
 };
 pub use plan::{PaymentRow, PlanPart, ReadPlans, SubscriptionRow, plan_reference};
+pub use refusals::{REFUSALS_MAX, ReadRefusals, RefusalRow};
 pub use rows::{
     AccountRow, CredentialRow, LedgerLine, LoginRow, NewAccount, NewCredential, NewLogin, OpenHold,
     PriceRow, RootSecret, UsageFlags, UsageRecord, UsageRow, UsageTotal,

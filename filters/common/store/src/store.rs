@@ -15,6 +15,7 @@ use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::mandate::ReadMandates;
 use crate::oauth::OAuthRead;
 use crate::plan::{PaymentRow, ReadPlans, SubscriptionRow};
+use crate::refusals::ReadRefusals;
 use crate::rows::{
     AccountRow, CredentialRow, LedgerLine, LoginRow, OpenHold, PriceRow, RootSecret, UsageRow,
     UsageTotal,
@@ -33,6 +34,7 @@ pub trait ReadParts:
     + ReadCheckouts
     + ReadMandates
     + ReadPlans
+    + ReadRefusals
     + ReadStatement
     + ReadTopUps
     + SigninRead
@@ -45,6 +47,7 @@ impl<T> ReadParts for T where
         + ReadCheckouts
         + ReadMandates
         + ReadPlans
+        + ReadRefusals
         + ReadStatement
         + ReadTopUps
         + SigninRead

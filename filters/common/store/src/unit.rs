@@ -14,6 +14,7 @@ use crate::idempotency::IdempotencyPart;
 use crate::mandate::MandatePart;
 use crate::oauth::OAuthPart;
 use crate::plan::PlanPart;
+use crate::refusals::RefusalRow;
 use crate::rows::{NewAccount, NewCredential, NewLogin, PriceRow};
 use crate::signin::SigninPart;
 use crate::topup::TopUpPart;
@@ -58,6 +59,8 @@ pub enum Part {
     Mandate(Box<MandatePart>),
     /// Changes sessions, one-time codes, their counters or messages.
     Signin(Box<SigninPart>),
+    /// Adds refused requests, and deletes what is beyond the number that an account keeps.
+    RecordRefusals(Vec<RefusalRow>),
     /// Writes ledger entries.
     Ledger(LedgerPart),
 }

@@ -9,7 +9,7 @@ use tollgate_pages::format::{self, costs_2, count, credits_2, plural};
 use tollgate_pages::parts::{self, BarChart, Tone};
 use tollgate_pages::{NavItem, Page, Script};
 use tollgate_store::{
-    PageCursor as At, Read, ReadError, RequestsQuery, SubscriptionRow, UsageDay, UsageRow, reading,
+    PageCursor as At, Read, ReadError, RequestsQuery, SubscriptionRow, UsageDay, reading,
 };
 
 use crate::context::PortalContext;
@@ -18,7 +18,7 @@ use crate::installation::describe;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
 use crate::pages::plan::{class_name, status};
-use crate::pages::requests::requests;
+use crate::pages::requests::{ListedRequest, requests};
 use crate::samples::ChatExample;
 use crate::usage::{Change, Forecast, Period, Ranking, Totals, change, forecast};
 
@@ -33,7 +33,7 @@ const LATEST_ROWS: usize = 5;
 struct OverviewData {
     /// Usage of the last 90 days and of the preceding period that it is compared with.
     days: Vec<UsageDay>,
-    latest: Vec<UsageRow>,
+    latest: Vec<ListedRequest>,
     names: CredentialNames,
     balance: Balance,
     class: String,
@@ -60,15 +60,18 @@ pub(crate) async fn show(
         let class = read.account(account)?.map(|row| row.class_at(now).clone());
         Ok((
             read.usage_days(account, ranked.from(), ranked.to())?,
-            read.requests(&RequestsQuery {
-                account,
-                from: Timestamp::UNIX_EPOCH,
-                to: Timestamp::MAX,
-                model: None,
-                credential: None,
-                cursor: At::Newest,
-                limit: LATEST_ROWS,
-            })?,
+            ListedRequest::read(
+                read,
+                &RequestsQuery {
+                    account,
+                    from: Timestamp::UNIX_EPOCH,
+                    to: Timestamp::MAX,
+                    model: None,
+                    credential: None,
+                    cursor: At::Newest,
+                    limit: LATEST_ROWS,
+                },
+            )?,
             CredentialNames::read(read, account, now)?,
             class.as_deref().unwrap_or_default().to_owned(),
             read.subscription(account)?,

@@ -10,10 +10,10 @@ use tollgate_filter::Reply;
 use tollgate_identity::{Key, KeyId, list_keys};
 use tollgate_money::{AccountId, OperationId};
 use tollgate_pages::format::{self, costs_2, count};
-use tollgate_pages::parts::{self, BarChart, Field, FieldKind, Problem};
+use tollgate_pages::parts::{self, BarChart, Field, FieldKind, Problem, Tone};
 use tollgate_pages::{NavItem, Page};
 use tollgate_store::{
-    PageCursor, Read, ReadError, RequestPosition, RequestsQuery, UsageDay, UsageRow, reading,
+    PageCursor, REFUSALS_MAX, Read, ReadError, RequestPosition, RequestsQuery, UsageDay, reading,
 };
 
 use crate::context::PortalContext;
@@ -21,11 +21,11 @@ use crate::credential_names::CredentialNames;
 use crate::form::Form;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
-use crate::pages::requests::requests;
+use crate::pages::requests::{ListedRequest, requests};
 use crate::usage::{Period, Ranking, Totals, csv};
 
 /// Requests per page.
-const PAGE_ROWS: usize = 50;
+const PAGE_ROWS: usize = 25;
 /// Maximum rows of a CSV file: a few megabytes.
 const FILE_ROWS_MAX: usize = 50_000;
 /// Days over which models are ranked.
@@ -107,15 +107,18 @@ fn cursor(query: &Form) -> PageCursor {
     }
 }
 
-fn cursor_text(row: &UsageRow) -> String {
-    format!("{}.{}", row.at.as_micros(), row.operation)
+fn cursor_text(row: &ListedRequest) -> String {
+    let RequestPosition { at, operation } = row.position();
+    format!("{}.{operation}", at.as_micros())
 }
 
 /// Data of the page.
 struct UsageData {
     days: Vec<UsageDay>,
     ranking: Ranking,
-    rows: Vec<UsageRow>,
+    rows: Vec<ListedRequest>,
+    /// Requests that were refused or failed.
+    refused: u64,
     /// Whether there are newer requests, and older ones.
     has_more: (bool, bool),
     names: CredentialNames,
@@ -140,7 +143,10 @@ pub(crate) async fn show(
         (parts::problems(&problems))
         (parts::heading("Usage", None))
         (filter_form(context, request, filter.as_ref(), &data, &problems))
-        @if let Some(filter) = &filter { (results(&data, filter, now)) }
+        @if let Some(filter) = &filter {
+            (filters_on(filter, &data.names))
+            (results(&data, filter, now))
+        }
     };
     let page = Page::dashboard("Usage", NavItem::Usage, viewer, content);
     Ok(match problems.is_empty() {
@@ -162,6 +168,7 @@ fn load(
         days: Vec::new(),
         ranking: Ranking::of(&recent),
         rows: Vec::new(),
+        refused: 0,
         has_more: (false, false),
         names: CredentialNames::read(read, account, now)?,
         keys: list_keys(read, account)?,
@@ -177,7 +184,9 @@ fn load(
     };
     data.days.retain(|day| filter.matches(day));
     // One row more than shown, to detect a further page.
-    data.rows = read.requests(&filter.requests(account, cursor, PAGE_ROWS + 1))?;
+    let wanted = filter.requests(account, cursor, PAGE_ROWS + 1);
+    data.rows = ListedRequest::read(read, &wanted)?;
+    data.refused = read.refused(&wanted)?;
     let is_more = data.rows.len() > PAGE_ROWS;
     data.has_more = match cursor {
         PageCursor::Newest => (false, is_more),
@@ -246,6 +255,31 @@ fn filter_form(
     }
 }
 
+/// The filters that are on, each with a link that takes it off.
+fn filters_on(filter: &UsageFilter, names: &CredentialNames) -> Markup {
+    let model = filter.model.as_deref().map(|model| {
+        let without = UsageFilter {
+            model: None,
+            ..filter.clone()
+        };
+        let words = format!("Only model {}", format::single_line(model));
+        (words, "Show all models", without)
+    });
+    let key = filter.key.map(|key| {
+        let without = UsageFilter {
+            key: None,
+            ..filter.clone()
+        };
+        let words = format!("Only key {}", names.of(Some(key.0)));
+        (words, "Show all keys", without)
+    });
+    html! {
+        @for (words, off, without) in model.into_iter().chain(key) {
+            (parts::notice(Tone::Info, &format!("{words}."), html! { a href={ "/usage?" (without.query(&[])) } { (off) } }))
+        }
+    }
+}
+
 fn results(data: &UsageData, filter: &UsageFilter, now: Timestamp) -> Markup {
     if data.days.is_empty() && data.rows.is_empty() {
         let words = filter.period.words(now);
@@ -276,7 +310,7 @@ fn results(data: &UsageData, filter: &UsageFilter, now: Timestamp) -> Markup {
         days: &days,
     };
     let (newer, older) = data.has_more;
-    let link = |on: bool, name: &str, row: Option<&UsageRow>| {
+    let link = |on: bool, name: &str, row: Option<&ListedRequest>| {
         let row = row.filter(|_| on)?;
         Some(format!(
             "/usage?{}#requests",
@@ -288,6 +322,7 @@ fn results(data: &UsageData, filter: &UsageFilter, now: Timestamp) -> Markup {
             ("Spent", html! { (costs_2(totals.cost)) " " small { "credits" } }, html! { p { (capitalise(&filter.period.words(now))) } }),
             ("Requests", html! { (count(totals.requests)) }, html! {
                 @if totals.incomplete > 0 { p { (count(totals.incomplete)) " cut off before their end" } }
+                @if data.refused > 0 { p { (count(data.refused)) " more refused or failed" } }
             }),
             ("Tokens", html! { (count(totals.prompt_tokens.saturating_add(totals.completion_tokens))) }, html! {
                 p { (count(totals.prompt_tokens)) " in, " (count(totals.completion_tokens)) " out" }
@@ -309,7 +344,10 @@ fn results(data: &UsageData, filter: &UsageFilter, now: Timestamp) -> Markup {
                 link(newer, "after", data.rows.first()).as_deref(),
                 link(older, "before", data.rows.last()).as_deref(),
             ))
-            p.fine { "Requests that were refused or failed before an answer began cost nothing and are not listed." }
+            p.fine {
+                "Requests that were refused or failed before an answer began cost nothing and are not in the file. Of many in an hour, "
+                "equal ones are one line; an account keeps the newest " (count(REFUSALS_MAX.into())) " lines of them."
+            }
         }
     }
 }
@@ -335,7 +373,7 @@ pub(crate) async fn file(
         let viewer = request.viewer(context)?;
         let content = html! {
             (parts::heading("Usage", None))
-            (parts::notice(parts::Tone::Bad, "There are too many requests for one file.", html! {
+            (parts::notice(Tone::Bad, "There are too many requests for one file.", html! {
                 "A file holds " (count(FILE_ROWS_MAX as u64)) ". Choose a shorter period, a model or a key. "
                 a href={ "/usage?" (filter.query(&[])) } { "Back to usage" }
             }))

@@ -27,6 +27,7 @@ mod parts;
 mod plan;
 mod read;
 mod recover;
+mod refusals;
 mod rows;
 mod signin;
 mod topup;

@@ -9,7 +9,9 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use super::columns::{
     all_credentials, all_prices, each_row, hold, login, posted_accounts, rows_max,
 };
-use super::{checkout, file, keys, mandate, oauth, parts, plan, signin, topup, usage_days, x402};
+use super::{
+    checkout, file, keys, mandate, oauth, parts, plan, refusals, signin, topup, usage_days, x402,
+};
 use crate::codes::{ChangeKind, LoginKind};
 use crate::commit_id;
 use crate::engine::{
@@ -367,6 +369,7 @@ impl WriteRows for Connection {
             Part::Checkout(part) => checkout::write(self, part),
             Part::Mandate(part) => mandate::write(self, part),
             Part::Signin(part) => signin::write(self, part),
+            Part::RecordRefusals(rows) => refusals::write(self, rows),
             Part::Ledger(_) => unreachable!("a part of the ledger is packed into the journal"),
         }
     }
