@@ -185,6 +185,15 @@ fn toml_syntax_errors_are_reported_with_their_line() {
 }
 
 #[test]
+fn a_base_url_with_a_path_is_refused() {
+    let found = problems("[service]\nbase_url = 'https://svc.example/gate'\n").join("\n");
+    let text = "has the path `/gate`, and every address of the service is at the root of its host";
+    assert!(found.contains(text), "{found}");
+    let found = problems("[service]\nbase_url = 'https://svc.example/'\n").join("\n");
+    assert!(!found.contains("has the path"), "{found}");
+}
+
+#[test]
 fn a_pasted_secret_is_never_repeated() {
     for text in [
         "[[provider]]\nname = 'a'\nbase_url = 'http://a'\napi_key_env = 'sk-very-secret'\n",

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use http::Method;
+use http::{Method, StatusCode};
+use serde_json::Value;
 use tollgate_chain::{Chain, Route};
 use tollgate_clock::Timestamp;
-use tollgate_filter::{ErrorPage, ErrorShape, Filter, RouteFacts, RouteLifecycle, RouteList};
+use tollgate_filter::{
+    ErrorPage, ErrorShape, Filter, Reply, RouteFacts, RouteLifecycle, RouteList, Scopes,
+};
 use tollgate_module::{BuildError, Built, RouteContext};
+use tollgate_purchase::plan::{PaymentState, RetryAction};
 
 use super::StartError;
 use crate::config::{self, Settings};
@@ -101,6 +105,32 @@ fn entry(index: usize, route: &config::Route, chain: Chain, pages: &ErrorPage) -
         methods,
         cors: route.cors,
         lifecycle: lifecycle.map(|end| Arc::new(LifecycleHeaders::of(end))),
-        pages: (route.errors == ErrorShape::Page).then(|| pages.clone()),
+        pages: match route.errors {
+            ErrorShape::Page => Some(pages.clone()),
+            shape if buys(route) => Some(purchase_errors(shape)),
+            _ => None,
+        },
     }
+}
+
+/// Whether requests on the route buy the plan.
+fn buys(route: &config::Route) -> bool {
+    (route.access).is_some_and(|access| access.any_of.has_any(Scopes::BUYING))
+}
+
+/// Errors of a route that buys, whichever part refuses the request: a 400 is no reason to pay, and its body says so.
+fn purchase_errors(shape: ErrorShape) -> ErrorPage {
+    ErrorPage::new(move |error, _| {
+        let mut body = error.body(shape);
+        if error.status() == StatusCode::BAD_REQUEST
+            && let Ok(Value::Object(mut members)) = serde_json::from_slice(&body)
+        {
+            let state = PaymentState::Required.word();
+            members.insert("payment_state".into(), state.into());
+            let action = RetryAction::FixRequest.word();
+            members.insert("retry_action".into(), action.into());
+            body = Value::Object(members).to_string().into();
+        }
+        Reply::of(error.status(), "application/json", body)
+    })
 }

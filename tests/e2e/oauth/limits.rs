@@ -69,10 +69,22 @@ async fn tokens_revocations_and_authorizations_are_limited_by_network() {
     for _ in 0..2 {
         assert_eq!(browser.get("/oauth/authorize").await.status, 400);
     }
-    is_too_many(
-        &browser.get("/oauth/authorize").await,
-        "2",
-        "an authorization",
+    let page = browser.get("/oauth/authorize").await;
+    assert_eq!(page.status, 429);
+    let media_type = page.header("content-type");
+    assert_eq!(
+        media_type,
+        Some("text/html; charset=utf-8"),
+        "{}",
+        page.text()
     );
+    assert!(
+        page.text()
+            .contains("<h1>Too many requests from your network</h1>")
+    );
+    assert!(page.text().contains("Try again in "), "{}", page.text());
+    assert_eq!(page.header("ratelimit-limit"), Some("2"));
+    assert_eq!(page.header("ratelimit-remaining"), Some("0"));
+    assert!(page.header("retry-after").is_some());
     rig.finish().await;
 }

@@ -55,3 +55,37 @@ async fn an_unknown_plan_is_404_and_an_unconfigured_route_503() {
     }
     rig.finish().await;
 }
+
+#[tokio::test]
+async fn a_request_that_has_to_be_corrected_is_not_a_reason_to_pay() {
+    let rig = Rig::start().await;
+    for path in [
+        "/commerce/subscriptions/svc-pro/x402",
+        "/commerce/subscriptions/svc-pro/mpp",
+        "/ucp/v1/checkout-sessions",
+    ] {
+        // Refused by `auth`, before the filter of the protocol.
+        let mut request = rig
+            .client()
+            .request("POST", path, bytes::Bytes::from_static(b"{}"));
+        let second = "Bearer sk-svc-other".parse().expect("a value");
+        request.headers_mut().append("authorization", second);
+        let answer = rig.client().send(request).await;
+        let body = answer.json();
+        assert_eq!(answer.status, 400, "{path}: {}", answer.text());
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        assert_eq!(body["retry_action"], "fix_request", "{path}");
+        assert_eq!(body["payment_state"], "required", "{path}");
+        assert_eq!(body["error"]["type"], "invalid_request_error", "{path}");
+    }
+    // Where nothing is bought, the envelope is as it was.
+    let mut request = rig
+        .client()
+        .request("GET", "/v1/models", bytes::Bytes::new());
+    let second = "Bearer sk-svc-other".parse().expect("a value");
+    request.headers_mut().append("authorization", second);
+    let answer = rig.client().send(request).await;
+    assert_eq!(answer.status, 400);
+    assert_eq!(answer.json().get("retry_action"), None);
+    rig.finish().await;
+}

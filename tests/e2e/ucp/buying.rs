@@ -185,6 +185,13 @@ async fn an_owner_agrees_at_paypal_and_the_checkout_is_completed() {
             .as_str()
             .is_some_and(|id| id.starts_with("sub_"))
     );
+    let permalink = read.json()["order"]["permalink_url"].clone();
+    let product = fixture.platform.get("/commerce/products/svc-pro").await;
+    assert_eq!(
+        permalink,
+        product.json()["purchase"]["paypal"],
+        "below `base_url`"
+    );
     assert_eq!(read.json().get("continue_url"), None);
     assert!(fixture.is_active());
     let again = fixture.begin().await;

@@ -151,6 +151,10 @@ async fn a_request_that_cannot_be_understood_is_refused_with_what_is_wrong() {
         assert_eq!(answer.status, status, "{what}");
         let body = answer.json();
         assert_eq!(body["error"]["code"], code, "{what}");
+        if status == 400 {
+            assert_eq!(body["retry_action"], "fix_request", "{what}");
+            assert_eq!(body["payment_state"], "required", "{what}");
+        }
         if path == PROTOCOL {
             assert_eq!(body["code"], code, "{what}");
             assert_eq!(body["content"], body["error"]["message"], "{what}");
@@ -172,6 +176,7 @@ async fn a_request_that_cannot_be_understood_is_refused_with_what_is_wrong() {
         let answer = sent.await;
         assert_eq!(answer.status, 400, "{body}: {}", answer.text());
         assert_eq!(answer.json()["code"], code, "{body}");
+        assert_eq!(answer.json()["retry_action"], "fix_request", "{body}");
     }
     rig.finish().await;
 }

@@ -277,3 +277,44 @@ fn explained(why: &str) -> String {
     };
     format!("{plain} Its reason: `{why}`.")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_facilitator_is_explained_and_repeated() {
+        //  the facilitator's word, a part of our text
+        for (why, text) in [
+            ("insufficient_funds", "does not have enough USDC"),
+            (
+                "invalid_exact_evm_payload_authorization_value",
+                "amount of the payment",
+            ),
+            (
+                "invalid_exact_evm_payload_authorization_valid_before",
+                "has expired",
+            ),
+            (
+                "invalid_exact_evm_payload_authorization_valid_after",
+                "is not valid yet",
+            ),
+            (
+                "invalid_exact_evm_payload_recipient_mismatch",
+                "another recipient",
+            ),
+            (
+                "invalid_exact_evm_payload_signature",
+                "not by the paying wallet",
+            ),
+            ("invalid_exact_evm_nonce_already_used", "sign a new one"),
+            ("invalid_network", "another network"),
+            ("invalid_x402_version", "x402 version 2"),
+            ("something_new", "The facilitator refused the payment."),
+        ] {
+            let shown = explained(why);
+            assert!(shown.contains(text), "{why}: {shown}");
+            assert!(shown.ends_with(&format!("Its reason: `{why}`.")), "{shown}");
+        }
+    }
+}

@@ -234,12 +234,16 @@ fn oauth() -> Vec<Route> {
     let document = |path: &str| route(path, Method::GET, None, Cors::Public);
     let mut routes = vec![
         endpoint("/oauth/register", "register"),
-        route(
-            "/oauth/authorize",
-            Method::GET,
-            Some("authorize"),
-            Cors::None,
-        ),
+        // A browser is sent there.
+        Route {
+            errors: ErrorShape::Page,
+            ..route(
+                "/oauth/authorize",
+                Method::GET,
+                Some("authorize"),
+                Cors::None,
+            )
+        },
         endpoint("/oauth/token", "oauth"),
         endpoint("/oauth/revoke", "oauth"),
     ];

@@ -360,7 +360,19 @@ async fn unverified_signatures_are_checked_at_most_five_times() {
             is(&refused, 402, "verification-failed", "refused", "pay_again");
         } else {
             assert_eq!(refused.status, 429, "{}", refused.text());
-            assert!(refused.header("retry-after").is_some());
+            let wait = refused.header("retry-after").expect("when to ask again");
+            for (name, value) in [
+                (
+                    "ratelimit-policy",
+                    format!("\"unverified-payments\";q=1;w={wait}"),
+                ),
+                ("ratelimit", format!("\"unverified-payments\";r=0;t={wait}")),
+                ("ratelimit-limit", String::from("1")),
+                ("ratelimit-remaining", String::from("0")),
+                ("ratelimit-reset", wait.to_owned()),
+            ] {
+                assert_eq!(refused.header(name), Some(&*value), "{name}");
+            }
         }
     }
     assert_eq!(fixture.facilitator.calls(Operation::Verify), 5);
