@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, Setup, chat};
 
 const PATHS: [(&str, &str); 6] = [
     ("/developer/onboarding", "application/json"),
@@ -19,10 +19,9 @@ const PATHS: [(&str, &str); 6] = [
 
 #[tokio::test]
 async fn onboarding_documents_are_public_and_cacheable() {
-    let rig = Rig::with(
-        "[service]\nbase_url = \"https://api.example.com\"\n[onboarding]\nservice = \"Example\"",
-    )
-    .await;
+    let settings =
+        "[service]\nbase_url = \"https://api.example.com\"\n[onboarding]\nservice = \"Example\"";
+    let rig = Setup::offering_everything(settings).start().await;
     for (what, client) in rig.both() {
         for (path, media_type) in PATHS {
             let mut request = client.request("GET", path, Bytes::new());
@@ -66,6 +65,73 @@ async fn onboarding_documents_are_public_and_cacheable() {
         let models = client.get("/llms.txt").await;
         assert!(models.text().contains("https://api.example.com/v1"));
     }
+    rig.finish().await;
+}
+
+/// Documents that list what the service offers.
+async fn lists(rig: &Rig) -> [(&'static str, String); 5] {
+    let mut all = [
+        "/llms.txt",
+        "/openapi.json",
+        "/commerce/products/svc-pro",
+        "/.well-known/oauth-authorization-server",
+        concat!("/docs/paying", ".md"),
+    ]
+    .map(|path| (path, String::new()));
+    for (path, text) in &mut all {
+        let answer = rig.client().get(path).await;
+        assert_eq!(answer.status, 200, "{path}");
+        *text = answer.text().to_owned();
+    }
+    all
+}
+
+#[tokio::test]
+async fn what_is_not_configured_is_not_advertised() {
+    const OPTIONAL: [&str; 6] = [
+        "/x402",
+        "/mpp",
+        "/ucp/v1/checkout-sessions",
+        "/.well-known/ucp",
+        "localhost/mcp",
+        "server-card.json",
+    ];
+    let base = "service.base_url = 'https://localhost'\n\
+                onboarding.free_tier.apk_download_url = 'https://localhost/a.apk'";
+    let rig = Rig::with(base).await;
+    for (path, text) in lists(&rig).await {
+        for absent in OPTIONAL.into_iter().chain(["/sign-up", "localhost/plan"]) {
+            // The document about onboarding has its members always, and OpenAPI describes them.
+            assert!(!text.contains(absent), "{absent} in {path}: {text}");
+        }
+    }
+    let product = rig.client().get("/commerce/products/svc-pro").await.json();
+    assert_eq!(product["purchase"], json!({}));
+    assert_eq!(product["purchase_notes"], json!({}));
+    let entry = rig.client().get("/developer/onboarding").await.json();
+    assert_eq!(entry["free_tier"]["available"], false);
+    for path in [
+        "/.well-known/ucp",
+        "/.well-known/mcp/server-card.json",
+        "/.well-known/mcp/android/server-card.json",
+    ] {
+        let answer = rig.client().get(path).await;
+        assert_eq!(answer.status, 404, "{path}");
+        assert_eq!(answer.json()["error"]["code"], "not_found", "{path}");
+    }
+    rig.finish().await;
+
+    let rig = Setup::offering_everything(base).start().await;
+    let all: String = lists(&rig)
+        .await
+        .into_iter()
+        .map(|(_, text)| text)
+        .collect();
+    for present in OPTIONAL {
+        assert!(all.contains(present), "{present}");
+    }
+    let entry = rig.client().get("/developer/onboarding").await.json();
+    assert_eq!(entry["free_tier"]["available"], true);
     rig.finish().await;
 }
 

@@ -12,7 +12,7 @@ use tollgate_filter::{
 use tollgate_module::Snapshot;
 use tollgate_purchase::checkouts::Checkouts;
 use tollgate_purchase::idempotency::IdempotencyKeys;
-use tollgate_purchase::plan::Plan;
+use tollgate_purchase::plan::{Plan, PlanProtocols};
 
 use crate::config::{ProfileFetch, UcpSettings};
 use crate::counters::WebhookResult;
@@ -29,7 +29,8 @@ const BODY_BYTES: usize = 64 * 1024;
 /// Services shared by the commerce routes.
 pub struct CommerceServices {
     webhooks: Webhooks,
-    profile: Document,
+    /// `None` where no checkout can be paid.
+    profile: Option<Document>,
     product: Document,
     checkouts: CheckoutSessions,
 }
@@ -40,6 +41,8 @@ pub struct CommerceDeps<'a> {
     pub base_url: &'a str,
     /// The product.
     pub plan: &'a Plan,
+    /// The protocols for buying it.
+    pub protocols: PlanProtocols,
     /// The PayPal webhook receiver; without it the webhook path is 404.
     pub paypal: Option<PayPal>,
     /// Settings of checkouts.
@@ -70,8 +73,9 @@ impl CommerceServices {
         };
         Ok(Arc::new(CommerceServices {
             webhooks: Webhooks::new(deps.paypal),
-            profile: Document::json(&discovery::profile(deps.base_url)),
-            product: Document::json(&product::product(deps.plan, deps.base_url)),
+            profile: (deps.protocols.paypal)
+                .then(|| Document::json(&discovery::profile(deps.base_url))),
+            product: Document::json(&product::product(deps.plan, deps.base_url, deps.protocols)),
             checkouts: CheckoutSessions {
                 merchant: MerchantInfo {
                     base_url: deps.base_url.to_owned(),
@@ -212,9 +216,13 @@ impl Filter for Commerce {
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         match self.endpoint {
             Endpoint::Webhooks => self.services.webhooks.answer(exchange),
-            Endpoint::Profile => Step::now(Outcome::reply(
-                self.services.profile.reply(&exchange.request),
-            )),
+            Endpoint::Profile => Step::now(match &self.services.profile {
+                Some(profile) => Outcome::reply(profile.reply(&exchange.request)),
+                None => Outcome::refuse(ApiError::new(
+                    ErrorCode::NotFound,
+                    "Checkouts are not configured on this service.",
+                )),
+            }),
             Endpoint::Product => Step::now(self.services.product(exchange)),
             Endpoint::Checkouts(endpoint) => {
                 let answer = self.services.checkouts.answer(endpoint, exchange);

@@ -7,7 +7,7 @@ use http::Uri;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, BaseUrl, Problems, Whole};
-use tollgate_filter::{RelayUpstream, RelayUpstreams};
+use tollgate_filter::{OfferedResources, RelayUpstream, RelayUpstreams, Resource, Resources};
 use tollgate_module::{Section, SectionContext, Services, is_variable};
 
 use crate::signature::SigningSecret;
@@ -99,6 +99,16 @@ impl Section for RawMcp {
     fn provide(resources: McpResources, services: &mut Services) {
         let all = [&resources.general, &resources.android];
         let upstreams = all.into_iter().filter_map(|one| one.upstream.clone());
+        let mut offered = Resources::API;
+        for (one, resource) in [
+            (&resources.general, Resource::Mcp),
+            (&resources.android, Resource::McpAndroid),
+        ] {
+            if one.upstream.is_some() {
+                offered = offered.with(resource);
+            }
+        }
+        services.provide(OfferedResources(offered));
         services.provide(RelayUpstreams(upstreams.collect()));
         services.provide(resources);
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use tollgate_filter::{Document, Request, Resource, Scope, ServiceIdentity};
+use tollgate_filter::{Document, Request, Resource, Resources, Scope, ServiceIdentity};
 
 use crate::OAuthConfig;
 
@@ -26,13 +26,18 @@ struct HostDocument {
 }
 
 impl Discovery {
-    pub(crate) fn new(service: &ServiceIdentity, config: &OAuthConfig) -> Discovery {
+    /// The metadata of a resource that is not offered exists too: the 401 at its address names it.
+    pub(crate) fn new(
+        service: &ServiceIdentity,
+        config: &OAuthConfig,
+        offered: Resources,
+    ) -> Discovery {
         let mut discovery = Discovery {
             by_path: HashMap::new(),
         };
         let (base, root) = (&service.base_url, &service.root_url);
         let (base_path, root_path) = (path_of(base), path_of(root));
-        let server = Document::json(&server_metadata(service, config));
+        let server = Document::json(&server_metadata(service, config, offered));
         for path in [
             format!("{base_path}{SERVER}"),
             // With the path of the issuer appended (RFC 8414 section 3.1).
@@ -96,13 +101,16 @@ impl Discovery {
 }
 
 /// Metadata of the authorization server (RFC 8414 section 2).
-fn server_metadata(service: &ServiceIdentity, config: &OAuthConfig) -> Value {
+fn server_metadata(service: &ServiceIdentity, config: &OAuthConfig, offered: Resources) -> Value {
     let base = &service.base_url;
-    let scopes: Vec<&str> = Scope::ALL.into_iter().map(Scope::name).collect();
+    let scopes = Scope::ALL
+        .into_iter()
+        .filter(|scope| offered.has(scope.resource()));
+    let scopes: Vec<&str> = scopes.map(Scope::name).collect();
     let mut grant_types = vec!["authorization_code"];
     grant_types.extend(config.server.refresh.map(|_| "refresh_token"));
-    let resources: Vec<String> = Resource::ALL
-        .into_iter()
+    let resources: Vec<String> = offered
+        .iter()
         .map(|resource| service.resource_url(resource))
         .collect();
     let mut metadata = json!({
@@ -167,7 +175,7 @@ mod tests {
             base_url: base_url.to_owned(),
             root_url: root_url.to_owned(),
         };
-        Discovery::new(&service, &OAuthConfig::default())
+        Discovery::new(&service, &OAuthConfig::default(), Resources::API)
     }
 
     fn member(discovery: &Discovery, path: &str, host: &str, name: &str) -> Option<String> {

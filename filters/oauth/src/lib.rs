@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use tollgate_clock::Clock;
 use tollgate_fetch::SetupError;
-use tollgate_filter::ServiceIdentity;
+use tollgate_filter::{Resources, ServiceIdentity};
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_pages::PageRenderer;
 
@@ -62,6 +62,7 @@ impl Endpoints {
         config: OAuthConfig,
         server: Arc<AuthorizationServer>,
         renderer: Arc<PageRenderer>,
+        offered: Resources,
         clock: Clock,
     ) -> Result<Arc<Endpoints>, SetupError> {
         let basic = format!("Basic realm=\"{}\"", service.name);
@@ -78,7 +79,7 @@ impl Endpoints {
             renderer,
             documents,
             names: ResourceNames::new(service),
-            discovery: Discovery::new(service, &config),
+            discovery: Discovery::new(service, &config, offered),
             base_path: discovery::path_of(&service.base_url).to_owned(),
             basic: http::HeaderValue::try_from(basic)
                 .expect("the service name consists of letters and digits"),

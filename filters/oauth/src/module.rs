@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
-use tollgate_filter::ServiceIdentity;
+use tollgate_filter::{OfferedResources, ServiceIdentity};
 use tollgate_identity::oauth::{AuthorizationServer, AuthorizationServerDeps};
 use tollgate_module::{Build, BuildError, FilterType, Module, SectionType, provided};
 
@@ -42,7 +42,8 @@ impl Module for OAuthModule {
         let swept = server.clone();
         build.sweep(move || swept.forget());
         build.provide(server.clone());
-        let endpoints = Endpoints::new(&service, config, server, build.get()?, clock).map_err(|error| {
+        let OfferedResources(offered) = build.get()?;
+        let endpoints = Endpoints::new(&service, config, server, build.get()?, offered, clock).map_err(|error| {
             BuildError::caused_by("cannot set up `oauth.client_documents`; set it to `false`, or check the system's certificates", error)
         })?;
         build.filter("oauth", move |route| {

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::config::OnboardingSettings;
+use crate::installation::Installation;
 
 /// The only value of `status`.
 const SELF_SERVICE: &str = "self_service";
@@ -59,7 +60,10 @@ struct FreeTier<'a> {
 }
 
 impl<'a> DeveloperOnboarding<'a> {
-    pub(crate) fn new(settings: &'a OnboardingSettings) -> DeveloperOnboarding<'a> {
+    pub(crate) fn new(
+        settings: &'a OnboardingSettings,
+        installation: &Installation,
+    ) -> DeveloperOnboarding<'a> {
         let tier = &settings.free_tier;
         DeveloperOnboarding {
             service: &settings.service,
@@ -77,7 +81,7 @@ impl<'a> DeveloperOnboarding<'a> {
                 uses_production_api: settings.sandbox_uses_production_api,
             },
             free_tier: FreeTier {
-                available: tier.available,
+                available: tier.available && installation.has_free_tier(settings),
                 service: &tier.service,
                 included_devices: tier.included_devices,
                 credits_required: tier.credits_required,

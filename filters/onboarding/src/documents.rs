@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use tollgate_clock::Timestamp;
-use tollgate_filter::{Document, ServiceIdentity};
+use tollgate_filter::{Document, Resource, ServiceIdentity};
+use tollgate_purchase::plan::PlanProtocols;
 
 use crate::config::{ANDROID_CARD, GENERAL_CARD, OnboardingSettings};
 use crate::developer_onboarding::DeveloperOnboarding;
@@ -56,30 +57,11 @@ impl Documents {
         now: Timestamp,
     ) -> Result<Documents, ExpiresError> {
         let service = &installation.service;
-        let entry = serde_json::to_value(DeveloperOnboarding::new(settings))
+        let offers = |resource| installation.offered.has(resource);
+        let entry = serde_json::to_value(DeveloperOnboarding::new(settings, installation))
             .expect("strings, numbers and booleans are valid JSON");
         let mut documents = vec![
             (ONBOARDING, Document::json(&entry)),
-            (
-                GENERAL_CARD,
-                Document::json(&server_card(
-                    settings,
-                    service,
-                    &format!("{}/mcp", service.base_url),
-                    "mcp",
-                    &settings.service,
-                )),
-            ),
-            (
-                ANDROID_CARD,
-                Document::json(&server_card(
-                    settings,
-                    service,
-                    &settings.free_tier.endpoint,
-                    "android",
-                    &settings.free_tier.service,
-                )),
-            ),
             (
                 LLMS_TXT,
                 Document::new(PLAIN, llms_txt(settings, installation)),
@@ -90,6 +72,29 @@ impl Documents {
                 Document::json(&openapi::document(settings, installation)),
             ),
         ];
+        let tier = &settings.free_tier;
+        let general = service.resource_url(Resource::Mcp);
+        for (path, endpoint, part, title, is_offered) in [
+            (
+                GENERAL_CARD,
+                &general,
+                "mcp",
+                &settings.service,
+                offers(Resource::Mcp),
+            ),
+            (
+                ANDROID_CARD,
+                &tier.endpoint,
+                "android",
+                &tier.service,
+                installation.has_free_tier(settings),
+            ),
+        ] {
+            if is_offered {
+                let card = server_card(settings, service, endpoint, part, title);
+                documents.push((path, Document::json(&card)));
+            }
+        }
         if let Some(security) = &settings.security {
             let canonical = format!("{}{SECURITY_TXT}", &service.base_url);
             let text = security_txt::text(security, &canonical, now)?;
@@ -143,7 +148,7 @@ fn reversed_host(base_url: &str) -> String {
     labels.join(".")
 }
 
-/// `llms.txt`: a description of the service for language models, in Markdown.
+/// `llms.txt`: a description of the service for language models, in Markdown. What is not configured is left out.
 fn llms_txt(settings: &OnboardingSettings, installation: &Installation) -> String {
     let ServiceIdentity {
         base_url: base,
@@ -151,6 +156,13 @@ fn llms_txt(settings: &OnboardingSettings, installation: &Installation) -> Strin
         ..
     } = &installation.service;
     let chapters = CHAPTERS.map(|name| format!("[{name}]({base}/docs/{name}.md)"));
+    let sign_up = match installation.sign_up {
+        true => format!(
+            "- [Sign up]({}): an account, by a code to e-mail or phone\n",
+            settings.signup_url
+        ),
+        false => String::new(),
+    };
     format!(
         "# {title}\n\n\
          > Text generation behind an OpenAI-compatible interface, paid with credits. A stock OpenAI SDK works with this base URL and a key.\n\n\
@@ -158,38 +170,91 @@ fn llms_txt(settings: &OnboardingSettings, installation: &Installation) -> Strin
          - Credential: `Authorization: Bearer` with an API key (`sk-{name}-...`) or an OAuth access token for the resource {base}/v1\n\
          - A 402 contains the missing credits and where to add them; a 429 contains the time to wait in `Retry-After`\n\n\
          ## Access\n\n\
-         - [Sign up]({signup}): an account, by a code to e-mail or phone\n\
+         {sign_up}\
          - [API keys]({keys}): created and revoked by a signed-in person\n\
          - [Onboarding for programs]({base}{ONBOARDING}): the same as JSON\n\
          - [OAuth metadata]({base}/.well-known/oauth-authorization-server): registration, authorization code with PKCE\n\n\
          ## Usage\n\n\
          - [Documentation]({docs}): quick start, errors, limits, paying from a program. As Markdown: {chapters}\n\
          - [OpenAPI]({openapi}): every operation\n\
-         - `GET {base}/v1/models`, `POST {base}/v1/chat/completions`, `POST {base}/v1/completions`\n\n\
-         ## Buying the plan\n\n\
-         {plan} costs 199 USD a month. A program with a key, or a token with the scope `commerce:subscribe`, buys it for its account by one of three protocols:\n\n\
-         - x402: `POST {base}/commerce/subscriptions/{slug}/x402`, exactly 199 USDC on Base for 30 days. x402 clients refuse to pay more than 1 USD until their cap is raised\n\
-         - MPP: `POST {base}/commerce/subscriptions/{slug}/mpp`, monthly at PayPal; the owner of the account approves at the `approval_url` of the 402\n\
-         - UCP: `POST {base}/ucp/v1/checkout-sessions`, monthly at PayPal; the owner of the account approves at `continue_url`\n\
-         - [The plan]({base}/commerce/products/{slug}): its benefits, as JSON\n\
-         - [How to pay]({base}/docs/paying): the requests, and the meaning of `payment_state` and `retry_action`. After a lost response, send the same request again; nothing is paid twice\n\
-         - [Lifecycle]({base}/docs/lifecycle): deprecations and sunset dates\n\n\
-         ## MCP\n\n\
-         - [Server card]({card}): {base}/mcp, Streamable HTTP\n\
-         - [Server card, {tier}]({tier_card}): {endpoint}\n",
+         - [Lifecycle]({base}/docs/lifecycle): deprecations and sunset dates\n\
+         - `GET {base}/v1/models`, `POST {base}/v1/chat/completions`, `POST {base}/v1/completions`\n\
+         {plan}{mcp}",
         title = settings.service,
-        plan = installation.plan.name,
-        slug = installation.plan.slug,
-        signup = settings.signup_url,
         keys = settings.dashboard_url,
         docs = settings.documentation_url,
         chapters = chapters.join(", "),
         openapi = settings.openapi_url,
-        card = settings.mcp_server_card,
-        tier = settings.free_tier.service,
-        tier_card = settings.free_tier.server_card,
-        endpoint = settings.free_tier.endpoint,
+        plan = plan_section(installation),
+        mcp = mcp_section(settings, installation),
     )
+}
+
+/// How programs buy the plan, by the protocols that are configured; empty where there is none.
+fn plan_section(installation: &Installation) -> String {
+    let (base, slug) = (&installation.service.base_url, &installation.plan.slug);
+    let PlanProtocols { x402, mpp, paypal } = installation.protocols;
+    let ways = [
+        (
+            x402,
+            format!(
+                "- x402: `POST {base}/commerce/subscriptions/{slug}/x402`, exactly 199 USDC on Base for 30 days. x402 clients refuse to pay more \
+             than 1 USD until their cap is raised\n"
+            ),
+        ),
+        (
+            mpp,
+            format!(
+                "- MPP: `POST {base}/commerce/subscriptions/{slug}/mpp`, monthly at PayPal; the owner of the account approves at the \
+             `approval_url` of the 402\n"
+            ),
+        ),
+        (
+            paypal,
+            format!(
+                "- UCP: `POST {base}/ucp/v1/checkout-sessions`, monthly at PayPal; the owner of the account approves at `continue_url`\n"
+            ),
+        ),
+    ];
+    let ways: String = ways
+        .into_iter()
+        .filter(|(is_on, _)| *is_on)
+        .map(|(_, way)| way)
+        .collect();
+    if ways.is_empty() {
+        return ways;
+    }
+    format!(
+        "\n## Buying the plan\n\n\
+         {plan} costs 199 USD a month. A program with a key, or a token with the scope `commerce:subscribe`, buys it for its account:\n\n\
+         {ways}\
+         - [The plan]({base}/commerce/products/{slug}): its benefits, as JSON\n\
+         - [How to pay]({base}/docs/paying): the requests, and the meaning of `payment_state` and `retry_action`. After a lost response, send the same request again; nothing is paid twice\n",
+        plan = installation.plan.name,
+    )
+}
+
+/// The MCP servers that are configured; empty where there is none.
+fn mcp_section(settings: &OnboardingSettings, installation: &Installation) -> String {
+    let tier = &settings.free_tier;
+    let mut cards = String::new();
+    if installation.offered.has(Resource::Mcp) {
+        let endpoint = installation.service.resource_url(Resource::Mcp);
+        cards += &format!(
+            "- [Server card]({}): {endpoint}, Streamable HTTP\n",
+            settings.mcp_server_card
+        );
+    }
+    if installation.has_free_tier(settings) {
+        cards += &format!(
+            "- [Server card, {}]({}): {}\n",
+            tier.service, tier.server_card, tier.endpoint
+        );
+    }
+    match cards.is_empty() {
+        true => cards,
+        false => format!("\n## MCP\n\n{cards}"),
+    }
 }
 
 /// Documents may be crawled; account pages and API operations are excluded (RFC 9309).
@@ -209,6 +274,7 @@ const ROBOTS_TXT_BODY: &str = "User-agent: *\n\
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use tollgate_filter::Resources;
     use tollgate_module::{Services, check_text};
     use tollgate_purchase::plan::Plan;
 
@@ -242,6 +308,11 @@ pub(crate) mod tests {
         let installation = Installation {
             service,
             plan: plan(),
+            protocols: PlanProtocols::ALL,
+            offered: Resources::API
+                .with(Resource::Mcp)
+                .with(Resource::McpAndroid),
+            sign_up: true,
             usdc: String::from("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
             deprecated: Vec::new(),
         };

@@ -1,8 +1,13 @@
 //! Properties of this installation that the documents state.
 
-use tollgate_filter::{PaymentAsset, RouteList, ServiceIdentity};
+use tollgate_filter::{
+    OfferedResources, PaymentAsset, Resource, Resources, RouteList, ServiceIdentity,
+};
+use tollgate_identity::signin::CodeChannels;
 use tollgate_module::{BuildError, Services};
-use tollgate_purchase::plan::Plan;
+use tollgate_purchase::plan::{Plan, PlanProtocols};
+
+use crate::config::OnboardingSettings;
 
 /// The name of the module that states them.
 pub(crate) const NAME: &str = "onboarding";
@@ -17,6 +22,12 @@ pub struct Installation {
     pub service: ServiceIdentity,
     /// The plan.
     pub plan: Plan,
+    /// The protocols for buying it that are configured.
+    pub protocols: PlanProtocols,
+    /// The resources that are configured.
+    pub offered: Resources,
+    /// Whether codes for signing in and up can be sent.
+    pub sign_up: bool,
     /// Contract address of the token that x402 requires.
     pub usdc: String,
     /// Deprecated routes.
@@ -33,6 +44,12 @@ pub struct Deprecated {
 }
 
 impl Installation {
+    /// Whether the MCP server of the free tier is there: configured here, or at an address elsewhere.
+    pub(crate) fn has_free_tier(&self, settings: &OnboardingSettings) -> bool {
+        let own = self.service.resource_url(Resource::McpAndroid);
+        self.offered.has(Resource::McpAndroid) || settings.free_tier.endpoint != own
+    }
+
     /// What the services say of this installation.
     ///
     /// # Errors
@@ -49,9 +66,14 @@ impl Installation {
                 path: route.path.to_string(),
             })
         });
+        let OfferedResources(offered) = services.get(NAME)?;
+        let channels: CodeChannels = services.get(NAME)?;
         Ok(Installation {
             service: services.get(NAME)?,
             plan: services.get(NAME)?,
+            protocols: services.get(NAME)?,
+            offered,
+            sign_up: channels.email || channels.phone,
             usdc: asset.map_or_else(
                 || USDC.to_owned(),
                 |PaymentAsset(contract)| contract.to_string(),

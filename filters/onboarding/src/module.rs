@@ -56,8 +56,10 @@ fn documents(settings: &OnboardingSettings, services: &Services) -> Result<Docum
 
 #[cfg(test)]
 mod tests {
-    use tollgate_filter::{RouteList, ServiceIdentity};
+    use tollgate_filter::{OfferedResources, Resources, RouteList, ServiceIdentity};
+    use tollgate_identity::signin::CodeChannels;
     use tollgate_module::{Built, Section, check_text};
+    use tollgate_purchase::plan::PlanProtocols;
 
     use super::*;
     use crate::documents::tests::plan;
@@ -80,6 +82,12 @@ mod tests {
         built.services.provide(Clock::system());
         built.services.provide(RouteList::default());
         built.services.provide(plan());
+        built.services.provide(PlanProtocols::ALL);
+        built.services.provide(OfferedResources(Resources::API));
+        built.services.provide(CodeChannels {
+            email: true,
+            phone: false,
+        });
         built
             .module(&OnboardingModule)
             .expect("it has all services");

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use tollgate_counters::{Counters, Metric, metrics};
 use tollgate_filter::PaymentPaths;
 use tollgate_module::{Build, BuildError, FilterType, Module, SectionType};
-use tollgate_purchase::plan::Plan;
+use tollgate_purchase::mandates::Mandates;
+use tollgate_purchase::plan::{Plan, PlanProtocols};
 use tollgate_store::Store;
 
-use crate::settings::{RawMpp, RawX402};
+use crate::settings::{RawMpp, RawX402, X402Settings};
 use crate::x402::Processor;
 use crate::{Pay, PaymentProtocols};
 
@@ -51,6 +52,8 @@ impl Module for PayModule {
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let plan: Plan = build.get()?;
+        let configured = configured(build)?;
+        build.provide(configured);
         let mpp = mpp::processor(build)?;
         let x402 = x402::processor(build)?;
         build.metrics(source(x402.clone(), build.get()?));
@@ -65,6 +68,19 @@ impl Module for PayModule {
         });
         Ok(())
     }
+}
+
+/// The protocols that are configured: with a monthly plan at PayPal, checkouts and, with a secret for its challenges, MPP.
+fn configured(build: &mut Build<'_>) -> Result<PlanProtocols, BuildError> {
+    let x402: Option<X402Settings> = build.get()?;
+    let mpp: Option<crate::mpp::Settings> = build.get()?;
+    let mandates: Option<Mandates> = build.find();
+    let paypal = mandates.is_some_and(|mandates| mandates.has_plan());
+    Ok(PlanProtocols {
+        x402: x402.is_some(),
+        mpp: mpp.is_some() && paypal,
+        paypal,
+    })
 }
 
 /// The results of signed transfers; all zero where none are accepted.

@@ -7,6 +7,7 @@ use tollgate_filter::{Catalog, RateClass, RateClasses, RouteFacts, RouteList, Sc
 use tollgate_module::{BuildError, Services};
 use tollgate_pages::format::count;
 use tollgate_purchase::Credits;
+use tollgate_purchase::plan::PlanProtocols;
 
 /// The name of the module that shows it.
 pub(crate) const NAME: &str = "portal";
@@ -22,7 +23,7 @@ pub struct Installation {
     pub classes: Arc<[RateClass]>,
     /// Maximum size of a completion request, in bytes.
     pub completion_bytes_max: u64,
-    /// Paths of the payment endpoints, if any.
+    /// Paths of the payment endpoints that are configured.
     pub payment_paths: Vec<String>,
     /// Deprecated routes.
     pub deprecations: Vec<DeprecationInfo>,
@@ -51,9 +52,15 @@ impl Installation {
         let completions = routes
             .iter()
             .find(|route| &*route.path == "/v1/chat/completions");
+        let PlanProtocols { x402, mpp, paypal } = services.get(NAME)?;
         let payments = routes.iter().filter(|route| {
             let access = route.access.as_ref();
-            access.is_some_and(|access| access.any_of.has(Scope::CommerceSubscribe))
+            let is_on = match &*route.path {
+                path if path.ends_with("/x402") => x402,
+                path if path.ends_with("/mpp") => mpp,
+                _ => paypal,
+            };
+            is_on && access.is_some_and(|access| access.any_of.has(Scope::CommerceSubscribe))
         });
         Ok(Installation {
             catalog: services.get(NAME)?,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tollgate_testing::{Answer, Client};
 
 use super::support::{BASE, ROOT, rig};
-use crate::rig::Rig;
+use crate::rig::{Rig, Setup};
 
 async fn get(rig: &Rig, path: &str, headers: &[(&str, &str)]) -> Answer {
     let client = Client::new(&rig.url());
@@ -21,7 +21,8 @@ async fn get(rig: &Rig, path: &str, headers: &[(&str, &str)]) -> Answer {
 
 #[tokio::test]
 async fn rfc8414_2_the_metadata_of_the_server_is_exactly_this() {
-    let rig = rig("").await;
+    let addresses = format!("service.base_url = \"{BASE}\"\nservice.root_url = \"{ROOT}\"");
+    let rig = Setup::offering_everything(&addresses).start().await;
     let answer = get(&rig, "/.well-known/oauth-authorization-server", &[]).await;
     assert_eq!(answer.status, 200);
     let expected = json!({

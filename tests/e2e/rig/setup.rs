@@ -51,6 +51,24 @@ impl Setup {
         }
     }
 
+    /// With every payment protocol and MCP server configured, at addresses where nothing listens.
+    pub(crate) fn offering_everything(settings: &str) -> Setup {
+        let all = format!(
+            "{settings}\n[mcp.general]\nupstream = 'http://127.0.0.1:9/mcp'\n[mcp.android]\nupstream = 'http://127.0.0.1:9/mcp'\n\
+             [payments.paypal]\nbase_url = 'https://127.0.0.1:9'\nclient_id_env = 'PAYPAL_ID'\nclient_secret_env = 'PAYPAL_SECRET'\n\
+             plan_id = '{}'\nwebhook_id = '{}'\n[payments.mpp]\nsecret_env = 'MPP_SECRET'\n\
+             [payments.x402]\nfacilitator_url = 'http://127.0.0.1:9'\npay_to = '{}'\n",
+            tollgate_testing::paypal::PLAN_ID,
+            tollgate_testing::paypal::WEBHOOK_ID,
+            tollgate_testing::facilitator::MERCHANT,
+        );
+        let [id, secret, mpp] = crate::pay::mpp::secrets();
+        Setup {
+            environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY), id, secret, mpp]),
+            ..Setup::with(&all)
+        }
+    }
+
     pub(crate) fn credits(self, credits: i64) -> Setup {
         Setup { credits, ..self }
     }

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 
 use super::schemas::{IDENTITY, PROFILE, assert_keeps_to};
-use crate::rig::Rig;
+use crate::rig::Setup;
 
 #[tokio::test]
 async fn the_ucp_profile_names_the_protocols_endpoint() {
-    let rig = Rig::with("[service]\nbase_url = \"https://api.example.com\"").await;
+    let settings = "[service]\nbase_url = \"https://api.example.com\"";
+    let rig = Setup::offering_everything(settings).start().await;
     for (what, client) in rig.both() {
         let mut request = client.request("GET", "/.well-known/ucp", Bytes::new());
         request.headers_mut().remove("authorization");

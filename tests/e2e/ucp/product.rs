@@ -3,14 +3,15 @@
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::rig::Rig;
+use crate::rig::Setup;
 
 #[tokio::test]
 async fn the_product_document_is_public() {
-    let rig = Rig::with(
+    let rig = Setup::offering_everything(
         "[service]\nbase_url = \"https://api.example.com\"\nroot_url = \"https://example.com\"\n\
          [plan]\nincluded_device_slots = 3\nfeatures = [\"More requests\"]",
     )
+    .start()
     .await;
     for (what, client) in rig.both() {
         let ask = |path: &str| {

@@ -59,8 +59,9 @@ pub use reply::{DeferredHeaders, Reply, ReplyBody};
 pub use route_list::{RouteFacts, RouteLifecycle, RouteList};
 pub use service::ServiceIdentity;
 pub use shared::{
-    BrandName, ConsentCheckbox, CreditsStep, HitPrice, HoldLifetime, MemoryLimit, PaymentAsset,
-    PaymentPaths, RateClass, RateClasses, RefundUrl, SignupGrant, UncachedModels, Unpaid,
+    BrandName, ConsentCheckbox, CreditsStep, HitPrice, HoldLifetime, MemoryLimit, OfferedResources,
+    PaymentAsset, PaymentPaths, RateClass, RateClasses, RefundUrl, SignupGrant, UncachedModels,
+    Unpaid,
 };
 pub use unambiguous::Unambiguous;
 
@@ -72,7 +73,7 @@ provided! {
     "cache" => [HitPrice];
     "meter" => [HoldLifetime];
     "commerce" => [RefundUrl];
-    "mcp" => [RelayUpstreams];
+    "mcp" => [OfferedResources, RelayUpstreams];
     "oauth" => [ConsentCheckbox, CreditsStep];
     "pay" => [PaymentAsset, PaymentPaths];
 }

@@ -289,6 +289,12 @@ impl Resources {
         Resources(1 << resource as u8)
     }
 
+    /// The set with one more.
+    #[must_use]
+    pub const fn with(self, resource: Resource) -> Resources {
+        Resources(self.0 | 1 << resource as u8)
+    }
+
     /// The resources in the set.
     pub fn iter(self) -> impl Iterator<Item = Resource> {
         Resource::ALL.into_iter().filter(move |&one| self.has(one))

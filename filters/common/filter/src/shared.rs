@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tollgate_money::Micros;
 
-use crate::ApiError;
 use crate::settings::Words;
+use crate::{ApiError, Resources};
 
 /// The name of the service on pages and in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +56,10 @@ impl Words for CreditsStep {
         ("required", CreditsStep::Required),
     ];
 }
+
+/// The resources that are configured. The others are answered with 503, and no document names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfferedResources(pub Resources);
 
 /// The URL of the refund policy, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -34,5 +34,6 @@ provided! {
     GATEWAY => [PurchaseTasks];
     "purchase" => [Credits, idempotency::IdempotencyKeys, plan::Plan, plan::Plans];
     "paypal" => [TopUps, mandates::Mandates];
+    "pay" => [plan::PlanProtocols];
     "commerce" => [checkouts::Checkouts];
 }

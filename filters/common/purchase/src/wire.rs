@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_clock::Timestamp;
 use tollgate_store::{Route, SubscriptionRow, SubscriptionStatus};
 
-use crate::plan::{DAYS, PRICE, PaymentState, Plan, RetryAction};
+use crate::plan::{DAYS, PRICE, PaymentState, Plan, PlanProtocols, RetryAction};
 
 /// The plan on sale.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,20 +40,31 @@ pub struct Product {
 
 impl Product {
     /// The plan of a service whose URLs begin with `base_url`, without a trailing slash.
-    pub fn new(plan: &Plan, base_url: &str) -> Product {
+    /// Protocols that are not configured are left out.
+    pub fn new(plan: &Plan, base_url: &str, protocols: PlanProtocols) -> Product {
         let slug = &plan.slug;
+        let PlanProtocols { x402, mpp, paypal } = protocols;
         let purchase = [
-            ("ucp", format!("{base_url}/ucp/v1/checkout-sessions")),
+            (
+                "ucp",
+                paypal,
+                format!("{base_url}/ucp/v1/checkout-sessions"),
+            ),
             (
                 "mpp",
+                mpp,
                 format!("{base_url}/commerce/subscriptions/{slug}/mpp"),
             ),
             (
                 "x402",
+                x402,
                 format!("{base_url}/commerce/subscriptions/{slug}/x402"),
             ),
-            ("paypal", format!("{base_url}/plan")),
+            ("paypal", paypal, format!("{base_url}/plan")),
         ];
+        let configured = purchase
+            .into_iter()
+            .filter(|(_, configured, _)| *configured);
         Product {
             id: plan.product.to_string(),
             name: plan.name.to_string(),
@@ -63,7 +74,9 @@ impl Product {
             included_device_slots: plan.device_slots,
             computer_use_tasks_per_month: plan.computer_use_tasks,
             features: plan.features.to_vec(),
-            purchase: purchase.map(|(name, url)| (name.to_owned(), url)).into(),
+            purchase: configured
+                .map(|(name, _, url)| (name.to_owned(), url))
+                .collect(),
         }
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn paths(installation: &Installation) -> Map<String, Value> {
     let resource = format!("{}/v1", installation.service.base_url);
     let text = |means: &str| json!({"type": "string", "description": means});
     let pkce = json!({"type": "string", "minLength": 43, "maxLength": 128, "pattern": "^[A-Za-z0-9._~-]+$"});
-    object([
+    let mut paths = object([
         (
             "/oauth/register",
             json!({"post": with_responses(
@@ -124,7 +124,11 @@ pub(super) fn paths(installation: &Installation) -> Map<String, Value> {
             "/.well-known/ucp",
             metadata("getUcpProfile", "UCP profile of the service", &["ucp"]),
         ),
-    ])
+    ]);
+    if !installation.protocols.paypal {
+        paths.remove("/.well-known/ucp");
+    }
+    paths
 }
 
 /// Headers of a redirect.

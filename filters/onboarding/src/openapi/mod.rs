@@ -29,9 +29,12 @@ pub fn document(settings: &OnboardingSettings, installation: &Installation) -> V
             "title": settings.service,
             "version": VERSION,
             "description": format!(
-                "Text generation behind an OpenAI-compatible interface, paid with credits. The monthly plan is sold to programs by UCP, MPP and \
-                 x402: {base}/docs/paying. What is deprecated, and what will end: {base}/docs/lifecycle.",
+                "Text generation behind an OpenAI-compatible interface, paid with credits.{plan} What is deprecated, and what will end: {base}/docs/lifecycle.",
                 base = service.base_url,
+                plan = match installation.protocols.is_any() {
+                    true => format!(" How programs buy the monthly plan: {}/docs/paying.", service.base_url),
+                    false => String::new(),
+                },
             ),
         },
         "servers": [{"url": service.base_url}],
@@ -44,7 +47,7 @@ pub fn document(settings: &OnboardingSettings, installation: &Installation) -> V
         "tags": [
             {"name": "models", "description": "The models for sale."},
             {"name": "completions", "description": "Text generation."},
-            {"name": "commerce", "description": "The monthly plan, and three protocols for buying it."},
+            {"name": "commerce", "description": "The monthly plan, and the protocols for buying it."},
             {"name": "onboarding", "description": "Sign-up, keys and discovery."},
             {"name": "access", "description": "The authorization server and its discovery documents."},
         ],
@@ -101,9 +104,9 @@ fn meaning(scope: Scope) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_filter::{CODES, ErrorType};
+    use tollgate_filter::{CODES, ErrorType, Resources};
     use tollgate_module::{Services, check_text};
-    use tollgate_purchase::plan::Plan;
+    use tollgate_purchase::plan::{Plan, PlanProtocols};
 
     use super::*;
     use crate::config::RawOnboarding;
@@ -136,6 +139,9 @@ mod tests {
         let installation = Installation {
             service,
             plan,
+            protocols: PlanProtocols::ALL,
+            offered: Resources::API,
+            sign_up: true,
             usdc: String::from("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"),
             deprecated: vec![Deprecated {
                 method: http::Method::POST,

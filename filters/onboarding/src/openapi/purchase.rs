@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use tollgate_filter::{CODES, ErrorCode, ErrorType, Scope};
-use tollgate_purchase::plan::{PRICE, PaymentState, RetryAction};
+use tollgate_purchase::plan::{PRICE, PaymentState, PlanProtocols, RetryAction};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Status, Subscription};
 
 use super::operation::{ACCESS, Document, Operation, document, idempotency_key, object};
@@ -27,7 +27,12 @@ const PURCHASE: [ErrorCode; 5] = [
 /// Paths of commerce.
 pub(super) fn paths(installation: &Installation) -> Map<String, Value> {
     let slug = &installation.plan.slug;
-    object([
+    let PlanProtocols {
+        x402: x402_is_on,
+        mpp: mpp_is_on,
+        paypal,
+    } = installation.protocols;
+    let mut paths = object([
         (
             &*format!("/commerce/products/{slug}"),
             json!({"get": product(installation)}),
@@ -48,7 +53,14 @@ pub(super) fn paths(installation: &Installation) -> Map<String, Value> {
             &*format!("/commerce/subscriptions/{slug}/x402"),
             json!({"post": x402(installation)}),
         ),
-    ])
+    ]);
+    paths.retain(|path, _| match path {
+        path if path.ends_with("/x402") => x402_is_on,
+        path if path.ends_with("/mpp") => mpp_is_on,
+        path if path.starts_with("/ucp/") => paypal,
+        _ => true,
+    });
+    paths
 }
 
 fn product(installation: &Installation) -> Value {
@@ -62,7 +74,11 @@ fn product(installation: &Installation) -> Value {
 }
 
 fn product_example(installation: &Installation) -> Product {
-    Product::new(&installation.plan, &installation.service.base_url)
+    Product::new(
+        &installation.plan,
+        &installation.service.base_url,
+        installation.protocols,
+    )
 }
 
 fn create_session(installation: &Installation) -> Value {

@@ -17,7 +17,7 @@ pub(super) fn processor(build: &mut Build<'_>) -> Result<Option<Processor>, Buil
     };
     let (plan, service): (Plan, ServiceIdentity) = (build.get()?, build.get()?);
     Ok(Some(Processor::new(MppDeps {
-        product: Product::new(&plan, &service.base_url),
+        product: Product::new(&plan, &service.base_url, build.get()?),
         plans: build.get()?,
         mandates,
         idempotency_keys: build.get()?,

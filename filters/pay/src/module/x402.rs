@@ -47,7 +47,7 @@ pub(super) fn processor(build: &Build<'_>) -> Result<Option<Processor>, BuildErr
         facilitator: Arc::new(facilitator),
         node: node.map(|node| Arc::new(node) as Arc<dyn Node>),
         terms: known.terms,
-        product: Product::new(&plan, &service.base_url),
+        product: Product::new(&plan, &service.base_url, build.get()?),
         clock: build.get()?,
         wait: WAIT,
         confirm: CONFIRM,

@@ -18,6 +18,7 @@ use tollgate_pay::mpp::{MppDeps, Processor, Secrets, Settings};
 use tollgate_pay::{Pay, PaymentProtocols};
 use tollgate_purchase::idempotency::IdempotencyKeys;
 use tollgate_purchase::mandates::{MandateDeps, Mandates, Urls};
+use tollgate_purchase::plan::PlanProtocols;
 use tollgate_purchase::wire::Product;
 use tollgate_store::{AuthorizationPart, AuthorizationRow, AuthorizationState};
 
@@ -101,7 +102,7 @@ impl TestBed {
             runtime: process.tasks.clone(),
         });
         let processor = Processor::new(MppDeps {
-            product: Product::new(plans.plan(), "https://api.svc.example"),
+            product: Product::new(plans.plan(), "https://api.svc.example", PlanProtocols::ALL),
             plans: plans.clone(),
             mandates: mandates.clone(),
             idempotency_keys: IdempotencyKeys::new(process.store.clone(), clock.clone()),

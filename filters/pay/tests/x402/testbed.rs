@@ -22,7 +22,7 @@ use tollgate_pay::x402::{
     Response, Terms, X402Deps, X402Event,
 };
 use tollgate_purchase::idempotency::IdempotencyKeys;
-use tollgate_purchase::plan::{Paid, Period, PlanState, Rail};
+use tollgate_purchase::plan::{Paid, Period, PlanProtocols, PlanState, Rail};
 use tollgate_purchase::wire::Product;
 use tollgate_store::{AuthorizationKey, AuthorizationState, PaymentStatus, Route};
 use tollgate_testing::facilitator::{
@@ -174,7 +174,7 @@ impl TestBed {
             facilitator: Arc::new(wire()),
             node: self.node.then(|| Arc::new(wire()) as Arc<dyn Node>),
             terms: terms(),
-            product: Product::new(plan, "https://api.example"),
+            product: Product::new(plan, "https://api.example", PlanProtocols::ALL),
             clock: self.clock.clone(),
             wait: self.wait,
             confirm: Duration::ZERO,

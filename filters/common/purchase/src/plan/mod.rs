@@ -40,6 +40,31 @@ pub const DAYS: u32 = 30;
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 
+/// The protocols for buying the plan that are configured. The others are answered with 503, and no document names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanProtocols {
+    /// Signed transfers.
+    pub x402: bool,
+    /// `Payment` challenges.
+    pub mpp: bool,
+    /// PayPal: checkouts (UCP), and the page for people.
+    pub paypal: bool,
+}
+
+impl PlanProtocols {
+    /// Every protocol.
+    pub const ALL: PlanProtocols = PlanProtocols {
+        x402: true,
+        mpp: true,
+        paypal: true,
+    };
+
+    /// Whether programs can buy the plan at all.
+    pub fn is_any(self) -> bool {
+        self.x402 || self.mpp || self.paypal
+    }
+}
+
 /// The plan on sale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
