@@ -121,6 +121,65 @@ async fn assets_are_cacheable_for_a_year_and_not_rate_limited() {
 }
 
 #[tokio::test]
+async fn public_documents_are_compressed_and_pages_of_a_session_are_not() {
+    let rig = Rig::start().await;
+    let mut browser = Browser::signed_in(&rig).await;
+    let mut stranger = Browser::new(&rig);
+    let page = stranger.get("/sign-in").await;
+    let sheet = page.text().split('"').find(|piece| piece.ends_with(".css"));
+    let sheet = sheet.expect("a style sheet");
+    for path in [
+        sheet,
+        "/docs",
+        "/docs/errors",
+        concat!("/docs/errors", ".md"),
+        "/llms.txt",
+        "/openapi.json",
+    ] {
+        let plain = stranger
+            .get_with(path, &[("accept-encoding", "gzip;q=0, br")])
+            .await;
+        assert_eq!(plain.status, 200, "{path}");
+        assert_eq!(plain.header("content-encoding"), None, "{path}");
+        let packed = stranger
+            .get_with(path, &[("accept-encoding", "br, gzip")])
+            .await;
+        assert_eq!(packed.header("content-encoding"), Some("gzip"), "{path}");
+        assert!(packed.body.len() * 2 < plain.body.len(), "{path}");
+        let mut text = Vec::new();
+        let mut decoder = flate2::read::GzDecoder::new(&packed.body[..]);
+        std::io::Read::read_to_end(&mut decoder, &mut text).expect("gzip");
+        assert!(text == plain.body, "{path}: the same document");
+        let tag =
+            |answer: &tollgate_testing::Answer| answer.header("etag").expect("a tag").to_owned();
+        assert_ne!(tag(&plain), tag(&packed), "{path}");
+        for (answer, coding) in [(&plain, "identity"), (&packed, "gzip")] {
+            let vary = answer.headers.get_all("vary").iter();
+            let vary: Vec<&str> = vary.map(|value| value.to_str().expect("text")).collect();
+            let vary = vary.join(", ").to_ascii_lowercase();
+            assert!(vary.contains("accept-encoding"), "{path}: {vary}");
+            let kept = answer.header("cache-control").expect("how long it is kept");
+            assert!(kept.starts_with("public, max-age="), "{path}: {kept}");
+            let again = [("accept-encoding", coding), ("if-none-match", &tag(answer))];
+            let current = stranger.get_with(path, &again).await;
+            assert_eq!(
+                (current.status, current.text()),
+                (304, ""),
+                "{path} {coding}"
+            );
+        }
+    }
+    for path in ["/", "/keys", "/docs", "/docs/errors", "/sandbox"] {
+        let page = browser.get_with(path, &[("accept-encoding", "gzip")]).await;
+        assert_eq!(page.status, 200, "{path}");
+        assert_eq!(page.header("content-encoding"), None, "{path}");
+        assert_eq!(page.header("cache-control"), Some("no-store"), "{path}");
+        assert_eq!(page.header("etag"), None, "{path}");
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
 async fn errors_before_a_page_are_error_pages() {
     let rig = Rig::with("[limits.classes.anonymous]\nquota = 2\nwindow_secs = 3600").await;
     let mut browser = Browser::new(&rig);

@@ -556,6 +556,67 @@ async fn a_form_that_needs_a_recent_code_waits_for_it() {
 }
 
 #[tokio::test]
+async fn a_form_sent_after_the_session_ended_is_filled_after_the_next_sign_in() {
+    let (rig, mailbox) = with_mailbox("").await;
+    let mut browser = Browser::signed_in(&rig).await;
+    let own = [("sec-fetch-site", "same-origin")];
+    // Ended elsewhere, so that the browser holds its cookie still; and in another window, with another cookie since.
+    for (number, is_same_cookie) in [(1, true), (2, false)] {
+        browser.get("/keys/create").await;
+        let token = browser.token().to_owned();
+        match is_same_cookie {
+            true => browser.clone().submit("/sign-out", &[]).await,
+            false => browser.submit("/sign-out", &[]).await,
+        };
+        let fields = [
+            ("csrf", &*token),
+            ("name", "staging-worker"),
+            ("may", "chat"),
+        ];
+        if !is_same_cookie {
+            let forged = browser.post_with("/keys/create", &[], &fields).await;
+            assert_eq!(
+                forged.status, 403,
+                "the sender does not say where the form is from"
+            );
+            let cross = [("sec-fetch-site", "cross-site")];
+            let forged = browser.post_with("/keys/create", &cross, &fields).await;
+            assert_eq!(forged.status, 403);
+        }
+        let answer = browser.post_with("/keys/create", &own, &fields).await;
+        assert_eq!(answer.status, 303, "{}", answer.text());
+        let location = answer.header("location");
+        assert_eq!(location, Some("/sign-in?next=%2Fkeys%2Fcreate"));
+        browser.follow(answer).await;
+        let next = ("next", "/keys/create");
+        let answer = browser.submit("/sign-in", &[("address", ADA), next]).await;
+        browser.follow(answer).await;
+        let message = mailbox.message(ADA, number).await;
+        let answer = browser
+            .submit("/sign-in/code", &[("code", message.code()), next])
+            .await;
+        assert_eq!(
+            answer.header("location"),
+            Some("/keys/create"),
+            "{}",
+            answer.text()
+        );
+        let page = browser.follow(answer).await;
+        assert!(
+            page.text().contains("value=\"staging-worker\""),
+            "{}",
+            page.text()
+        );
+        assert!(!page.text().contains(&token), "the old token is not kept");
+        let keys = browser.get("/keys").await;
+        assert!(!keys.text().contains("staging-worker"), "it was not sent");
+        let page = browser.get("/keys/create").await;
+        assert!(!page.text().contains("staging-worker"), "it is filled once");
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
 async fn mail_is_sent_over_verified_tls() {
     for tls in [mailbox::Tls::Implicit, mailbox::Tls::StartTls] {
         let certificate = tollgate_testing::Certificate::for_localhost();

@@ -15,9 +15,11 @@ use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::Plans;
 use tollgate_store::Store;
 
+use crate::drafts::Drafts;
 use crate::in_process_api::InProcessApi;
 use crate::installation::Installation;
 use crate::pages::sandbox::SandboxTokens;
+use crate::public_pages::PublicPages;
 use crate::samples::Address;
 
 /// Dependencies of the portal.
@@ -86,6 +88,10 @@ pub(crate) struct PortalContext {
     pub(crate) token_form: Form,
     /// Access tokens issued to sandboxes.
     pub(crate) sandbox: SandboxTokens,
+    /// Forms of browsers whose session has ended.
+    pub(crate) drafts: Drafts,
+    /// Pages that are the same for everybody who is signed out.
+    pub(crate) public_pages: PublicPages,
 }
 
 impl PortalContext {
@@ -99,6 +105,8 @@ impl PortalContext {
             key_form: Form::api_key(&deps.service.name),
             token_form: Form::access_token(&deps.service.name),
             sandbox: SandboxTokens::default(),
+            drafts: Drafts::default(),
+            public_pages: PublicPages::default(),
             deps,
         }
     }

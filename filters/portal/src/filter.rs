@@ -20,7 +20,7 @@ use crate::routes::{Access, Route, RouteMatch, find};
 /// Maximum size of a form, in bytes.
 const FORM_BYTES: usize = 64 * 1024;
 
-/// A larger form is not stored as a draft while its sender confirms their identity.
+/// A larger form is not stored as a draft while its sender confirms their identity or signs in.
 const DRAFT_BYTES: usize = 16 * 1024;
 
 const ASSETS: &str = "/assets/";
@@ -58,8 +58,10 @@ impl Filter for Portal {
         let request = &exchange.request;
         let context = &*self.context;
         if let Some(file) = request.path.strip_prefix(ASSETS) {
-            let file = context.renderer.asset(file);
-            let reply = file.unwrap_or_else(|| error_page(context, request, &PageError::NotFound));
+            let reply = match context.renderer.asset(file) {
+                Some(file) => file.reply(request),
+                None => error_page(context, request, &PageError::NotFound),
+            };
             return Step::now(Outcome::reply(reply));
         }
         Step::later(async move {
@@ -91,7 +93,10 @@ async fn handle(context: &PortalContext, request: &Request) -> Result<Reply, Pag
         }
     }
     let mut page_request = PageRequest::open(context, request, params).await?;
-    if page_request.method == Method::POST && !page_request.has_valid_form_token(context) {
+    if page_request.method == Method::POST
+        && !page_request.has_valid_form_token(context)
+        && !is_kept_only(&page_request, route, request)
+    {
         return Err(PageError::InvalidFormToken);
     }
     let mut reply = match require_access(context, &page_request, route, request).await? {
@@ -99,7 +104,15 @@ async fn handle(context: &PortalContext, request: &Request) -> Result<Reply, Pag
         None => (route.handler)(context, &mut page_request).await?,
     };
     page_request.write_cookie(context, &mut reply.headers);
-    Ok(reply)
+    Ok(context.public_pages.reply(reply, request))
+}
+
+/// Whether a form without a token of this browser may be kept for its sender, who then sees it filled and decides: its session has ended,
+/// and the browser says that the form is from a page of ours. The token was of the session.
+fn is_kept_only(page_request: &PageRequest, route: &Route, request: &Request) -> bool {
+    page_request.session.is_none()
+        && route.access != Access::Public
+        && origin::is_stated(&request.headers)
 }
 
 /// The redirect for a request that does not meet the access requirement of its page: to sign-in, or to confirmation.
@@ -117,6 +130,11 @@ async fn require_access(
         _ => ReturnPath::read(&page_request.path),
     };
     let Some(session) = &page_request.session else {
+        if let Some(draft) = draft(page_request, request) {
+            context
+                .drafts
+                .keep(page_request.browser(), draft, page_request.now);
+        }
         return Ok(Some(
             page_request.redirect(context, &here.append_to("/sign-in")),
         ));
@@ -124,16 +142,23 @@ async fn require_access(
     if route.access == Access::SignedIn || session.is_recent(page_request.now) {
         return Ok(None);
     }
-    if page_request.method == Method::POST && request.body.len() <= DRAFT_BYTES {
-        let draft = Draft {
-            path: page_request.path.clone(),
-            form: page_request.form.write_without("csrf"),
-        };
-        keep_draft(&context.store, session, Some(draft)).await?;
+    if let Some(draft) = draft(page_request, request) {
+        keep_draft(&context.store, session.digest, Some(draft)).await?;
     }
     Ok(Some(
         page_request.redirect(context, &here.append_to("/confirm")),
     ))
+}
+
+/// What was typed into a form that has a page to come back to; `None` if it is too large.
+fn draft(page_request: &PageRequest, request: &Request) -> Option<Draft> {
+    let has_page = matches!(find("GET", &page_request.path), RouteMatch::Found(..));
+    let is_kept =
+        page_request.method == Method::POST && has_page && request.body.len() <= DRAFT_BYTES;
+    is_kept.then(|| Draft {
+        path: page_request.path.clone(),
+        form: page_request.form.write_without("csrf"),
+    })
 }
 
 /// Whether the body has the content type of a browser form.

@@ -29,6 +29,11 @@ pub(crate) fn is_same_origin(headers: &HeaderMap, origins: &[String]) -> bool {
     matches_host || origins.iter().any(|known| known == origin)
 }
 
+/// Whether the client states the origin of a form at all, as browsers do.
+pub(crate) fn is_stated(headers: &HeaderMap) -> bool {
+    headers.contains_key("sec-fetch-site") || headers.contains_key(ORIGIN)
+}
+
 /// Scheme, host and port of a URL.
 pub(crate) fn of(url: &str) -> String {
     let end = url

@@ -134,6 +134,7 @@ impl PageRequest {
         Ok(Viewer {
             address: session.address.to_string(),
             available: available.unwrap_or(Micros::ZERO),
+            sells_credits: context.top_ups.is_some(),
             csrf: self.csrf(context),
         })
     }
@@ -144,7 +145,7 @@ impl PageRequest {
         ReturnPath::read(next.unwrap_or("/"))
     }
 
-    /// The form stored before the identity check; consumed by this call.
+    /// The form stored before the identity check or after the session had ended; consumed by this call.
     pub(crate) async fn take_draft(
         &self,
         context: &PortalContext,
@@ -159,7 +160,7 @@ impl PageRequest {
         else {
             return Ok(None);
         };
-        session::keep_draft(&context.store, session, None).await?;
+        session::keep_draft(&context.store, session.digest, None).await?;
         Ok(Some(Form::read(draft.form.as_bytes())))
     }
 

@@ -115,6 +115,11 @@ impl Browser {
             .await
     }
 
+    /// Opens a page with further header fields.
+    pub(crate) async fn get_with(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
+        self.send("GET", path, fields, Bytes::new()).await
+    }
+
     /// Goes where an answer leads.
     pub(crate) async fn follow(&mut self, answer: Answer) -> Answer {
         let location = answer.header("location").expect("a way on").to_owned();

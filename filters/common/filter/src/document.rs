@@ -1,6 +1,12 @@
-//! Static documents with conditional requests (`ETag`, 304), identical for every client.
+//! Public documents: conditional requests (`ETag`, 304) and compression, identical for every client.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::{Reply, ReplyBody, Request};
@@ -8,27 +14,48 @@ use crate::{Reply, ReplyBody, Request};
 /// Cache lifetime of a copy.
 const CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
-/// A document that is built once and sent to every client: discovery, descriptions of the service.
+/// Smaller bodies are not worth the header fields of a compressed response.
+const COMPRESSED_BYTES_MIN: usize = 1024;
+
+/// A document that is sent to every client: discovery, descriptions of the service, style sheets.
 ///
-/// It has a strong `ETag` and supports conditional requests with 304 (RFC 9110 sections 8.8.3 and 13.1.2).
-#[derive(Clone, Debug)]
+/// It has a strong `ETag` for each coding and supports conditional requests with 304 (RFC 9110 sections 8.8.3 and 13.1.2). Text is sent
+/// with gzip to clients that accept it. Nothing of a session may be in it: a compressed response reveals by its length whether a secret
+/// is equal to text that an attacker chose (BREACH).
+#[derive(Clone)]
 pub struct Document {
-    media_type: &'static str,
+    /// Fields of every 200, `Content-Type` included.
+    headers: HeaderMap,
     body: Bytes,
     etag: HeaderValue,
+    /// The body and its `ETag` with gzip, compressed at the first request for it; `None` for what is small or compressed already.
+    gzip: Option<Arc<OnceLock<(Bytes, HeaderValue)>>>,
 }
 
 impl Document {
     /// A document of any media type.
     pub fn new(media_type: &'static str, body: impl Into<Bytes>) -> Document {
-        let body = body.into();
-        let digest = blake3::hash(&body).to_hex();
-        let etag = HeaderValue::try_from(format!("\"{}\"", &digest[..32]))
-            .expect("hex digits in quotes are a field value");
+        let mut headers = HeaderMap::with_capacity(8);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+        headers.insert(header::CACHE_CONTROL, CACHE_CONTROL);
+        Document::with_headers(headers, body.into())
+    }
+
+    /// A document with these fields, `Content-Type` and `Cache-Control` among them.
+    pub fn with_headers(headers: HeaderMap, body: Bytes) -> Document {
+        let media_type = headers.get(header::CONTENT_TYPE);
+        let media_type = media_type.and_then(|value| value.to_str().ok());
+        let is_text = media_type.is_some_and(|media_type| {
+            let text = ["text/", "application/json", "image/svg"];
+            text.iter().any(|text| media_type.starts_with(text))
+        });
+        let gzip = (is_text && body.len() >= COMPRESSED_BYTES_MIN).then(Arc::default);
+        let etag = etag(&body, "");
         Document {
-            media_type,
+            headers,
             body,
             etag,
+            gzip,
         }
     }
 
@@ -42,41 +69,101 @@ impl Document {
         &self.body
     }
 
-    /// The response to a `GET` or `HEAD`: 200, or 304 when the client's copy is current.
-    pub fn reply(&self, request: &Request) -> Reply {
-        let mut headers = HeaderMap::with_capacity(8);
-        headers.insert(header::ETAG, self.etag.clone());
-        headers.insert(header::CACHE_CONTROL, CACHE_CONTROL);
-        if self.is_known(&request.headers) {
-            return Reply {
-                status: StatusCode::NOT_MODIFIED,
-                headers,
-                body: ReplyBody::Whole(Bytes::new()),
-            };
-        }
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static(self.media_type),
-        );
-        Reply {
-            status: StatusCode::OK,
-            headers,
-            body: ReplyBody::Whole(self.body.clone()),
-        }
+    /// The `ETag` of the body.
+    pub fn etag(&self) -> &HeaderValue {
+        &self.etag
     }
 
-    /// Whether `If-None-Match` names this version. Weak comparison: proxies add weak marks (RFC 9110 section 13.1.2).
-    fn is_known(&self, headers: &HeaderMap) -> bool {
-        headers
-            .get_all(header::IF_NONE_MATCH)
-            .iter()
-            .flat_map(|field| field.as_bytes().split(|&byte| byte == b','))
-            .map(<[u8]>::trim_ascii)
-            .any(|tag| {
-                let tag = tag.strip_prefix(b"W/").unwrap_or(tag);
-                tag == b"*" || tag == self.etag.as_bytes()
-            })
+    /// The response to a `GET` or `HEAD`: 200, or 304 when the client's copy is current.
+    pub fn reply(&self, request: &Request) -> Reply {
+        let gzip = self
+            .gzip
+            .as_ref()
+            .filter(|_| accepts_gzip(&request.headers))
+            .map(|gzip| gzip.get_or_init(|| compressed(&self.body)));
+        let (body, etag) = match gzip {
+            Some((body, etag)) => (body, etag),
+            None => (&self.body, &self.etag),
+        };
+        let mut headers = self.headers.clone();
+        headers.insert(header::ETAG, etag.clone());
+        if self.gzip.is_some() {
+            headers.append(header::VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        let is_current = is_known(etag, &request.headers);
+        if is_current {
+            headers.remove(header::CONTENT_TYPE);
+        } else if gzip.is_some() {
+            let coding = HeaderValue::from_static("gzip");
+            headers.insert(header::CONTENT_ENCODING, coding);
+        }
+        let (status, body) = match is_current {
+            true => (StatusCode::NOT_MODIFIED, Bytes::new()),
+            false => (StatusCode::OK, body.clone()),
+        };
+        Reply {
+            status,
+            headers,
+            body: ReplyBody::Whole(body),
+        }
     }
+}
+
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Document").field(&self.etag).finish()
+    }
+}
+
+/// A strong `ETag`: a digest of the body, and the coding.
+fn etag(body: &[u8], coding: &str) -> HeaderValue {
+    let digest = blake3::hash(body).to_hex();
+    HeaderValue::try_from(format!("\"{}{coding}\"", &digest[..32]))
+        .expect("hex digits and a word in quotes are a field value")
+}
+
+fn compressed(body: &[u8]) -> (Bytes, HeaderValue) {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 3), Compression::best());
+    let written = encoder.write_all(body).and_then(|()| encoder.finish());
+    let bytes = written.expect("a vector takes every byte");
+    (bytes.into(), etag(body, "-gzip"))
+}
+
+/// Whether `Accept-Encoding` names gzip, or everything, with a weight above zero (RFC 9110 section 12.5.3).
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let fields = headers.get_all(header::ACCEPT_ENCODING);
+    let codings = fields
+        .iter()
+        .filter_map(|field| field.to_str().ok())
+        .flat_map(|field| field.split(','));
+    let mut others = false;
+    for coding in codings {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        let weight = weight
+            .trim()
+            .trim_start_matches("q=")
+            .trim_start_matches("Q=");
+        let is_wanted = weight.is_empty() || weight.parse::<f32>().is_ok_and(|weight| weight > 0.0);
+        match name.trim() {
+            name if name.eq_ignore_ascii_case("gzip") => return is_wanted,
+            "*" => others = is_wanted,
+            _ => {}
+        }
+    }
+    others
+}
+
+/// Whether `If-None-Match` names this version. Weak comparison: proxies add weak marks (RFC 9110 section 13.1.2).
+fn is_known(etag: &HeaderValue, headers: &HeaderMap) -> bool {
+    headers
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .flat_map(|field| field.as_bytes().split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .any(|tag| {
+            let tag = tag.strip_prefix(b"W/").unwrap_or(tag);
+            tag == b"*" || tag == etag.as_bytes()
+        })
 }
 
 #[cfg(test)]
@@ -105,6 +192,29 @@ mod tests {
             client: crate::ClientAddress::direct(Ipv4Addr::LOCALHOST.into()),
             tls: false,
             protocol: Protocol::Http11,
+        }
+    }
+
+    #[test]
+    fn gzip_is_sent_to_those_who_accept_it() {
+        for (fields, is_accepted) in [
+            (vec![], false),
+            (vec!["gzip"], true),
+            (vec!["br, GZIP;q=0.5"], true),
+            (vec!["br", "gzip; q=1"], true),
+            (vec!["*"], true),
+            (vec!["identity"], false),
+            (vec!["gzip;q=0, *"], false),
+            (vec!["*;q=0"], false),
+            (vec!["gzip;q=nonsense"], false),
+            (vec!["x-gzip"], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for field in &fields {
+                let field = HeaderValue::from_static(field);
+                headers.append(header::ACCEPT_ENCODING, field);
+            }
+            assert_eq!(accepts_gzip(&headers), is_accepted, "{fields:?}");
         }
     }
 

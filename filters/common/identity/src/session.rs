@@ -196,16 +196,13 @@ pub async fn end_sessions_and_apps(
     Ok(())
 }
 
-/// Stores a form until its sender has confirmed by code; `None` deletes it.
+/// Stores a form until its sender has confirmed by code; `None` deletes it. `hash` is the digest of the session.
 pub async fn keep_draft(
     store: &Arc<dyn Store>,
-    session: &Session,
+    hash: [u8; 32],
     draft: Option<Draft>,
 ) -> Result<(), CommitError> {
-    let part = SigninPart::KeepDraft {
-        hash: session.digest,
-        draft,
-    };
+    let part = SigninPart::KeepDraft { hash, draft };
     commit(&**store, unit(part, Admission::Normal)).await?;
     Ok(())
 }

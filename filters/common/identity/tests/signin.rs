@@ -382,7 +382,7 @@ async fn confirming_renews_the_value_and_keeps_the_session_and_its_form() {
         path: "/keys/create".into(),
         form: "name=ci-runner".into(),
     };
-    let kept = session::keep_draft(&bed.store, &before, Some(draft.clone())).await;
+    let kept = session::keep_draft(&bed.store, before.digest, Some(draft.clone())).await;
     kept.expect("kept");
     bed.send(&old, ADA, CodePurpose::Confirm)
         .await

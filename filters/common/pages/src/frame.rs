@@ -74,6 +74,8 @@ pub struct Viewer {
     pub address: String,
     /// The available balance.
     pub available: Micros,
+    /// Whether credits can be bought here.
+    pub sells_credits: bool,
     /// The CSRF token of the session, for the sign-out form.
     pub csrf: String,
 }
@@ -191,7 +193,7 @@ fn footer(viewer: &Viewer) -> Markup {
     html! {
         p.foot-label { "Balance" }
         p.foot-balance { b { (format::credits_2(viewer.available)) } " credits" }
-        p { a.button.small href="/credits/add" { "Add credits" } }
+        @if viewer.sells_credits { p { a.button.small href="/credits/add" { "Add credits" } } }
         p.foot-who { (format::single_line(&viewer.address)) }
         form method="post" action="/sign-out" {
             (crate::parts::csrf(&viewer.csrf))

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header};
-use tollgate_filter::{Reply, ReplyBody};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tollgate_filter::{Document, Reply};
 use tollgate_module::Snapshot;
 
 use crate::brand::Brand;
@@ -41,7 +41,10 @@ pub struct PageRenderer(Snapshot<Look>);
 /// A brand with its files.
 struct Look {
     brand: Arc<Brand>,
+    /// Its own files, then those of the brand before it.
     files: Vec<File>,
+    /// How many files are its own.
+    own: usize,
     sheets: [String; 2],
     icon: String,
     logo: Option<String>,
@@ -51,8 +54,7 @@ struct Look {
 #[derive(Clone)]
 struct File {
     name: String,
-    media_type: &'static str,
-    bytes: Bytes,
+    document: Document,
 }
 
 /// URLs of assets and legal pages.
@@ -79,8 +81,7 @@ impl Look {
             let link = format!("{FOLDER}{name}");
             files.push(File {
                 name,
-                media_type,
-                bytes,
+                document: asset(media_type, bytes),
             });
             link
         };
@@ -106,6 +107,7 @@ impl Look {
         });
         Look {
             brand: Arc::new(brand),
+            own: files.len(),
             files,
             sheets,
             icon,
@@ -130,11 +132,12 @@ impl PageRenderer {
         self.0.load().brand.clone()
     }
 
-    /// Puts another brand in force for the next page. The files of the earlier one stay, for pages that a browser is loading.
+    /// Puts another brand in force for the next page, whose files have other names. The files of the earlier one stay until the next
+    /// change, for pages that a browser is loading.
     pub(crate) fn replace(&self, brand: Brand) {
         let mut look = Look::new(brand);
         let earlier = self.0.load();
-        for file in &earlier.files {
+        for file in &earlier.files[..earlier.own] {
             if look.file(&file.name).is_none() {
                 look.files.push(file.clone());
             }
@@ -190,24 +193,28 @@ impl PageRenderer {
     }
 
     /// A file of `/assets/`, by name.
-    pub fn asset(&self, name: &str) -> Option<Reply> {
+    pub fn asset(&self, name: &str) -> Option<Document> {
         let look = self.0.load();
-        let file = look.file(name)?;
-        let mut reply = Reply::of(StatusCode::OK, file.media_type, file.bytes.clone());
-        for (name, value) in [
-            (header::CACHE_CONTROL, CACHE),
-            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            // An operator's SVG, opened directly, must not run scripts.
-            (
-                header::CONTENT_SECURITY_POLICY,
-                "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'",
-            ),
-        ] {
-            reply.headers.insert(name, HeaderValue::from_static(value));
-        }
-        debug_assert!(matches!(reply.body, ReplyBody::Whole(_)));
-        Some(reply)
+        look.file(name).map(|file| file.document.clone())
     }
+}
+
+/// A file as it is served. Its name contains a digest of the content.
+fn asset(media_type: &'static str, bytes: Bytes) -> Document {
+    let mut headers = HeaderMap::with_capacity(8);
+    for (name, value) in [
+        (header::CONTENT_TYPE, media_type),
+        (header::CACHE_CONTROL, CACHE),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        // An operator's SVG, opened directly, must not run scripts.
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'",
+        ),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    Document::with_headers(headers, bytes)
 }
 
 /// A truncated digest that distinguishes versions of a file.
@@ -219,6 +226,7 @@ fn digest(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use maud::html;
+    use tollgate_filter::ReplyBody;
 
     use super::*;
     use crate::brand::{Logo, LogoKind};
@@ -231,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_asset_of_a_page_is_served_as_immutable() {
+    fn every_asset_of_a_page_is_served() {
         let mut brand = Brand::named("Toll & Sons");
         brand.logo = Some(Logo {
             kind: LogoKind::Png,
@@ -243,8 +251,7 @@ mod tests {
         let text = text(&reply);
         let mut named = 0;
         for piece in text.split('"').filter(|piece| piece.starts_with(FOLDER)) {
-            let file = renderer.asset(&piece[FOLDER.len()..]).expect("a file");
-            assert_eq!(file.headers[header::CACHE_CONTROL], CACHE);
+            renderer.asset(&piece[FOLDER.len()..]).expect("a file");
             named += 1;
         }
         assert_eq!(named, 5, "two sheets, icon, logo and script in {text}");
@@ -280,8 +287,11 @@ mod tests {
         for sheet in earlier.iter().chain(&later) {
             assert!(is_served(sheet), "{sheet}: a page may be loading it");
         }
-        one.replace((*other.brand()).clone());
-        assert_eq!(one.0.load().files.len(), count, "no file is kept twice");
+        let mut third = (*other.brand()).clone();
+        third.accent = crate::Colour::of(0x111111);
+        one.replace(third);
+        assert_eq!(one.0.load().files.len(), count, "one earlier brand is kept");
+        assert!(!is_served(&earlier[1]) && is_served(&later[1]));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use self::section::Section;
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
+use crate::public_pages::make_public;
 
 /// One chapter of the documentation.
 struct Chapter {
@@ -86,7 +87,8 @@ fn text(context: &PortalContext, chapter: &Chapter) -> Reply {
         text += &format!("\n## {}\n\n", section.heading);
         text += &markdown::of_html(&section.content.into_string(), base);
     }
-    Reply::of(StatusCode::OK, "text/markdown; charset=utf-8", text.into())
+    let media_type = "text/markdown; charset=utf-8";
+    make_public(Reply::of(StatusCode::OK, media_type, text.into()))
 }
 
 /// The name of a chapter's Markdown, without its ending.
@@ -133,16 +135,19 @@ fn show(
             }
         }
     };
-    let page = match request.session {
-        Some(_) => Page::dashboard(
-            chapter.title,
-            NavItem::Docs,
-            request.viewer(context)?,
-            content,
-        ),
-        None => Page::public(chapter.title, NavItem::Docs, content),
-    };
-    Ok(request.page(context, &page.with_script(Script::Copy)))
+    let show = |page: Page| request.page(context, &page.with_script(Script::Copy));
+    Ok(match request.session {
+        Some(_) => {
+            let viewer = request.viewer(context)?;
+            show(Page::dashboard(
+                chapter.title,
+                NavItem::Docs,
+                viewer,
+                content,
+            ))
+        }
+        None => make_public(show(Page::public(chapter.title, NavItem::Docs, content))),
+    })
 }
 
 fn address(chapter: &Chapter) -> String {

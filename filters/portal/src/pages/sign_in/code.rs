@@ -5,6 +5,7 @@ use std::time::Duration;
 use maud::html;
 use tollgate_filter::Reply;
 use tollgate_identity::Login;
+use tollgate_identity::session::keep_draft;
 use tollgate_identity::signin::{CodeOutcome, PendingCode};
 use tollgate_pages::{Page, format, parts};
 use tollgate_store::{CodePurpose, LoginKind};
@@ -87,6 +88,12 @@ pub(crate) async fn verify(
                     &context.entropy,
                 )
                 .await;
+            }
+            if let Some(draft) = context.drafts.take(request.browser(), request.now) {
+                let kept = keep_draft(&context.store, entered.value.digest(), Some(draft));
+                if let Err(error) = kept.await {
+                    tracing::warn!(%error, "storing form for new session failed");
+                }
             }
             request.keep_mark();
             request.rotate_session(entered.value);
