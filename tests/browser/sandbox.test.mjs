@@ -84,6 +84,13 @@ test("API errors are shown with a link to their remedy", async () => {
   await page.getByRole("textbox", { name: "Max tokens" }).fill("100000000");
   await send(page, "Can I pay?");
   await page.getByText("insufficient_credits", { exact: true }).waitFor();
+  await page.getByText("Request sent", { exact: true }).click();
+  const sent = await page.getByRole("region", { name: "Request sent" }).textContent();
+  assert.match(sent, /^POST \/v1\/chat\/completions\n/);
+  const body = JSON.parse(sent.slice(sent.indexOf("{")));
+  assert.equal(body.max_tokens, 100000000);
+  assert.deepEqual(body.messages, [{ role: "user", content: "Can I pay?" }]);
+  assert.equal(await page.getByRole("textbox", { name: "Message" }).inputValue(), "Can I pay?", "the message is kept");
   assert.equal(await page.locator(".said-error").getByRole("link", { name: "Add credits" }).getAttribute("href"), "/credits/add");
   await every(page, "sandbox-refused");
   await page.context().close();

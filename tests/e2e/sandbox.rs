@@ -43,6 +43,10 @@ async fn a_sandbox_form_sent_repeatedly_is_charged_once() {
             "name=\"assistant\"",
             "<b>0.0097</b> credits",
             "1 in, 16 out",
+            "<summary>Request sent</summary>",
+            "POST /v1/chat/completions",
+            "&quot;content&quot;: &quot;Halt!&quot;",
+            "&quot;max_tokens&quot;: 256",
             "Not cached",
         ] {
             assert!(page.text().contains(piece), "{piece} in {}", page.text());
@@ -139,6 +143,11 @@ async fn api_errors_are_shown_with_their_code_and_the_input_is_kept() {
                 page.text().contains(">Hello?</textarea>"),
                 "{}",
                 page.text()
+            );
+            let was_sent = says == "insufficient_credits";
+            assert_eq!(
+                page.text().contains("<summary>Request sent</summary>"),
+                was_sent
             );
         }
     }

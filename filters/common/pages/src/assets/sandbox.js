@@ -152,7 +152,7 @@
       method: "POST",
       signal,
       headers: { "Content-Type": "application/json", Authorization: `Bearer ${await bearer(fresh)}` },
-      body: JSON.stringify(body.stream ? { ...body, stream_options: { include_usage: true } } : body),
+      body: JSON.stringify(body),
     });
     if (answer.status === 401 && !fresh) return call(body, signal, true);
     if (!answer.ok) {
@@ -213,6 +213,20 @@
     return credits(cost);
   }
 
+  // The request as the API received it.
+  function sentRequest(body) {
+    const shown = element("details", "sent");
+    const code = element("div", "code");
+    const text = element("pre");
+    text.tabIndex = 0;
+    text.setAttribute("role", "region");
+    text.setAttribute("aria-label", "Request sent");
+    text.append(element("code", "", `POST ${box.dataset.api}\n\n${JSON.stringify(body, null, 2)}`));
+    code.append(text);
+    shown.append(element("summary", "", "Request sent"), code);
+    return shown;
+  }
+
   function failed(into, error) {
     into.classList.add("failed");
     const line = element("p", "said-error");
@@ -226,7 +240,8 @@
 
   async function sendMessage(text) {
     const question = block("user", "You", text);
-    const body = request(history());
+    const asked = request(history());
+    const body = asked.stream ? { ...asked, stream_options: { include_usage: true } } : asked;
     const answer = block("assistant", model.value, "");
     const words = answer.querySelector(".said-text");
     const state = pill("info", "Writing");
@@ -264,11 +279,16 @@
         answer.append(element("p", "fine", "Stopped. The output up to this point is charged; Usage shows it shortly."));
         statusLine.textContent = "Stopped.";
       } else {
-        if (words.textContent === "") question.classList.add("failed");
+        if (words.textContent === "") {
+          question.classList.add("failed");
+          // The message was refused: it is in the field again, unless another one was begun.
+          if (message.value === "") message.value = text;
+        }
         failed(answer, error);
         statusLine.textContent = `The request failed: ${error.message}`;
       }
     }
+    answer.append(sentRequest(body));
     state.remove();
     answer.classList.remove("writing");
     conversation.scrollTop = conversation.scrollHeight;

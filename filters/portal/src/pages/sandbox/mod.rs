@@ -50,27 +50,30 @@ struct SandboxState<'a> {
     problems: &'a [Problem],
     /// Error of the API: code and message.
     refused: Option<(&'a str, &'a str)>,
+    /// The body of the request that was sent.
+    sent: Option<&'a str>,
 }
 
 pub(crate) async fn show(
     context: &PortalContext,
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
-    let requested = request.query.text("model");
+    // A message that was sent after the session had ended.
+    let draft = request.take_draft(context).await?;
+    let form = draft.as_ref().unwrap_or(&request.query);
+    let history = chat::read_messages(form);
+    let catalog = &context.settings.installation.catalog;
+    let model = catalog.get(form.text("model"));
     let state = SandboxState {
-        history: &[],
-        model: context
-            .settings
-            .installation
-            .catalog
-            .get(requested)
-            .or_else(|| first_model(context)),
-        temperature: TEMPERATURE,
-        max_tokens: MAX_TOKENS,
-        cache: true,
-        message: "",
+        history: &history,
+        model: model.or_else(|| first_model(context)),
+        temperature: form.find("temperature").unwrap_or(TEMPERATURE),
+        max_tokens: form.find("max_tokens").unwrap_or(MAX_TOKENS),
+        cache: draft.is_none() || form.text("cache") == "yes",
+        message: form.text("message"),
         problems: &[],
         refused: None,
+        sent: None,
     };
     Ok(request.page(context, &page(context, request, &state)?))
 }
@@ -125,6 +128,7 @@ fn page(
                     @for message in state.history { (message_block(message, state)) }
                     @if state.history.is_empty() { p.second #nothing-said { "Ask something." @if let Some(model) = state.model { " " (this_model_costs(model)) } } }
                 }
+                @if let Some(sent) = state.sent { (sent_request(sent)) }
                 p.unseen #sandbox-status role="status" {}
                 (composer(context, request, &viewer.csrf, state))
             }
@@ -155,6 +159,17 @@ fn message_block(message: &ChatMessage, state: &SandboxState<'_>) -> Markup {
             p.said-by { (name) }
             p.said-text { (message.content) }
             @if let Some(stats) = &message.stats { (stats_list(stats)) }
+        }
+    }
+}
+
+/// The request that was sent, as the API received it. The script shows the same below each answer.
+fn sent_request(body: &str) -> Markup {
+    let text = format!("POST {CHAT_PATH}\n\n{body}");
+    html! {
+        details.sent {
+            summary { "Request sent" }
+            (parts::code("request-sent", "Request sent", &text))
         }
     }
 }

@@ -64,6 +64,7 @@ pub(crate) async fn submit(
         message,
         problems: &problems,
         refused: None,
+        sent: None,
     };
     if !problems.is_empty() {
         let page = page(context, request, &state)?;
@@ -88,20 +89,16 @@ pub(crate) async fn submit(
         body.insert("cache".into(), false.into());
     }
     body.insert("messages".into(), messages.into());
+    let body = Value::from(body);
+    let sent = format!("{body:#}");
+    state.sent = Some(&sent);
     let submission_id: String = form
         .text("once")
         .chars()
         .filter(char::is_ascii_hexdigit)
         .take(32)
         .collect();
-    match send(
-        context,
-        request,
-        Value::from(body).to_string(),
-        submission_id,
-    )
-    .await?
-    {
+    match send(context, request, body.to_string(), submission_id).await? {
         ChatOutcome::Answer(answer) => {
             let requested = ChatMessage {
                 role: Role::User,
