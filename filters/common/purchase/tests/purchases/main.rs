@@ -420,6 +420,28 @@ fn a_requested_capture_whose_order_is_gone_needs_manual_resolution() {
     }
 }
 
+/// A notification is all that says that the order of a credited payment matters again: a buyer who asks first must not use it up.
+#[test]
+fn a_notification_of_a_payment_whose_order_is_gone_raises_its_alert_after_a_question_too() {
+    let mut bed = TestBed::new();
+    bed.begin(id(1)).expect("alive").expect("begins");
+    approve(&bed, 1);
+    reconcile(&mut bed, 1);
+    assert_eq!(state(&bed, 1), TopUpState::Captured);
+    bed.provider.lose(&id(1).to_string());
+    let notice = Notification {
+        id: String::from("WH-1"),
+        kind: String::from("PAYMENT.CAPTURE.REFUNDED"),
+        about: Some(TopUpSubject::TopUp(id(1))),
+    };
+    bed.run(|top_ups| async move { top_ups.record_notification(notice).await });
+    reconcile(&mut bed, 1);
+    assert_eq!(bed.count(TopUpEvent::Stuck), 0, "the buyer's question");
+    bed.run(|top_ups| async move { top_ups.reconcile_due().await });
+    assert_eq!(bed.count(TopUpEvent::Stuck), 1, "the worker raises it");
+    bed.check_books();
+}
+
 #[test]
 fn a_refund_without_a_notification_is_found_within_a_day() {
     let mut bed = TestBed::new();
