@@ -111,18 +111,24 @@ export async function signedIn(address = demo.sign_in_as, options = {}) {
 
 async function enter(at, address, options) {
   const page = await open(options);
+  await page.goto(at);
+  await identify(page, address);
+  await page.waitForURL((url) => url.pathname === "/");
+  return page;
+}
+
+/** Signs in, or up, on the page that asks for an address. */
+export async function identify(page, address) {
   for (;;) {
     const before = await sent(address);
-    await page.goto(at);
     await page.getByLabel("E-mail or phone number").fill(address);
     await page.getByRole("button", { name: "Send code" }).click();
     if (new URL(page.url()).pathname === "/sign-in/code") {
       await page.getByLabel("Code").fill(await code(address, before));
       await page.getByRole("button", { name: "Continue" }).click();
-      await page.waitForURL((url) => url.pathname === "/");
-      return page;
+      return;
     }
-    // Another file has just asked for a code to the same address.
+    // A code was sent to the same address a moment ago.
     await page.waitForTimeout(2000);
   }
 }
