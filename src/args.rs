@@ -63,6 +63,15 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Reload the settings of the running gateway: all of them, or none and an error.
+    Reload {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare the settings file with the running gateway.
+    #[command(subcommand)]
+    Settings(SettingsCommand),
     /// Show and purge the response cache of the running gateway.
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -111,6 +120,17 @@ pub enum Command {
     Completions {
         /// The shell.
         shell: Shell,
+    },
+}
+
+/// `tollgate settings`
+#[derive(Clone, Debug, Subcommand)]
+pub enum SettingsCommand {
+    /// Show the settings that a reload would change, and those that need a restart. Exit code 0 without any of the latter, else 1.
+    Diff {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 

@@ -18,6 +18,9 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tollgate_clock::Timestamp;
 
+use super::ReloadedSettings;
+use crate::config::Difference;
+
 /// Maximum length of one line in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Time for a line to arrive.
@@ -81,6 +84,10 @@ pub enum Change {
     },
     /// Changes nothing, and returns the contents and counters of the cache.
     CacheShow {},
+    /// Reads the settings file again and puts it in force.
+    SettingsReload {},
+    /// Changes nothing, and returns what a reload would change.
+    SettingsDiff {},
     /// Changes nothing, and returns the health of the model providers.
     ProvidersShow {},
     /// Creates a key.
@@ -183,6 +190,13 @@ pub enum Applied {
     Providers {
         /// A list, as at `/providers` of the admin address.
         providers: serde_json::Value,
+    },
+    /// The settings were reloaded.
+    Reloaded(ReloadedSettings),
+    /// What a reload would change.
+    Differences {
+        /// By their places in the file.
+        differences: Vec<Difference>,
     },
     /// The state is as requested.
     Done,

@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::watch;
 
+use crate::config::{Difference, Settings};
 use crate::telemetry::Telemetry;
 use control::{Changes, SocketError};
 pub use service::AdminService;
@@ -40,6 +41,29 @@ pub struct Workers {
 
 /// A value shown as JSON, evaluated on each request.
 pub type JsonSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+
+/// The settings of a running gateway.
+pub trait RunningSettings: Send + Sync {
+    /// Reads the settings file again and puts it in force, all or nothing; the error is for the operator. Blocks.
+    fn reload(&self) -> Result<ReloadedSettings, String>;
+
+    /// What a reload would change; the error is for the operator. Blocks.
+    fn differences(&self) -> Result<Vec<Difference>, String>;
+
+    /// The settings in force.
+    fn settings(&self) -> Arc<Settings>;
+}
+
+/// The settings after a reload.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ReloadedSettings {
+    /// Their version: 1 at the start, and one more with each reload.
+    pub version: u64,
+    /// The first digits of a hash over the file and the variables that override it.
+    pub digest: String,
+    /// What has changed.
+    pub changes: Vec<Difference>,
+}
 
 /// The content of `/ready`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]

@@ -19,9 +19,10 @@ use tollgate_purchase::plan::Plans;
 use tollgate_rate_limit::Limits;
 use tollgate_store::{AccountStatus, CacheScope, Store};
 
-use super::JsonSource;
 use super::control::{Applied, ApplyFuture, CacheState, Change, Changes, SecretText};
+use super::{JsonSource, RunningSettings};
 use crate::config::Settings;
+use crate::telemetry::chain;
 
 /// Maximum number of an account's mandates that are read.
 const MANDATES_MAX: usize = 64;
@@ -41,6 +42,8 @@ pub struct AdminService {
     credit_limit: Micros,
     /// `None` without the section `[plan]`.
     plans: Option<Plans>,
+    /// `None` while no gateway runs.
+    running: Option<Arc<dyn RunningSettings>>,
     /// `None` while no gateway runs.
     cache: Option<Arc<Cache>>,
     /// `None` while no gateway runs.
@@ -74,16 +77,19 @@ impl AdminService {
                 .iter()
                 .map(|class| class.name.clone())
                 .collect(),
-            models: settings
-                .catalog
-                .models()
-                .iter()
-                .map(|model| model.id.clone())
-                .collect(),
+            models: model_ids(settings),
             credit_limit: meter.credit_limit,
+            running: None,
             cache: None,
             providers: None,
         }
+    }
+
+    /// Attaches the settings of a running gateway.
+    #[must_use]
+    pub fn with_settings(mut self, running: Arc<dyn RunningSettings>) -> AdminService {
+        self.running = Some(running);
+        self
     }
 
     /// Attaches the cache of a running gateway.
@@ -157,6 +163,18 @@ impl AdminService {
                 let providers = self.providers.as_ref();
                 let providers = providers.ok_or("no gateway runs on this database")?();
                 Ok(Applied::Providers { providers })
+            }
+            Change::SettingsReload {} => {
+                let running = self.running()?;
+                let reload = tokio::task::spawn_blocking(move || running.reload());
+                let reloaded = reload.await.map_err(error_text)?;
+                reloaded.map(Applied::Reloaded)
+            }
+            Change::SettingsDiff {} => {
+                let running = self.running()?;
+                let check = tokio::task::spawn_blocking(move || running.differences());
+                let differences = check.await.map_err(error_text)??;
+                Ok(Applied::Differences { differences })
             }
             Change::CacheShow {} => Ok(Applied::Cache(cache_state(self.cache()?))),
             Change::KeyCreate {
@@ -273,7 +291,9 @@ impl AdminService {
         let cache = self.cache()?;
         let what = match (id, model) {
             (Some(id), None) => Purge::Entry(id.parse().map_err(error_text::<NoCacheEntryId>)?),
-            (None, Some(model)) => Purge::Model(find_named(&self.models, &model, "model")?),
+            (None, Some(model)) => {
+                Purge::Model(find_named(&self.models_on_sale(), &model, "model")?)
+            }
             (None, None) => Purge::All,
             (Some(_), Some(_)) => return Err("name an entry or a model, not both".to_owned()),
         };
@@ -292,6 +312,20 @@ impl AdminService {
         self.cache.as_deref().ok_or_else(|| none().to_owned())
     }
 
+    fn running(&self) -> Result<Arc<dyn RunningSettings>, String> {
+        let none =
+            || "no gateway runs on this database; its next start reads the settings".to_owned();
+        self.running.clone().ok_or_else(none)
+    }
+
+    /// The models of the settings in force.
+    fn models_on_sale(&self) -> Vec<Arc<str>> {
+        match &self.running {
+            Some(running) => model_ids(&running.settings()),
+            None => self.models.clone(),
+        }
+    }
+
     fn class(&self, name: &str) -> Result<Arc<str>, String> {
         find_named(&self.classes, name, "rate class")
     }
@@ -300,9 +334,10 @@ impl AdminService {
         if names.is_empty() {
             return Ok(None);
         }
+        let models = self.models_on_sale();
         names
             .iter()
-            .map(|name| find_named(&self.models, name, "model"))
+            .map(|name| find_named(&models, name, "model"))
             .collect::<Result<Arc<[_]>, _>>()
             .map(Some)
     }
@@ -346,6 +381,11 @@ fn read_cache_scope(word: &str) -> Result<CacheScope, String> {
             "there is no cache scope `{other}`; use `shared`, `account` or `off`"
         )),
     }
+}
+
+fn model_ids(settings: &Settings) -> Vec<Arc<str>> {
+    let models = settings.catalog.models().iter();
+    models.map(|model| model.id.clone()).collect()
 }
 
 /// The element of this name, or an error that lists all of them.
@@ -401,14 +441,6 @@ fn parse_account(account: &str) -> Result<AccountId, String> {
         .map_err(error_text::<tollgate_money::IdError>)
 }
 
-/// An error and its causes in one sentence.
 fn error_text<E: std::error::Error>(error: E) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+    chain(&error)
 }

@@ -18,6 +18,7 @@ mod payment;
 mod paypal;
 mod print;
 mod providers;
+mod reload;
 mod repair;
 mod serve;
 mod time;
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, SettingsCommand};
 use crate::config::{self, Environment, Settings};
 use crate::{GatewayBuilder, demo};
 use control_client::ControlClient;
@@ -104,6 +105,8 @@ pub fn run(
         Command::Payment(command) => payment::run(command, &client()?, out),
         Command::PayPal(command) => paypal::run(command, &settings()?, out),
         Command::Providers { json } => providers::run(json, &client()?, out),
+        Command::Reload { json } => reload::reload(json, &client()?, out),
+        Command::Settings(SettingsCommand::Diff { json }) => reload::diff(json, &client()?, out),
         Command::Cache(command) => cache::run(command, &client()?, out),
         Command::Usage {
             account,

@@ -11,8 +11,9 @@ use tokio::sync::oneshot;
 
 use super::exit_code::{FAILURE, SUCCESS};
 use crate::config::{Environment, Settings};
+use crate::gateway::Reloader;
 use crate::telemetry::Telemetry;
-use crate::{GatewayBuilder, demo, telemetry};
+use crate::{Gateway, GatewayBuilder, demo, telemetry};
 
 /// Serves until a stop is requested, or the store fails.
 pub(super) fn serve(builder: GatewayBuilder, settings: Settings) -> anyhow::Result<u8> {
@@ -20,7 +21,7 @@ pub(super) fn serve(builder: GatewayBuilder, settings: Settings) -> anyhow::Resu
     let hangup = HangupHandler::default();
     let stop = stop(Some(hangup.clone()))?;
     let gateway = builder.start(settings)?;
-    hangup.reopens_logs_of(gateway.telemetry());
+    hangup.acts_on(&gateway);
     for address in gateway.addresses() {
         tracing::info!(address = %address.address, tls = address.tls, "listening");
     }
@@ -45,22 +46,30 @@ pub(super) fn demo(
     Ok(SUCCESS)
 }
 
-/// The handler of SIGHUP: log files are reopened. Before the gateway exists it does nothing, since its files are new then.
+/// The handler of SIGHUP: log files are reopened, and the settings reloaded. Before the gateway exists it does nothing, since all are new
+/// then.
 #[derive(Clone, Default)]
 struct HangupHandler {
-    telemetry: Arc<OnceLock<Telemetry>>,
+    gateway: Arc<OnceLock<(Telemetry, Arc<Reloader>)>>,
 }
 
 impl HangupHandler {
-    fn reopens_logs_of(&self, telemetry: &Telemetry) {
+    fn acts_on(&self, gateway: &Gateway) {
         // There is one gateway.
-        let _ = self.telemetry.set(telemetry.clone());
+        let parts = (gateway.telemetry().clone(), gateway.reloader());
+        let _ = self.gateway.set(parts);
     }
 
     fn received(&self) {
-        tracing::info!("received SIGHUP, reopening log files");
-        if let Some(telemetry) = self.telemetry.get() {
-            telemetry.reopen_log();
+        tracing::info!("received SIGHUP, reopening log files and reloading settings");
+        let Some((telemetry, reloader)) = self.gateway.get().cloned() else {
+            return;
+        };
+        telemetry.reopen_log();
+        // In a thread, as it waits for the disk. The result is logged.
+        let reload = std::thread::Builder::new().name("reload".to_owned());
+        if let Err(error) = reload.spawn(move || drop(reloader.reload())) {
+            tracing::error!(%error, "reloading settings failed: no thread");
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod certificate;
 mod check;
+mod difference;
 mod document;
 mod environment;
 mod memory;
@@ -16,6 +17,7 @@ mod raw;
 mod report;
 mod schema;
 mod settings;
+mod source;
 mod warnings;
 
 use std::path::Path;
@@ -28,6 +30,7 @@ use toml::de::DeTable;
 
 pub use certificate::{Certificate, CertificateError};
 pub use check::CheckContext;
+pub use difference::{Difference, DifferenceKind};
 pub use environment::{Environment, PREFIX};
 pub use memory::Memory;
 pub use pattern::{PathPattern, PatternError};
@@ -39,6 +42,7 @@ pub use settings::{
     Lifecycle, Listener, LogFormat, LogLevel, Probe, Provider, ProviderHealth, ProviderTimeouts,
     RetryBudget, Route, Sections, Server, Service, Settings, Store, StoreUrl, Telemetry, Upstream,
 };
+pub use source::Source;
 pub use tollgate_filter::settings::{BaseUrl, PublicUrl, UrlError, Warning};
 
 use document::{Origin, Origins};
@@ -96,7 +100,10 @@ pub fn load_text(
         &mut problems,
     );
     match settings {
-        Some(settings) if problems.is_empty() => Ok(settings),
+        Some(settings) if problems.is_empty() => Ok(Settings {
+            source: Source::new(file.to_owned(), text, environment),
+            ..settings
+        }),
         _ => Err(report(file, text, &origins, problems.into_vec())),
     }
 }

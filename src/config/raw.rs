@@ -108,6 +108,9 @@ pub(crate) struct RawServer {
     /// Connections that the system keeps for each listener until they are accepted. The system's own limit (`net.core.somaxconn`) applies
     /// as well; the start reports it where it is lower.
     pub(crate) accept_queue: Whole<4_096, 1, 65_535>,
+    /// Reloads the settings when their file, or a certificate, key or secret file that it names, has changed and stayed as it is for two
+    /// seconds.
+    pub(crate) watch_settings: Switch<false>,
     /// Memory that the process may use. Bodies and buffers of all requests get two fifths of it, an account a fifth of that at most: what
     /// does not fit is refused with 503 and `Retry-After`, a body that could never fit with 413.
     ///

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::Method;
 use rustls::pki_types::CertificateDer;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use tollgate_filter::settings::Words;
 use tollgate_filter::settings::{BaseUrl, PublicUrl, Warning};
 use tollgate_filter::{Catalog, ErrorShape, RequiredAccess, ServiceIdentity};
@@ -20,6 +20,7 @@ use super::certificate::Certificate;
 use super::memory::Memory;
 use super::pattern::PathPattern;
 use super::proxies::TrustedProxies;
+use super::source::Source;
 
 /// Every setting of one gateway.
 #[derive(Clone, Debug)]
@@ -50,6 +51,8 @@ pub struct Settings {
     pub telemetry: Telemetry,
     /// The sections of modules.
     pub sections: Sections,
+    /// What they were read from.
+    pub source: Source,
 }
 
 /// The checked sections of modules, by type.
@@ -136,6 +139,8 @@ impl Service {
 /// `[server]`: threads, shutdown and limits on what a client can hold open.
 #[derive(Clone, Debug)]
 pub struct Server {
+    /// Whether the settings are reloaded when one of their files changes.
+    pub watch_settings: bool,
     /// Worker threads.
     pub workers: NonZeroUsize,
     /// Grace period of open requests after a stop was requested.
@@ -340,6 +345,54 @@ pub struct Provider {
     pub health: ProviderHealth,
     /// Whether it receives the client's address, in `X-Forwarded-For`.
     pub forward_client_address: bool,
+}
+
+impl Provider {
+    /// Whether calls to both are the same calls: the same address, with the same key.
+    pub(crate) fn has_place_of(&self, other: &Provider) -> bool {
+        let key = |one: &Provider| {
+            one.api_key
+                .as_ref()
+                .map(|key| key.expose_secret().to_owned())
+        };
+        self.base_url == other.base_url && key(self) == key(other)
+    }
+
+    /// Whether both are the same in every setting.
+    pub(crate) fn is_same(&self, other: &Provider) -> bool {
+        // A new field has to be compared as well.
+        let Provider {
+            name,
+            base_url: _,
+            api_key: _,
+            http2,
+            roots,
+            timeouts,
+            connections_idle_max,
+            weight,
+            concurrency,
+            retries,
+            remove_members,
+            refuse_members,
+            developer_role,
+            health,
+            forward_client_address,
+        } = self;
+        self.has_place_of(other)
+            && *name == other.name
+            && *http2 == other.http2
+            && *roots == other.roots
+            && *timeouts == other.timeouts
+            && *connections_idle_max == other.connections_idle_max
+            && *weight == other.weight
+            && *concurrency == other.concurrency
+            && *retries == other.retries
+            && *remove_members == other.remove_members
+            && *refuse_members == other.refuse_members
+            && *developer_role == other.developer_role
+            && *health == other.health
+            && *forward_client_address == other.forward_client_address
+    }
 }
 
 /// The concurrency limit of a provider, and the queue before it.

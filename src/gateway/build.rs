@@ -8,25 +8,29 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tollgate_cache::Cache;
 use tollgate_chain::Limits;
-use tollgate_clock::{Clock, Entropy, Timestamp};
+use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::{Credentials, RefusedRequests};
-use tollgate_ledger::{Ledger, record_prices};
+use tollgate_ledger::Ledger;
 use tollgate_memory::{MemoryBudget, Owner};
 use tollgate_meter::MeterSettings;
-use tollgate_module::{Built, GATEWAY};
+use tollgate_module::{Built, GATEWAY, Snapshot};
 use tollgate_pages::{PageRenderer, error_page};
 use tollgate_portal::InProcessApi;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_rate_limit::Limits as RateLimits;
-use tollgate_store::{Failure, PriceRow, RootSecret, Store, sqlite};
+use tollgate_store::{Failure, RootSecret, Store, sqlite};
 
 use super::conditions::Conditions;
-use super::{Address, Gateway, GatewayBuilder, StartError, health, maintenance, routes, settings};
+use super::prices::{ledger_error, record_new_prices};
+use super::reload::{Parts, Reloader};
+use super::{
+    Address, Gateway, GatewayBuilder, StartError, file_watch, health, maintenance, routes, settings,
+};
 use crate::admin::{self, Admin, AdminService};
 use crate::config::{Durability, Settings, StoreUrl};
 use crate::proxy::{
-    Bound, InProcessClient, Liveness, Proxy, ProxyDeps, report_accept_queue, server_config,
-    spawn_workers,
+    Bound, Certificates, Generation, InProcessClient, Liveness, Proxy, ProxyDeps,
+    report_accept_queue, spawn_workers,
 };
 use crate::telemetry::{self, Telemetry, sources};
 use crate::upstream::Providers;
@@ -38,6 +42,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gateway, StartError> {
+    let declarations = builder.declarations();
     let GatewayBuilder {
         modules,
         clock,
@@ -52,7 +57,7 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     let bound = settings
         .listeners
         .iter()
-        .map(|listener| Bound::open(listener, server_config(listener), accept_queue))
+        .map(|listener| Bound::open(listener, accept_queue))
         .collect::<Result<Vec<_>, _>>()?;
     let storage = Storage::open(&settings, &clock, &entropy)?;
     for warning in settings.warnings() {
@@ -77,20 +82,22 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     }
     let renderer: Arc<PageRenderer> = built.services.get(GATEWAY).map_err(StartError::Module)?;
 
+    let pages = error_page(renderer);
     let running = Running::start(
         &settings,
         &mut built,
         RunningDeps {
             bound,
-            pages: error_page(renderer),
+            pages: pages.clone(),
             telemetry: &telemetry,
             clock: &clock,
             entropy: &entropy,
         },
     )?;
     api.connect(&running.proxy, runtime.handle().clone());
+    let certificates = Snapshot::from(settings.certificates().cloned().collect::<Vec<_>>());
     let conditions = Arc::new(Conditions::new(
-        &settings,
+        certificates.clone(),
         storage.store.clone(),
         clock.clone(),
     ));
@@ -99,13 +106,38 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     built.sweeps.push(Box::new(move || logged.log_changes()));
     spawn_tasks(&settings, &runtime, &running, &storage, &clock, &mut built);
     add_metrics(&settings, &telemetry, &running, &storage, &mut built);
+    telemetry
+        .metrics()
+        .add_source(sources::certificates(certificates.clone()));
+    let parts = Parts {
+        modules,
+        declarations,
+        filters: std::mem::take(&mut built.filters),
+        pages,
+        proxy: running.proxy.clone(),
+        store: storage.store.clone(),
+        clock: clock.clone(),
+        telemetry: telemetry.clone(),
+        runtime: runtime.handle().clone(),
+        tls: running.tls.clone(),
+        certificates,
+    };
+    let reloader = Arc::new(Reloader::new(
+        settings.clone(),
+        built.services.clone(),
+        parts,
+    ));
+    telemetry.metrics().add_source(reloader.metrics());
+    if settings.server.watch_settings {
+        runtime.spawn(file_watch::watch(reloader.clone()));
+    }
     let admin = start_admin(
         &settings,
         &telemetry,
         &running,
         &storage,
         (&clock, entropy),
-        (&built, conditions),
+        (&built, conditions, reloader.clone()),
     );
     let admin = match admin {
         Ok(admin) => admin,
@@ -124,6 +156,7 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
         admin,
         runtime,
         purchase_tasks,
+        reloader,
         workers: running.workers,
         addresses: running.addresses,
         failure: storage.failure,
@@ -170,10 +203,6 @@ impl Storage {
     }
 }
 
-fn ledger_error(error: impl std::error::Error + Send + Sync + 'static) -> StartError {
-    StartError::Books(Box::new(error))
-}
-
 fn open_store(
     settings: &Settings,
     clock: &Clock,
@@ -203,24 +232,6 @@ fn open_store(
     Ok(sqlite::open(path, options)?)
 }
 
-fn record_new_prices(
-    settings: &Settings,
-    store: &dyn Store,
-    now: Timestamp,
-) -> Result<(), StartError> {
-    let in_force = settings.catalog.models().iter().map(|model| PriceRow {
-        version: model.price_version,
-        model: model.id.clone(),
-        price: model.price,
-        valid_from: now,
-    });
-    let versions = record_prices(store, in_force).map_err(ledger_error)?;
-    if versions > 0 {
-        tracing::info!(versions, "recorded new price versions");
-    }
-    Ok(())
-}
-
 /// The runtime of background tasks, purchases and the in-process API calls of the pages.
 fn background_runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_multi_thread()
@@ -248,7 +259,8 @@ fn memory_budget(settings: &Settings) -> MemoryBudget {
 /// What serves requests.
 struct Running {
     proxy: Arc<Proxy>,
-    providers: Arc<Providers>,
+    /// The certificates of each listener.
+    tls: Vec<Option<Arc<Certificates>>>,
     workers: Vec<JoinHandle<()>>,
     liveness: Liveness,
     addresses: Vec<Address>,
@@ -269,18 +281,16 @@ impl Running {
         built: &mut Built,
         deps: RunningDeps<'_>,
     ) -> Result<Running, StartError> {
-        let routes = routes::routes(settings, built, &deps.pages)?;
-        let providers = Arc::new(Providers::new(
-            &settings.providers,
-            settings.upstream,
-            settings.catalog.clone(),
-            deps.clock.clone(),
-        ));
+        let filters = (&*built.filters, &built.services);
+        let generation = Generation {
+            version: 1,
+            routes: routes::routes(settings, filters, &deps.pages)?,
+            providers: Arc::new(Providers::new(settings, deps.clock.clone())),
+        };
         let meter: MeterSettings = settings.sections.find().unwrap_or_default();
         let proxy = Arc::new(Proxy::new(ProxyDeps {
-            routes,
+            generation,
             pages: deps.pages,
-            providers: providers.clone(),
             relayed_to: settings.sections.find().unwrap_or_default(),
             telemetry: deps.telemetry.clone(),
             clock: deps.clock.clone(),
@@ -301,10 +311,11 @@ impl Running {
             tls: bound.is_tls(),
         });
         let addresses = addresses.collect();
+        let tls = deps.bound.iter().map(Bound::certificates).collect();
         let (workers, liveness) = spawn_workers(&proxy, deps.bound).map_err(StartError::Threads)?;
         Ok(Running {
             proxy,
-            providers,
+            tls,
             workers,
             liveness,
             addresses,
@@ -329,8 +340,6 @@ fn spawn_tasks(
     clock: &Clock,
     built: &mut Built,
 ) {
-    let providers = running.providers.clone();
-    runtime.spawn(async move { providers.run_maintenance().await });
     let mut sweeps = std::mem::take(&mut built.sweeps);
     let (credentials, today) = (storage.credentials.clone(), clock.clone());
     sweeps.push(Box::new(move || {
@@ -375,8 +384,12 @@ fn add_metrics(
     let metrics = telemetry.metrics();
     metrics.add_source(sources::store(storage.store.clone()));
     metrics.add_source(sources::ledger(storage.ledger.clone()));
-    metrics.add_source(sources::providers(running.providers.clone()));
-    metrics.add_source(sources::certificates(settings));
+    // The proxy owns the telemetry.
+    let proxy = Arc::downgrade(&running.proxy);
+    metrics.add_source(sources::providers(move || {
+        let proxy = proxy.upgrade();
+        proxy.map_or_else(Vec::new, |proxy| proxy.generation().providers.view())
+    }));
     let StoreUrl::Sqlite(database) = &settings.store.url;
     metrics.add_source(sources::disk(&sqlite::resolve(database)));
     metrics.add_source(sources::memory(running.proxy.answer_limits.memory.clone()));
@@ -392,7 +405,7 @@ fn start_admin(
     running: &Running,
     storage: &Storage,
     (clock, entropy): (&Clock, Entropy),
-    (built, conditions): (&Built, Arc<Conditions>),
+    (built, conditions, reloader): (&Built, Arc<Conditions>, Arc<Reloader>),
 ) -> Result<Admin, StartError> {
     let StoreUrl::Sqlite(database) = &settings.store.url;
     let mut service = AdminService::new(
@@ -402,7 +415,8 @@ fn start_admin(
         clock.clone(),
         entropy,
     )
-    .with_providers(health::providers(&running.providers));
+    .with_settings(reloader)
+    .with_providers(health::providers(&running.proxy));
     if let Some(cache) = built.services.find::<Arc<Cache>>() {
         service = service.with_cache(cache);
     }
@@ -411,13 +425,8 @@ fn start_admin(
         socket: admin::control::path(&sqlite::resolve(database)),
         telemetry: telemetry.clone(),
         liveness: health::liveness(&running.proxy, running.liveness.clone()),
-        readiness: health::readiness(
-            settings,
-            &running.proxy,
-            &storage.store,
-            (&running.providers, conditions),
-        ),
-        providers: health::providers(&running.providers),
+        readiness: health::readiness(settings, &running.proxy, &storage.store, conditions),
+        providers: health::providers(&running.proxy),
         service: Arc::new(service),
     })?)
 }

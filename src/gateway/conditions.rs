@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tollgate_clock::Clock;
+use tollgate_module::Snapshot;
 use tollgate_store::Store;
 
 use crate::admin::Ready;
-use crate::config::{Certificate, Settings};
+use crate::config::Certificate;
 
 /// A commit that takes longer is worth a warning: it takes milliseconds, and every response waits for one.
 const COMMIT_MAX: Duration = Duration::from_secs(2);
@@ -23,7 +24,7 @@ const REFUSALS_SHOWN: Duration = Duration::from_secs(60);
 pub(super) struct Conditions {
     store: Arc<dyn Store>,
     clock: Clock,
-    certificates: Vec<Certificate>,
+    certificates: Snapshot<Vec<Certificate>>,
     refusals: Mutex<Refusals>,
     /// The conditions that the log has.
     logged: Mutex<BTreeSet<String>>,
@@ -38,9 +39,13 @@ struct Refusals {
 }
 
 impl Conditions {
-    pub(super) fn new(settings: &Settings, store: Arc<dyn Store>, clock: Clock) -> Conditions {
+    pub(super) fn new(
+        certificates: Snapshot<Vec<Certificate>>,
+        store: Arc<dyn Store>,
+        clock: Clock,
+    ) -> Conditions {
         Conditions {
-            certificates: settings.certificates().cloned().collect(),
+            certificates,
             store,
             clock,
             refusals: Mutex::default(),
@@ -53,7 +58,8 @@ impl Conditions {
         let mut found = Ready::default();
         self.check_store(&mut found);
         let now = self.clock.now();
-        let expiries = self.certificates.iter();
+        let certificates = self.certificates.load();
+        let expiries = certificates.iter();
         found
             .warnings
             .extend(expiries.filter_map(|one| one.expiry_warning(now)));
@@ -147,7 +153,7 @@ mod tests {
             let conditions = Conditions {
                 store,
                 clock,
-                certificates,
+                certificates: Snapshot::from(certificates),
                 refusals: Mutex::default(),
                 logged: Mutex::default(),
             };

@@ -9,16 +9,15 @@ use super::conditions::Conditions;
 use crate::admin::{self, JsonSource, Readiness, Ready, Workers};
 use crate::config::{Durability, Settings};
 use crate::proxy::{Liveness, Proxy};
-use crate::upstream::Providers;
 
 /// Time limit for a worker's answer. A running worker answers within microseconds; a thread that is blocked for a second serves none of its
 /// clients.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// The content of `/providers`.
-pub(super) fn providers(providers: &Arc<Providers>) -> JsonSource {
-    let providers = providers.clone();
-    Arc::new(move || serde_json::json!(providers.view()))
+pub(super) fn providers(proxy: &Arc<Proxy>) -> JsonSource {
+    let proxy = proxy.clone();
+    Arc::new(move || serde_json::json!(proxy.generation().providers.view()))
 }
 
 /// The check behind `/live`.
@@ -45,9 +44,9 @@ pub(super) fn readiness(
     settings: &Settings,
     proxy: &Arc<Proxy>,
     store: &Arc<dyn Store>,
-    (providers, conditions): (&Arc<Providers>, Arc<Conditions>),
+    conditions: Arc<Conditions>,
 ) -> Readiness {
-    let (proxy, store, providers) = (proxy.clone(), store.clone(), providers.clone());
+    let (proxy, store) = (proxy.clone(), store.clone());
     let only_process = settings.store.durability == Durability::Process;
     Box::new(move || {
         let mut ready = Ready::default();
@@ -64,7 +63,9 @@ pub(super) fn readiness(
         let found = conditions.check();
         ready.reasons.extend(found.reasons);
         ready.warnings.extend(found.warnings);
-        ready.warnings.extend(providers.failing());
+        ready
+            .warnings
+            .extend(proxy.generation().providers.failing());
         if only_process {
             let warning = "`store.durability` is `process`: a power failure may lose charges";
             ready.warnings.push(warning.into());

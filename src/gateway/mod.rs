@@ -2,8 +2,12 @@
 
 mod build;
 mod conditions;
+mod error;
+mod file_watch;
 mod health;
 mod maintenance;
+mod prices;
+mod reload;
 mod routes;
 mod settings;
 mod stop;
@@ -20,14 +24,16 @@ use tollgate_filter::Filter;
 use tollgate_ledger::Ledger;
 use tollgate_module::{BuildError, Declarations, FilterType, Module, RouteChange, RouteContext};
 use tollgate_purchase::PurchaseTasks;
-use tollgate_store::{Failure, OpenError, Store};
+use tollgate_store::{Failure, Store};
 
-use crate::admin::{Admin, AdminError};
+use crate::admin::Admin;
 use crate::config::Settings;
-use crate::proxy::{ListenError, Proxy};
+use crate::proxy::Proxy;
 use crate::registry::{self, FilterModule};
 use crate::telemetry::Telemetry;
 
+pub use error::StartError;
+pub(crate) use reload::Reloader;
 pub(crate) use settings::services;
 
 /// Builds a gateway, with modules and filters of other programs besides the built-in ones.
@@ -110,6 +116,7 @@ pub struct Gateway {
     admin: Admin,
     runtime: Runtime,
     purchase_tasks: PurchaseTasks,
+    reloader: Arc<Reloader>,
     workers: Vec<JoinHandle<()>>,
     addresses: Vec<Address>,
     failure: watch::Receiver<Option<Failure>>,
@@ -162,6 +169,11 @@ impl Gateway {
         &self.telemetry
     }
 
+    /// Reloads the settings.
+    pub(crate) fn reloader(&self) -> Arc<Reloader> {
+        self.reloader.clone()
+    }
+
     /// The store.
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
@@ -196,40 +208,4 @@ impl Gateway {
             Some(failure) => Err(failure),
         }
     }
-}
-
-/// Why the gateway did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// A socket could not be opened.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// The access log cannot be written.
-    #[error("cannot open the access log; check the path and its permissions")]
-    AccessLog(#[source] std::io::Error),
-    /// The store could not be opened.
-    #[error("cannot open the store")]
-    Store(#[from] OpenError),
-    /// The content of the store could not be read or recovered.
-    #[error("cannot read the ledger; restore a backup if the error persists")]
-    Books(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A module could not be built.
-    #[error(transparent)]
-    Module(BuildError),
-    /// A filter could not be built.
-    #[error("the chain of `{route}` cannot be built")]
-    Filter {
-        /// The route's path.
-        route: String,
-        /// The reason.
-        #[source]
-        source: BuildError,
-    },
-    /// Health, metrics or the control socket could not be served.
-    #[error(transparent)]
-    Admin(#[from] AdminError),
-    /// The operating system provided no thread or no event queue.
-    #[error("cannot start threads; is the limit of processes or files too low?")]
-    Threads(#[source] std::io::Error),
 }

@@ -9,12 +9,15 @@ use tollgate_clock::Timestamp;
 use tollgate_filter::{
     ErrorPage, ErrorShape, Filter, Reply, RouteFacts, RouteLifecycle, RouteList, Scopes,
 };
-use tollgate_module::{BuildError, Built, RouteContext};
+use tollgate_module::{BuildError, BuildFilter, RouteContext, Services};
 use tollgate_purchase::plan::{PaymentState, RetryAction};
 
-use super::StartError;
+use super::error::StartError;
 use crate::config::{self, Settings};
 use crate::proxy::{LifecycleHeaders, RouteEntry, Routes};
+
+/// A filter by its name in chains, and how it is built for a route.
+pub(super) type NamedFilter = (&'static str, BuildFilter);
 
 /// The routes as modules see them.
 pub(super) fn route_list(routes: &[config::Route]) -> RouteList {
@@ -35,7 +38,7 @@ pub(super) fn route_list(routes: &[config::Route]) -> RouteList {
 /// Builds the chain of every route.
 pub(super) fn routes(
     settings: &Settings,
-    built: &Built,
+    (filters, services): (&[NamedFilter], &Services),
     pages: &ErrorPage,
 ) -> Result<Routes, StartError> {
     let entries = settings
@@ -43,7 +46,7 @@ pub(super) fn routes(
         .iter()
         .enumerate()
         .map(|(index, route)| {
-            let chain = chain(route, built).map_err(|source| StartError::Filter {
+            let chain = chain(route, filters, services).map_err(|source| StartError::Filter {
                 route: route.path.to_string(),
                 source,
             })?;
@@ -53,32 +56,36 @@ pub(super) fn routes(
     Ok(Routes::new(entries))
 }
 
-fn chain(route: &config::Route, built: &Built) -> Result<Chain, BuildError> {
+fn chain(
+    route: &config::Route,
+    filters: &[NamedFilter],
+    services: &Services,
+) -> Result<Chain, BuildError> {
     let context = RouteContext {
         path: route.path.as_str(),
         body_bytes_max: route.body_bytes_max,
         access: route.access,
         class: route.class.as_deref(),
         chain: &route.chain,
-        services: &built.services,
+        services,
     };
-    let filters = route
+    let chain = route
         .chain
         .iter()
-        .map(|name| filter(name, &context, built))
+        .map(|name| filter(name, &context, filters))
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(Chain::new(filters))
+    Ok(Chain::new(chain))
 }
 
 fn filter(
     name: &str,
     context: &RouteContext<'_>,
-    built: &Built,
+    filters: &[NamedFilter],
 ) -> Result<Arc<dyn Filter>, BuildError> {
-    match built.filters.iter().find(|(known, _)| *known == name) {
+    match filters.iter().find(|(known, _)| *known == name) {
         Some((_, build)) => build(context),
         None => {
-            let names: Vec<&str> = built.filters.iter().map(|(known, _)| *known).collect();
+            let names: Vec<&str> = filters.iter().map(|(known, _)| *known).collect();
             let names = names.join("`, `");
             Err(BuildError::new(format!(
                 "there is no filter `{name}`; use one of `{names}`"

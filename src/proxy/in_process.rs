@@ -21,10 +21,10 @@ use tollgate_memory::MemoryUse;
 use tollgate_money::OperationId;
 use tollgate_portal::{InProcessApi, InProcessFuture, InProcessRequest, InProcessResponse};
 
+use super::generation::{CurrentGeneration, ThreadGeneration};
 use super::routes::Found;
 use super::state::{OpenExchange, Proxy};
-use super::worker::{RouteObserver, catch_panic, new_upstream};
-use crate::upstream::{Caller, TextViaChat};
+use super::worker::{RouteObserver, catch_panic};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -37,7 +37,7 @@ pub(crate) struct InProcessClient {
 struct Connected {
     /// A weak reference: the proxy owns the pages, which own this client.
     proxy: Weak<Proxy>,
-    calls: Arc<TextViaChat<Caller>>,
+    generation: CurrentGeneration,
     runtime: Handle,
 }
 
@@ -46,7 +46,7 @@ impl InProcessClient {
     pub(crate) fn connect(&self, proxy: &Arc<Proxy>, runtime: Handle) {
         let connected = Connected {
             proxy: Arc::downgrade(proxy),
-            calls: Arc::new(new_upstream(proxy)),
+            generation: CurrentGeneration::new(proxy),
             runtime,
         };
         let first = self.connected.set(connected).is_ok();
@@ -58,10 +58,11 @@ impl InProcessApi for InProcessClient {
     fn call(&self, call: InProcessRequest) -> InProcessFuture<'_> {
         Box::pin(async move {
             let connected = self.connected.get()?;
-            let (proxy, calls) = (connected.proxy.upgrade()?, connected.calls.clone());
+            let proxy = connected.proxy.upgrade()?;
+            let current = connected.generation.get(&proxy);
             let (sender, response) = oneshot::channel();
             connected.runtime.spawn(async move {
-                serve(&proxy, &calls, call, sender).await;
+                serve(&proxy, &current, call, sender).await;
             });
             response.await.ok()
         })
@@ -70,7 +71,7 @@ impl InProcessApi for InProcessClient {
 
 async fn serve(
     proxy: &Proxy,
-    calls: &TextViaChat<Caller>,
+    current: &ThreadGeneration,
     call: InProcessRequest,
     sender: oneshot::Sender<InProcessResponse>,
 ) {
@@ -79,7 +80,11 @@ async fn serve(
     let Some((request, body)) = request(proxy, call, now) else {
         return;
     };
-    let Found::Route(entry) = proxy.routes.find(&request.method, &request.path) else {
+    let Found::Route(entry) = current
+        .generation
+        .routes
+        .find(&request.method, &request.path)
+    else {
         return;
     };
     let mut downstream = InProcessDownstream {
@@ -90,6 +95,7 @@ async fn serve(
     };
     let observer = RouteObserver {
         proxy,
+        providers: &current.generation.providers,
         route: Some(entry.index),
     };
     let mut run = Run::new(
@@ -102,7 +108,7 @@ async fn serve(
         &entry.route,
         &mut run,
         &mut downstream,
-        calls,
+        &current.calls,
         clock,
         limits,
     );

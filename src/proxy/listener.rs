@@ -16,6 +16,7 @@ use super::proxy_protocol;
 use super::socket::Tcp;
 use super::source::Source;
 use super::state::{OpenConnection, Proxy};
+use super::tls::{Certificates, server_config};
 use super::wake::{boxed, coalesce_wakes};
 use super::worker::Worker;
 use crate::config::{Listener, TrustedProxies};
@@ -33,6 +34,7 @@ pub(crate) struct Bound {
     socket: TcpListener,
     address: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
+    certificates: Option<Arc<Certificates>>,
     http2: bool,
     proxies: Option<Arc<TrustedProxies>>,
 }
@@ -50,11 +52,8 @@ impl Bound {
     /// Opens the socket of a listener.
     ///
     /// `accept_queue` is the number of connections that the system keeps until they are accepted.
-    pub(crate) fn open(
-        listener: &Listener,
-        tls: Option<Arc<ServerConfig>>,
-        accept_queue: u32,
-    ) -> Result<Bound, ListenError> {
+    pub(crate) fn open(listener: &Listener, accept_queue: u32) -> Result<Bound, ListenError> {
+        let (tls, certificates) = server_config(listener).unzip();
         let failed = |source| ListenError {
             address: listener.address,
             source,
@@ -69,6 +68,7 @@ impl Bound {
             socket,
             address,
             tls,
+            certificates,
             http2: listener.http2,
             proxies: listener.proxies.clone(),
         })
@@ -84,12 +84,18 @@ impl Bound {
         self.tls.is_some()
     }
 
+    /// Its certificates, for their replacement; `None` without TLS.
+    pub(crate) fn certificates(&self) -> Option<Arc<Certificates>> {
+        self.certificates.clone()
+    }
+
     /// The same socket for another worker.
     pub(super) fn share(&self) -> io::Result<Bound> {
         Ok(Bound {
             socket: self.socket.try_clone()?,
             address: self.address,
             tls: self.tls.clone(),
+            certificates: self.certificates.clone(),
             http2: self.http2,
             proxies: self.proxies.clone(),
         })

@@ -2,24 +2,25 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 use tollgate_chain::{Chain, Limits, Route};
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ErrorPage, ErrorShape, RelayUpstreams};
 
-use super::routes::Routes;
+use super::generation::Generation;
 use crate::config::ConnectionLimits;
 use crate::telemetry::Telemetry;
-use crate::upstream::Providers;
 
 /// State shared by all workers.
 pub(crate) struct Proxy {
-    pub(crate) routes: Routes,
+    pub(super) generation: ArcSwap<Generation>,
+    /// The version of the current generation.
+    pub(super) version: AtomicU64,
     /// Renders error pages for addresses without a route.
     pub(crate) pages: ErrorPage,
-    pub(crate) providers: Arc<Providers>,
     /// The upstreams that requests may be relayed to.
     pub(crate) relayed_to: RelayUpstreams,
     pub(crate) telemetry: Telemetry,
@@ -49,10 +50,10 @@ pub(super) struct State {
 
 /// The settings and dependencies of the proxy.
 pub(crate) struct ProxyDeps {
-    pub(crate) routes: Routes,
+    /// The first generation.
+    pub(crate) generation: Generation,
     /// Renders error pages for addresses without a route.
     pub(crate) pages: ErrorPage,
-    pub(crate) providers: Arc<Providers>,
     /// The upstreams that requests may be relayed to.
     pub(crate) relayed_to: RelayUpstreams,
     pub(crate) telemetry: Telemetry,
@@ -82,9 +83,8 @@ impl Proxy {
             closed: Notify::new(),
         };
         let ProxyDeps {
-            routes,
+            generation,
             pages,
-            providers,
             relayed_to,
             telemetry,
             clock,
@@ -94,9 +94,9 @@ impl Proxy {
             workers,
         } = deps;
         Proxy {
-            routes,
+            version: AtomicU64::new(generation.version),
+            generation: ArcSwap::from_pointee(generation),
             pages,
-            providers,
             relayed_to,
             telemetry,
             clock,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use rustls::pki_types::ServerName;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -9,10 +10,17 @@ use rustls::sign::CertifiedKey;
 
 use crate::config::{Certificate, Listener};
 
-/// The certificates of one listener.
+/// The certificates of one listener, which a reload replaces for the handshakes after it.
 #[derive(Debug)]
-struct Certificates {
-    list: Vec<Certificate>,
+pub(crate) struct Certificates {
+    list: ArcSwap<Vec<Certificate>>,
+}
+
+impl Certificates {
+    /// Uses other certificates from the next handshake on.
+    pub(crate) fn replace(&self, certificates: Vec<Certificate>) {
+        self.list.store(Arc::new(certificates));
+    }
 }
 
 impl ResolvesServerCert for Certificates {
@@ -20,35 +28,33 @@ impl ResolvesServerCert for Certificates {
         let requested = hello
             .server_name()
             .and_then(|name| ServerName::try_from(name).ok());
-        let matching = requested.and_then(|name| {
-            self.list
-                .iter()
-                .find(|certificate| certificate.serves(&name))
-        });
+        let list = self.list.load();
+        let matching =
+            requested.and_then(|name| list.iter().find(|certificate| certificate.serves(&name)));
         // A client that sends no server name, or an unknown one, receives the first certificate and decides for itself.
         matching
-            .or(self.list.first())
+            .or(list.first())
             .map(|certificate| certificate.key.clone())
     }
 }
 
-/// The TLS configuration of a listener; `None` without certificates.
-pub(crate) fn server_config(listener: &Listener) -> Option<Arc<ServerConfig>> {
+/// The TLS configuration of a listener, and its certificates; `None` without certificates.
+pub(crate) fn server_config(listener: &Listener) -> Option<(Arc<ServerConfig>, Arc<Certificates>)> {
     if listener.certificates.is_empty() {
         return None;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let certificates = Certificates {
-        list: listener.certificates.clone(),
-    };
+    let certificates = Arc::new(Certificates {
+        list: ArcSwap::from_pointee(listener.certificates.clone()),
+    });
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .expect("ring speaks both versions")
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(certificates));
+        .with_cert_resolver(certificates.clone());
     config.alpn_protocols = match listener.http2 {
         true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         false => vec![b"http/1.1".to_vec()],
     };
-    Some(Arc::new(config))
+    Some((Arc::new(config), certificates))
 }

@@ -16,6 +16,7 @@ use tollgate_filter::{ApiError, Ending, ErrorCode, Exchange, OldTls, Outcome, Re
 use tollgate_money::OperationId;
 
 use super::cors;
+use super::generation::{CurrentGeneration, ThreadGeneration};
 use super::head::{self, Origin};
 use super::routes::{self, Found, RouteEntry};
 use super::session::DownstreamSession;
@@ -23,7 +24,7 @@ use super::socket::CorkHandle;
 use super::state::{OpenExchange, Proxy};
 use super::wake::WakeQueue;
 use crate::config::ConnectionLimits;
-use crate::upstream::{Caller, Relays, TextViaChat};
+use crate::upstream::Providers;
 
 /// Why a head could not be parsed.
 #[derive(Clone, Copy, Debug)]
@@ -34,28 +35,10 @@ pub(super) enum HeadFault {
     Slow,
 }
 
-/// Creates the upstream of one thread.
-pub(super) fn new_upstream(proxy: &Proxy) -> TextViaChat<Caller> {
-    let relays = Relays::new(
-        &proxy.relayed_to.0,
-        proxy.clock.clone(),
-        proxy.telemetry.clone(),
-        proxy.state.draining.subscribe(),
-    );
-    let caller = Caller::new(
-        proxy.providers.clone(),
-        proxy.clock.clone(),
-        proxy.entropy.clone(),
-        proxy.telemetry.clone(),
-        relays,
-    );
-    TextViaChat::new(caller, proxy.answer_limits.clone())
-}
-
 /// The state of one thread: its own connection pool to the providers.
 pub(super) struct Worker {
     proxy: Arc<Proxy>,
-    calls: TextViaChat<Caller>,
+    generation: CurrentGeneration,
     wake_queue: Arc<WakeQueue>,
 }
 
@@ -63,7 +46,7 @@ impl Worker {
     /// The worker of the current thread.
     pub(super) fn new(proxy: Arc<Proxy>) -> Worker {
         Worker {
-            calls: new_upstream(&proxy),
+            generation: CurrentGeneration::new(&proxy),
             proxy,
             wake_queue: WakeQueue::of_this_thread(),
         }
@@ -107,7 +90,11 @@ impl Worker {
         let (request, known) = head::request(id, session.req_header(), origin);
         let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());
         let checked = head::check(&request, raw.as_deref(), &proxy.limits).and(known);
-        let found = proxy.routes.find(&request.method, &request.path);
+        let current = self.generation.get(proxy);
+        let found = current
+            .generation
+            .routes
+            .find(&request.method, &request.path);
         let answer = match (checked, found) {
             (Err(error), _) => Dispatch::Error(None, error),
             (Ok(()), Found::Route(entry)) => Dispatch::Drive(entry),
@@ -126,7 +113,7 @@ impl Worker {
                 if let Some(pages) = &entry.pages {
                     exchange.put(pages.clone());
                 }
-                self.drive(entry, exchange, &mut client).await;
+                self.drive(&current, entry, exchange, &mut client).await;
             }
             Dispatch::Error(entry, error) => {
                 if let Some(entry) = entry {
@@ -140,11 +127,12 @@ impl Worker {
                 if let Some(pages) = pages {
                     exchange.put(pages.clone());
                 }
-                Box::pin(self.answer(entry, exchange, &mut client, Outcome::refuse(error))).await;
+                let outcome = Outcome::refuse(error);
+                Box::pin(self.answer(&current, entry, exchange, &mut client, outcome)).await;
             }
             Dispatch::Preflight(entry, reply) => {
                 let outcome = Outcome::reply(reply);
-                Box::pin(self.answer(Some(entry), exchange, &mut client, outcome)).await;
+                Box::pin(self.answer(&current, Some(entry), exchange, &mut client, outcome)).await;
             }
         }
         client.into_finished()
@@ -180,14 +168,23 @@ impl Worker {
         let mut client = DownstreamSession::new(session, Some(cork), proxy.limits, &request);
         let exchange = Exchange::beginning(request, now);
         let outcome = Outcome::refuse(error.closing());
-        self.answer(None, exchange, &mut client, outcome).await;
+        let current = self.generation.get(proxy);
+        self.answer(&current, None, exchange, &mut client, outcome)
+            .await;
     }
 
-    async fn drive(&self, entry: &RouteEntry, exchange: Exchange, client: &mut DownstreamSession) {
+    async fn drive(
+        &self,
+        current: &ThreadGeneration,
+        entry: &RouteEntry,
+        exchange: Exchange,
+        client: &mut DownstreamSession,
+    ) {
         let proxy = &*self.proxy;
         let id = exchange.request.id;
         let observer = RouteObserver {
             proxy,
+            providers: &current.generation.providers,
             route: Some(entry.index),
         };
         let panicked = {
@@ -197,7 +194,7 @@ impl Worker {
                 &entry.route,
                 &mut run,
                 client,
-                &self.calls,
+                &current.calls,
                 &proxy.clock,
                 limits,
             );
@@ -220,6 +217,7 @@ impl Worker {
     /// Sends an answer that no filter has seen.
     async fn answer(
         &self,
+        current: &ThreadGeneration,
         entry: Option<&RouteEntry>,
         exchange: Exchange,
         client: &mut DownstreamSession,
@@ -228,6 +226,7 @@ impl Worker {
         let route = entry.map_or(&self.proxy.unrouted, |entry| &entry.route);
         let observer = RouteObserver {
             proxy: &self.proxy,
+            providers: &current.generation.providers,
             route: entry.map(|entry| entry.index),
         };
         let mut run = Run::new(exchange, &self.proxy.unrouted.chain, &observer);
@@ -277,6 +276,7 @@ fn options<'p>(request: &Request, allow: HeaderValue, first: &'p RouteEntry) -> 
 /// Reports the end of an exchange on a route to telemetry.
 pub(super) struct RouteObserver<'p> {
     pub(super) proxy: &'p Proxy,
+    pub(super) providers: &'p Providers,
     /// The index of the route in the settings.
     pub(super) route: Option<usize>,
 }
@@ -288,7 +288,7 @@ impl Observer for RouteObserver<'_> {
 
     fn redact(&self, exchange: &Exchange, message: String) -> String {
         let provider = exchange.record.provider.as_deref();
-        self.proxy.providers.redact(provider, message)
+        self.providers.redact(provider, message)
     }
 
     fn filter_failed(&self, filter: &'static str) {

@@ -18,7 +18,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Registry, fmt};
+use tracing_subscriber::{Registry, fmt, reload};
 
 use super::event_limit::EventLimit;
 use super::names;
@@ -34,6 +34,7 @@ const PANIC_FLUSH: Duration = Duration::from_millis(100);
 
 /// The diagnostics of this process, once they are set up.
 static LIMIT: OnceLock<EventLimit> = OnceLock::new();
+static LEVEL: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 static DROPPED: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 static SUPPRESSED: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 
@@ -68,19 +69,7 @@ impl Drop for Diagnostics {
 ///
 /// When they were started before, or the system provides no thread.
 pub fn diagnostics(settings: &Telemetry) -> Result<Diagnostics, DiagnosticsError> {
-    let level = match settings.log_level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
-    // The server libraries report every disconnected client as an error of their own, which the gateway counts and an operator need not
-    // read; and at the lower levels they print whole heads, credentials included.
-    let filter = Targets::new()
-        .with_default(level)
-        .with_target("pingora", LevelFilter::OFF)
-        .with_target("h2", LevelFilter::OFF);
+    let (filter, handle) = reload::Layer::new(targets(settings.log_level));
     let clock = Clock::system();
     let writer = stderr(clock.clone()).map_err(DiagnosticsError::Output)?;
     let writer = Arc::new(writer);
@@ -96,11 +85,36 @@ pub fn diagnostics(settings: &Telemetry) -> Result<Diagnostics, DiagnosticsError
     started.map_err(|error| DiagnosticsError::Again(error.into()))?;
     // Set once, as the subscriber is.
     let _ = LIMIT.set(limit.clone());
+    let _ = LEVEL.set(handle);
     std::panic::set_hook(Box::new({
         let writer = writer.clone();
         move |panic| report_panic(panic, &writer)
     }));
     Ok(Diagnostics { writer, limit })
+}
+
+fn targets(level: LogLevel) -> Targets {
+    let level = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    // The server libraries report every disconnected client as an error of their own, which the gateway counts and an operator need not
+    // read; and at the lower levels they print whole heads, credentials included.
+    Targets::new()
+        .with_default(level)
+        .with_target("pingora", LevelFilter::OFF)
+        .with_target("h2", LevelFilter::OFF)
+}
+
+/// Changes the level of the diagnostics of this process, if they are set up.
+pub(crate) fn set_level(level: LogLevel) {
+    if let Some(handle) = LEVEL.get() {
+        // The subscriber lives as long as the process.
+        let _ = handle.reload(targets(level));
+    }
 }
 
 /// Writes a line for each kind of diagnostics of which lines were suppressed since the last call. To be called periodically.

@@ -8,6 +8,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
     TextEncoder,
@@ -58,8 +59,14 @@ pub struct Metrics {
     requests: IntCounterVec,
     routes: Vec<Route>,
     unrouted: Route,
-    models: ByName<Model>,
-    providers: ByName<Provider>,
+    /// The models and providers of the settings. A reload adds those that are new; what has left the settings stays, for requests that are
+    /// under way.
+    names: ArcSwap<Names>,
+    tokens: IntCounterVec,
+    charged: IntCounterVec,
+    estimated: IntCounterVec,
+    calls: IntCounterVec,
+    first_byte: HistogramVec,
     classes: ByName<Class>,
     connections: IntGauge,
     connections_total: IntCounter,
@@ -79,6 +86,13 @@ struct Route {
     counters: Box<[OnceLock<IntCounter>]>,
 }
 
+#[derive(Default)]
+struct Names {
+    models: ByName<Model>,
+    providers: ByName<Provider>,
+}
+
+#[derive(Clone)]
 struct Model {
     prompt: IntCounter,
     completion: IntCounter,
@@ -86,6 +100,7 @@ struct Model {
     estimated: IntCounter,
 }
 
+#[derive(Clone)]
 struct Provider {
     results: [IntCounter; RESULTS.len()],
     first_byte: Histogram,
@@ -156,20 +171,9 @@ impl Metrics {
         let tokens = make.counters(names::TOKENS);
         let charged = make.counters(names::CHARGED);
         let estimated = make.counters(names::ESTIMATED);
-        let model = |id: &str| Model {
-            prompt: tokens.with_label_values(&[id, "prompt"]),
-            completion: tokens.with_label_values(&[id, "completion"]),
-            charged: charged.with_label_values(&[id]),
-            estimated: estimated.with_label_values(&[id]),
-        };
         let calls = make.counters(names::UPSTREAM_CALLS);
         let first_byte = make.histograms(names::UPSTREAM_SECONDS, LONG);
-        let provider = |name: &str| Provider {
-            results: RESULTS.map(|result| calls.with_label_values(&[name, result_word(result)])),
-            first_byte: first_byte.with_label_values(&[name]),
-        };
         let limits: Limits = settings.sections.find().unwrap_or_default();
-        let RelayUpstreams(relays) = settings.sections.find().unwrap_or_default();
         let rate_limit = make.counters(names::RATE_LIMIT);
         let class = |name: &str| Class {
             admitted: rate_limit.with_label_values(&[name, "admitted"]),
@@ -180,7 +184,7 @@ impl Metrics {
             .set(1);
         let sources = make.register(Ok(Sources::default()));
         sources.add(Box::new(process::show));
-        Metrics {
+        let metrics = Metrics {
             requests,
             routes: settings
                 .routes
@@ -188,19 +192,12 @@ impl Metrics {
                 .map(|one| route(one.path.as_str()))
                 .collect(),
             unrouted: route("none"),
-            models: settings
-                .catalog
-                .models()
-                .iter()
-                .map(|one| (Box::from(&*one.id), model(&one.id)))
-                .collect(),
-            providers: settings
-                .providers
-                .iter()
-                .map(|one| &*one.name)
-                .chain(relays.iter().map(|one| &*one.name))
-                .map(|name| (Box::from(name), provider(name)))
-                .collect(),
+            names: ArcSwap::default(),
+            tokens,
+            charged,
+            estimated,
+            calls,
+            first_byte,
             classes: limits
                 .classes()
                 .iter()
@@ -225,7 +222,45 @@ impl Metrics {
             filter_failures: make.counters(names::FILTER_FAILURES),
             sources,
             registry,
+        };
+        metrics.add_names(settings);
+        metrics
+    }
+
+    /// Adds the models and providers of these settings.
+    pub(super) fn add_names(&self, settings: &Settings) {
+        let known = self.names.load();
+        let mut names = Names {
+            models: known.models.clone(),
+            providers: known.providers.clone(),
+        };
+        for model in settings.catalog.models() {
+            let id = &*model.id;
+            names.models.entry(id.into()).or_insert_with(|| Model {
+                prompt: self.tokens.with_label_values(&[id, "prompt"]),
+                completion: self.tokens.with_label_values(&[id, "completion"]),
+                charged: self.charged.with_label_values(&[id]),
+                estimated: self.estimated.with_label_values(&[id]),
+            });
         }
+        let RelayUpstreams(relays) = settings.sections.find().unwrap_or_default();
+        let relays = relays.iter().map(|one| &*one.name);
+        for name in settings
+            .providers
+            .iter()
+            .map(|one| &*one.name)
+            .chain(relays)
+        {
+            let result = |result| self.calls.with_label_values(&[name, result_word(result)]);
+            names
+                .providers
+                .entry(name.into())
+                .or_insert_with(|| Provider {
+                    results: RESULTS.map(result),
+                    first_byte: self.first_byte.with_label_values(&[name]),
+                });
+        }
+        self.names.store(Arc::new(names));
     }
 
     /// Adds a source of values.
@@ -266,7 +301,8 @@ impl Metrics {
         if let Some(overhead) = times.overhead {
             route.overhead.observe(overhead.as_secs_f64());
         }
-        if let Some(model) = record.model.as_deref().and_then(|id| self.models.get(id)) {
+        let names = self.names.load();
+        if let Some(model) = record.model.as_deref().and_then(|id| names.models.get(id)) {
             model.prompt.inc_by(record.prompt_tokens);
             model.completion.inc_by(record.completion_tokens);
             // A charge is never negative.
@@ -295,7 +331,7 @@ impl Metrics {
         if let Some(provider) = record
             .provider
             .as_deref()
-            .and_then(|name| self.providers.get(name))
+            .and_then(|name| names.providers.get(name))
             && let Some(first) = times.upstream_first_byte
         {
             provider.first_byte.observe(first.as_secs_f64());
@@ -319,7 +355,7 @@ impl Metrics {
 
     pub(super) fn upstream_call(&self, provider: &str, result: Result<(), UpstreamFault>) {
         let at = RESULTS.iter().position(|known| *known == result);
-        if let (Some(provider), Some(at)) = (self.providers.get(provider), at) {
+        if let (Some(provider), Some(at)) = (self.names.load().providers.get(provider), at) {
             provider.results[at].inc();
         }
     }

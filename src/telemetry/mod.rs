@@ -31,10 +31,11 @@ use tollgate_filter::{Ending, Exchange, UpstreamFault};
 pub(crate) use json::hex;
 
 pub use diagnostics::{Diagnostics, DiagnosticsError, diagnostics};
-pub(crate) use diagnostics::{print_error, report_suppressed};
+pub(crate) use diagnostics::{print_error, report_suppressed, set_level};
 pub use metrics::{ClosedConnection, ConnectionGuard, Metrics, ProxyProtocolFault};
 #[cfg(test)]
 pub(crate) use names::METRICS;
+pub(crate) use names::{SETTINGS_RELOADS, SETTINGS_VERSION};
 pub(crate) use process::accept_queue_max;
 
 use crate::config::{AccessLog, Settings};
@@ -48,6 +49,18 @@ const ACCESS: &str = "access";
 const ACCESS_BYTES_MAX: usize = 4 << 20;
 /// How long its lines are batched: a write for each would cost more than the line.
 const ACCESS_LINGER: Duration = Duration::from_millis(50);
+
+/// An error and its causes in one sentence.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
 
 /// The access log and the metrics of one process. Cheap to clone.
 #[derive(Clone)]
@@ -193,6 +206,11 @@ impl Telemetry {
     /// The metrics, to read them or to add a source.
     pub fn metrics(&self) -> &Metrics {
         &self.inner.metrics
+    }
+
+    /// Adds the models and providers of new settings to the metrics.
+    pub(crate) fn add_names(&self, settings: &Settings) {
+        self.inner.metrics.add_names(settings);
     }
 
     /// Reopens the file of the access log, as after it was renamed. Returns without waiting for it.

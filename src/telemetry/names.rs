@@ -44,6 +44,10 @@ metrics! {
         "Failures of a provider that were followed by another attempt.";
     RETRIES_REFUSED = "tollgate_upstream_retries_refused_total", Counter, ["provider"],
         "Failures and slow answers of a provider that no other attempt followed because the budget for such attempts was spent.";
+    SETTINGS_VERSION = "tollgate_settings_version", Gauge, [],
+        "Version of the settings in force: 1 at the start, and one more with each reload.";
+    SETTINGS_RELOADS = "tollgate_settings_reloads_total", Counter, ["result"],
+        "Reloads of the settings: ok, or failed, so that the earlier settings stayed in force.";
     HEDGES_WON = "tollgate_hedges_won_total", Counter, ["provider"],
         "Hedged requests (second attempts beside a slow one) that this provider answered first.";
     HEDGES_LOST = "tollgate_hedges_lost_total", Counter, ["provider"],

@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use tollgate_counters::{Metric, Samples, Source};
 use tollgate_ledger::Ledger;
 use tollgate_memory::MemoryBudget;
+use tollgate_module::Snapshot;
 use tollgate_store::{Histogram, Store};
 
 use super::names;
-use crate::config::Settings;
-use crate::upstream::{CandidateView, ProviderView, Providers};
+use crate::config::Certificate;
+use crate::upstream::{CandidateView, ProviderView};
 
 const MICROS_PER_SECOND: f64 = 1e6;
 
@@ -79,19 +80,20 @@ pub(crate) fn disk(database: &Path) -> Source {
 }
 
 /// The certificates of the listeners.
-pub(crate) fn certificates(settings: &Settings) -> Source {
-    let expiries: BTreeMap<String, i64> = settings
-        .certificates()
-        .map(|one| (one.file.display().to_string(), one.expires_at.as_secs()))
-        .collect();
+pub(crate) fn certificates(certificates: Snapshot<Vec<Certificate>>) -> Source {
     Box::new(move |samples| {
+        let certificates = certificates.load();
+        let expiries: BTreeMap<String, i64> = certificates
+            .iter()
+            .map(|one| (one.file.display().to_string(), one.expires_at.as_secs()))
+            .collect();
         let values = expiries.iter().map(|(file, at)| (file.as_str(), *at));
         samples.numbers(names::CERTIFICATE_EXPIRY, values);
     })
 }
 
 /// The providers: their health, their queues, and the retries after their failures.
-pub(crate) fn providers(providers: Arc<Providers>) -> Source {
+pub(crate) fn providers(view: impl Fn() -> Vec<ProviderView> + Send + Sync + 'static) -> Source {
     type Number = (Metric, fn(&ProviderView) -> u64);
     const NUMBERS: &[Number] = &[
         (names::PROVIDER_STATE, |one| state_number(&one.state)),
@@ -112,7 +114,7 @@ pub(crate) fn providers(providers: Arc<Providers>) -> Source {
         (names::HEDGES_LOST, |one| one.hedges_lost),
     ];
     Box::new(move |samples| {
-        let view = providers.view();
+        let view = view();
         for (metric, number) in NUMBERS {
             let values = view.iter().map(|one| (&*one.name, number(one)));
             samples.numbers(*metric, values);

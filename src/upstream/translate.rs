@@ -90,6 +90,11 @@ impl<U: Upstream> TextViaChat<U> {
         TextViaChat { calls, limits }
     }
 
+    /// The same with other calls.
+    pub(crate) fn map(&self, calls: impl FnOnce(&U) -> U) -> TextViaChat<U> {
+        TextViaChat::new(calls(&self.calls), self.limits.clone())
+    }
+
     async fn call_as_chats(
         &self,
         exchange: &mut Exchange,

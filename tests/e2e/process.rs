@@ -15,6 +15,7 @@ mod mandates;
 mod memory;
 mod mpp;
 mod prices;
+mod reload;
 mod signed;
 mod starts;
 mod stops;

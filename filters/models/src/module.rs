@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_filter::{Catalog, ServiceIdentity};
+use tollgate_ledger::Ledger;
 use tollgate_module::{Build, BuildError, FilterType, Module};
 use tollgate_purchase::Credits;
 
@@ -22,15 +23,13 @@ impl Module for ModelsModule {
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let service: ServiceIdentity = build.get()?;
-        let catalog: Arc<Catalog> = build.get()?;
-        let credits: Credits = build.get()?;
-        let models = Models::new(
-            &service.name,
-            &catalog,
-            credits.usd_per_credit,
-            build.get()?,
-        );
+        let ledger: Ledger = build.get()?;
         build.filter("models", move |route| {
+            // Those of the settings for which the route is built.
+            let catalog: Arc<Catalog> = route.services.get("models")?;
+            let credits: Credits = route.services.get("models")?;
+            let rate = credits.usd_per_credit;
+            let models = Models::new(&service.name, &catalog, rate, ledger.clone());
             Ok(Arc::new(models.on_route(route.path)))
         });
         Ok(())

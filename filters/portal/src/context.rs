@@ -23,6 +23,7 @@ use crate::public_pages::PublicPages;
 use crate::samples::Address;
 
 /// Dependencies of the portal.
+#[derive(Clone)]
 pub struct PortalDeps {
     /// The settings.
     pub settings: PortalSettings,
@@ -87,9 +88,9 @@ pub(crate) struct PortalContext {
     /// Format of access tokens.
     pub(crate) token_form: Form,
     /// Access tokens issued to sandboxes.
-    pub(crate) sandbox: SandboxTokens,
+    pub(crate) sandbox: Arc<SandboxTokens>,
     /// Forms of browsers whose session has ended.
-    pub(crate) drafts: Drafts,
+    pub(crate) drafts: Arc<Drafts>,
     /// Pages that are the same for everybody who is signed out.
     pub(crate) public_pages: PublicPages,
 }
@@ -104,10 +105,23 @@ impl PortalContext {
             address: Address::new(&deps.service.name, &deps.service.base_url),
             key_form: Form::api_key(&deps.service.name),
             token_form: Form::access_token(&deps.service.name),
-            sandbox: SandboxTokens::default(),
-            drafts: Drafts::default(),
+            sandbox: Arc::default(),
+            drafts: Arc::default(),
             public_pages: PublicPages::default(),
             deps,
+        }
+    }
+
+    /// The same with other settings; what it holds for browsers is shared.
+    pub(crate) fn with_settings(&self, settings: PortalSettings) -> PortalContext {
+        let deps = PortalDeps {
+            settings,
+            ..self.deps.clone()
+        };
+        PortalContext {
+            sandbox: self.sandbox.clone(),
+            drafts: self.drafts.clone(),
+            ..PortalContext::new(deps)
         }
     }
 

@@ -10,7 +10,7 @@ use tollgate_filter::{
 use tollgate_identity::session::keep_draft;
 use tollgate_store::Draft;
 
-use crate::context::{PortalContext, PortalDeps};
+use crate::context::{PortalContext, PortalDeps, PortalSettings};
 use crate::origin;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
@@ -35,6 +35,13 @@ impl Portal {
     pub fn new(deps: PortalDeps) -> Portal {
         Portal {
             context: Arc::new(PortalContext::new(deps)),
+        }
+    }
+
+    /// The same filter with other settings, which shares everything else.
+    pub(crate) fn with_settings(&self, settings: PortalSettings) -> Portal {
+        Portal {
+            context: Arc::new(self.context.with_settings(settings)),
         }
     }
 }

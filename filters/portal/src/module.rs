@@ -46,7 +46,9 @@ impl Module for PortalModule {
             build.get()?,
             build.get()?,
         ));
-        build.shared_filter("portal", Arc::new(portal));
+        build.filter("portal", move |route| {
+            Ok(Arc::new(portal.with_settings(settings(route.services)?)))
+        });
         Ok(())
     }
 }

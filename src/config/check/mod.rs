@@ -18,6 +18,7 @@ use tollgate_rate_limit::Limits;
 
 use super::raw::{RawModel, RawSettings, RawTelemetry};
 use super::settings::{AccessLog, Provider, Sections, Service, Settings, Telemetry};
+use super::source::Source;
 pub use values::CheckContext;
 use values::{in_existing_folder, required, whole};
 
@@ -75,6 +76,7 @@ pub(super) fn settings(
         section_warnings: problems.take_warnings(),
         telemetry: telemetry(&raw.telemetry, context, problems),
         sections,
+        source: Source::default(),
         catalog: catalog?,
         service,
         listeners,

@@ -124,6 +124,7 @@ pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
             ),
             accept_queue: whole!(accept_queue) as u32,
         },
+        watch_settings: raw.watch_settings.is_on(),
         memory: raw
             .memory_bytes_max
             .check("server.memory_bytes_max", problems)

@@ -29,7 +29,7 @@ pub(crate) struct Caller {
     entropy: Entropy,
     telemetry: Telemetry,
     connections: Arc<Connections>,
-    relays: Relays,
+    relays: Arc<Relays>,
 }
 
 impl Caller {
@@ -40,15 +40,35 @@ impl Caller {
         telemetry: Telemetry,
         relays: Relays,
     ) -> Caller {
-        let connections = Connections::new(providers.any_needs_connector(), clock.clone());
-        Caller {
+        let caller = Caller {
+            connections: Arc::new(Connections::new(clock.clone())),
+            relays: Arc::new(relays),
             providers,
             clock,
             entropy,
             telemetry,
-            connections: Arc::new(connections),
-            relays,
+        };
+        caller.prepare()
+    }
+
+    /// The calls of the same worker, with its connections, to other providers.
+    pub(crate) fn with_providers(&self, providers: Arc<Providers>) -> Caller {
+        let caller = Caller {
+            providers,
+            clock: self.clock.clone(),
+            entropy: self.entropy.clone(),
+            telemetry: self.telemetry.clone(),
+            connections: self.connections.clone(),
+            relays: self.relays.clone(),
+        };
+        caller.prepare()
+    }
+
+    fn prepare(self) -> Caller {
+        if self.providers.any_needs_connector() {
+            self.connections.connector();
         }
+        self
     }
 
     /// The request to one of the providers for an exchange.

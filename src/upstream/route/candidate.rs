@@ -21,7 +21,7 @@ pub(in crate::upstream) struct Candidate {
     pub(in crate::upstream) target: ProviderModel,
     /// The model's name for clients.
     pub(in crate::upstream) model: Arc<str>,
-    pub(super) health: CandidateHealth,
+    pub(super) health: Arc<CandidateHealth>,
     /// The end of `Retry-After` with which the provider rate-limits the gateway.
     limited_until: AtomicU64,
     /// Until then it is called only when no other candidate can serve: it rate-limited the gateway without `Retry-After`, or failed with
@@ -60,15 +60,24 @@ impl Candidate {
         model: Arc<str>,
         target: ProviderModel,
         provider: Arc<Provider>,
+        known: Option<&Arc<Candidate>>,
     ) -> Candidate {
+        let until = |time: fn(&Candidate) -> &AtomicU64| {
+            AtomicU64::new(known.map_or(0, |known| time(known).load(Relaxed)))
+        };
         Candidate {
             provider,
             target,
             model,
-            health: CandidateHealth::default(),
-            limited_until: AtomicU64::new(0),
-            avoided_until: AtomicU64::new(0),
+            health: known.map_or_else(Arc::default, |known| known.health.clone()),
+            limited_until: until(|known| &known.limited_until),
+            avoided_until: until(|known| &known.avoided_until),
         }
+    }
+
+    /// Whether the health of this candidate is that of the same model at a provider of new settings.
+    pub(super) fn continues_as(&self, target: &ProviderModel, provider: &Provider) -> bool {
+        self.target.model == target.model && Arc::ptr_eq(&self.provider.circuit, &provider.circuit)
     }
 
     /// Whether it may be called at all: it does not rate-limit the gateway.

@@ -13,12 +13,12 @@ pub(in crate::upstream) struct Provider {
     pub(in crate::upstream) endpoint: Endpoint,
     pub(in crate::upstream) settings: Arc<config::Provider>,
     /// Opens on failures that no request can cause: no connection, no TLS, a rejected key, a failed probe.
-    pub(super) circuit: Circuit,
+    pub(super) circuit: Arc<Circuit>,
     /// Whether the last probe failed.
-    pub(super) probe_failed: AtomicBool,
+    pub(super) probe_failed: Arc<AtomicBool>,
     pub(super) circuit_settings: CircuitSettings,
-    pub(in crate::upstream) concurrency: ConcurrencyLimit,
-    pub(in crate::upstream) counts: Counts,
+    pub(in crate::upstream) concurrency: Arc<ConcurrencyLimit>,
+    pub(in crate::upstream) counts: Arc<Counts>,
 }
 
 /// Counters of a provider besides those of its calls.
@@ -47,7 +47,13 @@ impl Counts {
 }
 
 impl Provider {
-    pub(super) fn new(index: usize, settings: Arc<config::Provider>) -> Provider {
+    /// A provider. `known` is the one of this name in the settings before, of which continues what still applies: the counters; the permits
+    /// under an equal limit; the circuit at the same address with the same key.
+    pub(super) fn new(
+        index: usize,
+        settings: Arc<config::Provider>,
+        known: Option<&Provider>,
+    ) -> Provider {
         let health = &settings.health;
         let circuit_settings = CircuitSettings {
             failures: health.failures,
@@ -55,14 +61,20 @@ impl Provider {
             cooldown: health.cooldown,
             trial_requests: health.trial_requests,
         };
+        let place = known.filter(|known| known.settings.has_place_of(&settings));
         Provider {
+            concurrency: known
+                .filter(|known| known.settings.concurrency == settings.concurrency)
+                .map_or_else(
+                    || Arc::new(ConcurrencyLimit::new(settings.concurrency)),
+                    |known| known.concurrency.clone(),
+                ),
+            circuit: place.map_or_else(Arc::default, |known| known.circuit.clone()),
+            probe_failed: place.map_or_else(Arc::default, |known| known.probe_failed.clone()),
+            counts: known.map_or_else(Arc::default, |known| known.counts.clone()),
             endpoint: Endpoint::new(index, settings.clone()),
-            concurrency: ConcurrencyLimit::new(settings.concurrency),
             settings,
-            circuit: Circuit::default(),
-            probe_failed: AtomicBool::new(false),
             circuit_settings,
-            counts: Counts::default(),
         }
     }
 }

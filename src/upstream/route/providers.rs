@@ -25,27 +25,56 @@ pub(crate) struct Providers {
     catalog: Arc<Catalog>,
     pub(in crate::upstream) settings: config::Upstream,
     pub(super) clock: Clock,
+    /// The index of the next new provider: connections are pooled by it, so that none is given twice.
+    next_index: usize,
 }
 
 impl Providers {
-    pub(crate) fn new(
-        list: &[Arc<config::Provider>],
-        settings: config::Upstream,
-        catalog: Arc<Catalog>,
-        clock: Clock,
-    ) -> Providers {
-        let list: Vec<Arc<Provider>> = list
-            .iter()
-            .enumerate()
-            .map(|(index, settings)| Arc::new(Provider::new(index, settings.clone())))
-            .collect();
+    pub(crate) fn new(settings: &config::Settings, clock: Clock) -> Providers {
+        Providers::build(settings, clock, None)
+    }
+
+    /// The providers of new settings. Connections, circuits, permits, retry budgets and counters continue where nothing that they depend on
+    /// has changed.
+    pub(crate) fn successor(&self, settings: &config::Settings) -> Providers {
+        Providers::build(settings, self.clock.clone(), Some(self))
+    }
+
+    fn build(config: &config::Settings, clock: Clock, previous: Option<&Providers>) -> Providers {
+        let (catalog, settings) = (config.catalog.clone(), config.upstream);
+        let mut next_index = previous.map_or(0, |previous| previous.next_index);
+        let mut make = |settings: &Arc<config::Provider>| {
+            let known = previous.into_iter().flat_map(|previous| &previous.list);
+            let known = known
+                .into_iter()
+                .find(|one| one.settings.name == settings.name);
+            if let Some(same) = known.filter(|one| one.settings.is_same(settings)) {
+                return same.clone();
+            }
+            next_index += 1;
+            let known = known.map(|known| &**known);
+            Arc::new(Provider::new(next_index - 1, settings.clone(), known))
+        };
+        let list: Vec<Arc<Provider>> = config.providers.iter().map(&mut make).collect();
         let own = |model: &Model| -> Vec<Arc<Candidate>> {
             let set = model.providers.iter().filter_map(|at| {
                 let provider = list.iter().find(|one| one.settings.name == at.provider)?;
-                let candidate = Candidate::new(model.id.clone(), at.clone(), provider.clone());
+                let known = previous.into_iter().flat_map(|previous| &previous.all);
+                let mut known = known.filter(|one| one.model == model.id);
+                let known = known.find(|one| one.continues_as(at, provider));
+                let candidate =
+                    Candidate::new(model.id.clone(), at.clone(), provider.clone(), known);
                 Some(Arc::new(candidate))
             });
             set.collect()
+        };
+        let budget = |model: &Model| {
+            let known = previous.filter(|previous| previous.settings.budget == settings.budget);
+            let known = known.and_then(|previous| previous.candidates(&model.id));
+            known.map_or_else(
+                || Arc::new(Budget::new(settings.budget)),
+                |known| known.budget.clone(),
+            )
         };
         let by_model: HashMap<Arc<str>, Vec<Arc<Candidate>>> = catalog
             .models()
@@ -66,7 +95,7 @@ impl Providers {
                     choice: one.routing.choice,
                 });
             }
-            let candidates = Candidates::new(list, tiers, Budget::new(settings.budget));
+            let candidates = Candidates::new(list, tiers, budget(model));
             (model.id.clone(), candidates)
         });
         let candidates = candidates.collect();
@@ -79,6 +108,7 @@ impl Providers {
             catalog,
             settings,
             clock,
+            next_index,
         }
     }
 

@@ -19,7 +19,7 @@ pub(in crate::upstream) struct Candidates {
     /// Candidates without chat, and candidates without text completions.
     no_chat: CandidateSet,
     no_text: CandidateSet,
-    pub(in crate::upstream) budget: Budget,
+    pub(in crate::upstream) budget: Arc<Budget>,
 }
 
 /// Candidates of equal preference: the model's own, or those of one fallback model.
@@ -55,7 +55,7 @@ impl Candidates {
     pub(in crate::upstream) fn new(
         list: Vec<Arc<Candidate>>,
         tiers: Vec<Tier>,
-        budget: Budget,
+        budget: Arc<Budget>,
     ) -> Candidates {
         let lacking = |api| {
             let all = list.iter().enumerate();

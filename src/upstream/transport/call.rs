@@ -89,7 +89,7 @@ impl UpstreamCall for Call {
                 }
             }
             Link::Pooled(session, peer) => {
-                if let Some(connector) = &connections.connector {
+                if let Some(connector) = connections.connector.get() {
                     let idle = peer.options.idle_timeout;
                     Box::pin(connector.release_http_session(*session, &*peer, idle)).await;
                 }

@@ -1,6 +1,6 @@
 //! The connections of one worker: a pooled one, or a new one within the connect timeout.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use pingora_core::connectors::ConnectorOptions;
@@ -21,17 +21,23 @@ use crate::upstream::wait::within;
 pub(in crate::upstream) struct Connections {
     pub(super) pool: Pool,
     /// Only created when a provider needs it: it loads the system's roots.
-    pub(super) connector: Option<Connector>,
+    pub(super) connector: OnceLock<Connector>,
     pub(super) clock: Clock,
 }
 
 impl Connections {
-    pub(in crate::upstream) fn new(with_connector: bool, clock: Clock) -> Connections {
+    pub(in crate::upstream) fn new(clock: Clock) -> Connections {
         Connections {
             pool: Pool::default(),
-            connector: with_connector.then(|| Connector::new(Some(ConnectorOptions::new(1024)))),
+            connector: OnceLock::new(),
             clock,
         }
+    }
+
+    /// The connector, created before the first call that needs it.
+    pub(in crate::upstream) fn connector(&self) -> &Connector {
+        self.connector
+            .get_or_init(|| Connector::new(Some(ConnectorOptions::new(1024))))
     }
 
     /// A connection of our own, and whether it was reused; a new one if `fresh`.
@@ -69,11 +75,7 @@ impl Connections {
         limit: Duration,
         fresh: bool,
     ) -> Result<(Link, bool), AttemptError> {
-        let Some(connector) = &self.connector else {
-            return Err(connect_error(fault::unreachable(
-                "no connector for TLS or HTTP/2 was created",
-            )));
-        };
+        let connector = self.connector();
         let mut peer = peer.clone();
         if fresh {
             // The connector has no field for it, but it never mixes connections of different groups.

@@ -22,7 +22,7 @@ const LOOKUP_MAX: Duration = Duration::from_secs(5);
 
 /// Where a provider is called, and with which credential.
 pub(in crate::upstream) struct Endpoint {
-    /// The index of the provider in the settings.
+    /// A number that no other provider has, before or after a reload.
     pub(in crate::upstream) index: usize,
     pub(super) settings: Arc<config::Provider>,
     /// The value of `Authorization`, ready to be sent.

@@ -22,6 +22,13 @@ impl Services {
             .insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(service)));
     }
 
+    /// Adds the services of `others`, in place of those of their types.
+    pub fn extend(&mut self, others: &Services) {
+        let others = others.by_type.iter();
+        self.by_type
+            .extend(others.map(|(id, service)| (*id, service.clone())));
+    }
+
     /// The service of a type, if it was provided.
     pub fn find<T: Service>(&self) -> Option<T> {
         let (_, service) = self.by_type.get(&TypeId::of::<T>())?;

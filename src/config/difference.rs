@@ -1,0 +1,224 @@
+//! Differences between two versions of the settings, key by key; and reading the file of a version again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tollgate_filter::settings::Problems;
+use tollgate_module::Declarations;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::document::{self, Origin, Origins};
+use super::report::{Place, Report};
+use super::schema::{Node, schema};
+use super::settings::Settings;
+use super::source::Source;
+use super::{inherited, load};
+
+/// Keys that name an element of a list of tables.
+const NAMES: [&str; 5] = ["name", "id", "provider", "address", "certificate"];
+
+/// A setting that differs between two versions, without its values.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Its key. Elements of lists are named by their name, id, path or address.
+    pub key: String,
+    /// Where the new version has it, or the file where it has not.
+    pub place: String,
+    /// What became of it.
+    pub change: DifferenceKind,
+    /// Whether it takes effect only after a restart.
+    pub needs_restart: bool,
+}
+
+/// What became of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DifferenceKind {
+    /// It is new.
+    Added,
+    /// It has another value.
+    Changed,
+    /// It is gone: its default applies.
+    Removed,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let change = match self.change {
+            DifferenceKind::Added => "added",
+            DifferenceKind::Changed => "changed",
+            DifferenceKind::Removed => "removed",
+        };
+        let effect = match self.needs_restart {
+            true => ", needs a restart",
+            false => "",
+        };
+        write!(f, "{}: {}: {change}{effect}", self.place, self.key)
+    }
+}
+
+impl Source {
+    /// Reads the file again, with the same environment.
+    ///
+    /// # Errors
+    ///
+    /// All errors, at once.
+    pub fn read(&self, modules: &Declarations) -> Result<Settings, Report> {
+        load(&self.file, &self.environment, modules)
+    }
+
+    /// A difference in a setting that is not written in this version, and that takes effect after a restart.
+    pub(crate) fn difference(&self, key: &str, change: DifferenceKind) -> Difference {
+        Difference {
+            key: key.to_owned(),
+            place: self.file.display().to_string(),
+            change,
+            needs_restart: true,
+        }
+    }
+
+    /// The settings file, and the files that it names: certificates, keys and secrets.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let mut problems = Problems::default();
+        let table = document::parse(&self.text, &mut problems);
+        let mut values = BTreeMap::new();
+        self.flatten(&table, ("", ""), &Origins::new(), &mut values);
+        let folder = self.file.parent().unwrap_or(Path::new(""));
+        let named = values.iter().filter(|(key, _)| {
+            let name = key.rsplit('.').next().unwrap_or(key);
+            name.ends_with("_file") || key.contains("].tls[")
+        });
+        let named = named.map(|(_, (file, _))| folder.join(file));
+        std::iter::once(self.file.clone()).chain(named).collect()
+    }
+
+    /// The keys in which `new` differs, in its order; `needs_restart` decides by the key.
+    pub fn differences(
+        &self,
+        new: &Source,
+        modules: &Declarations,
+        needs_restart: impl Fn(&str) -> bool,
+    ) -> Vec<Difference> {
+        let (before, after) = (self.values(modules), new.values(modules));
+        let difference = |key: &String, place: &Place, change| Difference {
+            needs_restart: needs_restart(key),
+            key: key.clone(),
+            place: place.to_string(),
+            change,
+        };
+        let mut found = Vec::new();
+        for (key, (value, place)) in &after {
+            match before.get(key) {
+                None => found.push((place, difference(key, place, DifferenceKind::Added))),
+                Some((other, _)) if other != value => {
+                    found.push((place, difference(key, place, DifferenceKind::Changed)));
+                }
+                Some(_) => {}
+            }
+        }
+        let file = Place::File {
+            file: new.file.clone(),
+        };
+        let removed = before.keys().filter(|key| !after.contains_key(*key));
+        found.extend(removed.map(|key| {
+            let removed = difference(key, &file, DifferenceKind::Removed);
+            (&file, removed)
+        }));
+        found.sort_by(|one, other| one.0.cmp(other.0));
+        found
+            .into_iter()
+            .map(|(_, difference)| difference)
+            .collect()
+    }
+
+    /// Every value by its key, with its place.
+    fn values(&self, modules: &Declarations) -> BTreeMap<String, (String, Place)> {
+        let mut problems = Problems::default();
+        let mut origins = Origins::new();
+        let schema = schema(&modules.sections);
+        let root = Node::root(&schema);
+        let mut table = document::parse(&self.text, &mut problems);
+        for over in self.environment.settings() {
+            document::apply_env(&mut table, &root, &over, &mut origins, &mut problems);
+        }
+        let mut values = BTreeMap::new();
+        self.flatten(&table, ("", ""), &origins, &mut values);
+        values
+    }
+
+    /// `key` names list elements, `path` counts them, as the origins do.
+    fn flatten(
+        &self,
+        table: &DeTable<'_>,
+        (key, path): (&str, &str),
+        origins: &Origins,
+        values: &mut BTreeMap<String, (String, Place)>,
+    ) {
+        let below = |outer: &str, name: &str| match outer {
+            "" => name.to_owned(),
+            outer => format!("{outer}.{name}"),
+        };
+        for (name, value) in table {
+            let (key, path) = (below(key, name.get_ref()), below(path, name.get_ref()));
+            match value.get_ref() {
+                DeValue::Table(inner) => self.flatten(inner, (&key, &path), origins, values),
+                DeValue::Array(items) if items.iter().any(|item| item.get_ref().is_table()) => {
+                    for (index, item) in items.iter().enumerate() {
+                        if let DeValue::Table(inner) = item.get_ref() {
+                            let name = element(inner).unwrap_or_else(|| index.to_string());
+                            let at = (format!("{key}[{name}]"), format!("{path}.{index}"));
+                            self.flatten(inner, (&at.0, &at.1), origins, values);
+                        }
+                    }
+                }
+                other => {
+                    let place = self.place(&path, value, origins);
+                    values.insert(key, (text(other), place));
+                }
+            }
+        }
+    }
+
+    fn place(&self, path: &str, value: &Spanned<DeValue<'_>>, origins: &Origins) -> Place {
+        match (origins.get(path), value.span()) {
+            (Some(Origin::Variable(_)), _) => inherited(&self.file, &self.text, origins, path),
+            (_, span) => Place::of(&self.file, &self.text, &span),
+        }
+    }
+}
+
+/// The name of an element of a list.
+fn element(table: &DeTable<'_>) -> Option<String> {
+    let written = |name: &str| table.get(name).map(|value| text(value.get_ref()));
+    match written("path") {
+        Some(path) => Some(match written("methods") {
+            Some(methods) => format!("{methods} {path}"),
+            None => path,
+        }),
+        None => NAMES.into_iter().find_map(written),
+    }
+}
+
+/// A value as text, for comparisons.
+fn text(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(switch) => switch.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| text(item.get_ref())).collect();
+            items.join(", ")
+        }
+        DeValue::Table(table) => {
+            let keys = table.iter();
+            let keys =
+                keys.map(|(key, value)| format!("{} {}", key.get_ref(), text(value.get_ref())));
+            keys.collect::<Vec<_>>().join(", ")
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The error of a start.
+
+use tollgate_module::BuildError;
+use tollgate_store::OpenError;
+
+use crate::admin::AdminError;
+use crate::proxy::ListenError;
+
+/// Why the gateway did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A socket could not be opened.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The access log cannot be written.
+    #[error("cannot open the access log; check the path and its permissions")]
+    AccessLog(#[source] std::io::Error),
+    /// The store could not be opened.
+    #[error("cannot open the store")]
+    Store(#[from] OpenError),
+    /// The content of the store could not be read or recovered.
+    #[error("cannot read the ledger; restore a backup if the error persists")]
+    Books(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A module could not be built.
+    #[error(transparent)]
+    Module(BuildError),
+    /// A filter could not be built.
+    #[error("the chain of `{route}` cannot be built")]
+    Filter {
+        /// The route's path.
+        route: String,
+        /// The reason.
+        #[source]
+        source: BuildError,
+    },
+    /// Health, metrics or the control socket could not be served.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// The operating system provided no thread or no event queue.
+    #[error("cannot start threads; is the limit of processes or files too low?")]
+    Threads(#[source] std::io::Error),
+}

@@ -1,0 +1,358 @@
+//! Reload: the settings file is read again, and what it says takes effect as a whole or not at all.
+//!
+//! Everything that can fail comes first: the check of the file, the new settings of each module, the chains, the prices, which are durable
+//! before a request is charged by them. What remains is stores of pointers. A request keeps the generation that it began with
+//! (`proxy::generation`); state lives in the modules and providers, which stay.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tollgate_clock::Clock;
+use tollgate_counters::Source;
+use tollgate_filter::ErrorPage;
+use tollgate_module::{BuildError, Declarations, Module, Reload, Services, Snapshot};
+use tollgate_store::Store;
+
+use super::error::StartError;
+use super::prices::record_new_prices;
+use super::routes::{self, NamedFilter};
+use super::settings;
+use crate::admin::{ReloadedSettings, RunningSettings};
+use crate::config::{Certificate, Difference, DifferenceKind, Report, Settings};
+use crate::proxy::{Certificates, Generation, Proxy, Routes};
+use crate::telemetry::{self, Telemetry};
+use crate::upstream::Providers;
+
+/// What remains of the settings for the operator when one of them needs a restart.
+const REMEDY: &str = "restart the gateway, or restore the earlier value";
+
+/// The gateway's own settings that a reload changes, by the beginnings of their keys.
+const RELOADED: [&str; 7] = [
+    "model[",
+    "provider[",
+    "upstream.",
+    "route[",
+    "route_change[",
+    "service.default_model",
+    "telemetry.log_level",
+];
+
+/// Reloads the settings of one gateway.
+pub(crate) struct Reloader {
+    parts: Parts,
+    state: Mutex<State>,
+    counts: Arc<Counts>,
+}
+
+/// What a reload changes, and what it needs for that.
+pub(super) struct Parts {
+    pub(super) modules: Vec<Box<dyn Module>>,
+    pub(super) declarations: Declarations,
+    pub(super) filters: Vec<NamedFilter>,
+    pub(super) pages: ErrorPage,
+    pub(super) proxy: Arc<Proxy>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Clock,
+    pub(super) telemetry: Telemetry,
+    pub(super) runtime: Handle,
+    /// The certificates of each listener, as its handshakes use them.
+    pub(super) tls: Vec<Option<Arc<Certificates>>>,
+    /// The certificates of all listeners, for their expiry.
+    pub(super) certificates: Snapshot<Vec<Certificate>>,
+}
+
+struct State {
+    settings: Arc<Settings>,
+    services: Services,
+    version: u64,
+    /// The maintenance of the providers in force.
+    maintenance: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Counts {
+    version: AtomicU64,
+    reloaded: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Why new settings were not put in force. The earlier ones stay.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReloadError {
+    /// The file has errors.
+    #[error(transparent)]
+    Invalid(Report),
+    /// Settings differ that are fixed at the start.
+    #[error("{}", RestartNeeded(.0))]
+    NeedsRestart(Vec<Difference>),
+    /// A module cannot serve its new settings.
+    #[error(transparent)]
+    Module(BuildError),
+    /// A chain cannot be built, or the prices cannot be stored.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+struct RestartNeeded<'a>(&'a [Difference]);
+
+impl fmt::Display for RestartNeeded<'_> {
+    /// One line for each setting, as in the report of `tollgate check`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, difference) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{difference}; {REMEDY}")?;
+        }
+        Ok(())
+    }
+}
+
+/// New settings, checked against those in force.
+struct Checked {
+    settings: Arc<Settings>,
+    services: Services,
+    differences: Vec<Difference>,
+    apply: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+/// The same with everything built that they need.
+struct Built {
+    checked: Checked,
+    routes: Routes,
+    providers: Arc<Providers>,
+}
+
+impl Reloader {
+    /// The reloader of a gateway that serves these settings, whose providers it maintains from now on.
+    pub(super) fn new(settings: Arc<Settings>, services: Services, parts: Parts) -> Reloader {
+        let generation = parts.proxy.generation();
+        let counts = Counts::default();
+        counts.version.store(generation.version, Relaxed);
+        Reloader {
+            state: Mutex::new(State {
+                maintenance: maintain(&parts.runtime, &generation.providers),
+                settings,
+                services,
+                version: generation.version,
+            }),
+            counts: Arc::new(counts),
+            parts,
+        }
+    }
+
+    /// The version of the settings in force, and the reloads so far.
+    pub(super) fn metrics(&self) -> Source {
+        let counts = self.counts.clone();
+        Box::new(move |samples| {
+            samples.number(telemetry::SETTINGS_VERSION, counts.version.load(Relaxed));
+            let results = [("ok", &counts.reloaded), ("failed", &counts.failed)];
+            let results = results.map(|(result, count)| (result, count.load(Relaxed)));
+            samples.numbers(telemetry::SETTINGS_RELOADS, results);
+        })
+    }
+
+    /// Reads the settings again and puts them in force, all or none. Blocks for the disk.
+    ///
+    /// # Errors
+    ///
+    /// Why the earlier settings stay in force.
+    pub(crate) fn reload(&self) -> Result<ReloadedSettings, ReloadError> {
+        let mut state = self.state();
+        let built = self.check(&state).and_then(|checked| self.build(checked));
+        match built {
+            Ok(built) => {
+                let reloaded = self.apply(&mut state, built);
+                self.counts.reloaded.fetch_add(1, Relaxed);
+                tracing::info!(
+                    version = reloaded.version,
+                    digest = %reloaded.digest,
+                    changes = reloaded.changes.len(),
+                    "reloaded settings"
+                );
+                Ok(reloaded)
+            }
+            Err(error) => {
+                self.counts.failed.fetch_add(1, Relaxed);
+                let cause = telemetry::chain(&error);
+                tracing::error!(%cause, "reloading settings failed, the earlier ones stay in force");
+                Err(error)
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads and checks the file, and what each module says of it.
+    fn check(&self, state: &State) -> Result<Checked, ReloadError> {
+        let Parts {
+            modules,
+            declarations,
+            ..
+        } = &self.parts;
+        let new = state.settings.source.read(declarations);
+        let new = Arc::new(new.map_err(ReloadError::Invalid)?);
+        let mut services = state.services.clone();
+        services.extend(&settings::services(&new));
+        let mut apply = Vec::new();
+        let mut fixed: Vec<String> = Vec::new();
+        let mut differing: Vec<String> = Vec::new();
+        for module in modules {
+            let mut sections = module.sections();
+            let reload = module.reload(&state.services, &services);
+            match reload.map_err(ReloadError::Module)? {
+                Reload::Ready(call) => apply.push(call),
+                Reload::NeedsRestart(keys) => {
+                    let section = sections.first().map_or("", |section| section.name());
+                    differing.extend(keys.iter().map(|key| format!("{section}.{key}")));
+                }
+                Reload::Fixed => fixed.extend(sections.drain(..).map(|one| one.name().to_owned())),
+            }
+        }
+        differing.extend(restarted(&state.settings, &new));
+        fixed.extend(differing.iter().cloned());
+        let needs_restart = |key: &str| {
+            let of_module = declarations
+                .sections
+                .iter()
+                .any(|one| is_in(key, one.name()));
+            fixed.iter().any(|prefix| is_in(key, prefix)) || !(of_module || is_reloaded(key))
+        };
+        let (old, source) = (&state.settings.source, &new.source);
+        let mut differences = old.differences(source, declarations, needs_restart);
+        for key in differing {
+            // Its value follows from another setting.
+            if !differences.iter().any(|one| is_in(&one.key, &key)) {
+                differences.push(source.difference(&key, DifferenceKind::Changed));
+            }
+        }
+        Ok(Checked {
+            settings: new,
+            services,
+            differences,
+            apply,
+        })
+    }
+
+    /// Builds everything that can fail, and stores the prices.
+    fn build(&self, checked: Checked) -> Result<Built, ReloadError> {
+        let refused = checked.differences.iter().filter(|one| one.needs_restart);
+        let refused: Vec<Difference> = refused.cloned().collect();
+        if !refused.is_empty() {
+            return Err(ReloadError::NeedsRestart(refused));
+        }
+        let parts = &self.parts;
+        let filters = (&*parts.filters, &checked.services);
+        let routes = routes::routes(&checked.settings, filters, &parts.pages)?;
+        let providers = parts
+            .proxy
+            .generation()
+            .providers
+            .successor(&checked.settings);
+        record_new_prices(&checked.settings, &*parts.store, parts.clock.now())?;
+        Ok(Built {
+            routes,
+            providers: Arc::new(providers),
+            checked,
+        })
+    }
+
+    /// Puts them in force. Nothing here can fail.
+    fn apply(&self, state: &mut State, built: Built) -> ReloadedSettings {
+        let Built {
+            checked,
+            routes,
+            providers,
+        } = built;
+        let (parts, new) = (&self.parts, &checked.settings);
+        for warning in new.warnings() {
+            tracing::warn!(key = %warning.key, "risky setting: {}", warning.message);
+        }
+        parts.telemetry.add_names(new);
+        for call in checked.apply {
+            call();
+        }
+        for (tls, listener) in parts.tls.iter().zip(&new.listeners) {
+            if let Some(tls) = tls {
+                tls.replace(listener.certificates.clone());
+            }
+        }
+        let certificates = new.certificates().cloned().collect();
+        parts.certificates.replace(certificates);
+        telemetry::set_level(new.telemetry.log_level);
+        state.version += 1;
+        parts.proxy.replace_generation(Generation {
+            version: state.version,
+            routes,
+            providers: providers.clone(),
+        });
+        state.maintenance.abort();
+        state.maintenance = maintain(&parts.runtime, &providers);
+        state.settings = checked.settings;
+        state.services = checked.services;
+        self.counts.version.store(state.version, Relaxed);
+        ReloadedSettings {
+            version: state.version,
+            digest: state.settings.source.digest(),
+            changes: checked.differences,
+        }
+    }
+}
+
+impl RunningSettings for Reloader {
+    fn reload(&self) -> Result<ReloadedSettings, String> {
+        Reloader::reload(self).map_err(|error| telemetry::chain(&error))
+    }
+
+    fn differences(&self) -> Result<Vec<Difference>, String> {
+        let checked = self.check(&self.state());
+        checked
+            .map(|checked| checked.differences)
+            .map_err(|error| telemetry::chain(&error))
+    }
+
+    fn settings(&self) -> Arc<Settings> {
+        self.state().settings.clone()
+    }
+}
+
+fn maintain(runtime: &Handle, providers: &Arc<Providers>) -> JoinHandle<()> {
+    let providers = providers.clone();
+    runtime.spawn(async move { providers.run_maintenance().await })
+}
+
+/// Settings of the gateway itself that differ and are fixed although their keys are reloaded: the metrics count by the routes of the start,
+/// and a listener has TLS or not.
+fn restarted(old: &Settings, new: &Settings) -> Vec<String> {
+    let mut keys = Vec::new();
+    let routes = |settings: &Settings| -> Vec<String> {
+        let routes = settings.routes.iter();
+        let routes = routes.map(|route| format!("{:?} {}", route.methods, route.path));
+        routes.collect()
+    };
+    if routes(old) != routes(new) {
+        keys.push("route".to_owned());
+    }
+    for (old, new) in old.listeners.iter().zip(&new.listeners) {
+        if old.certificates.is_empty() != new.certificates.is_empty() {
+            keys.push(format!("listener[{}].tls", new.address));
+        }
+    }
+    keys
+}
+
+/// Whether a key is this one, or inside it.
+fn is_in(key: &str, outer: &str) -> bool {
+    let rest = key.strip_prefix(outer);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+fn is_reloaded(key: &str) -> bool {
+    let is_certificate = key.starts_with("listener[") && key.contains("].tls[");
+    is_certificate || RELOADED.iter().any(|prefix| key.starts_with(prefix))
+}

@@ -1,0 +1,359 @@
+//! Reload of the settings: all take effect or none, and no request or stream is touched.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+use tollgate_testing::{Certificate, Client, RawClient, Script};
+use toml::Table;
+
+use super::installation::{Installation, Serving, ended};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, chat, micros};
+
+const VERSION: &str = "tollgate_settings_version";
+const RELOADED: &str = "tollgate_settings_reloads_total{result=\"ok\"}";
+const FAILED: &str = "tollgate_settings_reloads_total{result=\"failed\"}";
+
+/// Rewrites the settings file.
+fn edit(installation: &Installation, change: impl FnOnce(&mut Table)) {
+    let text = std::fs::read_to_string(&installation.config).expect("the settings");
+    let mut table: Table = text.parse().expect("TOML");
+    change(&mut table);
+    let text = toml::to_string(&table).expect("tables are TOML");
+    std::fs::write(&installation.config, text).expect("the folder takes files");
+}
+
+/// The table of a list at an index.
+fn element<'t>(table: &'t mut Table, list: &str, at: usize) -> &'t mut Table {
+    let list = table[list].as_array_mut().expect("a list");
+    list[at].as_table_mut().expect("a table")
+}
+
+fn set_price(installation: &Installation, output: i64) {
+    edit(installation, |table| {
+        let price = element(table, "model", 0)["price"].as_table_mut();
+        let price = price.expect("a price");
+        price.insert("output".into(), output.to_string().into());
+    });
+}
+
+fn toml_of(text: &str) -> toml::Value {
+    toml::Value::Table(text.parse().expect("TOML"))
+}
+
+/// A line of the log, read without blocking the stand-ins.
+async fn line(serving: Serving, words: &'static [&'static str]) -> (Serving, String) {
+    let read = tokio::task::spawn_blocking(move || {
+        let is_it = |line: &str| words.iter().all(|word| line.contains(word));
+        let line = serving
+            .process
+            .line_where("the result of the reload", is_it);
+        (serving, line)
+    });
+    read.await.expect("the line comes")
+}
+
+fn charged(answer: &Value) -> i64 {
+    micros(&answer["x_svc"]["credits_used"])
+}
+
+#[tokio::test]
+async fn ten_reloads_touch_no_stream_and_no_request() {
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    installation.provider.script(Script::pace("piece").once());
+    let mut stream = serving
+        .client(&installation)
+        .stream(CHAT, &chat(true))
+        .await;
+    assert_eq!(stream.status, 200);
+    let gate = installation.provider.gate("piece");
+    gate.reached_by(1).await;
+
+    let over = Arc::new(AtomicBool::new(false));
+    let load: Vec<_> = (0..4)
+        .map(|_| {
+            let (client, over) = (serving.client(&installation), over.clone());
+            tokio::spawn(async move {
+                let mut answers = 0;
+                while !over.load(Ordering::Relaxed) {
+                    let answer = client.post(CHAT, &chat(false)).await;
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    answers += 1;
+                }
+                answers
+            })
+        })
+        .collect();
+    for reload in 1..=10 {
+        set_price(&installation, 600 + reload);
+        let reloaded = installation.ask(&["reload"]).await;
+        assert_eq!(reloaded["version"], reload + 1);
+        assert_eq!(reloaded["changes"][0]["key"], "model[small].price.output");
+        // A request that begins after the reload has the new price.
+        let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+        assert_eq!(charged(&answer.json()), 150 + 16 * (600 + reload));
+        gate.release(1);
+    }
+    over.store(true, Ordering::Relaxed);
+    for client in load {
+        let answers: u32 = client.await.expect("no request fails");
+        assert!(answers > 0, "there was load");
+    }
+    gate.open();
+    let (events, end) = stream.rest().await;
+    assert!(events.last().expect("events").is_done(), "{end:?}");
+    let pieces = |event: &Value| {
+        event["choices"][0]["delta"]["content"]
+            .as_str()
+            .map(str::len)
+    };
+    let events: Vec<Value> = events
+        .iter()
+        .filter(|one| !one.is_done())
+        .map(|one| one.json())
+        .collect();
+    assert_eq!(
+        events
+            .iter()
+            .filter_map(pieces)
+            .filter(|len| *len > 0)
+            .count(),
+        16
+    );
+    let priced = events.iter().find(|event| event["x_svc"].is_object());
+    let priced = priced.expect("the last event has the charge");
+    assert_eq!(
+        charged(priced),
+        PRICE_OF_A_CHAT,
+        "the price that it began with"
+    );
+
+    assert_eq!(serving.metric(VERSION).await, 11);
+    assert_eq!(serving.metric(RELOADED).await, 10);
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    audited(&installation.database());
+}
+
+#[tokio::test]
+async fn settings_that_cannot_take_effect_leave_the_earlier_ones() {
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    let good = std::fs::read_to_string(&installation.config).expect("the settings");
+
+    // What the file says of the price does not count, as the rest of it is wrong.
+    set_price(&installation, 1);
+    edit(&installation, |table| {
+        element(table, "model", 1).insert("created".into(), "yesterday".into());
+    });
+    serving.process.signal("HUP");
+    let words = [
+        "reloading settings failed",
+        "tollgate.toml:",
+        "model.1.created",
+        "write a whole number",
+    ];
+    let (mut serving, _) = line(serving, Vec::leak(words.to_vec())).await;
+    assert_eq!(serving.metric(FAILED).await, 1);
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(charged(&answer.json()), PRICE_OF_A_CHAT);
+
+    // A setting that needs a restart, beside one that does not.
+    std::fs::write(&installation.config, &good).expect("the folder takes files");
+    set_price(&installation, 1);
+    edit(&installation, |table| {
+        let server = table["server"].as_table_mut().expect("a table");
+        server.insert("workers".into(), 2.into());
+    });
+    let mut diff = installation.spawn(installation.command(&["settings", "diff"]));
+    assert_eq!(
+        ended(&mut diff).await.code(),
+        Some(1),
+        "one needs a restart"
+    );
+    let listed = diff.output();
+    for difference in [
+        "model[small].price.output: changed\n",
+        "server.workers: changed, needs a restart\n",
+    ] {
+        assert!(listed.contains(difference), "{listed}");
+    }
+    serving.process.signal("HUP");
+    let words = [
+        "reloading settings failed",
+        "tollgate.toml:",
+        "server.workers",
+        "restart the gateway, or restore",
+    ];
+    let (mut serving, _) = line(serving, Vec::leak(words.to_vec())).await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(charged(&answer.json()), PRICE_OF_A_CHAT);
+    assert_eq!(serving.metric(VERSION).await, 1);
+    assert_eq!(serving.metric(FAILED).await, 2);
+
+    std::fs::write(&installation.config, &good).expect("the folder takes files");
+    set_price(&installation, 1);
+    let mut diff = installation.spawn(installation.command(&["settings", "diff"]));
+    assert_eq!(
+        ended(&mut diff).await.code(),
+        Some(0),
+        "none needs a restart"
+    );
+    serving.process.signal("HUP");
+    let (serving, _) = line(serving, &["reloaded settings", "version=2"]).await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(charged(&answer.json()), 150 + 16);
+}
+
+#[tokio::test]
+async fn a_reload_adds_models_providers_and_limits_and_changes_chains_and_keys() {
+    let installation = Installation::new("").await;
+    let serving = installation.serve().await;
+    let client = serving.client(&installation);
+    let key = installation.folder.path().join("key.txt");
+    std::fs::write(&key, "sk-wrong").expect("the folder takes files");
+    let url = installation.provider.base_url();
+    let mut request = chat(false);
+    request["model"] = "tiny".into();
+    assert_eq!(
+        client.post(CHAT, &request).await.status,
+        400,
+        "it is not there yet"
+    );
+
+    edit(&installation, |table| {
+        let provider = format!("name = 'second'\nbase_url = '{url}'\napi_key_file = 'key.txt'");
+        let providers = table["provider"].as_array_mut().expect("a list");
+        providers.insert(0, toml_of(&provider));
+        let model = "id = 'tiny'\nproviders = [{ provider = 'second' }]\nprice = { input = '1', output = '1' }";
+        let models = table["model"].as_array_mut().expect("a list");
+        models.push(toml_of(model));
+        table["limits"]["classes"]["pro"]["quota"] = 7777.into();
+        let change = "path = '/v1/models'\nmethods = ['GET']\nchain = ['auth', 'models']";
+        table.insert("route_change".into(), vec![toml_of(change)].into());
+    });
+    installation.run(&["reload"]).await;
+    let listed = client.get("/v1/models").await;
+    assert!(listed.text().contains("\"tiny\""), "{}", listed.text());
+    assert_eq!(
+        listed.header("ratelimit-limit"),
+        None,
+        "its chain has no `rate-limit`"
+    );
+    let refused = client.post(CHAT, &request).await;
+    assert!(
+        refused.status >= 500,
+        "the provider refuses the key: {}",
+        refused.text()
+    );
+    assert_eq!(refused.header("ratelimit-limit"), Some("7777"));
+    let with_model = "tollgate_tokens_total{direction=\"prompt\",model=\"tiny\"}";
+    assert_eq!(serving.metric(with_model).await, 0, "it has its counters");
+
+    // The key alone changes: no difference in the settings file.
+    std::fs::write(&key, crate::rig::PROVIDER_KEY).expect("the folder takes files");
+    let reloaded = installation.ask(&["reload"]).await;
+    assert_eq!(reloaded["changes"], Value::Array(Vec::new()));
+    let answer = client.post(CHAT, &request).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(
+        client.post(CHAT, &chat(false)).await.status,
+        200,
+        "the first one works on"
+    );
+
+    edit(&installation, |table| {
+        table["model"].as_array_mut().expect("a list").pop();
+        table["provider"].as_array_mut().expect("a list").remove(0);
+    });
+    installation.run(&["reload"]).await;
+    assert_eq!(client.post(CHAT, &request).await.status, 400, "it is gone");
+    assert_eq!(client.post(CHAT, &chat(false)).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_handshake_after_a_reload_gets_the_new_certificate_and_log_level() {
+    let installation = Installation::new("").await;
+    let serving = installation.serve().await;
+    let https = |ca_pem: &str| {
+        let client = Client::new(&serving.tls_url).with_key(&installation.key);
+        client.with_tls(ca_pem)
+    };
+    let request = |client: &Client| client.request("GET", "/v1/models", Default::default());
+    installation
+        .provider
+        .script(Script::hold(3, "middle").once());
+    let old = https(&installation.ca_pem);
+    let mut stream = old.stream(CHAT, &chat(true)).await;
+    installation.provider.gate("middle").reached_by(1).await;
+
+    let new = Certificate::for_localhost();
+    let folder = installation.folder.path();
+    std::fs::write(folder.join("certificate.pem"), &new.cert_pem).expect("written");
+    let mut failing = installation.spawn(installation.command(&["reload"]));
+    assert_eq!(ended(&mut failing).await.code(), Some(1));
+    assert!(
+        failing
+            .output()
+            .contains("is the key of another certificate"),
+        "{}",
+        failing.output()
+    );
+    std::fs::write(folder.join("key.pem"), &new.key_pem).expect("written");
+    edit(&installation, |table| {
+        table["telemetry"]["log_level"] = "debug".into()
+    });
+    installation.run(&["reload"]).await;
+
+    let client = https(&new.ca_pem);
+    let answer = client
+        .try_send(request(&client))
+        .await
+        .expect("a handshake");
+    assert_eq!(answer.status, 200);
+    let client = https(&installation.ca_pem);
+    client
+        .try_send(request(&client))
+        .await
+        .expect_err("the old certificate is gone");
+    installation.provider.gate("middle").open();
+    let (events, end) = stream.rest().await;
+    assert!(
+        events.last().expect("events").is_done(),
+        "the open connection stays: {end:?}"
+    );
+
+    let port = serving.tls_url.rsplit(':').next().expect("a port");
+    let address = format!("127.0.0.1:{port}").parse().expect("an address");
+    let mut plain = RawClient::connect(address).await;
+    plain.send("GET / HTTP/1.1\r\n\r\n").await;
+    let (_, _) = line(serving, &["DEBUG", "TLS handshake failed"]).await;
+}
+
+#[tokio::test]
+async fn a_changed_file_is_reloaded_where_the_settings_say_so() {
+    let installation = Installation::new("[server]\nwatch_settings = true").await;
+    let serving = installation.serve().await;
+    set_price(&installation, 700);
+    let (serving, _) = line(serving, &["reloaded settings", "version=2"]).await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(charged(&answer.json()), 150 + 16 * 700);
+}
+
+#[tokio::test]
+async fn an_open_circuit_stays_open_over_a_reload() {
+    const STATE: &str = "tollgate_provider_state{provider=\"stand-in\"}";
+    let settings = "[[provider]]\nhealth = { cooldown_secs = 3600 }";
+    let installation = Installation::new(settings).await;
+    let serving = installation.serve().await;
+    installation.provider.stop_listening().await;
+    for _ in 0..3 {
+        let refused = serving.client(&installation).post(CHAT, &chat(false)).await;
+        assert!(refused.status >= 500, "{}", refused.text());
+    }
+    assert_eq!(serving.metric(STATE).await, 2, "it is open");
+    set_price(&installation, 700);
+    installation.run(&["reload"]).await;
+    assert_eq!(serving.metric(STATE).await, 2, "it is open still");
+}
