@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::control::{Applied, Change, Changes};
 use super::{JsonSource, Liveness, Readiness, Workers};
@@ -50,16 +50,14 @@ pub(super) async fn serve(
     let endpoints = Arc::new(endpoints);
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
+        // Beyond that many, connections wait in the system's accept queue until one ends, which it does within its time limits.
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listener, &connections) => accepted,
             _ = stopped.wait_for(|stop| *stop) => return,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, permit)) = accepted else {
             // Out of file descriptors, most likely: wait for some to be closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let Ok(permit) = connections.clone().try_acquire_owned() else {
             continue;
         };
         let endpoints = endpoints.clone();
@@ -86,6 +84,16 @@ pub(super) async fn serve(
             drop(permit);
         });
     }
+}
+
+/// The next connection, and its place.
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    places: &Arc<Semaphore>,
+) -> std::io::Result<(tokio::net::TcpStream, OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await;
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, place.expect("places are never closed")))
 }
 
 impl Endpoints {

@@ -135,6 +135,31 @@ fn health_and_metrics_answer_on_loopback() {
 }
 
 #[test]
+fn a_scrape_waits_while_all_connections_are_taken() {
+    let fixture = TestAdmin::new();
+    let connect = || TcpStream::connect(fixture.admin.address()).expect("it listens");
+    // Each is served before the next one comes.
+    let taken: Vec<TcpStream> = std::iter::repeat_with(|| {
+        let mut stream = connect();
+        write!(stream, "GET /nothing HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+        stream.read_exact(&mut [0]).expect("an answer");
+        stream
+    })
+    .take(64)
+    .collect();
+    let mut scrape = connect();
+    write!(
+        scrape,
+        "GET /live HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+    )
+    .expect("sent");
+    drop(taken);
+    let mut answer = String::new();
+    scrape.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[test]
 fn readiness_gives_its_reasons() {
     let fixture = TestAdmin::new();
     let ready = fixture.get("GET /ready");

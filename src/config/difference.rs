@@ -81,7 +81,7 @@ impl Source {
     }
 
     /// The settings file, and the files that it names: certificates, keys and secrets.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
+    pub(super) fn files(&self) -> Vec<PathBuf> {
         let mut problems = Problems::default();
         let table = document::parse(&self.text, &mut problems);
         let mut values = BTreeMap::new();

@@ -43,6 +43,7 @@ pub use settings::{
     RetryBudget, Route, Sections, Server, Service, Settings, Store, StoreUrl, Telemetry, Upstream,
 };
 pub use source::Source;
+pub(crate) use source::Stamp;
 pub use tollgate_filter::settings::{BaseUrl, PublicUrl, UrlError, Warning};
 
 use document::{Origin, Origins};
@@ -61,6 +62,7 @@ pub fn load(
     environment: &Environment,
     modules: &Declarations,
 ) -> Result<Settings, Report> {
+    let stamp = Stamp::of(file);
     let text = std::fs::read_to_string(file).map_err(|error| Report {
         findings: vec![Finding {
             place: Place::File {
@@ -70,7 +72,9 @@ pub fn load(
             message: format!("cannot be read ({error}); name the settings with `--config FILE`"),
         }],
     })?;
-    load_text(file, &text, environment, modules)
+    let mut settings = load_text(file, &text, environment, modules)?;
+    settings.source.record_stamps(stamp);
+    Ok(settings)
 }
 
 /// Checks the settings of a text, as if it were the content of `file`.

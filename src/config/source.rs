@@ -1,7 +1,8 @@
 //! The text and the environment that settings were read from.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::environment::Environment;
@@ -12,6 +13,20 @@ pub struct Source {
     pub(super) file: PathBuf,
     pub(super) text: Arc<str>,
     pub(super) environment: Environment,
+    /// The files that were read, as they were then. Empty where the settings are a text.
+    pub(super) stamps: Vec<(PathBuf, Stamp)>,
+}
+
+/// What changes with a file: whether it is there, its inode, size and time of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(Option<(u64, u64, i64, i64)>);
+
+impl Stamp {
+    /// The file as it is now.
+    pub(crate) fn of(file: &Path) -> Stamp {
+        let found = std::fs::metadata(file).ok();
+        Stamp(found.map(|found| (found.ino(), found.size(), found.mtime(), found.mtime_nsec())))
+    }
 }
 
 impl fmt::Debug for Source {
@@ -26,7 +41,22 @@ impl Source {
             file,
             text: text.into(),
             environment: environment.clone(),
+            stamps: Vec::new(),
         }
+    }
+
+    /// Records the files that were read, `file` as it was before it was read. The others were read a moment ago.
+    pub(super) fn record_stamps(&mut self, file: Stamp) {
+        let others = self.files().into_iter().skip(1);
+        let others = others.map(|other| (other.clone(), Stamp::of(&other)));
+        self.stamps = std::iter::once((self.file.clone(), file))
+            .chain(others)
+            .collect();
+    }
+
+    /// The files that were read, as they were then.
+    pub(crate) fn stamps(&self) -> &[(PathBuf, Stamp)] {
+        &self.stamps
     }
 
     /// The first digits of a hash over the file and the variables that override it: equal for equal settings.

@@ -37,7 +37,6 @@ pub(crate) struct InProcessClient {
 struct Connected {
     /// A weak reference: the proxy owns the pages, which own this client.
     proxy: Weak<Proxy>,
-    generation: CurrentGeneration,
     runtime: Handle,
 }
 
@@ -46,7 +45,6 @@ impl InProcessClient {
     pub(crate) fn connect(&self, proxy: &Arc<Proxy>, runtime: Handle) {
         let connected = Connected {
             proxy: Arc::downgrade(proxy),
-            generation: CurrentGeneration::new(proxy),
             runtime,
         };
         let first = self.connected.set(connected).is_ok();
@@ -59,7 +57,8 @@ impl InProcessApi for InProcessClient {
         Box::pin(async move {
             let connected = self.connected.get()?;
             let proxy = connected.proxy.upgrade()?;
-            let current = connected.generation.get(&proxy);
+            let own = || CurrentGeneration::new(&proxy);
+            let current = proxy.in_process.get_or_init(own).get(&proxy);
             let (sender, response) = oneshot::channel();
             connected.runtime.spawn(async move {
                 serve(&proxy, &current, call, sender).await;

@@ -1,8 +1,8 @@
 //! The state that all workers share: routes, providers, limits, and the lifecycle from the start through the drain to the stop.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
@@ -10,13 +10,15 @@ use tollgate_chain::{Chain, Limits, Route};
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ErrorPage, ErrorShape, RelayUpstreams};
 
-use super::generation::Generation;
+use super::generation::{CurrentGeneration, Generation};
 use crate::config::ConnectionLimits;
 use crate::telemetry::Telemetry;
 
 /// State shared by all workers.
 pub(crate) struct Proxy {
     pub(super) generation: ArcSwap<Generation>,
+    /// The generation of requests that the pages make. Here, as a generation owns the pages: they must not own one.
+    pub(super) in_process: OnceLock<CurrentGeneration>,
     /// The version of the current generation.
     pub(super) version: AtomicU64,
     /// Renders error pages for addresses without a route.
@@ -96,6 +98,7 @@ impl Proxy {
         Proxy {
             version: AtomicU64::new(generation.version),
             generation: ArcSwap::from_pointee(generation),
+            in_process: OnceLock::new(),
             pages,
             relayed_to,
             telemetry,

@@ -11,6 +11,7 @@ const SESSIONS = `${demo.base_url}/ucp/2026-04-08/checkout-sessions`;
 async function program(page) {
   await page.goto("/keys/create");
   await page.getByRole("textbox", { name: "Name" }).fill("notebook");
+  await page.getByRole("checkbox", { name: /buy/i }).check();
   await page.getByRole("button", { name: "Create key" }).click();
   const key = await page.getByRole("textbox", { name: "Secret key" }).inputValue();
   return {

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tollgate_testing::{Client, RawClient, Script};
 
 use super::installation::{Installation, ended};
-use crate::rig::{CHAT, PRICE_OF_A_CHAT, SECRETS, audited, chat};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, SECRETS, audited, chat};
 
 #[tokio::test]
 async fn a_program_asked_to_end_finishes_what_is_under_way_and_ends_with_0() {
@@ -209,4 +209,16 @@ async fn what_a_key_has_spent_of_its_cap_is_known_after_a_restart() {
         audited(&installation.database()).sums.spent.get(),
         PRICE_OF_A_CHAT
     );
+}
+
+/// A program that runs a gateway may start another one: parts that own each other would keep files, sockets and memory of the first.
+#[tokio::test]
+async fn a_gateway_that_has_stopped_releases_its_store() {
+    let rig = Rig::start().await;
+    let answer = rig.client().post(CHAT, &chat(false)).await;
+    rig.record_charge(&answer.json());
+    let store = std::sync::Arc::downgrade(&rig.books.store);
+    rig.finish().await;
+    let released = crate::rig::poll(|| store.strong_count() == 0);
+    tollgate_testing::within("the end of the last owner of the store", released).await;
 }

@@ -65,7 +65,7 @@ async fn an_x402_payment_activates_the_plan() {
 }
 
 #[tokio::test]
-async fn responses_name_the_plan_page_under_the_base_url() {
+async fn responses_name_ways_to_buy_under_the_base_url() {
     let facilitator = tollgate_testing::Facilitator::start().await;
     let settings = format!(
         "{}\n[service]\nbase_url = \"https://api.example.com\"\nroot_url = \"https://example.com\"\n",
@@ -74,13 +74,9 @@ async fn responses_name_the_plan_page_under_the_base_url() {
     let rig = crate::rig::Rig::with(&settings).await;
     let fixture = X402Rig::of(rig, facilitator).await;
     let paid = fixture.submit(&fixture.payment(1).await).await;
-    let product = &paid.json()["product"];
-    assert!(
-        product
-            .to_string()
-            .contains("\"https://api.example.com/plan\""),
-        "{product}"
-    );
+    let purchase = &paid.json()["product"]["purchase"];
+    let x402 = "https://api.example.com/commerce/subscriptions/svc-pro/x402";
+    assert_eq!(*purchase, json!({"x402": x402}), "PayPal is not configured");
     fixture.close().await;
 }
 
