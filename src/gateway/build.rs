@@ -105,7 +105,9 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     let logged = conditions.clone();
     built.sweeps.push(Box::new(move || logged.log_changes()));
     spawn_tasks(&settings, &runtime, &running, &storage, &clock, &mut built);
-    add_metrics(&settings, &telemetry, &running, &storage, &mut built);
+    add_metrics(
+        &settings, &telemetry, &running, &storage, &clock, &mut built,
+    );
     telemetry
         .metrics()
         .add_source(sources::certificates(certificates.clone()));
@@ -379,11 +381,12 @@ fn add_metrics(
     telemetry: &Telemetry,
     running: &Running,
     storage: &Storage,
+    clock: &Clock,
     built: &mut Built,
 ) {
     let metrics = telemetry.metrics();
     metrics.add_source(sources::store(storage.store.clone()));
-    metrics.add_source(sources::ledger(storage.ledger.clone()));
+    metrics.add_source(sources::ledger(storage.ledger.clone(), clock.clone()));
     // The proxy owns the telemetry.
     let proxy = Arc::downgrade(&running.proxy);
     metrics.add_source(sources::providers(move || {

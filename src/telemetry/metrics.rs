@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use prometheus::proto::MetricType;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
     TextEncoder,
@@ -19,8 +20,8 @@ use tollgate_money::IdHasher;
 use tollgate_rate_limit::Limits;
 
 use super::collector::Sources;
+use super::models::{ModelMetrics, ModelSeries};
 use super::names;
-use super::process;
 use crate::config::Settings;
 
 /// Upper bounds of whole exchanges, in seconds: from a list to a long stream.
@@ -62,9 +63,7 @@ pub struct Metrics {
     /// The models and providers of the settings. A reload adds those that are new; what has left the settings stays, for requests that are
     /// under way.
     names: ArcSwap<Names>,
-    tokens: IntCounterVec,
-    charged: IntCounterVec,
-    estimated: IntCounterVec,
+    models: ModelMetrics,
     calls: IntCounterVec,
     first_byte: HistogramVec,
     classes: ByName<Class>,
@@ -88,16 +87,8 @@ struct Route {
 
 #[derive(Default)]
 struct Names {
-    models: ByName<Model>,
+    models: ByName<ModelSeries>,
     providers: ByName<Provider>,
-}
-
-#[derive(Clone)]
-struct Model {
-    prompt: IntCounter,
-    completion: IntCounter,
-    charged: IntCounter,
-    estimated: IntCounter,
 }
 
 #[derive(Clone)]
@@ -168,9 +159,7 @@ impl Metrics {
                 .map(|_| OnceLock::new())
                 .collect(),
         };
-        let tokens = make.counters(names::TOKENS);
-        let charged = make.counters(names::CHARGED);
-        let estimated = make.counters(names::ESTIMATED);
+        let models = ModelMetrics::new(&make);
         let calls = make.counters(names::UPSTREAM_CALLS);
         let first_byte = make.histograms(names::UPSTREAM_SECONDS, LONG);
         let limits: Limits = settings.sections.find().unwrap_or_default();
@@ -183,7 +172,6 @@ impl Metrics {
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
             .set(1);
         let sources = make.register(Ok(Sources::default()));
-        sources.add(Box::new(process::show));
         let metrics = Metrics {
             requests,
             routes: settings
@@ -193,9 +181,7 @@ impl Metrics {
                 .collect(),
             unrouted: route("none"),
             names: ArcSwap::default(),
-            tokens,
-            charged,
-            estimated,
+            models,
             calls,
             first_byte,
             classes: limits
@@ -235,13 +221,9 @@ impl Metrics {
             providers: known.providers.clone(),
         };
         for model in settings.catalog.models() {
-            let id = &*model.id;
-            names.models.entry(id.into()).or_insert_with(|| Model {
-                prompt: self.tokens.with_label_values(&[id, "prompt"]),
-                completion: self.tokens.with_label_values(&[id, "completion"]),
-                charged: self.charged.with_label_values(&[id]),
-                estimated: self.estimated.with_label_values(&[id]),
-            });
+            let earlier = names.models.get(&*model.id);
+            let series = self.models.series(&settings.catalog, model, earlier);
+            names.models.insert((&*model.id).into(), series);
         }
         let RelayUpstreams(relays) = settings.sections.find().unwrap_or_default();
         let relays = relays.iter().map(|one| &*one.name);
@@ -268,10 +250,22 @@ impl Metrics {
         self.sources.add(source);
     }
 
-    /// All metrics in the Prometheus text format, version 0.0.4.
+    /// All metrics in the Prometheus text format, version 0.0.4. Of a histogram with labels, series without samples are left out: with many
+    /// routes and models they would be most of the text.
     pub fn render(&self) -> String {
+        let mut families = self.registry.gather();
+        for family in &mut families {
+            if family.get_field_type() == MetricType::HISTOGRAM {
+                let mut series = family.take_metric();
+                series.retain(|one| {
+                    one.get_label().is_empty() || one.get_histogram().get_sample_count() > 0
+                });
+                family.set_metric(series);
+            }
+        }
+        families.retain(|family| !family.get_metric().is_empty());
         TextEncoder::new()
-            .encode_to_string(&self.registry.gather())
+            .encode_to_string(&families)
             .expect("metrics are written to memory")
     }
 
@@ -302,16 +296,8 @@ impl Metrics {
             route.overhead.observe(overhead.as_secs_f64());
         }
         let names = self.names.load();
-        if let Some(model) = record.model.as_deref().and_then(|id| names.models.get(id)) {
-            model.prompt.inc_by(record.prompt_tokens);
-            model.completion.inc_by(record.completion_tokens);
-            // A charge is never negative.
-            model
-                .charged
-                .inc_by(u64::try_from(record.charged.get()).unwrap_or(0));
-            if record.estimated {
-                model.estimated.inc();
-            }
+        if let Some(series) = record.model.as_deref().and_then(|id| names.models.get(id)) {
+            self.models.count(series, record, ending, times);
         }
         if let Some(class) = record
             .class
@@ -392,7 +378,7 @@ fn result_word(result: Result<(), UpstreamFault>) -> &'static str {
     }
 }
 
-fn ending_column(ending: Ending) -> usize {
+pub(super) fn ending_column(ending: Ending) -> usize {
     match ending {
         Ending::Complete => 0,
         Ending::Answered => 1,
@@ -419,7 +405,7 @@ impl Drop for ConnectionGuard {
 }
 
 /// Creates metrics from the list of names and registers them.
-struct Make<'a> {
+pub(super) struct Make<'a> {
     registry: &'a Registry,
 }
 
@@ -447,7 +433,7 @@ impl Make<'_> {
         self.register(IntGauge::with_opts(Make::opts(metric)))
     }
 
-    fn counters(&self, metric: Metric) -> IntCounterVec {
+    pub(super) fn counters(&self, metric: Metric) -> IntCounterVec {
         self.register(IntCounterVec::new(Make::opts(metric), metric.labels))
     }
 
@@ -458,7 +444,7 @@ impl Make<'_> {
         ))
     }
 
-    fn histograms(&self, metric: Metric, bounds: &[f64]) -> HistogramVec {
+    pub(super) fn histograms(&self, metric: Metric, bounds: &[f64]) -> HistogramVec {
         let opts = HistogramOpts::new(metric.name, metric.help).buckets(bounds.to_vec());
         self.register(HistogramVec::new(opts, metric.labels))
     }

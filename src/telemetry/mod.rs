@@ -13,6 +13,7 @@ mod event_limit;
 mod json;
 mod log_file;
 mod metrics;
+mod models;
 mod names;
 mod process;
 pub mod sources;
@@ -115,6 +116,7 @@ impl Telemetry {
         output: Option<Box<dyn Output>>,
     ) -> io::Result<Telemetry> {
         let metrics = Metrics::new(settings);
+        metrics.add_source(process::source(clock.now()));
         let dropped = Arc::<AtomicU64>::default();
         let log = output.map(|output| {
             let options = LogOptions {

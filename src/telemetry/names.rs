@@ -12,9 +12,15 @@ metrics! {
         "Time from a request's complete head until the first byte of a streamed answer left.";
     OVERHEAD_SECONDS = "tollgate_overhead_seconds", Histogram, ["route"],
         "Time the gateway itself added to an answer of a provider: before the call, and between the provider's bytes and ours.";
-    TOKENS = "tollgate_tokens_total", Counter, ["model", "direction"],
+    MODEL_REQUESTS = "tollgate_model_requests_total", Counter, ["model", "provider", "ending"],
+        "Ended exchanges of a model, by the provider that was called last (none for refusals and answers from the cache) and ending.";
+    MODEL_SECONDS = "tollgate_model_request_seconds", Histogram, ["model", "provider"],
+        "Time from a request's complete head to the end of its whole answer.";
+    MODEL_FIRST_EVENT_SECONDS = "tollgate_model_first_event_seconds", Histogram, ["model", "provider"],
+        "Time from a request's complete head until the first byte of a streamed answer left: the time to the first token.";
+    TOKENS = "tollgate_tokens_total", Counter, ["model", "provider", "direction"],
         "Tokens as billed.";
-    CHARGED = "tollgate_charged_microcredits_total", Counter, ["model"],
+    CHARGED = "tollgate_charged_microcredits_total", Counter, ["model", "provider"],
         "Micro-credits charged for answers.";
     ESTIMATED = "tollgate_usage_estimated_total", Counter, ["model"],
         "Answers whose tokens were counted by the gateway because the provider reported no usage.";
@@ -74,6 +80,8 @@ metrics! {
         "Requests whose credit is held.";
     HELD = "tollgate_held_microcredits", Gauge, [],
         "Micro-credits held for open requests.";
+    OWED = "tollgate_owed_microcredits", Gauge, [],
+        "Micro-credits that accounts have, available and held: what the operator owes to its customers. Counted at most once a minute.";
     COMMIT_QUEUE = "tollgate_commit_queue_depth", Gauge, [],
         "Units of work waiting to be written.";
     COMMIT_OVERLOADS = "tollgate_commit_overloads_total", Counter, [],
@@ -92,6 +100,8 @@ metrics! {
         "Ledger entries written.";
     LEDGER_FOLDED = "tollgate_ledger_folded_total", Counter, [],
         "Holds coalesced with their settlement into one entry, since both were in one commit.";
+    STORE_BYTES = "tollgate_store_bytes", Gauge, [],
+        "Bytes of the database's main file.";
     WAL_BYTES = "tollgate_store_log_bytes", Gauge, [],
         "Bytes of the database's log that are not in its main file yet.";
     DISK_FREE = "tollgate_disk_free_bytes", Gauge, [],
@@ -102,6 +112,10 @@ metrics! {
         "Lines of the access log, or of the diagnostics, that were lost because their destination was too slow, blocked or broken.";
     LINES_SUPPRESSED = "tollgate_log_lines_suppressed_total", Counter, [],
         "Diagnostics that were not written because there were too many of their kind.";
+    CPU = "tollgate_cpu_seconds_total", Counter, [],
+        "Processor time that the process has used, in seconds.";
+    START = "tollgate_start_time_seconds", Gauge, [],
+        "When the process started, in seconds since 1970.";
     MEMORY = "tollgate_resident_memory_bytes", Gauge, [],
         "Memory of the process that is in use.";
     OPEN_FILES = "tollgate_open_files", Gauge, [],

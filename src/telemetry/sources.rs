@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use tollgate_clock::Clock;
 use tollgate_counters::{Metric, Samples, Source};
 use tollgate_ledger::Ledger;
 use tollgate_memory::MemoryBudget;
@@ -59,19 +61,34 @@ pub fn memory(budget: MemoryBudget) -> Source {
     })
 }
 
-/// The open holds.
-pub fn ledger(ledger: Ledger) -> Source {
+/// How long a sum over all accounts is kept.
+const OWED_KEPT: Duration = Duration::from_secs(60);
+
+/// The open holds, and the credit of all accounts.
+pub fn ledger(ledger: Ledger, clock: Clock) -> Source {
+    let owed = Mutex::new(None);
     Box::new(move |samples| {
         let totals = ledger.totals();
         samples.number(names::OPEN_HOLDS, totals.open_holds);
         samples.number(names::HELD, totals.held.get());
+        let now = clock.elapsed();
+        let mut owed = owed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, sum) = match *owed {
+            Some((at, sum)) if now.saturating_sub(at) < OWED_KEPT => (at, sum),
+            _ => *owed.insert((now, ledger.owed())),
+        };
+        samples.number(names::OWED, sum.get());
     })
 }
 
-/// The free space of the database's file system, for users other than root.
+/// The size of the database's main file, and the free space of its file system for users other than root.
 pub(crate) fn disk(database: &Path) -> Source {
     let folder = database.parent().unwrap_or(Path::new(".")).to_owned();
+    let file = database.to_owned();
     Box::new(move |samples| {
+        if let Ok(found) = std::fs::metadata(&file) {
+            samples.number(names::STORE_BYTES, found.len());
+        }
         // Without a value there is no sample, rather than a disk that looks full.
         if let Ok(found) = rustix::fs::statvfs(&folder) {
             samples.number(names::DISK_FREE, found.f_bavail * found.f_frsize);

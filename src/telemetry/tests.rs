@@ -50,10 +50,15 @@ struct TestTelemetry {
 impl TestTelemetry {
     /// At half past one in the morning, with a clock that stands still.
     fn new() -> TestTelemetry {
+        TestTelemetry::of(SETTINGS)
+    }
+
+    /// The same with these settings.
+    fn of(settings: &str) -> TestTelemetry {
         let modules = registry::declarations(&registry::modules());
         let settings = config::load_text(
             Path::new("t.toml"),
-            SETTINGS,
+            settings,
             &Environment::default(),
             &modules,
         )
@@ -127,6 +132,18 @@ fn completion() -> Exchange {
     record.upstream_first_byte = at(1250);
     record.first_byte = at(1251);
     record.upstream_ended = at(1900);
+    exchange
+}
+
+/// A stored answer, sent again at a price of its own.
+fn cache_hit() -> Exchange {
+    let mut exchange = exchange(&[]);
+    let record = &mut exchange.record;
+    record.model = Some("small".into());
+    record.completion_tokens = 8;
+    record.charged = Micros::new(9);
+    record.status = 200;
+    record.started = Duration::from_secs(2);
     exchange
 }
 
@@ -219,6 +236,9 @@ fn the_metrics_count_a_completion() {
     limited.record.status = 429;
     limited.record.model = None;
     fixture.telemetry.record(&limited, Some(0), Ending::Refused);
+    fixture
+        .telemetry
+        .record(&cache_hit(), Some(1), Ending::Answered);
     fixture.telemetry.upstream_call("local", Ok(()));
     fixture
         .telemetry
@@ -230,9 +250,16 @@ fn the_metrics_count_a_completion() {
     for line in [
         r#"tollgate_requests_total{ending="complete",route="/v1/chat/completions",status="200"} 1"#,
         r#"tollgate_requests_total{ending="refused",route="/v1/chat/completions",status="429"} 1"#,
-        r#"tollgate_tokens_total{direction="prompt",model="small"} 13"#,
-        r#"tollgate_tokens_total{direction="completion",model="small"} 42"#,
-        r#"tollgate_charged_microcredits_total{model="small"} 97"#,
+        r#"tollgate_tokens_total{direction="prompt",model="small",provider="local"} 13"#,
+        r#"tollgate_tokens_total{direction="completion",model="small",provider="local"} 42"#,
+        r#"tollgate_tokens_total{direction="completion",model="small",provider="none"} 8"#,
+        r#"tollgate_charged_microcredits_total{model="small",provider="local"} 97"#,
+        r#"tollgate_charged_microcredits_total{model="small",provider="none"} 9"#,
+        r#"tollgate_model_requests_total{ending="complete",model="small",provider="local"} 1"#,
+        r#"tollgate_model_requests_total{ending="answered",model="small",provider="none"} 1"#,
+        r#"tollgate_model_request_seconds_count{model="small",provider="local"} 1"#,
+        r#"tollgate_model_first_event_seconds_bucket{model="small",provider="local",le="0.25"} 0"#,
+        r#"tollgate_model_first_event_seconds_bucket{model="small",provider="local",le="0.5"} 1"#,
         r#"tollgate_rate_limit_total{class="free",decision="admitted"} 1"#,
         r#"tollgate_rate_limit_total{class="free",decision="refused"} 1"#,
         r#"tollgate_upstream_calls_total{provider="local",result="ok"} 1"#,
@@ -253,6 +280,50 @@ fn the_metrics_count_a_completion() {
         "labels are those of the settings"
     );
     drop(open);
+}
+
+#[test]
+fn the_start_of_the_process_is_a_metric() {
+    let page = TestTelemetry::new().telemetry.metrics().render();
+    let line = "tollgate_start_time_seconds 1767231000";
+    assert!(page.lines().any(|have| have == line), "{page}");
+}
+
+#[test]
+fn a_scrape_of_sixty_routes_and_twenty_models_is_below_100_kb() {
+    let mut settings = SETTINGS.to_owned();
+    for model in 1..20 {
+        settings.push_str(&format!(
+            "[[model]]\nid = 'vendor/model-{model}'\nproviders = [{{ provider = 'local' }}]\nprice = {{ input = '1', output = '2' }}\n"
+        ));
+    }
+    let fixture = TestTelemetry::of(&settings);
+    let routes = (0..).take_while(|at| fixture.telemetry.metrics().route_label(*at).is_some());
+    let routes = routes.count();
+    // Requests that match none are one more label.
+    assert!(routes >= 59, "{routes} routes");
+    let empty = fixture.telemetry.metrics().render();
+    assert!(
+        !empty.contains("_bucket{route=") && !empty.contains("_bucket{model="),
+        "no line for a histogram without samples"
+    );
+    for model in 0..20 {
+        let mut used = completion();
+        if model > 0 {
+            used.record.model = Some(format!("vendor/model-{model}").into());
+        }
+        fixture.telemetry.record(&used, Some(0), Ending::Complete);
+        used.record.stream = false;
+        fixture.telemetry.record(&used, Some(1), Ending::GoneDuring);
+    }
+    for route in 0..20 {
+        let page = exchange(&[]);
+        fixture
+            .telemetry
+            .record(&page, Some(route), Ending::Answered);
+    }
+    let page = fixture.telemetry.metrics().render();
+    assert!(page.len() < 100_000, "{} bytes", page.len());
 }
 
 #[test]

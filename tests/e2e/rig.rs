@@ -184,7 +184,7 @@ impl Rig {
         Client::new(&format!("http://{}", self.admin))
     }
 
-    /// One number of the metrics, by its name with its labels.
+    /// One number of the metrics, by its name with its labels; seconds without their fraction.
     pub(crate) async fn metric(&self, name: &str) -> i64 {
         let page = self.operator().get("/metrics").await;
         let number = page
@@ -192,7 +192,7 @@ impl Rig {
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let number = number.unwrap_or_else(|| panic!("no metric `{name}`"));
-        number.parse().expect("a whole number")
+        number.parse::<f64>().expect("a number") as i64
     }
 
     /// A client with the rig's key over HTTP/1.1.

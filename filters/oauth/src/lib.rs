@@ -5,6 +5,7 @@ mod client_document;
 mod config;
 mod discovery;
 mod error_pages;
+mod events;
 mod filter;
 mod form;
 mod json;
@@ -19,6 +20,7 @@ mod token;
 use std::sync::Arc;
 
 use tollgate_clock::Clock;
+use tollgate_counters::Counters;
 use tollgate_fetch::SetupError;
 use tollgate_filter::{Resources, ServiceIdentity};
 use tollgate_identity::oauth::AuthorizationServer;
@@ -30,6 +32,7 @@ pub use module::OAuthModule;
 
 use client_document::ClientDocuments;
 use discovery::Discovery;
+use events::OAuthEvent;
 use resources::ResourceNames;
 
 /// Services shared by the routes of the authorization server.
@@ -41,6 +44,7 @@ pub struct Endpoints {
     documents: Option<ClientDocuments>,
     names: ResourceNames,
     discovery: Discovery,
+    events: Counters<OAuthEvent>,
     /// Path prefix of pages.
     base_path: String,
     /// `Basic realm="svc"`, for clients that try to authenticate.
@@ -80,6 +84,7 @@ impl Endpoints {
             documents,
             names: ResourceNames::new(service),
             discovery: Discovery::new(service, &config, offered),
+            events: Counters::default(),
             base_path: discovery::path_of(&service.base_url).to_owned(),
             basic: http::HeaderValue::try_from(basic)
                 .expect("the service name consists of letters and digits"),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
+use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{OfferedResources, ServiceIdentity};
 use tollgate_identity::oauth::{AuthorizationServer, AuthorizationServerDeps};
 use tollgate_module::{Build, BuildError, FilterType, Module, SectionType, provided};
@@ -11,6 +12,11 @@ use crate::config::RawOAuth;
 use crate::{Endpoints, OAuth, OAuthConfig};
 
 provided! { "oauth" => [OAuthConfig]; }
+
+metrics! {
+    OAUTH_EVENTS = "tollgate_oauth_total", Counter, ["event"],
+        "The authorization server: clients registered, codes exchanged, tokens refreshed, grants refused, and revocations.";
+}
 
 /// The authorization server.
 pub struct OAuthModule;
@@ -26,6 +32,10 @@ impl Module for OAuthModule {
 
     fn sections(&self) -> Vec<SectionType> {
         vec![SectionType::of::<RawOAuth>()]
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
     }
 
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
@@ -46,6 +56,10 @@ impl Module for OAuthModule {
         let endpoints = Endpoints::new(&service, config, server, build.get()?, offered, clock).map_err(|error| {
             BuildError::caused_by("cannot set up `oauth.client_documents`; set it to `false`, or check the system's certificates", error)
         })?;
+        let counted = endpoints.clone();
+        build.metrics(Box::new(move |samples| {
+            samples.numbers(OAUTH_EVENTS, counted.events.values());
+        }));
         build.filter("oauth", move |route| {
             let filter = OAuth::new(&endpoints, route.path);
             Ok(Arc::new(filter.map_err(BuildError::of)?))

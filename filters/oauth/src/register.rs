@@ -8,6 +8,7 @@ use tollgate_filter::{ApiError, ErrorCode, Exchange, FilterError, Outcome, Reply
 use tollgate_identity::oauth::{ClientError, ClientMetadata};
 
 use crate::Endpoints;
+use crate::events::OAuthEvent;
 use crate::json::Json;
 use crate::store_errors::commit_failed;
 
@@ -57,6 +58,7 @@ impl Endpoints {
             Ok(row) => row,
             Err(error) => return commit_failed(error),
         };
+        self.events.inc(OAuthEvent::Registered);
         let registered = Registered {
             client_id: &row.id,
             client_id_issued_at: row.created_at.as_secs(),

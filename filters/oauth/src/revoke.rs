@@ -6,6 +6,7 @@ use tollgate_filter::{Exchange, FilterError, Outcome, Reply, ReplyBody};
 use tollgate_identity::oauth::RevokeError;
 
 use crate::Endpoints;
+use crate::events::OAuthEvent;
 use crate::store_errors::{commit_failed, read_failed};
 use crate::token::{form, missing};
 
@@ -29,6 +30,7 @@ impl Endpoints {
                 return Err(FilterError::new(crate::store_errors::unavailable(), error));
             }
         }
+        self.events.inc(OAuthEvent::Revoked);
         let mut headers = HeaderMap::with_capacity(4);
         let no_store = HeaderValue::from_static("no-store");
         headers.insert(header::CACHE_CONTROL, no_store);

@@ -11,6 +11,7 @@ use tollgate_filter::{
 use tollgate_identity::oauth::{CodeRequest, RefreshRequest, Requested, TokenError, TokenResponse};
 
 use crate::Endpoints;
+use crate::events::OAuthEvent;
 use crate::form::Form;
 use crate::scopes::scopes_at;
 use crate::store_errors::{commit_failed, read_failed};
@@ -76,7 +77,9 @@ impl Endpoints {
         if authenticates {
             return Err(TokenFailure::Response(self.unexpected_authentication()));
         }
-        Ok(self.server.exchange(request).await?)
+        let granted = self.server.exchange(request).await?;
+        self.events.inc(OAuthEvent::CodeExchanged);
+        Ok(granted)
     }
 
     async fn refresh_token(
@@ -104,7 +107,9 @@ impl Endpoints {
         if authenticates {
             return Err(TokenFailure::Response(self.unexpected_authentication()));
         }
-        Ok(self.server.refresh(request).await?)
+        let granted = self.server.refresh(request).await?;
+        self.events.inc(OAuthEvent::Refreshed);
+        Ok(granted)
     }
 
     /// A client that authenticates assumes it is confidential (RFC 6749 section 5.2).
@@ -139,6 +144,7 @@ impl Endpoints {
             TokenError::Store(error) => return commit_failed(error),
             _ => (ErrorCode::InternalError, "Internal error."),
         };
+        self.events.inc(OAuthEvent::GrantRefused);
         Ok(Outcome::refuse(ApiError::new(code, message)))
     }
 }

@@ -248,7 +248,8 @@ async fn a_reload_adds_models_providers_and_limits_and_changes_chains_and_keys()
         refused.text()
     );
     assert_eq!(refused.header("ratelimit-limit"), Some("7777"));
-    let with_model = "tollgate_tokens_total{direction=\"prompt\",model=\"tiny\"}";
+    let with_model =
+        "tollgate_tokens_total{direction=\"prompt\",model=\"tiny\",provider=\"second\"}";
     assert_eq!(serving.metric(with_model).await, 0, "it has its counters");
 
     // The key alone changes: no difference in the settings file.

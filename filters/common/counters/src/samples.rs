@@ -1,5 +1,7 @@
 //! Samples of one scrape: the values that parts of the program keep themselves, read when the metrics are.
 
+use std::time::Duration;
+
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, MetricFamily, MetricType};
 
 use crate::{Kind, Metric};
@@ -16,7 +18,13 @@ pub struct Samples {
 impl Samples {
     /// Adds the value of a metric without labels.
     pub fn number(&mut self, metric: Metric, value: impl Into<i128>) {
-        self.family(metric, vec![sample(metric.kind, Vec::new(), value.into())]);
+        self.family(metric, vec![sample(metric.kind, Vec::new(), number(value))]);
+    }
+
+    /// Adds the value of a metric without labels that is a time.
+    pub fn seconds(&mut self, metric: Metric, value: Duration) {
+        let seconds = value.as_secs_f64();
+        self.family(metric, vec![sample(metric.kind, Vec::new(), seconds)]);
     }
 
     /// Adds the values of a metric with one label.
@@ -42,7 +50,7 @@ impl Samples {
                 label.set_value(word.to_owned());
                 label
             });
-            sample(metric.kind, labels.collect(), value.into())
+            sample(metric.kind, labels.collect(), number(value))
         });
         self.family(metric, values.collect());
     }
@@ -91,16 +99,21 @@ impl Samples {
     }
 }
 
-/// A sample of a counter or a gauge. The format has floating point numbers only; they are exact up to 2^53.
-fn sample(kind: Kind, labels: Vec<LabelPair>, value: i128) -> prometheus::proto::Metric {
+/// The format has floating point numbers only; whole ones are exact up to 2^53.
+fn number(value: impl Into<i128>) -> f64 {
+    value.into() as f64
+}
+
+/// A sample of a counter or a gauge.
+fn sample(kind: Kind, labels: Vec<LabelPair>, value: f64) -> prometheus::proto::Metric {
     let mut sample = prometheus::proto::Metric::from_label(labels);
     if kind == Kind::Counter {
         let mut counter = Counter::default();
-        counter.set_value(value as f64);
+        counter.set_value(value);
         sample.set_counter(counter);
     } else {
         let mut gauge = Gauge::default();
-        gauge.set_value(value as f64);
+        gauge.set_value(value);
         sample.set_gauge(gauge);
     }
     sample

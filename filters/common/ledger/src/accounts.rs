@@ -19,7 +19,7 @@ use tollgate_store::{
 use crate::account::{Balance, ChargeOutcome};
 use crate::credit::{Credit, CreditError};
 use crate::hold::{Durability, Hold, HoldError, HoldRequest, Settle};
-use crate::ledger::{Charge, ChargeError, StartError, Started, Totals};
+use crate::ledger::{Charge, ChargeError, StartError, Started};
 use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
 
 const SHARDS: usize = 64;
@@ -29,17 +29,17 @@ const BALANCE_MAX: Micros = Micros::new(i64::MAX / 2);
 
 /// A shard: accounts selected by id, with their open holds.
 #[derive(Debug, Default)]
-struct Shard {
-    accounts: HashMap<AccountId, Balance, BuildHasherDefault<IdHasher>>,
+pub(crate) struct Shard {
+    pub(crate) accounts: HashMap<AccountId, Balance, BuildHasherDefault<IdHasher>>,
     /// Removing a hold from this map resolves it; since it can be removed only once, every hold is resolved only once.
-    open: HashMap<OperationId, Open, BuildHasherDefault<IdHasher>>,
+    pub(crate) open: HashMap<OperationId, Open, BuildHasherDefault<IdHasher>>,
     /// The sum of those holds, in micro-credits; wrapping, since two absurd holds may overflow, and it is only reported.
-    held: i64,
+    pub(crate) held: i64,
 }
 
 /// An open hold.
 #[derive(Debug)]
-struct Open {
+pub(crate) struct Open {
     request: HoldRequest,
     /// Whether it has been queued for the disk. A hold that has not ends there without an entry of its own: as one charge, or as nothing.
     written: bool,
@@ -51,7 +51,7 @@ struct Open {
 /// from any prefix of the queue was true at some moment: what a crash leaves never reserves credit twice.
 pub(crate) struct Inner {
     store: Arc<dyn Store>,
-    shards: Box<[Mutex<Shard>]>,
+    pub(crate) shards: Box<[Mutex<Shard>]>,
     /// The approximate latest time passed in by a caller, for holds that are dropped and have no time of their own.
     latest: AtomicI64,
 }
@@ -80,18 +80,6 @@ impl Inner {
 
     pub(crate) fn balance(&self, account: AccountId) -> Option<Balance> {
         self.shard(account).accounts.get(&account).copied()
-    }
-
-    pub(crate) fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        let mut held = 0i64;
-        for shard in &self.shards {
-            let shard = lock(shard);
-            totals.open_holds += shard.open.len() as u64;
-            held = held.wrapping_add(shard.held);
-        }
-        totals.held = Micros::new(held);
-        totals
     }
 
     /// Records a time passed in by a caller. Two threads may overwrite a later time with an earlier one of the same moment, which is
@@ -647,7 +635,7 @@ impl Inner {
     }
 }
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+pub(crate) fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     // A panic under the lock is a broken invariant of one account; the others must continue.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

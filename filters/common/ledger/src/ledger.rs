@@ -11,6 +11,7 @@ use crate::accounts::Inner;
 use crate::credit::{Credit, CreditError, Credited};
 use crate::hold::{Hold, HoldError, HoldRequest};
 use crate::settlement::{AttachedPart, Settlement};
+use crate::totals::Totals;
 
 /// The ledger of one node: every account in memory, every change queued for the store. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -93,15 +94,6 @@ pub struct Started {
     pub orphans: usize,
     /// Their sum.
     pub orphans_amount: Micros,
-}
-
-/// The open holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Number of open holds.
-    pub open_holds: u64,
-    /// Their sum.
-    pub held: Micros,
 }
 
 impl Ledger {
@@ -220,6 +212,11 @@ impl Ledger {
     /// Number and sum of the open holds.
     pub fn totals(&self) -> Totals {
         self.inner.totals()
+    }
+
+    /// The credit of all accounts, available and held, without those below zero. Visits every account.
+    pub fn owed(&self) -> Micros {
+        self.inner.owed()
     }
 
     async fn book(&self, kind: EntryKind, credit: Credit) -> Result<Credited, CreditError> {

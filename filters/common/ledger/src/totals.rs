@@ -1,0 +1,38 @@
+//! Sums over all accounts.
+
+use tollgate_money::Micros;
+
+use crate::accounts::{Inner, lock};
+
+/// The open holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Number of open holds.
+    pub open_holds: u64,
+    /// Their sum.
+    pub held: Micros,
+}
+
+impl Inner {
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        let mut held = 0i64;
+        for shard in &self.shards {
+            let shard = lock(shard);
+            totals.open_holds += shard.open.len() as u64;
+            held = held.wrapping_add(shard.held);
+        }
+        totals.held = Micros::new(held);
+        totals
+    }
+
+    pub(crate) fn owed(&self) -> Micros {
+        let mut owed = 0i64;
+        for shard in &self.shards {
+            for balance in lock(shard).accounts.values() {
+                owed = owed.saturating_add(balance.total().get().max(0));
+            }
+        }
+        Micros::new(owed)
+    }
+}
