@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_and_the_alerts_name_metrics_that_exist() {
+    fn the_reference_the_alerts_and_the_dashboards_name_metrics_that_exist() {
         let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
         let page = std::fs::read_to_string(conf.join("README.md")).expect("the reference");
         let rows: Vec<&str> = page
@@ -136,19 +136,42 @@ mod tests {
         let wanted: Vec<String> = metrics().iter().map(reference_row).collect();
         assert_eq!(rows, wanted, "conf/README.md has one row for each metric");
 
-        let alerts =
-            std::fs::read_to_string(conf.join("prometheus/alerts.yml")).expect("the alerts");
+        let mut files = vec![conf.join("prometheus/alerts.yml")];
+        let dashboards = std::fs::read_dir(conf.join("grafana")).expect("the dashboards");
+        files.extend(dashboards.map(|entry| entry.expect("a dashboard").path()));
         let letters = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-        for word in alerts.split(|letter| !letters(letter)) {
-            if !word.starts_with("tollgate_") {
-                continue;
+        for file in files {
+            let text = std::fs::read_to_string(&file).expect("a file of text");
+            for word in text.split(|letter| !letters(letter)) {
+                if !word.starts_with("tollgate_") {
+                    continue;
+                }
+                let of_histogram = ["_bucket", "_sum", "_count"];
+                let name = of_histogram.iter().find_map(|end| word.strip_suffix(end));
+                assert!(
+                    metrics()
+                        .iter()
+                        .any(|metric| metric.name == name.unwrap_or(word)),
+                    "{} names `{word}`, which is no metric",
+                    file.display()
+                );
             }
-            let name = word.strip_suffix("_bucket").unwrap_or(word);
-            assert!(
-                metrics().iter().any(|metric| metric.name == name),
-                "conf/prometheus/alerts.yml names `{word}`, which is no metric"
-            );
         }
+    }
+
+    #[test]
+    fn the_runbook_has_an_entry_for_each_alert_and_no_other() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/prometheus");
+        let after = |file: &str, start: &str| -> Vec<String> {
+            let text = std::fs::read_to_string(folder.join(file)).expect("a file of text");
+            let lines = text
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix(start));
+            lines.map(str::to_owned).collect()
+        };
+        let alerts = after("alerts.yml", "- alert: ");
+        assert!(!alerts.is_empty());
+        assert_eq!(after("runbook.md", "## "), alerts, "in the same order");
     }
 
     fn reference_row(metric: &Metric) -> String {
