@@ -11,8 +11,7 @@ use tokio::sync::oneshot;
 
 use super::exit_code::{FAILURE, SUCCESS};
 use crate::config::{Environment, Settings};
-use crate::gateway::Reloader;
-use crate::telemetry::Telemetry;
+use crate::gateway::{Reloader, service_manager};
 use crate::{Gateway, GatewayBuilder, demo, telemetry};
 
 /// Serves until a stop is requested, or the store fails.
@@ -26,6 +25,7 @@ pub(super) fn serve(builder: GatewayBuilder, settings: Settings) -> anyhow::Resu
         tracing::info!(address = %address.address, tls = address.tls, "listening");
     }
     tracing::info!(address = %gateway.admin_address(), "listening for health and metrics");
+    service_manager::ready(gateway.addresses().len());
     match gateway.run(stop) {
         Ok(()) => Ok(SUCCESS),
         // Logged when the store failed.
@@ -50,22 +50,20 @@ pub(super) fn demo(
 /// then.
 #[derive(Clone, Default)]
 struct HangupHandler {
-    gateway: Arc<OnceLock<(Telemetry, Arc<Reloader>)>>,
+    reloader: Arc<OnceLock<Arc<Reloader>>>,
 }
 
 impl HangupHandler {
     fn acts_on(&self, gateway: &Gateway) {
         // There is one gateway.
-        let parts = (gateway.telemetry().clone(), gateway.reloader());
-        let _ = self.gateway.set(parts);
+        let _ = self.reloader.set(gateway.reloader());
     }
 
     fn received(&self) {
         tracing::info!("received SIGHUP, reopening log files and reloading settings");
-        let Some((telemetry, reloader)) = self.gateway.get().cloned() else {
+        let Some(reloader) = self.reloader.get().cloned() else {
             return;
         };
-        telemetry.reopen_log();
         // In a thread, as it waits for the disk. The result is logged.
         let reload = std::thread::Builder::new().name("reload".to_owned());
         if let Err(error) = reload.spawn(move || drop(reloader.reload())) {

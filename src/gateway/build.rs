@@ -24,7 +24,8 @@ use super::conditions::Conditions;
 use super::prices::{ledger_error, record_new_prices};
 use super::reload::{Parts, Reloader};
 use super::{
-    Address, Gateway, GatewayBuilder, StartError, file_watch, health, maintenance, routes, settings,
+    Address, Gateway, GatewayBuilder, StartError, file_watch, health, maintenance, routes,
+    service_manager, settings,
 };
 use crate::admin::{self, Admin, AdminService};
 use crate::config::{Durability, Settings, StoreUrl};
@@ -361,6 +362,10 @@ fn spawn_tasks(
         storage.store.clone(),
         clock.clone(),
     ));
+    if let Some(limit) = service_manager::watchdog_limit() {
+        let liveness = health::liveness(&running.proxy, running.liveness.clone());
+        runtime.spawn(service_manager::report_to_watchdog(limit, liveness));
+    }
     if settings.store.free_bytes_min > 0 {
         let StoreUrl::Sqlite(database) = &settings.store.url;
         let database = sqlite::resolve(database);

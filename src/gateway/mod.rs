@@ -9,6 +9,7 @@ mod maintenance;
 mod prices;
 mod reload;
 mod routes;
+pub(crate) mod service_manager;
 mod settings;
 mod stop;
 
@@ -162,11 +163,6 @@ impl Gateway {
             store: self.store.clone(),
             ledger: self.ledger.clone(),
         }
-    }
-
-    /// The logs and metrics.
-    pub(crate) fn telemetry(&self) -> &Telemetry {
-        &self.telemetry
     }
 
     /// Reloads the settings.

@@ -155,13 +155,15 @@ impl Reloader {
         })
     }
 
-    /// Reads the settings again and puts them in force, all or none. Blocks for the disk.
+    /// Reads the settings again and puts them in force, all or none; reopens the log files in any case. Blocks for the disk.
     ///
     /// # Errors
     ///
     /// Why the earlier settings stay in force.
     pub(crate) fn reload(&self) -> Result<ReloadedSettings, ReloadError> {
         let mut state = self.state();
+        // After a rotation, which asks for a reload as well.
+        self.parts.telemetry.reopen_log();
         let built = self.check(&state).and_then(|checked| self.build(checked));
         match built {
             Ok(built) => {

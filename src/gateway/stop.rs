@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate_purchase::PurchaseTasks;
 
-use super::Gateway;
+use super::{Gateway, service_manager};
 use crate::proxy::Proxy;
 
 /// Time limit for the last bytes of answers, once no work is under way or none can continue.
@@ -16,6 +16,7 @@ impl Gateway {
     pub(super) fn shut_down(self, finish: bool) {
         let grace = self.settings.server.grace;
         self.proxy.drain();
+        service_manager::stopping(self.proxy.open_exchanges());
         self.purchase_tasks.close();
         if finish {
             let open = self.proxy.open_exchanges();

@@ -16,6 +16,7 @@ mod memory;
 mod mpp;
 mod prices;
 mod reload;
+mod service_manager;
 mod signed;
 mod starts;
 mod stops;
