@@ -133,7 +133,7 @@ fn suspended(
     let is_ending = |row: &MandateRow| {
         matches!(
             row.state,
-            MandateState::CancelPending | MandateState::Duplicate
+            MandateState::CancelAtEnd | MandateState::CancelPending | MandateState::Duplicate
         )
     };
     if json {

@@ -1,4 +1,4 @@
-// The plan bought by a person at PayPal, and cancelled, with and without JavaScript, with screenshots.
+// The plan bought by a person at PayPal, cancelled and resumed, with and without JavaScript, with screenshots.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -19,7 +19,7 @@ async function begin(page) {
 for (const javaScriptEnabled of [true, false]) {
   const how = javaScriptEnabled ? "with" : "without";
 
-  test(`the plan is bought at PayPal and cancelled, ${how} JavaScript`, async () => {
+  test(`the plan is bought at PayPal, cancelled and resumed, ${how} JavaScript`, async () => {
     const page = await signUp(person(), { javaScriptEnabled });
     await begin(page);
     await page.getByRole("link", { name: "Continue to PayPal" }).click();
@@ -30,8 +30,17 @@ for (const javaScriptEnabled of [true, false]) {
     await page.getByRole("link", { name: "Cancel plan" }).click();
     await page.getByRole("heading", { name: "Cancel Pro?" }).waitFor();
     await page.getByRole("button", { name: "Cancel plan" }).click();
-    await page.getByText("does not renew.").waitFor();
+    await page.getByText(/Canceled: it lasts until .* and does not renew\./).waitFor();
     assert.equal(await page.getByRole("link", { name: "Cancel plan" }).count(), 0);
+    await page.getByText(/You can resume Pro until/).waitFor();
+    if (javaScriptEnabled) await every(page, "plan-cancelled");
+    await page.getByRole("link", { name: "Resume Pro" }).click();
+    await page.getByText(/You pay 199.00 USD on .*, and every month after it\./).waitFor();
+    if (javaScriptEnabled) await every(page, "plan-resume");
+    await page.getByRole("button", { name: "Resume Pro" }).click();
+    await page.getByText("PayPal charges every month.").waitFor();
+    await page.getByRole("link", { name: "Cancel plan" }).waitFor();
+    assert.equal(await page.getByRole("link", { name: "Resume Pro" }).count(), 0);
     assert.deepEqual(page.complaints, []);
     await page.context().close();
   });

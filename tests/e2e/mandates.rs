@@ -124,6 +124,19 @@ impl PayPalRig {
         within("the books and PayPal to agree", poll(agree)).await;
     }
 
+    fn now(&self) -> Timestamp {
+        Clock::system().now() + self.passed.get()
+    }
+
+    /// Waits until PayPal shows a subscription in that status, while the gateway repeats what PayPal did not carry out.
+    async fn comes_to(&self, id: &str, status: &str) {
+        let shown = || {
+            self.wait(5);
+            self.paypal.subscription(id).status == status
+        };
+        within(&format!("{id} to be {status}"), poll(shown)).await;
+    }
+
     /// Seconds pass for the gateway: what could not be read is due again.
     fn wait(&self, secs: u64) {
         let time = Duration::from_secs(secs);
@@ -351,33 +364,89 @@ async fn cancellation_keeps_the_paid_period_when_paypals_response_is_lost() {
         );
         let done = fixture.press("/plan/cancel").await;
         assert_eq!(done.header("location"), Some("/plan"));
-        let ended = || {
-            fixture.wait(5);
-            fixture.mandate().state == MandateState::Ended
-        };
-        within("PayPal to confirm", poll(ended)).await;
-        assert_eq!(fixture.paypal.subscription(&id).status, "CANCELLED");
+        fixture.comes_to(&id, "SUSPENDED").await;
         fixture.arrive().await;
         let page = fixture.browser.get("/plan").await;
         let row = fixture.subscription().expect("it was paid");
         let end = tollgate_pages::format::date(row.period_end, row.created_at);
-        has(
-            &page,
-            &[
-                &format!("Canceled: it lasts until {end} and does not renew."),
-                &format!("You can buy Pro again from <b>{end}</b>"),
-            ],
-        );
-        assert!(
-            !page.text().contains("/plan/begin"),
-            "nothing is sold twice"
-        );
+        let until = format!("Canceled: it lasts until {end} and does not renew.");
+        has(&page, &[&until, "You can resume Pro until"]);
+        // Within the day of grace PayPal would have charged: it is final there, and nothing is sold twice.
+        let due = fixture.paypal.subscription(&id).next_charge;
+        let left = due.expect("kept").duration_since(fixture.now());
+        fixture.pass(left + Duration::from_hours(1)).await;
+        fixture.comes_to(&id, "CANCELLED").await;
+        fixture.becomes(MandateState::Ended).await;
+        fixture.arrive().await;
+        let page = fixture.browser.get("/plan").await;
+        let again = format!("You can buy Pro again from <b>{end}</b>");
+        has(&page, &[&until, "cannot be resumed", &again]);
+        for path in ["/plan/begin", "/plan/resume"] {
+            assert!(!page.text().contains(path), "{path}");
+        }
         fixture.pass(40 * DAY).await;
         let row = fixture.subscription().expect("it was paid");
         assert_eq!(fixture.paypal.charged_cents(), PRICE, "{effect:?}");
         assert!(!row.renews);
         fixture.close().await;
     }
+}
+
+#[tokio::test]
+async fn a_cancelled_plan_is_resumed_and_renews_when_paypals_responses_are_lost() {
+    for effect in [None, Some(Effect::LoseAnswer), Some(Effect::Unavailable)] {
+        let mut fixture = PayPalRig::open().await;
+        let id = fixture.bought().await;
+        fixture.press("/plan/cancel").await;
+        fixture.comes_to(&id, "SUSPENDED").await;
+        fixture.pass(10 * DAY).await;
+        let page = fixture.browser.get("/plan").await;
+        has(&page, &["You can resume Pro until", "/plan/resume"]);
+        let question = fixture.browser.get("/plan/resume").await;
+        let due = fixture.paypal.subscription(&id).next_charge.expect("kept");
+        let due = tollgate_pages::format::date(due, fixture.now());
+        let price = format!("You pay 199.00 USD on {due}, and every month after it.");
+        has(&question, &["Resume Pro?", &price, "Do not resume"]);
+        if let Some(effect) = effect {
+            fixture.paypal.fault(Fault::once(Operation::End, effect));
+        }
+        // Sent twice, as by an impatient person.
+        for _ in 0..2 {
+            let done = fixture.browser.submit("/plan/resume", &[]).await;
+            assert_eq!(done.header("location"), Some("/plan"));
+        }
+        fixture.comes_to(&id, "ACTIVE").await;
+        fixture.becomes(MandateState::Active).await;
+        fixture.arrive().await;
+        let page = fixture.browser.get("/plan").await;
+        has(&page, &["PayPal charges every month.", "Cancel plan"]);
+        assert_eq!(fixture.paypal.charged_cents(), PRICE, "nothing was due");
+        fixture.pass(31 * DAY).await;
+        fixture.wait_until_paid(2 * PRICE).await;
+        assert_eq!(fixture.paypal.calls(Operation::Subscribe), 1, "{effect:?}");
+        fixture.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_plan_that_was_cancelled_at_paypal_is_not_offered_to_be_resumed() {
+    let mut fixture = PayPalRig::open().await;
+    let id = fixture.bought().await;
+    fixture.press("/plan/cancel").await;
+    fixture.comes_to(&id, "SUSPENDED").await;
+    fixture.browser.get("/plan/resume").await;
+    assert!(fixture.paypal.set_status(&id, "CANCELLED").await);
+    fixture.becomes(MandateState::Ended).await;
+    // The page was opened before.
+    let late = fixture.browser.submit("/plan/resume", &[]).await;
+    assert_eq!(late.header("location"), Some("/plan"));
+    let page = fixture.browser.get("/plan").await;
+    has(&page, &["cannot be resumed", "does not renew"]);
+    assert!(!page.text().contains("/plan/resume"));
+    let question = fixture.browser.get("/plan/resume").await;
+    assert_eq!(question.header("location"), Some("/plan"));
+    assert!(!fixture.subscription().expect("paid").renews);
+    fixture.close().await;
 }
 
 #[tokio::test]

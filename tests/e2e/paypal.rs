@@ -176,8 +176,14 @@ async fn requests_of_the_gateway_match_the_published_schema() {
     for never in ["quantity", "plan", "start_time", "subscriber"] {
         assert_eq!(asked.get(never), None, "{never}");
     }
-    rig.press("/plan/cancel").await;
-    let asked = body(&rig, Operation::End);
-    fits(SUBSCRIPTIONS, "subscription_cancel_request", &asked);
+    for (path, schema) in [
+        ("/plan/cancel", "subscription_suspend_request"),
+        ("/plan/resume", "subscription_activate_request"),
+    ] {
+        rig.press(path).await;
+        let asked = body(&rig, Operation::End);
+        assert!(asked["reason"].is_string(), "required of {schema}: {asked}");
+        fits(SUBSCRIPTIONS, schema, &asked);
+    }
     rig.close().await;
 }

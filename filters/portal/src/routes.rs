@@ -87,6 +87,8 @@ routes! {
     GET  "/plan/back/{id}"     SignedIn  plan::approval::show;
     GET  "/plan/cancel"        SignedIn  plan::cancel::confirm;
     POST "/plan/cancel"        SignedIn  plan::cancel::cancel;
+    GET  "/plan/resume"        SignedIn  plan::resume::confirm;
+    POST "/plan/resume"        SignedInRecently plan::resume::resume;
     GET  "/sandbox"            SignedIn  sandbox::show;
     POST "/sandbox"            SignedIn  sandbox::submit;
     POST "/sandbox/token"      SignedIn  sandbox::token;

@@ -53,8 +53,8 @@ async fn installation(paypal: &PayPal) -> (Installation, tollgate_testing::TempD
     (installation, folder)
 }
 
-/// The process is killed during calls to PayPal: creation of the subscription, reconciliation of the first payment, cancellation. The next
-/// run continues, and the buyer has paid once.
+/// The process is killed during calls to PayPal: creation of the subscription, reconciliation of the first payment, cancellation,
+/// resumption. The next run continues, and the buyer has paid once.
 #[tokio::test]
 async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
     let paypal = PayPal::start().await;
@@ -95,20 +95,37 @@ async fn purchases_interrupted_by_a_kill_are_completed_at_the_next_start() {
     let active = || stored(&database, account) == (vec![MandateState::Active], 19_900);
     within("the payment to be noted", poll(active)).await;
 
-    // Its owner ends it, and PayPal does not do so before the process is gone.
-    paypal.fault(Fault::once(Operation::End, Effect::Unavailable).times(u32::MAX));
-    let mut browser = Browser::holding(&serving.url, &session);
-    browser.get("/plan/cancel").await;
-    let ends = browser.submit("/plan/cancel", &[]).await;
-    assert_eq!(ends.status, 303, "{}", ends.text());
-    kill(serving).await;
-    assert_eq!(paypal.subscription(&id).status, "ACTIVE");
-    assert_eq!(stored(&database, account).0, [MandateState::CancelPending]);
-    paypal.no_faults();
-    let mut serving = serve(&installation, &paypal).await;
-    let over = || stored(&database, account) == (vec![MandateState::Ended], 19_900);
-    within("the end of it", poll(over)).await;
-    assert_eq!(paypal.subscription(&id).status, "CANCELLED");
+    // Its owner cancels it, and resumes it, and PayPal does not do so before the process is gone.
+    let mut serving = serving;
+    for (path, before, state, after) in [
+        (
+            "/plan/cancel",
+            "ACTIVE",
+            MandateState::CancelAtEnd,
+            "SUSPENDED",
+        ),
+        (
+            "/plan/resume",
+            "SUSPENDED",
+            MandateState::Resuming,
+            "ACTIVE",
+        ),
+    ] {
+        paypal.fault(Fault::once(Operation::End, Effect::Unavailable).times(u32::MAX));
+        let mut browser = Browser::holding(&serving.url, &session);
+        browser.get(path).await;
+        let sent = browser.submit(path, &[]).await;
+        assert_eq!(sent.status, 303, "{}", sent.text());
+        kill(serving).await;
+        assert_eq!(paypal.subscription(&id).status, before);
+        assert_eq!(stored(&database, account), (vec![state], 19_900));
+        paypal.no_faults();
+        serving = serve(&installation, &paypal).await;
+        let done = || paypal.subscription(&id).status == after;
+        within(path, poll(done)).await;
+    }
+    let active = || stored(&database, account) == (vec![MandateState::Active], 19_900);
+    within("the confirmation to be noted", poll(active)).await;
     serving.process.signal("TERM");
     ended(&mut serving.process).await;
     assert_eq!(paypal.subscriptions().len(), 1, "made once");

@@ -169,6 +169,12 @@ mod tests {
             (422, with("COMPLIANCE_VIOLATION"), ErrorKind::Refused),
             (422, with("PLAN_STATUS_INVALID"), ErrorKind::Misconfigured),
             (422, with("SUBSCRIBER_ACCOUNT_LOCKED"), ErrorKind::Refused),
+            // Suspended for failed payments (`subscriptions.activate-422`).
+            (
+                422,
+                with("SUBSCRIPTION_CANNOT_BE_ACTIVATED"),
+                ErrorKind::Refused,
+            ),
             (
                 422,
                 with("SUBSCRIPTION_STATUS_INVALID"),

@@ -72,6 +72,11 @@ impl Recurring for PlanSubscriptions {
         Ok(self.client.transactions(subscription, from, to).await?)
     }
 
+    async fn suspend(&self, subscription: &str, reason: &str) -> Result<(), RecurringError> {
+        let done = self.client.suspend_subscription(subscription, reason);
+        Ok(done.await?)
+    }
+
     async fn activate(&self, subscription: &str, reason: &str) -> Result<(), RecurringError> {
         let done = self.client.activate_subscription(subscription, reason);
         Ok(done.await?)

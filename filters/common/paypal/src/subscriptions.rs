@@ -1,4 +1,4 @@
-//! Subscriptions v1: create, read, activate, cancel, and list charges (`openapi/billing_subscriptions_v1.json`).
+//! Subscriptions v1: create, read, activate, suspend, cancel, and list charges (`openapi/billing_subscriptions_v1.json`).
 
 use std::time::Duration;
 
@@ -184,7 +184,13 @@ impl Client {
         Ok(charges)
     }
 
-    /// Activates an approved subscription (`APPROVED`).
+    /// Suspends an active subscription: it is not charged until it is activated again.
+    pub async fn suspend_subscription(&self, id: &str, reason: &str) -> Result<(), Error> {
+        self.change("suspend subscription", id, "suspend", reason)
+            .await
+    }
+
+    /// Activates an approved subscription (`APPROVED`), or one that was suspended by a party, not for failed payments.
     pub async fn activate_subscription(&self, id: &str, reason: &str) -> Result<(), Error> {
         self.change("activate subscription", id, "activate", reason)
             .await

@@ -256,6 +256,10 @@ codes! {
         Dropped = 7,
         /// Finished; nothing was kept.
         Over = 8,
+        /// Cancelled by its owner with the end of the paid period: suspended at the provider until then, and can be resumed until then.
+        CancelAtEnd = 9,
+        /// Resumed by its owner; the provider has not confirmed it yet.
+        Resuming = 10,
     }
 }
 

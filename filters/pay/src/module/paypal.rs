@@ -107,13 +107,17 @@ fn source(top_ups: Option<TopUps>, mandates: Option<Mandates>) -> Source {
 
 /// Logs mandates that PayPal may charge while no processor would detect it.
 fn log_unattended_mandates(store: &dyn Store) {
-    use MandateState::{Active, Agreed, CancelPending, Created, Dropped, Duplicate, Open};
+    use MandateState::{
+        Active, Agreed, CancelAtEnd, CancelPending, Created, Dropped, Duplicate, Open, Resuming,
+    };
     let states = [
         Created,
         Open,
         Agreed,
         Active,
+        CancelAtEnd,
         CancelPending,
+        Resuming,
         Duplicate,
         Dropped,
     ];

@@ -1,15 +1,21 @@
-//! Cancellation of a mandate, requested by its owner or an operator. The request is stored here; reconciliation repeats the provider's
-//! cancel call until the provider confirms it.
+//! Cancellation and resumption of a mandate. The request is stored here; reconciliation repeats the provider's call until the provider
+//! confirms it.
+//!
+//! An operator cancels for good. Its owner cancels with the end of the paid period: until then the subscription is suspended at the
+//! provider, which charges nothing, and can be activated again. Cancelling is final there, so that is left until the period ends.
 
 use tollgate_clock::Timestamp;
+use tollgate_money::AccountId;
 use tollgate_store::{MandateRow, MandateState, Route};
 
+use super::context::Inner;
 use super::current::current_mandate;
 use super::decide::is_stopped;
+use super::error::{ChangeError, VerifyError};
 use super::mandate::Mandate;
 use crate::plan::{PlanError, Plans, Renewal};
 
-/// Requests cancellation of the current mandate among those of one account at `now`; `None` where there is nothing to cancel.
+/// Requests cancellation for good of the current mandate among those of one account at `now`; `None` where there is nothing to cancel.
 ///
 /// # Errors
 ///
@@ -19,24 +25,78 @@ pub async fn request_cancellation(
     rows: Vec<MandateRow>,
     now: Timestamp,
 ) -> Result<Option<MandateRow>, PlanError> {
+    request(plans, rows, Renewal::Ends, |row| row.cancelled(now)).await
+}
+
+/// Stores a request about the current mandate, together with the renewal of the subscription that it pays for.
+async fn request(
+    plans: &Plans,
+    rows: Vec<MandateRow>,
+    renewal: Renewal,
+    change: impl FnOnce(Mandate) -> Option<Mandate>,
+) -> Result<Option<MandateRow>, PlanError> {
     let current = current_mandate(rows).map(Mandate::stored);
-    let Some(row) = current.and_then(|row| row.cancelled(now)) else {
+    let Some(row) = current.and_then(change) else {
         return Ok(None);
     };
-    tracing::info!(mandate = %row.id, account = %row.account, state = ?row.state, "mandate cancellation requested");
+    tracing::info!(mandate = %row.id, account = %row.account, state = ?row.state, "mandate change requested");
     let reference = row.provider_ref.clone().unwrap_or_default();
     let own = (Route::PayPal, &*reference);
     plans
-        .set_renewal(row.account, own, Renewal::Ends, vec![row.part()])
+        .set_renewal(row.account, own, renewal, vec![row.part()])
         .await?;
     Ok(Some(row.into_row()))
 }
 
+impl Inner {
+    pub(super) async fn cancel(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
+        let _lock = self.lock(account).await;
+        let rows = self.of(account).await.map_err(ChangeError::NotStored)?;
+        let now = self.clock.now();
+        let change = |row: Mandate| row.cancelled_at_end(now);
+        let row = request(&self.plans, rows, Renewal::Ends, change).await;
+        self.carry_out(row).await
+    }
+
+    pub(super) async fn resume(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
+        let _lock = self.lock(account).await;
+        let not_stored = |error| ChangeError::NotStored(VerifyError::Plan(error));
+        let state = self.plans.state(account).await.map_err(not_stored)?;
+        let mandate = state.mandate.clone().ok_or(ChangeError::Nothing)?;
+        if mandate.state == MandateState::Resuming {
+            // Requested before.
+            return self.carry_out(Ok(Some(mandate))).await;
+        }
+        // Where the plan is paid otherwise, a charge would pay for it twice.
+        state.resumable_until().ok_or(ChangeError::Nothing)?;
+        let change = |row: Mandate| row.resume_requested(state.now);
+        let row = request(&self.plans, vec![mandate], Renewal::Runs, change).await;
+        self.carry_out(row).await
+    }
+
+    /// Calls the provider about a stored request now; the worker repeats what fails.
+    async fn carry_out(
+        &self,
+        stored: Result<Option<MandateRow>, PlanError>,
+    ) -> Result<MandateRow, ChangeError> {
+        use MandateState::{CancelAtEnd, CancelPending, Duplicate, Resuming};
+        let row = stored.map_err(|error| ChangeError::NotStored(VerifyError::Plan(error)))?;
+        let row = row.ok_or(ChangeError::Nothing)?;
+        match row.state {
+            CancelAtEnd | CancelPending | Duplicate | Resuming => {
+                let carried_out = self.reconcile_locked(row, None).await;
+                carried_out.map_err(ChangeError::UnderWay)
+            }
+            _ => Ok(row),
+        }
+    }
+}
+
 /// Whether the provider charges for a mandate, or may at any time.
 pub fn may_charge(row: &MandateRow) -> bool {
-    use MandateState::{Active, Agreed, CancelPending, Duplicate, Open};
+    use MandateState::{Active, Agreed, CancelAtEnd, CancelPending, Duplicate, Open, Resuming};
     matches!(
         row.state,
-        Open | Agreed | Active | CancelPending | Duplicate
+        Open | Agreed | Active | CancelAtEnd | CancelPending | Duplicate | Resuming
     ) || is_stopped(row)
 }

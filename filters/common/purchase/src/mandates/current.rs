@@ -5,9 +5,9 @@ use tollgate_store::{MandatePart, MandateRow, MandateState, Part, Route, Subscri
 /// The current mandate among all of an account, given newest first.
 pub fn current_mandate(rows: Vec<MandateRow>) -> Option<MandateRow> {
     let rank = |row: &MandateRow| match row.state {
-        MandateState::Active | MandateState::Agreed => 0,
+        MandateState::Active | MandateState::Agreed | MandateState::Resuming => 0,
         MandateState::Open | MandateState::Created => 1,
-        MandateState::CancelPending => 2,
+        MandateState::CancelPending | MandateState::CancelAtEnd => 2,
         MandateState::Ended => 3,
         _ => 4,
     };
@@ -19,7 +19,7 @@ pub(super) fn part(part: MandatePart) -> Part {
 }
 
 /// Whether a subscription is paid by this mandate.
-pub(super) fn is_own(subscription: &SubscriptionRow, row: &MandateRow) -> bool {
+pub(crate) fn is_own(subscription: &SubscriptionRow, row: &MandateRow) -> bool {
     subscription.route == Route::PayPal
         && row.provider_ref.as_deref() == Some(&*subscription.reference)
 }

@@ -4,6 +4,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::Usd;
 use tollgate_store::{MandateRow, MandateState};
 
+use super::mandate::resumable_until;
 use super::period;
 use super::recurring::{Charge, ChargeStatus, ProviderSubscription, Status};
 use super::schedule::{DROP_AGE, LISTING_ATTEMPTS_MAX, OVER_AGE};
@@ -42,6 +43,10 @@ pub(super) struct Facts<'a> {
     pub(super) has_cancelled: bool,
     /// The provider was asked to activate it in this reconciliation.
     pub(super) has_activated: bool,
+    /// The provider was asked to suspend it in this reconciliation.
+    pub(super) has_suspended: bool,
+    /// The provider has refused, for good, to suspend or activate it in this reconciliation.
+    pub(super) is_refused: bool,
     /// Charges that the provider was asked to refund in this reconciliation.
     pub(super) refunds: &'a [String],
     /// A signed transfer of the account may still move money.
@@ -56,8 +61,10 @@ pub(super) enum Decision {
     Wait,
     /// The buyer has agreed, and nothing is paid yet.
     Agreed,
-    /// The buyer has agreed, and the provider waits for activation.
+    /// Ask the provider to activate it: the buyer has agreed, or its owner has resumed it.
     Activate,
+    /// Ask the provider to suspend it: its owner has cancelled it with the end of the paid period.
+    Suspend,
     /// Record the charge; it pays until then.
     Pay { charge: Charge, until: Timestamp },
     /// A charge that buys the plan unless a pending signed transfer has bought it first; wait until the transfer is final.
@@ -76,6 +83,8 @@ pub(super) enum Decision {
     PastDue,
     /// The provider charges again after a suspension.
     Resumed,
+    /// Its owner has resumed it, and the provider refuses to charge again or did not do so in time.
+    ResumeFailed,
     /// The provider charges no more; what is paid for stays.
     Ended(&'static str),
     /// No longer offered.
@@ -255,10 +264,27 @@ fn waiting(facts: &Facts<'_>) -> Decision {
     }
 }
 
+/// What its owner has cancelled is suspended, and thus not charged, until the paid period ends or the plan is paid otherwise.
+fn cancelled_at_end(facts: &Facts<'_>) -> Decision {
+    let is_over = resumable_until(facts.row).is_none_or(|until| facts.now >= until);
+    let is_final = is_over
+        || facts.runs == PlanSource::Other
+        // It must not be charged: what cannot be suspended is cancelled.
+        || (facts.has_suspended && facts.is_refused);
+    match facts.seen.status {
+        _ if is_final && !facts.has_cancelled => Decision::Cancel,
+        Status::Active if !is_final && !facts.has_suspended => Decision::Suspend,
+        _ => Decision::Wait,
+    }
+}
+
 fn active(facts: &Facts<'_>) -> Decision {
-    use MandateState::{Active, Agreed, CancelPending, Created, Dropped, Ended, Open, Over};
+    use MandateState::{
+        Active, Agreed, CancelAtEnd, CancelPending, Created, Dropped, Ended, Open, Over, Resuming,
+    };
     let row = facts.row;
     match row.state {
+        CancelAtEnd => cancelled_at_end(facts),
         CancelPending if facts.has_cancelled => Decision::Wait,
         CancelPending => Decision::Cancel,
         _ if facts.runs == PlanSource::Other => {
@@ -268,7 +294,7 @@ fn active(facts: &Facts<'_>) -> Decision {
             Some(time) if !facts.awaits_transfer() => Decision::Advance(time),
             _ => match row.state {
                 Created | Open | Dropped | Over => Decision::Agreed,
-                Ended => Decision::Resumed,
+                Ended | Resuming => Decision::Resumed,
                 // The failed charge is being retried: clear the past-due note.
                 Agreed if is_past_due(row) && facts.is_pending() => Decision::Agreed,
                 Agreed if facts.is_pending() => Decision::Wait,
@@ -308,8 +334,10 @@ fn is_failing(facts: &Facts<'_>) -> bool {
 }
 
 fn suspended(facts: &Facts<'_>) -> Decision {
-    use MandateState::{Active, CancelPending, Ended};
+    use MandateState::{Active, CancelAtEnd, CancelPending, Ended, Resuming};
     match facts.row.state {
+        CancelAtEnd => cancelled_at_end(facts),
+        Resuming => resuming(facts),
         CancelPending if facts.has_cancelled => Decision::Wait,
         CancelPending => Decision::Cancel,
         Active => Decision::Ended(SUSPENDED),
@@ -318,10 +346,21 @@ fn suspended(facts: &Facts<'_>) -> Decision {
     }
 }
 
+/// Its owner has resumed it while the paid period ran: once that has ended, nothing is charged that its owner no longer expects.
+fn resuming(facts: &Facts<'_>) -> Decision {
+    let is_late = facts.row.paid_until.is_none_or(|until| facts.now >= until);
+    match facts.runs {
+        PlanSource::Other => Decision::Duplicate("the plan is active by another route"),
+        _ if is_late || facts.is_refused => Decision::ResumeFailed,
+        _ if facts.has_activated => Decision::Wait,
+        _ => Decision::Activate,
+    }
+}
+
 fn ended(facts: &Facts<'_>, why: &'static str) -> Decision {
-    use MandateState::{Active, CancelPending, Ended, Over};
+    use MandateState::{Active, CancelAtEnd, CancelPending, Ended, Over, Resuming};
     match facts.row.state {
-        Active | CancelPending => Decision::Ended(why),
+        Active | CancelAtEnd | CancelPending | Resuming => Decision::Ended(why),
         // It can no longer be resumed.
         Ended if facts.row.note.as_deref() == Some(SUSPENDED) => Decision::Ended(why),
         Ended | Over => Decision::Wait,

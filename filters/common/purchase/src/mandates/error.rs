@@ -63,18 +63,18 @@ pub enum VerifyError {
     Ending,
 }
 
-/// Why a mandate was not cancelled at once. Where the cancellation is stored, it is retried until the provider confirms it.
+/// Why a mandate was not cancelled or resumed at once. Where the request is stored, it is retried until the provider confirms it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CancelError {
-    /// The account has no mandate that could be cancelled.
-    #[error("the account has no mandate to cancel")]
+pub enum ChangeError {
+    /// The account has no mandate that could be cancelled, or resumed.
+    #[error("the account has no such mandate")]
     Nothing,
-    /// The cancellation is stored; the provider has not confirmed it yet.
-    #[error("the payment provider has not confirmed the cancellation yet")]
+    /// The request is stored; the provider has not confirmed it yet.
+    #[error("the payment provider has not confirmed the request yet")]
     UnderWay(#[source] VerifyError),
-    /// The cancellation was not stored: nothing has changed.
-    #[error("could not store the cancellation of the mandate")]
+    /// The request was not stored: nothing has changed.
+    #[error("could not store the change of the mandate")]
     NotStored(#[source] VerifyError),
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tollgate_clock::Timestamp;
 use tollgate_store::{MandateRow, MandateState, Part};
 
-use super::decide::{PAST_DUE, is_stopped};
+use super::decide::{PAST_DUE, is_past_due, is_stopped};
+use super::period;
 use super::recurring::{Charge, Status};
 use super::schedule;
 use crate::scheduled::Scheduled;
@@ -21,7 +22,8 @@ pub(super) struct Mandate(Scheduled<MandateRow>);
 /// Whether a mandate in one state may come into another.
 fn may_become(from: MandateState, to: MandateState) -> bool {
     use MandateState::{
-        Active, Agreed, CancelPending, Created, Dropped, Duplicate, Ended, Open, Over,
+        Active, Agreed, CancelAtEnd, CancelPending, Created, Dropped, Duplicate, Ended, Open, Over,
+        Resuming,
     };
     match (from, to) {
         (_, Created) => false,
@@ -29,15 +31,36 @@ fn may_become(from: MandateState, to: MandateState) -> bool {
         (Duplicate, _) => matches!(to, Dropped | Ended | Over),
         // The owner's request stays until the provider has confirmed it.
         (CancelPending, _) => matches!(to, CancelPending | Ended | Duplicate),
+        // Its owner alone resumes it.
+        (CancelAtEnd, _) => {
+            matches!(
+                to,
+                CancelAtEnd | Resuming | CancelPending | Ended | Duplicate
+            )
+        }
+        (_, Resuming) => from == Resuming,
         // A charge that is found late counts, however the mandate stands here.
         (_, Active | Ended | Duplicate) => true,
-        (Active | Ended, CancelPending) => true,
+        (Active | Resuming, CancelAtEnd) => true,
+        (Active | Resuming | Ended, CancelPending) => true,
         (Created | Open | Agreed | Dropped | Over, Agreed) => true,
         (Created | Dropped, Open) => true,
         (Created | Open | Dropped, Dropped) => true,
         (Created | Open | Agreed | Dropped, Over) => true,
         _ => false,
     }
+}
+
+/// Until when the owner may resume a mandate that was cancelled with the end of its paid period: until the next charge would have been due.
+pub fn resumable_until(row: &MandateRow) -> Option<Timestamp> {
+    let due = period::due(row)?;
+    (row.state == MandateState::CancelAtEnd).then_some(due)
+}
+
+/// The same of a mandate that its owner would cancel at `now`; `None` where that is final.
+pub fn resumable_after_cancel(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
+    let is_charged = matches!(row.state, MandateState::Active | MandateState::Resuming);
+    period::due(row).filter(|due| is_charged && !is_past_due(row) && now < *due)
 }
 
 impl Mandate {
@@ -84,7 +107,8 @@ impl Mandate {
         now: Timestamp,
     ) -> Mandate {
         let state = match (self.state, status) {
-            (MandateState::CancelPending, _) => MandateState::CancelPending,
+            (state @ (MandateState::CancelPending | MandateState::CancelAtEnd), _) => state,
+            (MandateState::Resuming, Status::Suspended | Status::Waiting) => MandateState::Resuming,
             (_, Status::Active | Status::Approved | Status::Waiting) => MandateState::Active,
             _ => MandateState::Ended,
         };
@@ -103,7 +127,7 @@ impl Mandate {
     /// A provisional day is granted for a payment of that time, which is reported and not listed.
     pub(super) fn advanced(self, time: Timestamp, now: Timestamp) -> Mandate {
         let state = match self.state {
-            MandateState::CancelPending => MandateState::CancelPending,
+            state @ (MandateState::CancelPending | MandateState::CancelAtEnd) => state,
             _ => MandateState::Active,
         };
         let note = self.note.clone();
@@ -118,7 +142,9 @@ impl Mandate {
     pub(super) fn charge_returned(self, charge: &Charge, now: Timestamp) -> Mandate {
         let is_last = self.payment.as_deref() == Some(&*charge.id);
         let mandate = match self.state {
-            MandateState::Active if is_last => {
+            MandateState::Active | MandateState::CancelAtEnd | MandateState::Resuming
+                if is_last =>
+            {
                 self.enter(MandateState::CancelPending, Some("returned"), now, |_| {})
             }
             _ => self,
@@ -204,24 +230,58 @@ impl Mandate {
 
     /// Another mandate was agreed to or paid; `None` where that changes nothing.
     pub(super) fn superseded(self, now: Timestamp) -> Option<Mandate> {
-        use MandateState::{Active, Agreed, Created, Dropped, Duplicate, Open, Over};
+        use MandateState::{Active, Agreed, Created, Dropped, Duplicate, Open, Over, Resuming};
         let state = match self.state {
             Created => Over,
             Open => Dropped,
-            Agreed | Active => Duplicate,
+            Agreed | Active | Resuming => Duplicate,
             _ => return None,
         };
         let note = Some("another took its place");
         Some(self.enter(state, note, now, |_| {}).at_once(now))
     }
 
-    /// Its owner or an operator has requested its cancellation; `None` where there is nothing to cancel.
+    /// Its owner has requested its cancellation: with the end of the paid period, where the next charge is not due yet, and else at once.
+    pub(super) fn cancelled_at_end(self, now: Timestamp) -> Option<Mandate> {
+        use MandateState::{Active, CancelAtEnd, Resuming};
+        let is_resumable = resumable_after_cancel(&self, now).is_some();
+        match self.state {
+            CancelAtEnd => Some(self.unchanged(Some(now), now)),
+            Active | Resuming if is_resumable => {
+                let cancelled = self.enter(CancelAtEnd, Some("left"), now, |row| {
+                    row.cancel_requested_at = Some(now);
+                });
+                Some(cancelled.at_once(now))
+            }
+            _ => self.cancelled(now),
+        }
+    }
+
+    /// Its owner resumes what was cancelled with the end of the paid period; `None` where it is too late, or there is nothing to resume.
+    pub(super) fn resume_requested(self, now: Timestamp) -> Option<Mandate> {
+        resumable_until(&self).filter(|until| now < *until)?;
+        let resuming = self.enter(MandateState::Resuming, None, now, |row| {
+            row.cancel_requested_at = None;
+        });
+        Some(resuming.at_once(now))
+    }
+
+    /// The provider did not resume it, for good or in time: it stays cancelled.
+    pub(super) fn resume_failed(self, now: Timestamp) -> Mandate {
+        let note = Some("not resumed");
+        self.enter(MandateState::CancelAtEnd, note, now, |row| {
+            row.cancel_requested_at = Some(now);
+        })
+    }
+
+    /// Its owner or an operator has requested its cancellation for good; `None` where there is nothing to cancel.
     pub(super) fn cancelled(self, now: Timestamp) -> Option<Mandate> {
         use MandateState::{
-            Active, Agreed, CancelPending, Created, Dropped, Duplicate, Open, Over,
+            Active, Agreed, CancelAtEnd, CancelPending, Created, Dropped, Duplicate, Open, Over,
+            Resuming,
         };
         let state = match self.state {
-            Active | CancelPending => CancelPending,
+            Active | CancelAtEnd | Resuming | CancelPending => CancelPending,
             // The provider has suspended it and may resume it.
             _ if is_stopped(&self) => CancelPending,
             // Nothing is paid: charges after this are refunded.
@@ -278,10 +338,11 @@ impl Mandate {
         self.0.into_row()
     }
 
-    /// What is to be cancelled is due at once.
+    /// What the provider is to do is due at once.
     fn at_once(self, now: Timestamp) -> Mandate {
+        use MandateState::{CancelAtEnd, CancelPending, Duplicate, Resuming};
         match self.state {
-            MandateState::CancelPending | MandateState::Duplicate => {
+            CancelAtEnd | CancelPending | Duplicate | Resuming => {
                 self.change(now, |row| row.next_attempt_at = Some(now))
             }
             _ => self,
@@ -378,8 +439,12 @@ mod tests {
             PlanSource,
             bool,
         ),
-        /// The owner cancels it.
+        /// An operator cancels it.
         Cancel,
+        /// Its owner cancels it.
+        Leave,
+        /// Its owner resumes it.
+        Resume,
         /// Another mandate was agreed to.
         Supersede,
         /// The provider does not know it.
@@ -406,6 +471,8 @@ mod tests {
             12 => (status, prop::option::of(charge), source, any::<bool>())
                 .prop_map(|(status, charge, source, flag)| Event::Seen(status, charge, source, flag)),
             1 => Just(Event::Cancel),
+            3 => Just(Event::Leave),
+            3 => Just(Event::Resume),
             1 => Just(Event::Supersede),
             1 => Just(Event::Gone),
         ]
@@ -444,6 +511,8 @@ mod tests {
             runs: *runs,
             has_cancelled: *flag,
             has_activated: *flag,
+            has_suspended: *flag,
+            is_refused: now.as_secs() % 2 == 0,
             refunds: &[],
             has_transfer: *flag,
             now,
@@ -453,9 +522,11 @@ mod tests {
     /// The transition of a decision.
     fn apply(row: Mandate, decision: Decision, status: Status, now: Timestamp) -> Mandate {
         match decision {
-            Decision::Wait | Decision::Activate | Decision::Cancel | Decision::Refund(_) => {
-                row.waits(now)
-            }
+            Decision::Wait
+            | Decision::Activate
+            | Decision::Suspend
+            | Decision::Cancel
+            | Decision::Refund(_) => row.waits(now),
             Decision::AwaitTransfer => row.unchanged(Some(now), now),
             Decision::Agreed => row.agreed(now),
             Decision::Pay { charge, until } => row.paid(&charge, until, status, now),
@@ -464,6 +535,7 @@ mod tests {
             Decision::Duplicate(why) => row.duplicate(why, now),
             Decision::PastDue => row.past_due(now),
             Decision::Resumed => row.resumed(now),
+            Decision::ResumeFailed => row.resume_failed(now),
             Decision::Ended(why) => row.ended(why, now),
             Decision::Dropped => row.dropped(now),
             Decision::Over(why) => row.over(why, now),
@@ -473,30 +545,36 @@ mod tests {
 
     /// Whatever the provider shows, in any order: no decision asks for an illegal transition; a duplicate pays for nothing until it has
     /// ended, a cancellation stays requested, the first activation is never rewritten, and the period of the last payment ends when that is
-    /// given back.
+    /// given back. What its owner has cancelled is active again only after its owner has resumed it, before the next charge was due.
     #[test]
     fn every_sequence_of_events_is_legal() {
-        let later = prop_oneof![1 => Just(0i64), 3 => 0..9_000_000i64];
+        let later = prop_oneof![1 => Just(0i64), 2 => 0..900_000i64, 2 => 0..9_000_000i64];
         let events = prop::collection::vec((any_event(), later), 1..40);
-        let (reached, mut runner) = (
+        let (reached, resumed, mut runner) = (
+            Cell::new(0),
             Cell::new(0),
             TestRunner::new(ProptestConfig::with_cases(512)),
         );
         let done = runner.run(&events, |events| {
-            let returned = check_events(events)?;
+            let (returned, again) = check_events(events)?;
             reached.set(reached.get() + returned);
+            resumed.set(resumed.get() + again);
             Ok(())
         });
         if let Err(error) = done {
             panic!("{error}");
         }
         assert!(reached.get() > 0, "no last payment was given back");
+        assert!(resumed.get() > 0, "none was resumed");
     }
 
-    /// Returns how often the last payment was given back.
-    fn check_events(events: Vec<(Event, i64)>) -> Result<u32, TestCaseError> {
-        use MandateState::{Active, Agreed, CancelPending, Dropped, Duplicate, Ended, Open, Over};
-        let (mut now, mut returned) = (Timestamp::UNIX_EPOCH, 0);
+    /// Returns how often the last payment was given back, and how often a mandate was resumed.
+    fn check_events(events: Vec<(Event, i64)>) -> Result<(u32, u32), TestCaseError> {
+        use MandateState::{
+            Active, Agreed, CancelAtEnd, CancelPending, Dropped, Duplicate, Ended, Open, Over,
+            Resuming,
+        };
+        let (mut now, mut returned, mut resumed) = (Timestamp::UNIX_EPOCH, 0, 0);
         let mut row = begun()
             .offered("I-1", "https://paypal.example", now)
             .written();
@@ -514,6 +592,8 @@ mod tests {
                     Some(apply(row, decision, *status, now))
                 }
                 (_, Event::Cancel) => row.cancelled(now),
+                (_, Event::Leave) => row.cancelled_at_end(now),
+                (_, Event::Resume) => row.resume_requested(now),
                 (_, Event::Supersede) => row.superseded(now),
                 (_, Event::Gone) if matches!(row.state, Open | Dropped) => Some(row.gone(now)),
                 _ => None,
@@ -529,10 +609,18 @@ mod tests {
             let state = next.state;
             prop_assert!(left(Duplicate, &[Dropped, Ended, Over]), "{state:?}");
             prop_assert!(left(CancelPending, &[Ended, Duplicate]), "{state:?}");
+            let after_cancel = [Resuming, CancelPending, Ended, Duplicate];
+            prop_assert!(left(CancelAtEnd, &after_cancel), "{state:?}");
+            if state == Resuming && before.state != Resuming {
+                resumed += 1;
+                prop_assert!(matches!(event, Event::Resume) && Some(now) < period::due(&before));
+                prop_assert!(next.cancel_requested_at.is_none());
+            }
+            prop_assert!(state != CancelAtEnd || next.cancel_requested_at.is_some());
             prop_assert!(!(paid && before.state == Duplicate));
             prop_assert!(before.activated_at.is_none() || next.activated_at == before.activated_at);
             let is_known = next.activated_at.is_some() || next.agreed_at.is_some();
-            prop_assert!(state != Active || is_known || before.state == Ended);
+            prop_assert!(state != Active || is_known || matches!(before.state, Ended | Resuming));
             prop_assert!(state != Agreed || next.agreed_at.is_some());
             prop_assert!(!paid || next.paid_until.is_some());
             if last_returned {
@@ -542,7 +630,7 @@ mod tests {
             }
             row = next.written();
         }
-        Ok(returned)
+        Ok((returned, resumed))
     }
 
     /// Questions of another rail, however many, leave the attempts and the time of the next one.
@@ -569,9 +657,11 @@ mod tests {
 
     #[test]
     fn a_duplicate_or_cancelled_mandate_is_not_offered_or_charged_again() {
-        use MandateState::{Active, Agreed, CancelPending, Created, Duplicate, Open};
+        use MandateState::{
+            Active, Agreed, CancelAtEnd, CancelPending, Created, Duplicate, Open, Resuming,
+        };
         for from in [Duplicate, CancelPending] {
-            for to in [Created, Open, Agreed, Active] {
+            for to in [Created, Open, Agreed, Active, CancelAtEnd, Resuming] {
                 assert!(!may_become(from, to), "{from:?} to {to:?}");
             }
         }

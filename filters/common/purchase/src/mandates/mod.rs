@@ -8,7 +8,9 @@
 //!    it; a payment that is reported but not listed yet grants one provisional day.
 //! 3. Every charge buys a period or is refunded. A duplicate mandate, whose charges would pay for a plan that is paid by another route, is
 //!    cancelled at the provider and refunded; this is stored first and retried until the provider confirms it.
-//! 4. A mandate that was offered once stays under reconciliation: a buyer may agree to it long after another was created.
+//! 4. A mandate that its owner has cancelled is suspended at the provider and can be resumed until the next charge would have been due; it is
+//!    cancelled there, which is final, only then. A subscription that the provider or the merchant has suspended is not resumed here.
+//! 5. A mandate that was offered once stays under reconciliation: a buyer may agree to it long after another was created.
 
 mod cancel;
 mod context;
@@ -32,8 +34,10 @@ pub use cancel::{may_charge, request_cancellation};
 pub use context::AttachParts;
 pub use counters::MandateEvent;
 pub use current::current_mandate;
+pub(crate) use current::is_own;
 pub use decide::{is_past_due, is_stopped};
-pub use error::{CancelError, OpenError, VerifyError};
+pub use error::{ChangeError, OpenError, VerifyError};
+pub use mandate::{resumable_after_cancel, resumable_until};
 pub use open::Urls;
 pub use processor::{MandateDeps, MandateNotification, Mandates, Verified};
 pub use recurring::{

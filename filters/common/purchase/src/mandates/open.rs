@@ -5,12 +5,11 @@ use std::sync::Arc;
 use tollgate_money::AccountId;
 use tollgate_store::{MandatePart, MandateRow, MandateState, Part, Route};
 
-use super::cancel::request_cancellation;
 use super::context::Inner;
 use super::counters::MandateEvent;
 use super::current::part;
 use super::decide::{is_past_due, is_stopped};
-use super::error::{CancelError, OpenError, VerifyError};
+use super::error::OpenError;
 use super::keys;
 use super::mandate::{GONE, Mandate};
 use super::recurring::NewSubscription;
@@ -73,7 +72,11 @@ impl Inner {
             }
             // Reconciled once more: a payment made meanwhile counts and ends this call. A mandate whose charge failed stays until another
             // is agreed to.
-            if let Some(row) = in_state(&[MandateState::Agreed, MandateState::Active]) {
+            if let Some(row) = in_state(&[
+                MandateState::Agreed,
+                MandateState::Active,
+                MandateState::Resuming,
+            ]) {
                 let mut is_pending = false;
                 let reconciled = self.reconcile_with(row, None, &mut is_pending).await?;
                 match reconciled.state {
@@ -234,21 +237,6 @@ impl Inner {
                 }
                 Err(OpenError::Provider(error))
             }
-        }
-    }
-
-    pub(super) async fn cancel(&self, account: AccountId) -> Result<MandateRow, CancelError> {
-        let _lock = self.lock(account).await;
-        let rows = self.of(account).await.map_err(CancelError::NotStored)?;
-        let row = request_cancellation(&self.plans, rows, self.clock.now()).await;
-        let row = row.map_err(|error| CancelError::NotStored(VerifyError::Plan(error)))?;
-        let row = row.ok_or(CancelError::Nothing)?;
-        match row.state {
-            MandateState::CancelPending | MandateState::Duplicate => self
-                .reconcile_locked(row, None)
-                .await
-                .map_err(CancelError::UnderWay),
-            _ => Ok(row),
         }
     }
 }

@@ -38,6 +38,11 @@ pub(super) fn end<T>(
     later.map_or(month, |at| at.min(month + NEAR)) + GRACE
 }
 
+/// When the next charge is due, after the paid period.
+pub(super) fn due(row: &MandateRow) -> Option<Timestamp> {
+    row.paid_until.map(|until| until - GRACE)
+}
+
 /// Whether two times, read from two places, belong to one payment.
 pub(super) fn is_same(one: Timestamp, other: Timestamp) -> bool {
     one.abs_diff(other) < NEAR

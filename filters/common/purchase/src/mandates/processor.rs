@@ -17,7 +17,7 @@ use tollgate_store::{
 use super::context::{AttachParts, Inner};
 use super::counters::MandateEvent;
 use super::current::{current_mandate, is_own, part};
-use super::error::{CancelError, OpenError, VerifyError};
+use super::error::{ChangeError, OpenError, VerifyError};
 use super::open::Urls;
 use super::plan_check;
 use super::rail::MandateRail;
@@ -169,13 +169,21 @@ impl Mandates {
         Ok(current_mandate(rows))
     }
 
-    /// Cancels the current mandate. Paid periods stay. Returns the mandate, in [`MandateState::CancelPending`] while the provider has not
-    /// confirmed the cancellation.
-    pub async fn cancel(&self, account: AccountId) -> Result<MandateRow, CancelError> {
+    /// Cancels the current mandate for its owner. Paid periods stay, and until the next charge would have been due it can be resumed
+    /// ([`super::resumable_until`]).
+    pub async fn cancel(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
         let this = self.clone();
         self.spawn(async move { this.inner.cancel(account).await })
             .await
-            .unwrap_or(Err(CancelError::NotStored(VerifyError::Ending)))
+            .unwrap_or(Err(ChangeError::NotStored(VerifyError::Ending)))
+    }
+
+    /// Resumes what its owner has cancelled; a repeated request changes nothing.
+    pub async fn resume(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
+        let this = self.clone();
+        self.spawn(async move { this.inner.resume(account).await })
+            .await
+            .unwrap_or(Err(ChangeError::NotStored(VerifyError::Ending)))
     }
 
     /// Stores a notification and marks what it names for reconciliation. Durable on return; `false` for a duplicate.
@@ -274,7 +282,11 @@ impl Inner {
             .filter(|subscription| is_own(subscription, &row));
         Ok(match (row.state, own) {
             (
-                MandateState::Active | MandateState::CancelPending | MandateState::Ended,
+                MandateState::Active
+                | MandateState::CancelAtEnd
+                | MandateState::CancelPending
+                | MandateState::Ended
+                | MandateState::Resuming,
                 Some(own),
             ) => Verified::Paid(own.clone(), row),
             (MandateState::Created | MandateState::Open, _) => Verified::Waiting(row),

@@ -84,7 +84,10 @@ impl Inner {
 /// Whether a charge under the mandate would pay for the plan, as far as stored.
 fn may_be_charged(row: &MandateRow, now: Timestamp) -> bool {
     match row.state {
-        MandateState::Open | MandateState::Agreed | MandateState::Active => true,
+        MandateState::Open
+        | MandateState::Agreed
+        | MandateState::Active
+        | MandateState::Resuming => true,
         MandateState::Dropped => row.updated_at + DROPPED_FRESH_FOR <= now,
         // Without a link nothing was approved; a charge of any other state is refunded or was the last.
         _ => false,

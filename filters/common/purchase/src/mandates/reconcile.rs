@@ -35,6 +35,7 @@ const CLOCK_SKEW_MAX: Duration = DAY;
 
 /// Reasons shown to buyers and at the provider.
 const CANCEL_REASON: &str = "Cancelled by the owner of the account";
+const RESUME_REASON: &str = "Resumed by the owner of the account";
 const DUPLICATE_REASON: &str = "The account has the plan by another payment";
 
 /// Provider calls made in this reconciliation, so that each is made once.
@@ -42,11 +43,21 @@ const DUPLICATE_REASON: &str = "The account has the plan by another payment";
 struct ProviderCalls {
     cancel: bool,
     activate: bool,
+    suspend: bool,
+    /// Suspending or activating was refused for good.
+    is_refused: bool,
     /// A second read after "not found".
     again: bool,
     refunds: Vec<String>,
     /// The first failed call.
     failed: Option<RecurringError>,
+}
+
+impl ProviderCalls {
+    fn note_refusal(&mut self, done: &Result<(), RecurringError>) {
+        let refused = |error: &RecurringError| error.kind == FailureKind::Refused;
+        self.is_refused |= done.as_ref().is_err_and(refused);
+    }
 }
 
 impl Inner {
@@ -168,6 +179,8 @@ impl Inner {
                 runs,
                 has_cancelled: calls.cancel,
                 has_activated: calls.activate,
+                has_suspended: calls.suspend,
+                is_refused: calls.is_refused,
                 refunds: &calls.refunds,
                 has_transfer: state
                     .authorization
@@ -179,8 +192,12 @@ impl Inner {
             let decision = decide(&facts);
             let asks = matches!(
                 decision,
-                Decision::Activate | Decision::Cancel | Decision::Refund(_)
+                Decision::Activate | Decision::Suspend | Decision::Cancel | Decision::Refund(_)
             );
+            if calls.is_refused {
+                // The decision deals with it.
+                calls.failed = None;
+            }
             match decision {
                 Decision::Wait => return self.wait(row, calls).await,
                 Decision::AwaitTransfer => return self.wait_for_transfer(row).await,
@@ -196,8 +213,19 @@ impl Inner {
                 }
                 Decision::Activate => {
                     calls.activate = true;
-                    let done = self.recurring.activate(&subscription, "Agreed to").await;
+                    let why = match row.state {
+                        MandateState::Resuming => RESUME_REASON,
+                        _ => "Agreed to",
+                    };
+                    let done = self.recurring.activate(&subscription, why).await;
+                    calls.note_refusal(&done);
                     self.note_result(&row, done, "activate subscription", &mut calls);
+                }
+                Decision::Suspend => {
+                    calls.suspend = true;
+                    let done = self.recurring.suspend(&subscription, CANCEL_REASON).await;
+                    calls.note_refusal(&done);
+                    self.note_result(&row, done, "suspend subscription", &mut calls);
                 }
                 Decision::Refund(charge) => {
                     self.refund(&row, &charge, &mut calls).await;
@@ -281,6 +309,12 @@ impl Inner {
                 let after = row.clone().resumed(self.clock.now());
                 self.set_renewal(row, after, Renewal::Runs).await
             }
+            Decision::ResumeFailed => {
+                tracing::warn!(mandate = %row.id, account = %row.account, until = row.paid_until.map(Timestamp::as_micros),
+                    "cannot resume mandate: the payment provider has not activated its subscription; it ends with its paid period");
+                let after = row.clone().resume_failed(self.clock.now());
+                self.set_renewal(row, after, Renewal::Ends).await
+            }
             Decision::PastDue => {
                 self.counters.inc(MandateEvent::PastDue);
                 tracing::warn!(mandate = %row.id, account = %row.account, why = ?seen.failed_why,
@@ -303,6 +337,7 @@ impl Inner {
             | Decision::Stuck(_)
             | Decision::Cancel
             | Decision::Activate
+            | Decision::Suspend
             | Decision::Refund(_) => Ok(row),
         }
     }
@@ -330,7 +365,7 @@ impl Inner {
                 .expect("a charged mandate has a subscription"),
             amount: row.price,
             period: Period::Until(until),
-            renews: after.state == MandateState::Active,
+            renews: matches!(after.state, MandateState::Active | MandateState::Resuming),
             receipt: None,
             // The provider's clock may be ahead of ours; the paid period must not start later for it.
             at: charge.at.min(now),
@@ -477,6 +512,7 @@ impl Inner {
 
     /// Nothing is left to do now. Calls that failed are retried later.
     async fn wait(&self, row: Mandate, calls: ProviderCalls) -> Result<Mandate, VerifyError> {
+        use MandateState::{CancelAtEnd, CancelPending, Duplicate, Resuming};
         let now = self.clock.now();
         let row = match calls.failed {
             None => row.waits(now),
@@ -496,7 +532,7 @@ impl Inner {
         let row = self.save(row).await?;
         let undone = matches!(
             row.state,
-            MandateState::CancelPending | MandateState::Duplicate
+            CancelAtEnd | CancelPending | Duplicate | Resuming
         );
         match calls.failed {
             Some(error) if undone => Err(VerifyError::Provider(error)),

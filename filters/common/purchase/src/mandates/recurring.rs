@@ -29,7 +29,10 @@ pub trait Recurring: Send + Sync {
         to: Timestamp,
     ) -> Result<Vec<Charge>, RecurringError>;
 
-    /// Activates a subscription that its buyer has agreed to and that does not start by itself.
+    /// Suspends an active subscription: nothing is charged until it is activated again.
+    async fn suspend(&self, subscription: &str, reason: &str) -> Result<(), RecurringError>;
+
+    /// Activates a subscription that its buyer has agreed to and that does not start by itself, or one that was suspended by us.
     async fn activate(&self, subscription: &str, reason: &str) -> Result<(), RecurringError>;
 
     /// Cancels a subscription: nothing more is charged. The outcome is read from the subscription, not from the answer.

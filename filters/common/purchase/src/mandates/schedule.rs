@@ -6,6 +6,7 @@ use tollgate_clock::Timestamp;
 use tollgate_store::{MandateRow, MandateState};
 
 use super::decide::SUSPENDED;
+use super::mandate::resumable_until;
 use crate::backoff::Backoff;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -68,7 +69,13 @@ pub(super) fn next(row: &MandateRow, now: Timestamp) -> Option<Timestamp> {
                 false => DAY.min(near.duration_since(now)),
             }
         }
-        MandateState::CancelPending | MandateState::Duplicate => doubled(row, 2 * SECOND, HOUR),
+        MandateState::CancelPending | MandateState::Duplicate | MandateState::Resuming => {
+            doubled(row, 2 * SECOND, HOUR)
+        }
+        MandateState::CancelAtEnd => match resumable_until(row).filter(|until| now < *until) {
+            Some(until) => doubled(row, 2 * SECOND, DAY).min(until.duration_since(now)),
+            None => doubled(row, 2 * SECOND, HOUR),
+        },
         MandateState::Dropped => DAY,
         MandateState::Ended => {
             // A payment is reported but not listed yet.

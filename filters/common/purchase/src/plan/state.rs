@@ -4,7 +4,7 @@ use tollgate_clock::Timestamp;
 use tollgate_store::{AuthorizationRow, MandateRow, MandateState, SubscriptionRow};
 
 use super::{DAY, Plan};
-use crate::mandates::is_past_due;
+use crate::mandates::{is_own, is_past_due, resumable_until};
 
 /// Subscription and pending payments of an account at one moment.
 #[derive(Clone, Debug)]
@@ -58,6 +58,13 @@ impl PlanState {
         self.active().is_some_and(|row| {
             !row.renews && row.period_end.duration_since(self.now) <= DAY * self.renewal_days
         })
+    }
+
+    /// Until when the account's owner may resume the plan that was cancelled; `None` where it cannot be resumed, or is paid otherwise by now.
+    pub fn resumable_until(&self) -> Option<Timestamp> {
+        let mandate = self.mandate.as_ref()?;
+        let until = resumable_until(mandate).filter(|until| self.now < *until)?;
+        is_own(self.active()?, mandate).then_some(until)
     }
 
     /// Whether a mandate was agreed to whose first payment is pending: money may move at any time, and no other payment is offered until it

@@ -84,7 +84,7 @@ fn a_charge_made_after_the_cancellation_is_refunded() {
     bed.provider.advance(MONTH - DAY);
     bed.provider.faults([Fault::Unavailable; 8]);
     bed.run(|processor| async move { processor.cancel(ACCOUNT).await });
-    assert_eq!(bed.row(id).state, MandateState::CancelPending);
+    assert_eq!(bed.row(id).state, MandateState::CancelAtEnd);
     bed.provider.advance(2 * DAY);
     assert_eq!(
         bed.provider.kept().len(),
@@ -114,9 +114,10 @@ fn a_refused_refund_does_not_block_the_next_charge() {
     assert_eq!(bed.payments().len(), 2, "the next month was bought");
     assert!(bed.state().is_active());
     bed.run(|processor| async move { processor.cancel(ACCOUNT).await });
-    bed.pass(1);
+    bed.pass(40);
     assert_eq!(bed.provider.of(id).expect("made").status, Status::Cancelled);
     assert_eq!(bed.row(id).state, MandateState::Ended);
+    assert_eq!(bed.payments().len(), 2, "nothing more was charged");
 }
 
 #[test]
@@ -143,8 +144,9 @@ fn without_a_plan_no_mandate_is_created_and_existing_ones_are_charged_and_cancel
     assert!(bed.state().is_active());
     let left = bed.run(|processor| async move { processor.cancel(ACCOUNT).await });
     assert!(matches!(left, Some(Ok(_))), "{left:?}");
-    assert_eq!(bed.provider.of(id).expect("made").status, Status::Cancelled);
+    assert_eq!(bed.provider.of(id).expect("made").status, Status::Suspended);
     bed.pass(40);
+    assert_eq!(bed.provider.of(id).expect("made").status, Status::Cancelled);
     let open = bed.open().expect("alive");
     assert!(matches!(open, Err(OpenError::Closed(_))), "{open:?}");
     bed.check_books();

@@ -5,6 +5,7 @@ mod late_charges;
 mod rail;
 mod random;
 mod reopen;
+mod resume;
 #[path = "../support/mod.rs"]
 mod support;
 mod testbed;
@@ -17,7 +18,7 @@ use support::recurring_provider::{Fault, Funding, MONTH};
 use testbed::TestBed;
 use tollgate_money::Usd;
 use tollgate_purchase::mandates::{
-    AttachParts, CancelError, ChargeStatus, MandateEvent, OpenError, Status, Verified, VerifyError,
+    AttachParts, ChangeError, ChargeStatus, MandateEvent, OpenError, Status, Verified, VerifyError,
 };
 use tollgate_purchase::plan::{PRICE, PayOutcome};
 use tollgate_store::{
@@ -306,10 +307,15 @@ fn a_cancellation_keeps_the_paid_period_and_stops_the_charges() {
             bed.run(|processor| async move { processor.cancel(testbed::ACCOUNT).await });
             let what = format!("{fault:?} at call {at}");
             bed.pass(1);
-            assert_eq!(bed.row(id).state, MandateState::Ended, "{what}");
+            assert_eq!(bed.row(id).state, MandateState::CancelAtEnd, "{what}");
+            let made = bed.provider.of(id).expect("made");
+            assert_eq!(made.status, Status::Suspended, "{what}");
             let subscription = bed.state().subscription.expect("paid");
             assert_eq!((subscription.renews, subscription.period_end), (false, end));
             bed.pass(40);
+            assert_eq!(bed.row(id).state, MandateState::Ended, "{what}");
+            let made = bed.provider.of(id).expect("made");
+            assert_eq!(made.status, Status::Cancelled, "{what}");
             assert_eq!(bed.payments().len(), 1, "{what}");
             assert!(!bed.state().is_active(), "{what}");
             bed.check_books();
@@ -321,7 +327,7 @@ fn a_cancellation_keeps_the_paid_period_and_stops_the_charges() {
 fn an_offered_or_agreed_mandate_can_be_cancelled() {
     let mut bed = TestBed::new();
     let nothing = bed.run(|processor| async move { processor.cancel(testbed::ACCOUNT).await });
-    assert!(matches!(nothing, Some(Err(CancelError::Nothing))));
+    assert!(matches!(nothing, Some(Err(ChangeError::Nothing))));
     let offered = bed.opened();
     let left = bed.run(|processor| async move { processor.cancel(testbed::ACCOUNT).await });
     assert!(matches!(left, Some(Ok(_))), "{left:?}");

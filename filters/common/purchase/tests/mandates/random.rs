@@ -17,6 +17,7 @@ enum Event {
     Verify(usize),
     Approve(usize),
     Cancel,
+    Resume,
     Transfer,
     Funding(usize, Funding),
     Resolve(usize, bool),
@@ -52,7 +53,8 @@ fn event() -> impl Strategy<Value = Event> {
         6 => Just(Event::Open),
         4 => which.clone().prop_map(Event::Verify),
         6 => which.clone().prop_map(Event::Approve),
-        1 => Just(Event::Cancel),
+        2 => Just(Event::Cancel),
+        2 => Just(Event::Resume),
         1 => Just(Event::Transfer),
         2 => (which.clone(), prop_oneof![Just(Funding::Instant), Just(Funding::Slow), Just(Funding::Empty)])
             .prop_map(|(at, funding)| Event::Funding(at, funding)),
@@ -92,6 +94,7 @@ fn happen(bed: &mut TestBed, event: Event, transfers: &mut u32) {
             }
         }
         Event::Cancel => drop(bed.run(|processor| async move { processor.cancel(ACCOUNT).await })),
+        Event::Resume => drop(bed.run(|processor| async move { processor.resume(ACCOUNT).await })),
         Event::Transfer => {
             *transfers += 1;
             bed.transfer(&format!("0x{transfers}"));

@@ -51,6 +51,8 @@ pub(crate) struct FakeSubscription {
     pub(crate) funding: Funding,
     /// The buyer has changed the terms at the provider.
     pub(crate) is_changed: bool,
+    /// The provider refuses to suspend it.
+    pub(crate) refuses_suspension: bool,
     /// Reads that still show the status from before the approval.
     pub(crate) lag: u32,
     /// Reads of the list that lack the newest charge.
@@ -328,6 +330,7 @@ impl Recurring for FakeProvider {
                     failures: 0,
                     funding: Funding::Instant,
                     is_changed: false,
+                    refuses_suspension: false,
                     lag: 0,
                     unlisted: 0,
                 };
@@ -402,7 +405,24 @@ impl Recurring for FakeProvider {
         .await
     }
 
+    async fn suspend(&self, subscription: &str, _reason: &str) -> Result<(), RecurringError> {
+        self.call(|state| {
+            let made = state
+                .subscriptions
+                .get_mut(subscription)
+                .ok_or(FailureKind::Gone)?;
+            match made.status {
+                Status::Active if made.refuses_suspension => return Err(FailureKind::Refused),
+                Status::Active => made.status = Status::Suspended,
+                _ => return Err(FailureKind::AlreadyDone),
+            }
+            Ok(())
+        })
+        .await
+    }
+
     async fn activate(&self, subscription: &str, _reason: &str) -> Result<(), RecurringError> {
+        let now = self.now();
         self.call(|state| {
             let made = state
                 .subscriptions
@@ -410,6 +430,12 @@ impl Recurring for FakeProvider {
                 .ok_or(FailureKind::Gone)?;
             match made.status {
                 Status::Approved => made.status = Status::Active,
+                // Suspended for failed charges: not by this call.
+                Status::Suspended if made.failures > 2 => return Err(FailureKind::Refused),
+                Status::Suspended => {
+                    made.status = Status::Active;
+                    made.next_charge = made.next_charge.map(|due| due.max(now));
+                }
                 _ => return Err(FailureKind::AlreadyDone),
             }
             Ok(())

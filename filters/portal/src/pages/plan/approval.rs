@@ -102,11 +102,13 @@ struct View<'a> {
 
 impl View<'_> {
     fn page(&self, context: &PortalContext, request: &PageRequest) -> Result<Page, PageError> {
-        use MandateState::{Active, Agreed, CancelPending, Created, Duplicate, Ended, Open};
+        use MandateState::{
+            Active, Agreed, CancelAtEnd, CancelPending, Created, Duplicate, Ended, Open, Resuming,
+        };
         let viewer = request.viewer(context)?;
         let is_approvable = self.now.duration_since(self.row.created_at) < RECURRING_OFFERED;
         let (title, content, reload_secs) = match self.row.state {
-            Active | CancelPending | Ended if self.standing.is_active() => {
+            Active | CancelAtEnd | CancelPending | Ended | Resuming if self.standing.is_active() => {
                 (format!("You have {}", self.plan), self.paid(), None)
             }
             Duplicate => (String::from("Plan"), self.duplicate(), None),

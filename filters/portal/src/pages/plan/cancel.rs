@@ -6,7 +6,7 @@ use tollgate_filter::Reply;
 use tollgate_pages::format;
 use tollgate_pages::parts::{self, Tone};
 use tollgate_pages::{NavItem, Page};
-use tollgate_purchase::mandates::{CancelError, is_stopped};
+use tollgate_purchase::mandates::{ChangeError, is_stopped, resumable_after_cancel};
 use tollgate_purchase::plan::PlanState;
 use tollgate_store::MandateState;
 
@@ -37,7 +37,7 @@ pub(crate) async fn cancel(
     };
     match mandates.cancel(account).await {
         // If PayPal has not confirmed yet, the cancellation is stored and the plan page says so.
-        Ok(_) | Err(CancelError::UnderWay(_) | CancelError::Nothing) => {
+        Ok(_) | Err(ChangeError::UnderWay(_) | ChangeError::Nothing) => {
             Ok(request.redirect(context, "/plan"))
         }
         Err(error) => {
@@ -63,11 +63,15 @@ async fn cancel_failed(context: &PortalContext, request: &PageRequest) -> Result
 /// Whether there is a mandate that charges or will charge.
 pub(super) fn can_cancel(standing: &PlanState) -> bool {
     standing.mandate.as_ref().is_some_and(|row| {
-        matches!(row.state, MandateState::Active | MandateState::Agreed) || is_stopped(row)
+        use MandateState::{Active, Agreed, Resuming};
+        matches!(row.state, Active | Agreed | Resuming) || is_stopped(row)
     })
 }
 
-async fn standing(context: &PortalContext, request: &PageRequest) -> Result<PlanState, PageError> {
+pub(super) async fn standing(
+    context: &PortalContext,
+    request: &PageRequest,
+) -> Result<PlanState, PageError> {
     let account = request.require_session()?.account;
     let standing = context.plans.state(account).await;
     standing.map_err(|error| PageError::Store(Box::new(error)))
@@ -88,7 +92,12 @@ fn confirm_page(
         form.panel.stack.narrow-panel method="post" action="/plan/cancel" {
             (parts::csrf(&viewer.csrf))
             @match standing.active() {
-                Some(row) => p { "You keep " (plan) " until " (format::date(row.period_end, request.now)) ". No more payments." },
+                Some(row) => p {
+                    "You keep " (plan) " until " (format::date(row.period_end, request.now)) ". No more payments."
+                    @if let Some(until) = standing.mandate.as_ref().and_then(|row| resumable_after_cancel(row, standing.now)) {
+                        " You can resume it until " (format::date_time(until)) "."
+                    }
+                },
                 None => p { "Nothing more is charged. A pending payment is returned to you." },
             }
             (parts::submit("Cancel plan", true))

@@ -3,6 +3,7 @@
 pub(crate) mod approval;
 pub(crate) mod begin;
 pub(crate) mod cancel;
+pub(crate) mod resume;
 pub(crate) mod status;
 
 use maud::{Markup, html};
@@ -97,17 +98,25 @@ fn buying(context: &PortalContext, standing: &PlanState, is_sold: bool) -> Marku
     let plan = context.plans.plan();
     let mandate = standing.mandate.as_ref();
     let is_cancel_pending = mandate.is_some_and(|row| row.state == MandateState::CancelPending);
+    let is_resuming = mandate.is_some_and(|row| row.state == MandateState::Resuming);
     html! {
         @if let Some(row) = standing.active() {
-            @if status::is_cancelled(row) {
+            @if let Some(until) = standing.resumable_until() {
                 p {
-                    "A canceled PayPal subscription cannot be started again. You can buy " (plan.name) " again from "
+                    "You can resume " (plan.name) " until " b { (format::date_time(until)) }
+                    ": nothing is charged before the next payment would have been due."
+                }
+                p { (parts::link_button("/plan/resume", &format!("Resume {}", plan.name), true)) }
+            } @else if status::is_cancelled(row) {
+                p {
+                    "This subscription has ended at PayPal and cannot be resumed. You can buy " (plan.name) " again from "
                     b { (format::date(row.period_end, standing.now)) } ", when what you have paid for ends, so that no period is paid twice."
                 }
             } @else {
                 p { "You have " (plan.name) "." }
             }
             @if is_cancel_pending { p { "PayPal has not confirmed the cancellation yet. We ask again automatically." } }
+            @if is_resuming { p { "PayPal has not confirmed yet that the plan is resumed. We ask again automatically." } }
         } @else if let Some(row) = mandate.filter(|row| row.state == MandateState::Agreed && !is_past_due(row)) {
             p { "You have agreed at PayPal, and the first payment is not confirmed yet." }
             p { a href={ "/plan/back/" (row.id) "?back=1" } { "See its progress" } }
