@@ -9,7 +9,7 @@ use tollgate_filter::ServiceIdentity;
 use tollgate_filter::settings::{At, Problems, Switch, Whole};
 use tollgate_module::{Section, SectionContext};
 
-use crate::public_url::{PublicUrl, UrlReference};
+use crate::link_url::{LinkUrl, UrlReference};
 
 /// Paths of the server cards, where the settings name no other.
 pub(crate) const GENERAL_CARD: &str = "/.well-known/mcp/server-card.json";
@@ -252,7 +252,7 @@ impl Reader<'_> {
     }
 
     fn address(&mut self, name: &str, at: Option<&At<String>>, path: &str) -> String {
-        self.parsed::<PublicUrl>(name, at)
+        self.parsed::<LinkUrl>(name, at)
             .unwrap_or_else(|| format!("{}{path}", self.base_url))
     }
 
@@ -322,7 +322,7 @@ impl Reader<'_> {
                 address.contains('@') && address.bytes().all(|byte| byte.is_ascii_graphic())
             })
         };
-        if !is_mail(&contact.value) && contact.value.parse::<PublicUrl>().is_err() {
+        if !is_mail(&contact.value) && contact.value.parse::<LinkUrl>().is_err() {
             let key = self.key("security.contact");
             self.problems.note(
                 key,
@@ -344,7 +344,7 @@ impl Reader<'_> {
                 None
             }
         };
-        let policy = self.parsed::<PublicUrl>("security.policy", raw.policy.as_ref());
+        let policy = self.parsed::<LinkUrl>("security.policy", raw.policy.as_ref());
         let languages = raw
             .languages
             .as_ref()

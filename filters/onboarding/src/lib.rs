@@ -5,9 +5,9 @@ mod developer_onboarding;
 mod documents;
 mod filter;
 mod installation;
+mod link_url;
 mod module;
 mod openapi;
-mod public_url;
 mod security_txt;
 
 pub use config::{FreeTier, OnboardingSettings, RawFreeTier, RawOnboarding, RawSecurity, Security};

@@ -5,9 +5,10 @@ use std::str::FromStr;
 
 use http::Uri;
 
-/// An absolute `http` or `https` URL for a public document.
+/// An absolute `http` or `https` URL that a public document links to, kept as written: with a query or a fragment, unlike the addresses of
+/// the service (`tollgate_filter::settings::PublicUrl`), which paths are appended to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PublicUrl(String);
+pub(crate) struct LinkUrl(String);
 
 /// An invalid URL. The value is not repeated, so that a pasted secret does not reach the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,10 +21,10 @@ pub(crate) enum UrlError {
     User,
 }
 
-impl FromStr for PublicUrl {
+impl FromStr for LinkUrl {
     type Err = UrlError;
 
-    fn from_str(text: &str) -> Result<PublicUrl, UrlError> {
+    fn from_str(text: &str) -> Result<LinkUrl, UrlError> {
         if !text.starts_with("https://") && !text.starts_with("http://") {
             return Err(UrlError::Scheme);
         }
@@ -35,17 +36,17 @@ impl FromStr for PublicUrl {
         if authority.host().is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(UrlError::Malformed);
         }
-        Ok(PublicUrl(text.to_owned()))
+        Ok(LinkUrl(text.to_owned()))
     }
 }
 
-impl fmt::Display for PublicUrl {
+impl fmt::Display for LinkUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// A URL as in [`PublicUrl`], or a path of this service: `/sandbox` (RFC 3986 section 4.1).
+/// A URL as in [`LinkUrl`], or a path of this service: `/sandbox` (RFC 3986 section 4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UrlReference(String);
 
@@ -54,7 +55,7 @@ impl FromStr for UrlReference {
 
     fn from_str(text: &str) -> Result<UrlReference, UrlError> {
         if !text.starts_with('/') {
-            return text.parse().map(|PublicUrl(text)| UrlReference(text));
+            return text.parse().map(|LinkUrl(text)| UrlReference(text));
         }
         let is_valid = !text.starts_with("//") && text.bytes().all(|byte| byte.is_ascii_graphic());
         match text.parse::<Uri>() {
@@ -86,7 +87,7 @@ mod tests {
             ("https://exa mple.com", Err(UrlError::Malformed)),
             ("https://user:secret@example.com", Err(UrlError::User)),
         ] {
-            assert_eq!(text.parse::<PublicUrl>().map(|_| ()), expected, "{text}");
+            assert_eq!(text.parse::<LinkUrl>().map(|_| ()), expected, "{text}");
         }
         for (text, is_valid) in [
             ("/sandbox", true),
