@@ -134,7 +134,7 @@ async fn an_exhausted_balance_is_shown_first() {
     let page = browser.get("/").await;
     has(
         &page,
-        &["Your balance is used up.", "href=\"/credits/add\""],
+        &["Your balance is used up.", "Credits cannot be bought here"],
     );
     let main = page.text().split("<main").nth(1).expect("the page");
     assert!(main.find("used up") < main.find("<h1"), "first in the page");

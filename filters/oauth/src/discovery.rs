@@ -3,13 +3,22 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use tollgate_filter::{Document, Request, Resource, Resources, Scope, ServiceIdentity};
+use tollgate_filter::{Document, Request, Resource, Resources, Scope, Scopes, ServiceIdentity};
 
 use crate::OAuthConfig;
 
 const SERVER: &str = "/.well-known/oauth-authorization-server";
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 const KEYS: &str = "/.well-known/jwks.json";
+
+/// What the metadata of the server lists.
+#[derive(Clone, Copy, Debug)]
+pub struct Offered {
+    /// The resources that are configured.
+    pub resources: Resources,
+    /// The scopes that would let an app buy what is not sold; not listed.
+    pub unsold: Scopes,
+}
 
 /// Discovery documents by path.
 #[derive(Debug)]
@@ -30,7 +39,7 @@ impl Discovery {
     pub(crate) fn new(
         service: &ServiceIdentity,
         config: &OAuthConfig,
-        offered: Resources,
+        offered: &Offered,
     ) -> Discovery {
         let mut discovery = Discovery {
             by_path: HashMap::new(),
@@ -101,15 +110,17 @@ impl Discovery {
 }
 
 /// Metadata of the authorization server (RFC 8414 section 2).
-fn server_metadata(service: &ServiceIdentity, config: &OAuthConfig, offered: Resources) -> Value {
+fn server_metadata(service: &ServiceIdentity, config: &OAuthConfig, offered: &Offered) -> Value {
     let base = &service.base_url;
     let scopes = Scope::ALL
         .into_iter()
-        .filter(|scope| offered.has(scope.resource()));
+        .filter(|scope| offered.resources.has(scope.resource()))
+        .filter(|scope| !offered.unsold.has(*scope));
     let scopes: Vec<&str> = scopes.map(Scope::name).collect();
     let mut grant_types = vec!["authorization_code"];
     grant_types.extend(config.server.refresh.map(|_| "refresh_token"));
     let resources: Vec<String> = offered
+        .resources
         .iter()
         .map(|resource| service.resource_url(resource))
         .collect();
@@ -175,7 +186,11 @@ mod tests {
             base_url: base_url.to_owned(),
             root_url: root_url.to_owned(),
         };
-        Discovery::new(&service, &OAuthConfig::default(), Resources::API)
+        let offered = Offered {
+            resources: Resources::API,
+            unsold: Scopes::NONE,
+        };
+        Discovery::new(&service, &OAuthConfig::default(), &offered)
     }
 
     fn member(discovery: &Discovery, path: &str, host: &str, name: &str) -> Option<String> {

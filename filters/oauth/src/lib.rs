@@ -22,11 +22,12 @@ use std::sync::Arc;
 use tollgate_clock::Clock;
 use tollgate_counters::Counters;
 use tollgate_fetch::SetupError;
-use tollgate_filter::{Resources, ServiceIdentity};
+use tollgate_filter::ServiceIdentity;
 use tollgate_identity::oauth::AuthorizationServer;
 use tollgate_pages::PageRenderer;
 
 pub use config::{OAuthConfig, RawOAuth};
+pub use discovery::Offered;
 pub use filter::{OAuth, UnknownEndpoint};
 pub use module::OAuthModule;
 
@@ -66,7 +67,7 @@ impl Endpoints {
         config: OAuthConfig,
         server: Arc<AuthorizationServer>,
         renderer: Arc<PageRenderer>,
-        offered: Resources,
+        offered: Offered,
         clock: Clock,
     ) -> Result<Arc<Endpoints>, SetupError> {
         let basic = format!("Basic realm=\"{}\"", service.name);
@@ -83,7 +84,7 @@ impl Endpoints {
             renderer,
             documents,
             names: ResourceNames::new(service),
-            discovery: Discovery::new(service, &config, offered),
+            discovery: Discovery::new(service, &config, &offered),
             events: Counters::default(),
             base_path: discovery::path_of(&service.base_url).to_owned(),
             basic: http::HeaderValue::try_from(basic)

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
 use tollgate_counters::{Metric, metrics};
-use tollgate_filter::{OfferedResources, ServiceIdentity};
+use tollgate_filter::{OfferedResources, Scope, Scopes, ServiceIdentity};
 use tollgate_identity::oauth::{AuthorizationServer, AuthorizationServerDeps};
 use tollgate_module::{Build, BuildError, FilterType, Module, SectionType, provided};
+use tollgate_purchase::plan::PlanProtocols;
 
 use crate::config::RawOAuth;
-use crate::{Endpoints, OAuth, OAuthConfig};
+use crate::{Endpoints, OAuth, OAuthConfig, Offered};
 
 provided! { "oauth" => [OAuthConfig]; }
 
@@ -52,7 +53,9 @@ impl Module for OAuthModule {
         let swept = server.clone();
         build.sweep(move || swept.forget());
         build.provide(server.clone());
-        let OfferedResources(offered) = build.get()?;
+        let OfferedResources(resources) = build.get()?;
+        let unsold = unsold(build.find());
+        let offered = Offered { resources, unsold };
         let endpoints = Endpoints::new(&service, config, server, build.get()?, offered, clock).map_err(|error| {
             BuildError::caused_by("cannot set up `oauth.client_documents`; set it to `false`, or check the system's certificates", error)
         })?;
@@ -65,5 +68,15 @@ impl Module for OAuthModule {
             Ok(Arc::new(filter.map_err(BuildError::of)?))
         });
         Ok(())
+    }
+}
+
+/// The scopes that let an app buy what is not sold here. A gateway without purchases sells nothing.
+fn unsold(protocols: Option<PlanProtocols>) -> Scopes {
+    match protocols {
+        Some(protocols) if protocols.paypal => Scopes::NONE,
+        // Checkouts are paid by PayPal.
+        Some(protocols) if protocols.is_any() => Scopes::NONE.with(Scope::CheckoutManage),
+        _ => Scopes::BUYING,
     }
 }

@@ -1,7 +1,9 @@
 //! The consent page, and the list of allowed apps.
 
-use super::support::{App, BASE, parameter, rig, text, token, works};
-use crate::rig::{Browser, SECRETS};
+use tollgate::config::Environment;
+
+use super::support::{App, BASE, parameter, rig, setup, text, token, works};
+use crate::rig::{Browser, PROVIDER_KEY, Rig, SECRETS, Setup};
 
 #[tokio::test]
 async fn the_consent_page_names_client_redirect_host_and_scopes() {
@@ -284,6 +286,56 @@ async fn an_authorization_request_belongs_to_the_first_session() {
     rig.finish().await;
 }
 
+/// A gateway that sells credits.
+async fn selling(settings: &str) -> Rig {
+    let paypal = "[payments.paypal]\nbase_url = 'https://127.0.0.1:9'\nclient_id_env = 'PAYPAL_ID'\nclient_secret_env = 'PAYPAL_SECRET'";
+    let setup = setup(&format!("{paypal}\n{settings}"));
+    let [id, secret] = crate::credits::variables();
+    Setup {
+        environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY), id, secret]),
+        ..setup
+    }
+    .start()
+    .await
+}
+
+/// The step would lead to a page where nothing can be bought.
+#[tokio::test]
+async fn no_credits_are_asked_for_where_none_are_sold() {
+    let rig = rig("[oauth]\ncredits_step = \"required\"").await;
+    let poor = rig.new_account("free", 0).await;
+    let browser = Browser::signed_in_as(&rig, poor, "poor@example.com").await;
+    let mut app = App::of(&rig, browser, "https://app.example/cb").await;
+    let path = app.ask(&[]).await;
+    let page = app.browser.get(&path).await;
+    assert!(
+        page.text().contains(">Allow access</button>"),
+        "{}",
+        page.text()
+    );
+    assert!(!page.text().contains("/credits/add"), "{}", page.text());
+    for path in ["/", "/keys", "/usage", "/credits", "/plan", "/sandbox"] {
+        let page = app.browser.get(path).await;
+        assert!(
+            !page.text().contains("/credits/add"),
+            "{path}: {}",
+            page.text()
+        );
+    }
+    let answer = app
+        .browser
+        .submit("/sandbox", &[("message", "Hello?"), ("model", "small")])
+        .await;
+    assert!(
+        answer.text().contains("insufficient_credits"),
+        "{}",
+        answer.text()
+    );
+    let link = "href=\"/credits/add";
+    assert!(!answer.text().contains(link), "{}", answer.text());
+    rig.finish().await;
+}
+
 #[tokio::test]
 async fn the_consent_page_warns_of_an_empty_balance() {
     let rig = rig("").await;
@@ -297,8 +349,8 @@ async fn the_consent_page_warns_of_an_empty_balance() {
         "{}",
         page.text()
     );
-    let link = format!("/credits/add?next={}", path.replace('/', "%2F"));
-    assert!(page.text().contains(&link), "{}", page.text());
+    // Without a payment provider none are sold.
+    assert!(!page.text().contains("/credits/add"), "{}", page.text());
     // The MCP servers are not paid from it.
     let mcp = format!("{BASE}/mcp");
     let path = app.ask(&[("resource", &mcp)]).await;
@@ -370,7 +422,7 @@ async fn consent_continues_with_another_account() {
 
 #[tokio::test]
 async fn an_account_without_credits_adds_some_before_consent_where_required() {
-    let rig = rig("[oauth]\ncredits_step = \"required\"").await;
+    let rig = selling("[oauth]\ncredits_step = \"required\"").await;
     let poor = rig.new_account("free", 0).await;
     let browser = Browser::signed_in_as(&rig, poor, "poor@example.com").await;
     let mut app = App::of(&rig, browser, "https://app.example/cb").await;

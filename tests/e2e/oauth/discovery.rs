@@ -47,6 +47,27 @@ async fn rfc8414_2_the_metadata_of_the_server_is_exactly_this() {
     rig.finish().await;
 }
 
+/// The scopes of the API, which every installation has, are listed with those that buy something.
+#[tokio::test]
+async fn scopes_for_buying_are_listed_where_something_is_sold() {
+    let transfers = format!(
+        "[payments.x402]\nfacilitator_url = 'http://127.0.0.1:9'\npay_to = '{}'",
+        tollgate_testing::facilitator::MERCHANT
+    );
+    for (settings, buying) in [("", None), (&transfers, Some("commerce:subscribe"))] {
+        let rig = rig(settings).await;
+        let metadata = get(&rig, "/.well-known/oauth-authorization-server", &[]).await;
+        let mut expected = vec!["api:models", "api:chat", "api:completions"];
+        expected.extend(buying);
+        assert_eq!(
+            metadata.json()["scopes_supported"],
+            json!(expected),
+            "{settings}"
+        );
+        rig.finish().await;
+    }
+}
+
 #[tokio::test]
 async fn only_enabled_features_are_advertised() {
     let rig = rig("[oauth]\nrefresh_tokens = true\nclient_documents = true").await;

@@ -126,7 +126,9 @@ fn needs_credits_first(
     pending: &Pending,
 ) -> Result<bool, PageError> {
     let step = context.settings.credits_step;
-    Ok(step == CreditsStep::Required && lacks_credits(context, request, pending)?)
+    // Where none are sold, this page would lead nowhere.
+    let is_asked = step == CreditsStep::Required && context.top_ups.is_some();
+    Ok(is_asked && lacks_credits(context, request, pending)?)
 }
 
 /// The page before consent for an account without credits (`oauth.credits_step = "required"`).
@@ -230,8 +232,10 @@ fn content(
         (destination_panel(pending))
         @if lacks_credits(context, request, pending)? {
             (parts::notice(parts::Tone::Warn, "You have no credits.", html! {
-                "The app can connect, but its requests will be refused until you add some. "
-                a href=(ReturnPath::read(&action).append_to("/credits/add")) { "Add credits first" }
+                "The app can connect, but its requests will be refused until you have some. "
+                @if context.top_ups.is_some() {
+                    a href=(ReturnPath::read(&action).append_to("/credits/add")) { "Add credits first" }
+                }
             }))
         }
         form.stack method="post" action=(action) {

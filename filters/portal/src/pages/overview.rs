@@ -124,7 +124,7 @@ fn getting_started(context: &PortalContext, data: &OverviewData, address: &str) 
                 }
                 li.done[has_credits] {
                     div.step {
-                        h3 { "Add credits " @if has_credits { (parts::pill(Tone::Good, "Done")) } }
+                        h3 { @if context.top_ups.is_some() { "Add credits " } @else { "Get credits " } @if has_credits { (parts::pill(Tone::Good, "Done")) } }
                         p.second {
                             @if has_credits {
                                 "You have " b { (credits_2(data.balance.available)) } " credits."
@@ -132,7 +132,7 @@ fn getting_started(context: &PortalContext, data: &OverviewData, address: &str) 
                                 "Answers are paid from credits." @if let Some(price) = &context.settings.installation.credit_price { " " (price) }
                             }
                         }
-                        p { (parts::link_button("/credits/add", "Add credits", !has_credits)) }
+                        @if context.top_ups.is_some() { p { (parts::link_button("/credits/add", "Add credits", !has_credits)) } }
                     }
                 }
                 li {
@@ -159,10 +159,11 @@ fn getting_started(context: &PortalContext, data: &OverviewData, address: &str) 
 
 fn dashboard(context: &PortalContext, data: &OverviewData) -> Markup {
     let forecast = forecast(&data.days, data.balance.available, data.now);
+    let is_sold = context.top_ups.is_some();
     html! {
-        @if let Some(notice) = notice(data.balance.available, forecast) { (notice) }
+        @if let Some(notice) = notice(data.balance.available, forecast, is_sold) { (notice) }
         (parts::heading("Overview", None))
-        (key_figures(data, forecast))
+        (key_figures(data, forecast, is_sold))
         (spending(data))
         div.columns {
             section.panel {
@@ -174,11 +175,14 @@ fn dashboard(context: &PortalContext, data: &OverviewData) -> Markup {
     }
 }
 
-/// The balance notice, if action is needed.
-fn notice(available: Micros, forecast: Option<Forecast>) -> Option<Markup> {
-    let add = html! { a href="/credits/add" { "Add credits" } };
+/// The balance notice, if action is needed. `is_sold`: whether credits can be bought here.
+fn notice(available: Micros, forecast: Option<Forecast>, is_sold: bool) -> Option<Markup> {
+    let add = match is_sold {
+        true => html! { a href="/credits/add" { "Add credits" } },
+        false => html! { "Credits cannot be bought here: ask the operator." },
+    };
     if !available.is_positive() {
-        let text = html! { "Requests are refused until you add credits. " (add) };
+        let text = html! { "Requests are refused until you have credits. " (add) };
         return Some(parts::notice(Tone::Bad, "Your balance is used up.", text));
     }
     let left = forecast?.days_left;
@@ -190,7 +194,7 @@ fn notice(available: Micros, forecast: Option<Forecast>) -> Option<Markup> {
     Some(parts::notice(Tone::Warn, &lead, add))
 }
 
-fn key_figures(data: &OverviewData, forecast: Option<Forecast>) -> Markup {
+fn key_figures(data: &OverviewData, forecast: Option<Forecast>, is_sold: bool) -> Markup {
     let of =
         |period: Period| Totals::of(data.days.iter().filter(move |day| period.has(day.day_at)));
     let totals = of(data.period);
@@ -233,7 +237,7 @@ fn key_figures(data: &OverviewData, forecast: Option<Forecast>) -> Markup {
                         @if held.is_positive() { (format::credits_up_2(held)) " held for running requests. " }
                         @if let Some(lasts) = lasts { "At this week’s pace, enough for " b { (lasts) } "." }
                     }
-                    p { (parts::link_button("/credits/add", "Add credits", true)) }
+                    @if is_sold { p { (parts::link_button("/credits/add", "Add credits", true)) } }
                 },
             ),
             (
@@ -314,7 +318,7 @@ mod tests {
 
     fn notice_text(available: i64, days_left: Option<i64>) -> String {
         let forecast = days_left.map(|days_left| Forecast { days_left });
-        notice(Micros::new(available), forecast).map_or(String::new(), Markup::into_string)
+        notice(Micros::new(available), forecast, true).map_or(String::new(), Markup::into_string)
     }
 
     #[test]

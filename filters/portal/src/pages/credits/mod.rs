@@ -59,10 +59,11 @@ pub(crate) async fn show(
     let balance = context.ledger.balance(account).unwrap_or_default();
     let newer = until.map(|_| "/credits");
     let older = next.map(|day| format!("/credits?before={}", format::day(day)));
+    let is_sold = context.top_ups.is_some();
     let content = html! {
-        (parts::heading("Credits", Some(parts::link_button("/credits/add", "Add credits", true))))
+        (parts::heading("Credits", is_sold.then(|| parts::link_button("/credits/add", "Add credits", true))))
         @if !balance.available.is_positive() {
-            (parts::notice(Tone::Bad, "Your balance is used up.", html! { "Requests are refused until you add credits." }))
+            (parts::notice(Tone::Bad, "Your balance is used up.", html! { "Requests are refused until you have credits." }))
         }
         (sum(&balance))
         section.panel {

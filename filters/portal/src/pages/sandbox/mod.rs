@@ -117,7 +117,7 @@ fn page(
     let new = html! { a.button href="/sandbox" { "New conversation" } };
     let content = html! {
         (parts::problems(state.problems))
-        @if let Some((code, message)) = state.refused { (refusal(code, message)) }
+        @if let Some((code, message)) = state.refused { (refusal(code, message, context.top_ups.is_some())) }
         (parts::heading("Sandbox", Some(new)))
         p.lead { "Real requests, paid from your balance. What you see here is what the API does." }
         div.sandbox #sandbox data-api=(CHAT_PATH) data-metadata={ "x_" (context.service.name) } data-base=(context.address.api())
@@ -320,15 +320,15 @@ fn example<'a>(state: &SandboxState<'a>) -> ChatExample<'a> {
     }
 }
 
-/// Error notice with the message of the API and a remedy.
-fn refusal(code: &str, message: &str) -> Markup {
+/// Error notice with the message of the API and a remedy. `is_sold`: whether credits can be bought here.
+fn refusal(code: &str, message: &str, is_sold: bool) -> Markup {
     parts::notice(
         Tone::Bad,
         code,
         html! {
             (message)
             @match code {
-                "insufficient_credits" => { " " a href="/credits/add" { "Add credits" } }
+                "insufficient_credits" if is_sold => { " " a href="/credits/add" { "Add credits" } }
                 _ => { " " a href={ "/docs/errors#" (code) } { "What it means" } }
             }
         },
