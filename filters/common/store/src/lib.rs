@@ -25,6 +25,7 @@ mod signin;
 pub mod sqlite;
 mod statement;
 mod store;
+mod tables;
 mod topup;
 mod unit;
 mod usage;

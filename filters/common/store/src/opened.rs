@@ -33,7 +33,8 @@ pub(crate) trait Connections: Send + Sync {
 
 /// A store that is open. `W` is the handle of its writer, `()` for a store that is only read.
 ///
-/// Each engine implements the reads of its tables for this type with any `W`, so that a store that writes needs no second implementation.
+/// The reads of all tables are implemented for this type with any engine and any `W`, so that a store that writes needs no second
+/// implementation.
 pub(crate) struct OpenedStore<C, W = ()> {
     pub(crate) connections: C,
     pub(crate) writing: W,

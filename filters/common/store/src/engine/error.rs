@@ -17,7 +17,9 @@ pub(crate) enum Fault {
     Foreign,
     /// The engine cannot read its own data.
     Corrupt,
-    /// A constraint of the schema is violated.
+    /// A unique or primary key of the schema is violated.
+    Key,
+    /// Another constraint of the schema is violated.
     Constraint,
     /// Anything else: the disk, the connection.
     Other,

@@ -1,10 +1,12 @@
-//! The boundary between the store and a database engine: the traits that an engine implements, and the errors it reports.
+//! The boundary between the store and a database engine: SQL on its connections, the row traits, and the errors it reports.
 
 mod error;
 mod rows;
+mod sql;
 
 pub(crate) use self::error::{EngineError, Fault, RowError, WriteError};
 pub(crate) use self::rows::{
-    Accounts, Balance, Booking, Credentials, DayRange, EachBody, EachDay, EachPage, Engine,
-    JournalRows, NewRun, Page, PageOrder, PageRange, RecoverRows, Rows, Session, WriteRows,
+    Accounts, Balance, Booking, Credentials, DayRange, EachBody, EachDay, EachPage, Engine, Epochs,
+    JournalRows, KeySet, NewRun, Page, PageOrder, PageRange, RecoverRows, Rows, Session, WriteRows,
 };
+pub(crate) use self::sql::{Dialect, EachRow, Run, Select, Sql, SqlRow, ToValue, Value, values};

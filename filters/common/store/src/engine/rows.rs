@@ -1,7 +1,8 @@
 //! The row traits: how the store reads and writes the rows of an engine, and how it begins and ends a commit.
 //!
 //! An engine stores rows and decides nothing. What a commit contains, how it is packed and sealed, when it is posted and what a repair
-//! keeps is decided above, once for all engines.
+//! keeps is decided above, and the statements for the rows are those of `tables`, once for all engines. An engine has its connections, the
+//! session of its writer, and what SQL does not say.
 
 use std::ops::ControlFlow;
 
@@ -9,6 +10,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::error::{EngineError, RowError, WriteError};
+use super::sql::Sql;
 use crate::codes::{ChangeKind, LoginKind};
 use crate::entries::Seal;
 use crate::error::Failure;
@@ -143,8 +145,26 @@ pub(crate) type EachPage<'a> = dyn FnMut(Page<'_>) -> Result<ControlFlow<()>, Ro
 /// Receives the usage totals of an account.
 pub(crate) type EachDay<'a> = dyn FnMut(AccountId, UsageDay) + 'a;
 
+/// A set of keys on a connection, which the engine moves to disk when it is large.
+pub(crate) trait KeySet {
+    /// Begins an empty set.
+    fn begin_set(&self) -> Result<(), RowError>;
+
+    /// Adds a key to the set; `false` when it had it.
+    fn add_to_set(&self, key: &[u8]) -> Result<bool, RowError>;
+
+    /// Ends the set.
+    fn end_set(&self) -> Result<(), RowError>;
+}
+
+/// The runs of a node as the engine counts them.
+pub(crate) trait Epochs {
+    /// Raises the epoch of a node above each that the engine knows of: the runs before it are fenced off, and their holds are orphans.
+    fn raise_epoch(&self, run: &NewRun<'_>) -> Result<i64, WriteError>;
+}
+
 /// Reads of rows. Within a transaction all of them see one snapshot.
-pub(crate) trait Rows {
+pub(crate) trait Rows: Sql + KeySet {
     /// Visits bodies of the journal.
     fn bodies(&self, which: JournalRows, each: &mut EachBody<'_>) -> Result<(), RowError>;
 
@@ -226,15 +246,6 @@ pub(crate) trait Rows {
 
     /// The state of an idempotency key.
     fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, RowError>;
-
-    /// Begins an empty set of keys on this connection, which the engine moves to disk when it is large.
-    fn begin_set(&self) -> Result<(), RowError>;
-
-    /// Adds a key to the set; `false` when it had it.
-    fn add_to_set(&self, key: &[u8]) -> Result<bool, RowError>;
-
-    /// Ends the set.
-    fn end_set(&self) -> Result<(), RowError>;
 }
 
 /// Writes of rows, in the open transaction.
@@ -261,14 +272,14 @@ pub(crate) trait WriteRows: Rows {
     ) -> Result<(), EngineError>;
 
     /// Whether there is an account.
-    fn account_exists(&self, account: AccountId) -> Result<bool, EngineError>;
+    fn account_exists(&self, account: AccountId) -> Result<bool, RowError>;
 
     /// Operation, code of the kind and amount that a reference of an account is booked as.
     fn booked(
         &self,
         account: AccountId,
         reference: &str,
-    ) -> Result<Option<(OperationId, i64, Micros)>, EngineError>;
+    ) -> Result<Option<(OperationId, i64, Micros)>, RowError>;
 
     /// Books a reference.
     fn book(&self, booking: Booking<'_>) -> Result<(), EngineError>;
@@ -302,7 +313,7 @@ pub(crate) trait WriteRows: Rows {
 }
 
 /// Writes that a recovery alone makes, in the open transaction.
-pub(crate) trait RecoverRows: WriteRows {
+pub(crate) trait RecoverRows: WriteRows + Epochs {
     /// Removes everything derived from the journal: balances, holds, pages, usage totals, bookings and marks.
     fn remove_derived(&self) -> Result<(), EngineError>;
 
@@ -311,9 +322,6 @@ pub(crate) trait RecoverRows: WriteRows {
 
     /// Removes a commit.
     fn remove_commit(&self, id: i64) -> Result<(), EngineError>;
-
-    /// Raises the epoch of a node above each that the engine knows of: the runs before it are fenced off, and their holds are orphans.
-    fn raise_epoch(&self, run: &NewRun<'_>) -> Result<i64, WriteError>;
 
     /// Inserts a node, or raises its epoch to at least this one.
     fn put_node(&self, node: i64, epoch: i64) -> Result<(), EngineError>;

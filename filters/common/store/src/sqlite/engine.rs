@@ -12,10 +12,11 @@ use super::checkpoint::{Checkpointer, checkpoint};
 use super::failure::failure;
 use super::fence::Fence;
 use super::lock::Lock;
-use super::rows::INSERT_COMMIT;
 use crate::engine::{Engine, EngineError, Session, WriteError};
 use crate::entries::Seal;
 use crate::error::{Failure, FailureKind};
+
+const INSERT_COMMIT: &str = "INSERT INTO journal (id, entries, sum_avail, sum_held, prev, hash, at, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
 /// A file that is open for writing.
 pub(crate) struct SqliteEngine {

@@ -4,10 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::ErrorCode;
-use rusqlite::types::FromSqlError;
 
 use crate::engine::{EngineError, Fault, RowError, WriteError};
-use crate::error::{Failure, FailureKind, OpenError, Refusal};
+use crate::error::{Failure, FailureKind, OpenError};
 
 impl From<rusqlite::Error> for EngineError {
     fn from(error: rusqlite::Error) -> EngineError {
@@ -16,6 +15,7 @@ impl From<rusqlite::Error> for EngineError {
             Some(ErrorCode::DiskFull) => Fault::Full,
             Some(ErrorCode::NotADatabase) => Fault::Foreign,
             Some(ErrorCode::DatabaseCorrupt) => Fault::Corrupt,
+            Some(ErrorCode::ConstraintViolation) if is_key(&error) => Fault::Key,
             Some(ErrorCode::ConstraintViolation) => Fault::Constraint,
             _ => Fault::Other,
         };
@@ -32,30 +32,22 @@ impl From<rusqlite::Error> for RowError {
     }
 }
 
-impl From<FromSqlError> for RowError {
-    fn from(error: FromSqlError) -> RowError {
-        rusqlite::Error::from(error).into()
-    }
-}
-
 impl From<rusqlite::Error> for WriteError {
     fn from(error: rusqlite::Error) -> WriteError {
         WriteError::Engine(error.into())
     }
 }
 
-/// A refusal when the error is a key conflict.
-pub(crate) fn key_conflict(
-    error: rusqlite::Error,
-    refusal: impl FnOnce() -> Refusal,
-) -> WriteError {
-    use rusqlite::ffi::{SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE};
-    match error.sqlite_error().map(|error| error.extended_code) {
-        Some(SQLITE_CONSTRAINT_PRIMARYKEY | SQLITE_CONSTRAINT_UNIQUE) => {
-            WriteError::Refused(refusal())
-        }
-        _ => error.into(),
-    }
+/// Whether a violated constraint is a unique or primary key.
+fn is_key(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{
+        SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_ROWID, SQLITE_CONSTRAINT_UNIQUE,
+    };
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    matches!(
+        code,
+        Some(SQLITE_CONSTRAINT_PRIMARYKEY | SQLITE_CONSTRAINT_UNIQUE | SQLITE_CONSTRAINT_ROWID)
+    )
 }
 
 /// Why the writer stops for good.
@@ -79,7 +71,7 @@ pub(crate) fn failure(path: &Path, error: impl Into<EngineError>) -> Failure {
                 "`{path}` stayed locked by another program; close whatever has it open and start again ({source})"
             ),
         ),
-        Fault::Constraint => (
+        Fault::Constraint | Fault::Key => (
             FailureKind::Inconsistent,
             format!(
                 "the balances in `{path}` violate a constraint; run `tollgate audit` ({source})"
@@ -143,7 +135,7 @@ pub(crate) fn write_open_error(path: &Path, error: WriteError) -> OpenError {
     };
     match error {
         // A balance that does not follow from the journal.
-        WriteError::Engine(error) if error.fault == Fault::Constraint => {
+        WriteError::Engine(error) if matches!(error.fault, Fault::Constraint | Fault::Key) => {
             unbalanced(error.source.to_string())
         }
         WriteError::Engine(error) => open_error(path, "write", error),

@@ -9,7 +9,7 @@ use super::file;
 use super::name::resolve;
 use super::open::acquire_lock;
 use super::options::Options;
-use crate::engine::RecoverRows;
+use crate::engine::Epochs;
 use crate::error::OpenError;
 use crate::recovery::{self, Repair, RepairRun};
 

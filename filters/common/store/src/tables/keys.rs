@@ -1,12 +1,10 @@
 //! Idempotency keys and their stored responses: those of purchases here, those of completions in `completion_keys`. Rare, so their
 //! statements are prepared on use.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
 use super::completion_keys::{self, Batch};
-use super::key_state::{NewClaim, earlier, named, state_of};
+use super::key_state::{NewClaim, earlier, state_of};
 use crate::codes::Endpoint;
-use crate::engine::WriteError;
+use crate::engine::{RowError, Select, Sql, WriteError, values};
 use crate::error::Refusal;
 use crate::idempotency::{
     IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse, state,
@@ -15,7 +13,7 @@ use crate::idempotency::{
 /// No further key is deleted in a commit after so many bytes of bodies, so that it does not delay others.
 const FORGET_BYTES: u64 = 16 << 20;
 
-pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(), WriteError> {
+pub(crate) fn write(connection: &dyn Sql, part: &IdempotencyPart) -> Result<(), WriteError> {
     match part {
         IdempotencyPart::Claim {
             key,
@@ -52,9 +50,10 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
         IdempotencyPart::Lapse { key, token } => lapse(connection, key, *token),
         IdempotencyPart::FreeAll => {
             completion_keys::free_all(connection)?;
-            connection
-                .prepare_cached("DELETE FROM idempotency WHERE state = ?1")?
-                .execute([state::CLAIMED])?;
+            connection.execute(
+                "DELETE FROM idempotency WHERE state = ?1",
+                values![state::CLAIMED],
+            )?;
             Ok(())
         }
         IdempotencyPart::Forget { now, limit } => {
@@ -63,12 +62,9 @@ pub(crate) fn write(connection: &Connection, part: &IdempotencyPart) -> Result<(
                 bytes: FORGET_BYTES,
             };
             completion_keys::forget(connection, *now, batch)?;
-            connection
-                .prepare_cached(
-                    "DELETE FROM idempotency
-                     WHERE rowid IN (SELECT rowid FROM idempotency WHERE expires_at <= ?1 AND state = ?3 LIMIT ?2)",
-                )?
-                .execute(params![now.as_micros(), limit, state::ANSWERED])?;
+            let sql = "DELETE FROM idempotency WHERE (account_id, endpoint, key) IN
+               (SELECT account_id, endpoint, key FROM idempotency WHERE expires_at <= ?1 AND state = ?3 LIMIT ?2)";
+            connection.execute(sql, values![now, limit, state::ANSWERED])?;
             Ok(())
         }
     }
@@ -79,7 +75,7 @@ fn is_completion(key: &IdempotencyKey) -> bool {
     matches!(key.endpoint, Endpoint::Chat | Endpoint::Completions)
 }
 
-fn claim_purchase(connection: &Connection, claim: &NewClaim<'_>) -> Result<(), WriteError> {
+fn claim_purchase(connection: &dyn Sql, claim: &NewClaim<'_>) -> Result<(), WriteError> {
     let NewClaim {
         key,
         request_hash,
@@ -92,54 +88,57 @@ fn claim_purchase(connection: &Connection, claim: &NewClaim<'_>) -> Result<(), W
     if let Some(stands) = in_use.and_then(|in_use| in_use.stands()) {
         return Err(WriteError::Refused(Refusal::KeyInUse(stands)));
     }
-    connection
-        .prepare_cached(
-            "INSERT OR REPLACE INTO idempotency (account_id, endpoint, key, request_hash, state, locked_until, created_at,
+    let sql = "INSERT INTO idempotency (account_id, endpoint, key, request_hash, state, locked_until, created_at,
                                                  expires_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        )?
-        .execute(params![
-            key.account.as_bytes(),
-            key.endpoint.code(),
-            &*key.key,
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT (account_id, endpoint, key) DO UPDATE SET
+               request_hash = excluded.request_hash, state = excluded.state, point = 0, locked_until = excluded.locked_until, status = NULL,
+               headers = NULL, body = NULL, created_at = excluded.created_at, expires_at = excluded.expires_at";
+    connection.execute(
+        sql,
+        values![
+            key.account,
+            key.endpoint,
+            key.key,
             request_hash,
             state::CLAIMED,
             token,
-            at.as_micros(),
-            expires_at.as_micros(),
-        ])?;
+            at,
+            expires_at,
+        ],
+    )?;
     Ok(())
 }
 
 fn keep(
-    connection: &Connection,
+    connection: &dyn Sql,
     key: &IdempotencyKey,
     token: i64,
     answer: &KeptAnswer,
 ) -> Result<(), WriteError> {
-    let kept = connection
-        .prepare_cached(
-            "UPDATE idempotency SET state = ?6, status = ?7, headers = ?8, body = ?9, expires_at = abs(expires_at)
-             WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3 AND state = ?4 AND locked_until = ?5",
-        )?
-        .execute(params![
-            key.account.as_bytes(),
-            key.endpoint.code(),
-            &*key.key,
+    let sql = "UPDATE idempotency SET state = ?6, status = ?7, headers = ?8, body = ?9, expires_at = abs(expires_at)
+             WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3 AND state = ?4 AND locked_until = ?5";
+    let kept = connection.execute(
+        sql,
+        values![
+            key.account,
+            key.endpoint,
+            key.key,
             state::CLAIMED,
             token,
             state::ANSWERED,
             answer.status,
-            &*answer.headers,
-            answer.body.as_deref(),
-        ])?;
+            answer.headers,
+            answer.body,
+        ],
+    )?;
     match kept {
         0 => Err(WriteError::Refused(Refusal::KeyInUse(KeyUse::Lost))),
         _ => Ok(()),
     }
 }
 
-fn free(connection: &Connection, key: &IdempotencyKey, token: i64) -> Result<(), WriteError> {
+fn free(connection: &dyn Sql, key: &IdempotencyKey, token: i64) -> Result<(), WriteError> {
     change_claim(
         connection,
         "DELETE FROM idempotency
@@ -150,7 +149,7 @@ fn free(connection: &Connection, key: &IdempotencyKey, token: i64) -> Result<(),
 }
 
 /// A claim has no use for the sign of its expiry, which is that of its response: a negative one marks a lapsed claim.
-fn lapse(connection: &Connection, key: &IdempotencyKey, token: i64) -> Result<(), WriteError> {
+fn lapse(connection: &dyn Sql, key: &IdempotencyKey, token: i64) -> Result<(), WriteError> {
     change_claim(
         connection,
         "UPDATE idempotency SET expires_at = -abs(expires_at)
@@ -161,36 +160,32 @@ fn lapse(connection: &Connection, key: &IdempotencyKey, token: i64) -> Result<()
 }
 
 fn change_claim(
-    connection: &Connection,
+    connection: &dyn Sql,
     statement: &str,
     key: &IdempotencyKey,
     token: i64,
 ) -> Result<(), WriteError> {
-    connection.prepare_cached(statement)?.execute(params![
-        key.account.as_bytes(),
-        key.endpoint.code(),
-        &*key.key,
-        state::CLAIMED,
-        token,
-    ])?;
+    connection.execute(
+        statement,
+        values![key.account, key.endpoint, key.key, state::CLAIMED, token,],
+    )?;
     Ok(())
 }
 
 /// The state of a key.
 pub(crate) fn read(
-    connection: &Connection,
+    connection: &dyn Sql,
     key: &IdempotencyKey,
-) -> rusqlite::Result<Option<IdempotencyRow>> {
+) -> Result<Option<IdempotencyRow>, RowError> {
     if is_completion(key)
         && let Some(row) = completion_keys::read(connection, key)?
     {
         return Ok(Some(row));
     }
-    connection
-        .prepare_cached(
-            "SELECT request_hash, state, status, headers, body, expires_at FROM idempotency
+    connection.first(
+        "SELECT request_hash, state, status, headers, body, expires_at FROM idempotency
              WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3",
-        )?
-        .query_row(named(key), state_of)
-        .optional()
+        values![key.account, key.endpoint, key.key],
+        state_of,
+    )
 }

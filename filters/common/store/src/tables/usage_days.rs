@@ -1,13 +1,10 @@
 //! Rows of usage totals by day.
 
-use std::sync::Arc;
+use std::sync::LazyLock;
 
-use rusqlite::{Connection, Params, Row, params};
-use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, CredentialId, Micros};
+use tollgate_money::{AccountId, CredentialId};
 
-use super::columns::each_row;
-use crate::engine::{DayRange, EachDay, RowError};
+use crate::engine::{DayRange, EachDay, EngineError, RowError, Select, Sql, SqlRow, Value, values};
 use crate::reads::DayTotals;
 use crate::usage::UsageDay;
 
@@ -15,93 +12,82 @@ const COLUMNS: &str = "account_id, day_at, model, credential_id, requests, cache
     cost, saved, written_off";
 
 pub(crate) fn read(
-    connection: &Connection,
+    connection: &dyn Sql,
     which: DayRange,
     each: &mut EachDay<'_>,
 ) -> Result<(), RowError> {
     match which {
-        DayRange::All => read_where(connection, "", [], each),
+        DayRange::All => read_where(connection, "", values![], each),
         DayRange::Of { account, from, to } => read_where(
             connection,
             "WHERE account_id = ?1 AND day_at >= ?2 AND day_at < ?3",
-            params![account.as_bytes(), from.as_micros(), to.as_micros()],
+            values![account, from, to],
             each,
         ),
     }
 }
 
 fn read_where(
-    connection: &Connection,
+    connection: &dyn Sql,
     which: &str,
-    params: impl Params,
+    values: &[Value<'_>],
     each: &mut EachDay<'_>,
 ) -> Result<(), RowError> {
     let sql = format!("SELECT {COLUMNS} FROM usage_days {which}");
-    each_row(connection, &sql, params, day, &mut |(account, day)| {
-        each(account, day);
-    })
+    connection.each(&sql, values, day, &mut |(account, day)| each(account, day))
 }
 
-fn day(row: &Row<'_>) -> Result<(AccountId, UsageDay), RowError> {
-    let credential = row.get_ref(3)?.as_blob().unwrap_or_default();
+fn day(row: &dyn SqlRow) -> Result<(AccountId, UsageDay), RowError> {
+    let credential = row.get::<&[u8]>(3)?;
     let day = UsageDay {
-        day_at: row.get(1).map(Timestamp::from_micros)?,
-        model: row.get::<_, Arc<str>>(2)?,
+        day_at: row.get(1)?,
+        model: row.get(2)?,
         credential: credential.try_into().ok().map(CredentialId::from_bytes),
-        requests: count(row, 4)?,
-        cache_hits: count(row, 5)?,
-        incomplete: count(row, 6)?,
-        prompt_tokens: count(row, 7)?,
-        completion_tokens: count(row, 8)?,
-        cost: row.get(9).map(Micros::new)?,
-        saved: row.get(10).map(Micros::new)?,
-        written_off: row.get(11).map(Micros::new)?,
+        requests: row.get(4)?,
+        cache_hits: row.get(5)?,
+        incomplete: row.get(6)?,
+        prompt_tokens: row.get(7)?,
+        completion_tokens: row.get(8)?,
+        cost: row.get(9)?,
+        saved: row.get(10)?,
+        written_off: row.get(11)?,
     };
-    Ok((AccountId::from_bytes(row.get(0)?), day))
+    Ok((row.get(0)?, day))
 }
 
-/// Whether the totals include every posted row.
-pub(crate) fn are_posted(connection: &Connection) -> rusqlite::Result<bool> {
-    let sql = "SELECT 1 FROM nodes WHERE days_posted <> posted";
-    Ok(!connection.prepare_cached(sql)?.exists([])?)
-}
+static ADD: LazyLock<String> = LazyLock::new(|| {
+    let columns: Vec<_> = COLUMNS.split(',').map(str::trim).collect();
+    let values: Vec<_> = (1..=columns.len()).map(|at| format!("?{at}")).collect();
+    let sum = |column: &&str| format!("{column} = usage_days.{column} + excluded.{column}");
+    let sums: Vec<_> = columns[4..].iter().map(sum).collect();
+    format!(
+        "INSERT INTO usage_days ({COLUMNS}) VALUES ({})
+         ON CONFLICT (account_id, day_at, model, credential_id) DO UPDATE SET {}",
+        values.join(", "),
+        sums.join(", ")
+    )
+});
 
-pub(crate) fn add(connection: &Connection, totals: &DayTotals) -> rusqlite::Result<()> {
-    let mut insert = connection.prepare_cached(&format!(
-        "INSERT INTO usage_days ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
-         ON CONFLICT (account_id, day_at, model, credential_id) DO UPDATE SET
-           requests = requests + excluded.requests, cache_hits = cache_hits + excluded.cache_hits,
-           incomplete = incomplete + excluded.incomplete, prompt_tokens = prompt_tokens + excluded.prompt_tokens,
-           completion_tokens = completion_tokens + excluded.completion_tokens, cost = cost + excluded.cost,
-           saved = saved + excluded.saved, written_off = written_off + excluded.written_off"
-    ))?;
-    for (account, day) in totals.each() {
-        let credential = day.credential.as_ref().map(|id| &id.as_bytes()[..]);
-        insert.execute(params![
-            account.as_bytes(),
-            day.day_at.as_micros(),
-            &*day.model,
-            credential.unwrap_or_default(),
-            stored(day.requests),
-            stored(day.cache_hits),
-            stored(day.incomplete),
-            stored(day.prompt_tokens),
-            stored(day.completion_tokens),
-            day.cost.get(),
-            day.saved.get(),
-            day.written_off.get(),
-        ])?;
-    }
-    Ok(())
-}
-
-fn count(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
-    Ok(row.get::<_, i64>(at)?.unsigned_abs())
-}
-
-/// A count as the database stores numbers.
-fn stored(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+pub(crate) fn add(connection: &dyn Sql, totals: &DayTotals) -> Result<(), EngineError> {
+    connection.execute_each(&ADD, &mut |run| {
+        totals.each().try_for_each(|(account, day)| {
+            let credential = day.credential.as_ref().map(|id| &id.as_bytes()[..]);
+            run(values![
+                account,
+                day.day_at,
+                day.model,
+                credential.unwrap_or_default(),
+                day.requests,
+                day.cache_hits,
+                day.incomplete,
+                day.prompt_tokens,
+                day.completion_tokens,
+                day.cost,
+                day.saved,
+                day.written_off,
+            ])
+        })
+    })
 }
 
 #[cfg(test)]
@@ -110,15 +96,16 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::time::Duration;
 
-    use tollgate_money::OperationId;
+    use tollgate_clock::Timestamp;
+    use tollgate_money::{Micros, OperationId};
 
-    use super::super::read::{Pool, SqliteStore};
-    use super::super::{Durability, Options, open, open_read};
     use super::*;
     use crate::codes::{CacheScope, Endpoint, EntryKind};
     use crate::entries::LedgerPart;
     use crate::opened::Connections;
     use crate::rows::{NewAccount, RootSecret, UsageFlags, UsageRecord};
+    use crate::sqlite::{Durability, Options, open, open_read};
+    use crate::sqlite::{Pool, SqliteStore};
     use crate::store::{Read, commit};
     use crate::unit::{Admission, Part, UnitOfWork};
     use crate::usage::{PageCursor, RequestsQuery};

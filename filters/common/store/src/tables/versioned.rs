@@ -1,18 +1,20 @@
 //! Optimistic locking: rows with a version, each replaced only by its next version.
 
-use rusqlite::{Connection, ToSql};
+use super::changed;
+use crate::engine::{Select, Sql, Value, WriteError};
+use crate::error::Refusal;
 
 /// The statements of a table with a column `version`.
 pub(crate) struct VersionedTable {
     /// The columns as a list for `SELECT`.
     pub(crate) columns: String,
     insert: String,
-    update: String,
+    replace: String,
 }
 
 impl VersionedTable {
-    /// A table with these columns, in the order of the values. `key` columns identify a row and are never updated; `counters` begin at zero,
-    /// are updated by other statements, and come last in a `SELECT`.
+    /// A table with these columns, in the order of the values. `key` columns identify a row and are never updated; `counters` begin at
+    /// zero, are updated by other statements, and come last in a `SELECT`.
     pub(crate) fn new(table: &str, columns: &str, key: &str, counters: &[&str]) -> VersionedTable {
         let columns: Vec<_> = columns.split(", ").collect();
         let key: Vec<_> = key.split(", ").collect();
@@ -35,11 +37,11 @@ impl VersionedTable {
         let columns = [&columns, counters].concat().join(", ");
         VersionedTable {
             insert: format!(
-                "INSERT INTO {table} ({columns}) VALUES ({})",
+                "INSERT INTO {table} ({columns}) VALUES ({}) ON CONFLICT DO NOTHING",
                 values.join(", ")
             ),
-            update: format!(
-                "UPDATE {table} SET {} WHERE {} AND version = ?{version} - 1",
+            replace: format!(
+                "UPDATE {table} SET {} WHERE {} AND version + 1 = ?{version}",
                 assigned(others, ", "),
                 assigned(keys, " AND ")
             ),
@@ -47,23 +49,29 @@ impl VersionedTable {
         }
     }
 
-    /// Inserts a row.
+    /// Inserts a row; refused with `taken` if a row has one of its keys.
     pub(crate) fn insert(
         &self,
-        connection: &Connection,
-        values: &[&dyn ToSql],
-    ) -> rusqlite::Result<()> {
-        connection.prepare_cached(&self.insert)?.execute(values)?;
-        Ok(())
+        connection: &dyn Sql,
+        values: &[Value<'_>],
+        taken: Refusal,
+    ) -> Result<(), WriteError> {
+        changed(connection.execute(&self.insert, values)?, || taken)
     }
 
-    /// Replaces the previous version of a row; `false` if it is not the stored one.
-    pub(crate) fn update(
+    /// Replaces the previous version of a row; refused with `moved` if it is not the stored one, and with `taken` if another row has one of
+    /// its keys.
+    pub(crate) fn replace(
         &self,
-        connection: &Connection,
-        values: &[&dyn ToSql],
-    ) -> rusqlite::Result<bool> {
-        Ok(connection.prepare_cached(&self.update)?.execute(values)? > 0)
+        connection: &dyn Sql,
+        values: &[Value<'_>],
+        moved: Refusal,
+        taken: Refusal,
+    ) -> Result<(), WriteError> {
+        match connection.execute_unique(&self.replace, values)? {
+            None => Err(WriteError::Refused(taken)),
+            Some(rows) => changed(rows, || moved),
+        }
     }
 }
 
@@ -77,11 +85,11 @@ mod tests {
         assert_eq!(table.columns, "id, owner, version, note, seen");
         assert_eq!(
             table.insert,
-            "INSERT INTO t (id, owner, version, note, seen) VALUES (?1, ?2, ?3, ?4, 0)"
+            "INSERT INTO t (id, owner, version, note, seen) VALUES (?1, ?2, ?3, ?4, 0) ON CONFLICT DO NOTHING"
         );
         assert_eq!(
-            table.update,
-            "UPDATE t SET owner = ?2, version = ?3, note = ?4 WHERE id = ?1 AND version = ?3 - 1"
+            table.replace,
+            "UPDATE t SET owner = ?2, version = ?3, note = ?4 WHERE id = ?1 AND version + 1 = ?3"
         );
     }
 }

@@ -1,8 +1,8 @@
 //! The state of an idempotency key as its row has it, and what a claim needs of it.
 
-use rusqlite::{Connection, OptionalExtension, Row};
 use tollgate_clock::Timestamp;
 
+use crate::engine::{RowError, Select, Sql, SqlRow, values};
 use crate::idempotency::{IdempotencyKey, IdempotencyRow, KeptAnswer, KeyLimits, KeyUse, state};
 
 /// A key to be claimed.
@@ -17,18 +17,17 @@ pub(super) struct NewClaim<'a> {
 
 /// The state of a key in `idempotency`.
 pub(super) fn earlier(
-    connection: &Connection,
+    connection: &dyn Sql,
     key: &IdempotencyKey,
     request_hash: &[u8; 32],
     at: Timestamp,
-) -> rusqlite::Result<Option<Earlier>> {
-    connection
-        .prepare_cached(
-            "SELECT request_hash, state, expires_at FROM idempotency
+) -> Result<Option<Earlier>, RowError> {
+    connection.first(
+        "SELECT request_hash, state, expires_at FROM idempotency
              WHERE account_id = ?1 AND endpoint = ?2 AND key = ?3",
-        )?
-        .query_row(named(key), |row| Earlier::of(row, request_hash, at))
-        .optional()
+        values![key.account, key.endpoint, key.key],
+        |row| Earlier::of(row, request_hash, at),
+    )
 }
 
 /// The state of a requested key: claimed by a request, or answered.
@@ -43,15 +42,15 @@ pub(super) struct Earlier {
 impl Earlier {
     /// From `request_hash`, `state` and `expires_at`.
     pub(super) fn of(
-        row: &Row<'_>,
+        row: &dyn SqlRow,
         request_hash: &[u8; 32],
         at: Timestamp,
-    ) -> rusqlite::Result<Earlier> {
+    ) -> Result<Earlier, RowError> {
         Ok(Earlier {
-            same: row.get::<_, [u8; 32]>(0)? == *request_hash,
-            answered: row.get::<_, i64>(1)? == state::ANSWERED,
-            expired: row.get::<_, i64>(2)? <= at.as_micros(),
-            lapsed: row.get::<_, i64>(2)? < 0,
+            same: row.get::<[u8; 32]>(0)? == *request_hash,
+            answered: row.get::<i64>(1)? == state::ANSWERED,
+            expired: row.get::<i64>(2)? <= at.as_micros(),
+            lapsed: row.get::<i64>(2)? < 0,
         })
     }
 
@@ -77,24 +76,19 @@ impl Earlier {
 }
 
 /// From `request_hash`, `state`, `status`, `headers`, `body` and `expires_at`.
-pub(super) fn state_of(row: &Row<'_>) -> rusqlite::Result<IdempotencyRow> {
-    let answered = row.get::<_, i64>(1)? == state::ANSWERED;
+pub(super) fn state_of(row: &dyn SqlRow) -> Result<IdempotencyRow, RowError> {
+    let answered = row.get::<i64>(1)? == state::ANSWERED;
     let answer = match answered {
         true => Some(KeptAnswer {
             status: row.get(2)?,
             headers: row.get(3)?,
-            body: row.get::<_, Option<Vec<u8>>>(4)?.map(Into::into),
+            body: row.get(4)?,
         }),
         false => None,
     };
     Ok(IdempotencyRow {
         request_hash: row.get(0)?,
         answer,
-        expires_at: row.get(5).map(Timestamp::from_micros)?,
+        expires_at: row.get(5)?,
     })
-}
-
-/// The columns that identify a key in `idempotency`.
-pub(super) fn named(key: &IdempotencyKey) -> (&[u8; 16], i64, &str) {
-    (key.account.as_bytes(), key.endpoint.code(), &key.key)
 }

@@ -1,0 +1,545 @@
+//! The row traits on a connection of any engine.
+
+use std::ops::ControlFlow;
+
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, Micros, OperationId};
+
+use super::columns::{all_credentials, all_prices, hold, login, posted_accounts};
+use super::{
+    checkout, keys, mandate, oauth, parts, plan, refusals, signin, topup, usage_days, x402,
+};
+use crate::codes::{ChangeKind, LoginKind};
+use crate::commit_id;
+use crate::engine::{
+    Accounts, Balance, Booking, Credentials, DayRange, Dialect, EachBody, EachDay, EachPage,
+    EngineError, Epochs, JournalRows, KeySet, Page, PageOrder, PageRange, RecoverRows, RowError,
+    Rows, Select, Sql, SqlRow, Value, WriteError, WriteRows, values,
+};
+use crate::entries::Seal;
+use crate::idempotency::{IdempotencyKey, IdempotencyRow};
+use crate::plan::{PaymentRow, SubscriptionRow};
+use crate::reads::DayTotals;
+use crate::rows::{AccountRow, CredentialRow, LoginRow, OpenHold, PriceRow};
+use crate::store::BatchRows;
+use crate::unit::Part;
+
+const ALL: &str =
+    "SELECT body, id, entries, sum_avail, sum_held, prev, hash, at FROM journal ORDER BY id";
+
+/// A statement on the marks of the nodes: how far the journal of each is posted. PostgreSQL has them in a table of their own, since each
+/// commit locks the node's row against changes there.
+macro_rules! on_marks {
+    ($connection:expr, $before:literal, $after:literal) => {
+        match $connection.dialect() {
+            Dialect::Sqlite => concat!($before, "nodes", $after),
+            Dialect::Postgres => concat!($before, "node_marks", $after),
+        }
+    };
+}
+
+/// Every node's rows after its last posted one. They are in the order of the ids; the clause says so to avoid a sort.
+fn unposted_rows(connection: &dyn Sql) -> &'static str {
+    on_marks!(
+        connection,
+        "SELECT j.body, j.id FROM ",
+        " n JOIN journal j ON j.id BETWEEN CASE WHEN n.posted >= (n.id << 56) THEN n.posted + 1 ELSE n.id << 56 END
+            AND ((n.id << 56) | 72057594037927935) ORDER BY n.id, j.id"
+    )
+}
+
+/// Every node's rows up to its last posted one.
+fn posted_rows(connection: &dyn Sql) -> &'static str {
+    on_marks!(
+        connection,
+        "SELECT j.body, j.id FROM ",
+        " n JOIN journal j ON j.id BETWEEN (n.id << 56) AND n.posted ORDER BY n.id, j.id"
+    )
+}
+
+fn batch_rows(row: &dyn SqlRow) -> Result<BatchRows, RowError> {
+    let (node, epoch, number) = commit_id::numbers(row.get(1)?);
+    Ok(BatchRows {
+        seal: Seal {
+            node,
+            epoch,
+            number,
+            entries: row.get(2)?,
+            sum_available: row.get(3)?,
+            sum_held: row.get(4)?,
+            previous: row.get(5)?,
+            hash: row.get(6)?,
+            at: row.get(7)?,
+        },
+        body: row.get(0)?,
+    })
+}
+
+fn each_body(
+    connection: &dyn Sql,
+    sql: &str,
+    values: &[Value<'_>],
+    each: &mut EachBody<'_>,
+) -> Result<(), RowError> {
+    connection.query(sql, values, &mut |row| {
+        each(row.get(1)?, row.get(0)?)?;
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+/// Visits pages, whose columns are account, row, times and body.
+fn each_page(
+    connection: &dyn Sql,
+    sql: &str,
+    values: &[Value<'_>],
+    each: &mut EachPage<'_>,
+) -> Result<(), RowError> {
+    connection.query(sql, values, &mut |row| {
+        each(Page {
+            account: row.get(0)?,
+            row: row.get(1)?,
+            at_min: row.get(2)?,
+            at_max: row.get(3)?,
+            body: row.get(4)?,
+        })
+    })
+}
+
+impl<C: Sql + KeySet> Rows for C {
+    fn bodies(&self, which: JournalRows, each: &mut EachBody<'_>) -> Result<(), RowError> {
+        match which {
+            JournalRows::All => each_body(
+                self,
+                "SELECT body, id FROM journal ORDER BY id",
+                values![],
+                each,
+            ),
+            JournalRows::Posted => each_body(self, posted_rows(self), values![], each),
+            JournalRows::Unposted => each_body(self, unposted_rows(self), values![], each),
+            JournalRows::OfNode(node) => {
+                let (first, last) = commit_id::range(node);
+                let sql = "SELECT body, id FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
+                each_body(self, sql, values![first, last], each)
+            }
+            JournalRows::UnpostedOfNode(node) => {
+                let (first, last) = commit_id::range(node);
+                let sql = on_marks!(
+                    self,
+                    "SELECT body, id FROM journal WHERE id BETWEEN ?1 AND ?2 AND id > (SELECT posted FROM ",
+                    " WHERE id = ?3) ORDER BY id"
+                );
+                each_body(self, sql, values![first, last, node], each)
+            }
+        }
+    }
+
+    fn newest_bodies(
+        &self,
+        node: i64,
+        each: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<(), RowError> {
+        let (first, last) = commit_id::range(node);
+        let sql = "SELECT body FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC";
+        self.query(sql, values![first, last], &mut |row| Ok(each(row.get(0)?)))
+    }
+
+    fn commits(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), RowError> {
+        self.each(ALL, values![], batch_rows, each)
+    }
+
+    fn commit_ids(&self) -> Result<Vec<i64>, RowError> {
+        self.all("SELECT id FROM journal ORDER BY id", values![], |row| {
+            row.get(0)
+        })
+    }
+
+    fn commit(&self, id: i64) -> Result<Option<BatchRows>, RowError> {
+        let sql = "SELECT body, id, entries, sum_avail, sum_held, prev, hash, at FROM journal WHERE id = ?1";
+        self.first(sql, values![id], batch_rows)
+    }
+
+    fn last_hash(&self, node: i64) -> Result<Option<[u8; 32]>, RowError> {
+        let (first, last) = commit_id::range(node);
+        let sql = "SELECT hash FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
+        self.first(sql, values![first, last], |row| row.get(0))
+    }
+
+    fn posted_marks(&self, each: &mut dyn FnMut(i64, i64)) -> Result<(), RowError> {
+        let sql = on_marks!(self, "SELECT id, posted FROM ", " ORDER BY id");
+        let read = |row: &dyn SqlRow| Ok((row.get(0)?, row.get(1)?));
+        self.each(sql, values![], read, &mut |(node, row)| each(node, row))
+    }
+
+    fn posted_holds(&self, each: &mut dyn FnMut(OpenHold)) -> Result<(), RowError> {
+        let sql =
+            "SELECT id, account_id, amount, node_id, epoch, created_at, expires_at FROM holds";
+        self.each(sql, values![], hold, each)
+    }
+
+    fn posted_accounts(
+        &self,
+        which: Accounts,
+        each: &mut dyn FnMut(AccountRow),
+    ) -> Result<(), RowError> {
+        match which {
+            Accounts::All => posted_accounts(self, "", values![], each),
+            Accounts::One(id) => posted_accounts(self, "WHERE id = ?1", values![id], each),
+            Accounts::After(after, limit) => {
+                let after = after.as_ref().map_or(&[][..], |id| &id.as_bytes()[..]);
+                let which = "WHERE id > ?1 ORDER BY id LIMIT ?2";
+                posted_accounts(self, which, values![after, limit], each)
+            }
+        }
+    }
+
+    fn posted_balance(&self, account: AccountId) -> Result<Option<Balance>, RowError> {
+        let sql = "SELECT available, held, credit_limit, updated_at FROM accounts WHERE id = ?1";
+        self.first(sql, values![account], |row| {
+            Ok(Balance {
+                available: row.get(0)?,
+                held: row.get(1)?,
+                credit_limit: row.get(2)?,
+                at: row.get(3)?,
+            })
+        })
+    }
+
+    fn pages(&self, which: PageRange, each: &mut EachPage<'_>) -> Result<(), RowError> {
+        const NO_ORDER: &str = "SELECT account_id, id, at_min, at_max, body FROM postings
+             WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3";
+        const NEWEST_FIRST: &str = "SELECT account_id, id, at_min, at_max, body FROM postings
+             WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 ORDER BY at_max DESC, id DESC";
+        const OLDEST_FIRST: &str = "SELECT account_id, id, at_min, at_max, body FROM postings
+             WHERE account_id = ?1 AND at_max >= ?2 AND at_min < ?3 ORDER BY at_max, id";
+        let sql = match which.order {
+            PageOrder::None => NO_ORDER,
+            PageOrder::NewestFirst => NEWEST_FIRST,
+            PageOrder::OldestFirst => OLDEST_FIRST,
+        };
+        each_page(
+            self,
+            sql,
+            values![which.account, which.from, which.to],
+            each,
+        )
+    }
+
+    fn all_pages(&self, each: &mut EachPage<'_>) -> Result<(), RowError> {
+        let sql = "SELECT account_id, id, at_min, at_max, body FROM postings";
+        each_page(self, sql, values![], each)
+    }
+
+    fn usage_days(&self, which: DayRange, each: &mut EachDay<'_>) -> Result<(), RowError> {
+        usage_days::read(self, which, each)
+    }
+
+    fn are_days_posted(&self) -> Result<bool, RowError> {
+        let sql = on_marks!(self, "SELECT 1 FROM ", " WHERE days_posted <> posted");
+        Ok(!self.exists(sql, values![])?)
+    }
+
+    fn bookings(&self, each: &mut dyn FnMut(Booking<'_>)) -> Result<(), RowError> {
+        let sql = "SELECT account_id, reference, op_id, kind, amount FROM credit_references";
+        self.query(sql, values![], &mut |row| {
+            each(Booking {
+                account: row.get(0)?,
+                reference: row.get(1)?,
+                operation: row.get(2)?,
+                kind: row.get(3)?,
+                amount: row.get(4)?,
+            });
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    fn prices(&self, each: &mut dyn FnMut(PriceRow)) -> Result<(), RowError> {
+        all_prices(self, each)
+    }
+
+    fn payments(&self, each: &mut dyn FnMut(PaymentRow)) -> Result<(), RowError> {
+        plan::all_payments(self, each)
+    }
+
+    fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), RowError> {
+        plan::all_subscriptions(self, each)
+    }
+
+    fn account_of_login(
+        &self,
+        kind: LoginKind,
+        address: &str,
+    ) -> Result<Option<AccountId>, RowError> {
+        let sql = "SELECT account_id FROM logins WHERE kind = ?1 AND address = ?2";
+        self.first(sql, values![kind, address], |row| row.get(0))
+    }
+
+    fn logins(&self, account: AccountId, each: &mut dyn FnMut(LoginRow)) -> Result<(), RowError> {
+        let sql = "SELECT id, account_id, kind, address, verified_at, created_at FROM logins WHERE account_id = ?1 ORDER BY id";
+        self.each(sql, values![account], login, each)
+    }
+
+    fn credentials(
+        &self,
+        which: Credentials<'_>,
+        each: &mut dyn FnMut(CredentialRow),
+    ) -> Result<(), RowError> {
+        match which {
+            // The plus keeps the engine from using the index by expiry, which would fetch each row separately.
+            Credentials::ValidAt(now) => all_credentials(
+                self,
+                "WHERE revoked_at IS NULL AND +expires_at > ?1",
+                values![now],
+                each,
+            ),
+            Credentials::OfAccount(account) => all_credentials(
+                self,
+                "WHERE account_id = ?1 ORDER BY created_at, id",
+                values![account],
+                each,
+            ),
+            Credentials::WithHash(hash) => {
+                all_credentials(self, "WHERE hash = ?1", values![hash], each)
+            }
+        }
+    }
+
+    fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, RowError> {
+        keys::read(self, key)
+    }
+}
+
+impl<C: Sql + KeySet> WriteRows for C {
+    fn begin_unit(&self) -> Result<(), EngineError> {
+        self.execute("SAVEPOINT unit", values![]).map(|_| ())
+    }
+
+    fn keep_unit(&self) -> Result<(), EngineError> {
+        self.execute("RELEASE unit", values![]).map(|_| ())
+    }
+
+    fn undo_unit(&self) -> Result<(), EngineError> {
+        self.execute("ROLLBACK TO unit", values![])?;
+        self.keep_unit()
+    }
+
+    fn write_part(&self, part: &Part) -> Result<(), WriteError> {
+        match part {
+            Part::CreateAccount(account) => parts::create_account(self, account),
+            Part::ChangeAccount(change) => parts::change_account(self, change),
+            Part::InsertCredential(credential) => parts::insert_credential(self, credential),
+            Part::ChangeCredential(change) => parts::change_credential(self, change),
+            Part::RevokeCredential { id, at } => parts::revoke_credential(self, *id, *at),
+            Part::InsertLogin(login) => parts::insert_login(self, login),
+            Part::RecordPrice(row) => parts::record_price(self, row),
+            Part::Idempotency(part) => keys::write(self, part),
+            Part::OAuth(part) => oauth::write(self, part),
+            Part::Plan(part) => plan::write(self, part),
+            Part::Authorization(part) => x402::write(self, part),
+            Part::TopUp(part) => topup::write(self, part),
+            Part::Checkout(part) => checkout::write(self, part),
+            Part::Mandate(part) => mandate::write(self, part),
+            Part::Signin(part) => signin::write(self, part),
+            Part::RecordRefusals(rows) => refusals::write(self, rows),
+            Part::Ledger(_) => unreachable!("a part of the ledger is packed into the journal"),
+        }
+    }
+
+    fn insert_change(
+        &self,
+        id: [u8; 16],
+        at: Timestamp,
+        kind: ChangeKind,
+        subject: &[u8; 16],
+    ) -> Result<(), EngineError> {
+        let sql = "INSERT INTO changes (id, at, kind, subject) VALUES (?1, ?2, ?3, ?4)";
+        self.execute(sql, values![id, at, kind, subject])
+            .map(|_| ())
+    }
+
+    fn account_exists(&self, account: AccountId) -> Result<bool, RowError> {
+        parts::account_exists(self, account)
+    }
+
+    fn booked(
+        &self,
+        account: AccountId,
+        reference: &str,
+    ) -> Result<Option<(OperationId, i64, Micros)>, RowError> {
+        let sql = "SELECT op_id, kind, amount FROM credit_references WHERE account_id = ?1 AND reference = ?2";
+        self.first(sql, values![account, reference], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+    }
+
+    fn book(&self, booking: Booking<'_>) -> Result<(), EngineError> {
+        let sql = "INSERT INTO credit_references (account_id, reference, op_id, kind, amount) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let values = values![
+            booking.account,
+            booking.reference,
+            booking.operation,
+            booking.kind,
+            booking.amount,
+        ];
+        self.execute(sql, values).map(|_| ())
+    }
+
+    fn post_balances(&self, balances: &[(AccountId, Balance)]) -> Result<(), EngineError> {
+        let sql = match self.dialect() {
+            // Without a savepoint, which would copy each page: an error here rolls back the whole transaction.
+            Dialect::Sqlite => {
+                "UPDATE OR FAIL accounts SET available = ?2, held = ?3, updated_at = max(updated_at, ?4) WHERE id = ?1"
+            }
+            Dialect::Postgres => {
+                "UPDATE accounts SET available = ?2, held = ?3, updated_at = greatest(updated_at, ?4) WHERE id = ?1"
+            }
+        };
+        self.execute_each(sql, &mut |run| {
+            balances.iter().try_for_each(|(account, balance)| {
+                run(values![
+                    account,
+                    balance.available,
+                    balance.held,
+                    balance.at
+                ])
+            })
+        })
+    }
+
+    fn remove_holds(&self, ended: &[OperationId]) -> Result<(), EngineError> {
+        self.execute_each("DELETE FROM holds WHERE id = ?1", &mut |run| {
+            (ended.iter()).try_for_each(|operation| run(values![operation]))
+        })
+    }
+
+    fn insert_holds<'h>(
+        &self,
+        mut begun: impl Iterator<Item = &'h OpenHold>,
+    ) -> Result<(), EngineError> {
+        let sql = "INSERT INTO holds (id, account_id, amount, node_id, epoch, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        self.execute_each(sql, &mut |run| {
+            begun.try_for_each(|hold| {
+                run(values![
+                    hold.operation,
+                    hold.account,
+                    hold.amount,
+                    hold.node,
+                    hold.epoch,
+                    hold.created_at,
+                    hold.expires_at,
+                ])
+            })
+        })
+    }
+
+    fn insert_page(&self, page: Page<'_>) -> Result<(), EngineError> {
+        let sql = "INSERT INTO postings (account_id, at_max, id, at_min, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let values = values![page.account, page.at_max, page.row, page.at_min, page.body];
+        self.execute(sql, values).map(|_| ())
+    }
+
+    fn add_usage_days(&self, totals: &DayTotals) -> Result<(), EngineError> {
+        usage_days::add(self, totals)
+    }
+
+    fn remove_usage_days(&self) -> Result<(), EngineError> {
+        self.execute("DELETE FROM usage_days", values![])
+            .map(|_| ())
+    }
+
+    fn set_days_posted(&self) -> Result<(), EngineError> {
+        let sql = on_marks!(self, "UPDATE ", " SET days_posted = posted");
+        self.execute(sql, values![]).map(|_| ())
+    }
+
+    fn set_posted(&self, node: i64, row: i64) -> Result<(), EngineError> {
+        let sql = on_marks!(
+            self,
+            "UPDATE ",
+            " SET posted = ?2, days_posted = ?2 WHERE id = ?1"
+        );
+        self.execute(sql, values![node, row]).map(|_| ())
+    }
+}
+
+impl<C: Sql + KeySet + Epochs> RecoverRows for C {
+    fn remove_derived(&self) -> Result<(), EngineError> {
+        for sql in [
+            "UPDATE accounts SET available = 0, held = 0",
+            "DELETE FROM holds",
+            "DELETE FROM postings",
+            "DELETE FROM credit_references",
+            "DELETE FROM usage_days",
+            on_marks!(self, "UPDATE ", " SET posted = 0, days_posted = 0"),
+        ] {
+            self.execute(sql, values![])?;
+        }
+        Ok(())
+    }
+
+    fn put_commit(&self, id: i64, seal: &Seal, body: &[u8]) -> Result<(), EngineError> {
+        let sql = "INSERT INTO journal (id, entries, sum_avail, sum_held, prev, hash, at, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+             ON CONFLICT (id) DO UPDATE SET entries = excluded.entries, sum_avail = excluded.sum_avail, sum_held = excluded.sum_held,
+               prev = excluded.prev, hash = excluded.hash, at = excluded.at, body = excluded.body";
+        let values = values![
+            id,
+            seal.entries,
+            seal.sum_available,
+            seal.sum_held,
+            seal.previous,
+            seal.hash,
+            seal.at,
+            body
+        ];
+        self.execute(sql, values).map(|_| ())
+    }
+
+    fn remove_commit(&self, id: i64) -> Result<(), EngineError> {
+        self.execute("DELETE FROM journal WHERE id = ?1", values![id])
+            .map(|_| ())
+    }
+
+    fn put_node(&self, node: i64, epoch: i64) -> Result<(), EngineError> {
+        let sql = "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, ?2, 'repair', 0, 0)
+             ON CONFLICT (id) DO UPDATE SET epoch = CASE WHEN nodes.epoch > excluded.epoch THEN nodes.epoch ELSE excluded.epoch END";
+        self.execute(sql, values![node, epoch])?;
+        if self.dialect() == Dialect::Postgres {
+            let sql = "INSERT INTO node_marks (id, posted, days_posted) VALUES (?1, 0, 0) ON CONFLICT DO NOTHING";
+            self.execute(sql, values![node])?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite;
+
+    #[test]
+    fn posted_and_unposted_rows_are_read_without_a_sort() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (engine, _) = sqlite::new_engine(&folder.path().join("t.db"));
+        let connection = &engine.connection;
+        //   the query    its query plan
+        for (sql, way) in [
+            (
+                unposted_rows(connection),
+                "SEARCH j USING INTEGER PRIMARY KEY",
+            ),
+            (
+                posted_rows(connection),
+                "SEARCH j USING INTEGER PRIMARY KEY",
+            ),
+            (ALL, "SCAN journal"),
+        ] {
+            let plan: Vec<String> = connection
+                .all(&format!("EXPLAIN QUERY PLAN {sql}"), values![], |row| {
+                    row.get(3)
+                })
+                .expect("a plan");
+            assert!(plan.iter().any(|step| step.starts_with(way)), "{plan:#?}");
+            let sorts = plan.iter().any(|step| step.contains("TEMP B-TREE"));
+            assert!(!sorts, "`{sql}`: {plan:#?}");
+        }
+    }
+}
