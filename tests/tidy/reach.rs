@@ -270,6 +270,82 @@ fn only_the_store_speaks_sql() {
     );
 }
 
+/// What CockroachDB or YugabyteDB lack, what ends silently with a connection or holds a lock of the whole server, and what SQLite alone has.
+const ONE_ENGINE: [&str; 16] = [
+    "pg_notify",
+    "NOTIFY",
+    "LISTEN",
+    "SERIAL",
+    "BIGSERIAL",
+    "SEQUENCE",
+    "nextval",
+    "TEMP",
+    "TEMPORARY",
+    "UNLOGGED",
+    "INHERITS",
+    "TRIGGER",
+    "FUNCTION",
+    "PROCEDURE",
+    "rowid",
+    "PRAGMA",
+];
+
+/// The same in two words.
+const ONE_ENGINE_PHRASES: [&str; 3] = ["INSERT OR", "LIMIT -1", "IS ?"];
+
+#[test]
+fn statements_of_all_engines_use_what_all_engines_have() {
+    check(
+        |tree| {
+            let store = "filters/common/store/src/";
+            let folders = ["tables/", "postgres/", "migrations/"].map(|at| format!("{store}{at}"));
+            let mut complaints = Vec::new();
+            let mut see = |path: &str, line: usize, text: &str| {
+                let words = |c: char| !c.is_alphanumeric() && c != '_';
+                let is_one = |word: &&str| ONE_ENGINE.contains(word) || word.contains("advisory");
+                let word = text.split(words).find(is_one);
+                let phrase = ONE_ENGINE_PHRASES.iter().find(|part| text.contains(**part));
+                if let Some(found) = word.or(phrase.copied()) {
+                    complaints.push(format!(
+                        "{path}:{line}: `{found}` is not SQL of every engine"
+                    ));
+                }
+            };
+            for (path, source) in tree.rust(&folders.each_ref().map(String::as_str)) {
+                for (line, text) in &source.strings {
+                    see(path, *line, text);
+                }
+            }
+            for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".sql")) {
+                if folders.iter().any(|folder| path.starts_with(folder)) {
+                    for (line, text) in (1..).zip(text.lines()) {
+                        see(path, line, text);
+                    }
+                }
+            }
+            complaints
+        },
+        &[
+            (
+                "filters/common/store/src/tables/new.rs",
+                "fn a() { b(\"DELETE FROM holds WHERE rowid = ?1\") }",
+            ),
+            (
+                "filters/common/store/src/postgres/new.rs",
+                "fn a() { b(\"SELECT pg_advisory_lock(1)\") }",
+            ),
+            (
+                "filters/common/store/src/postgres/schema.sql",
+                "CREATE TABLE t (id BIGSERIAL PRIMARY KEY)",
+            ),
+            (
+                "filters/common/store/src/tables/replace.rs",
+                "fn a() { b(\"INSERT OR REPLACE INTO t VALUES (?1)\") }",
+            ),
+        ],
+    );
+}
+
 /// Files that read something other than settings, each with what.
 const READERS: [(&str, &str); 2] = [
     ("src/telemetry/log_file.rs", "the access log"),
