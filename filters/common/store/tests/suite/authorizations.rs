@@ -1,17 +1,16 @@
 //! Signed transfers: one per account at a time, and none claimed by two requests.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{open_with, time, write};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, SubscriptionId};
 use tollgate_store::{
     AuthorizationKey, AuthorizationPart, AuthorizationRow, AuthorizationState, Part, PlanPart,
     Refusal, Route, SubscriptionRow, SubscriptionStatus,
 };
+
+use super::support::{open_with, time, write};
 
 const ME: AccountId = AccountId::from_bytes([1; 16]);
 const ANOTHER: AccountId = AccountId::from_bytes([2; 16]);

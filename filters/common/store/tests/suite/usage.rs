@@ -1,20 +1,19 @@
 //! Usage of an account, read by day and request by request.
 
-mod support;
-
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use support::{account_of, open_as, operation, options, write};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, Price, TokenPrice};
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::sqlite::Options;
 use tollgate_store::{
     CredentialKind, Endpoint, NewCredential, OAuthPart, PageCursor, Part, PriceRow,
     RequestPosition, RequestsQuery, Store, UsageDay, UsageFlags, UsageRecord, UsageRow,
 };
+
+use super::engine;
+use super::support::{Options, account_of, open_as, operation, options, write};
 
 const DAY: i64 = 86_400_000_000;
 const MINE: AccountId = AccountId::from_bytes([1; 16]);
@@ -244,7 +243,6 @@ fn totals_that_are_behind_the_postings_are_not_read_and_are_derived_at_the_next_
             &[at(DAY + number * DAY / 9, model, (number % 2) as u8)],
         );
     }
-    let path = fixture._folder.path().join("t.db");
     let read = |store: &dyn tollgate_store::Read| {
         let days = store.usage_days(MINE, Timestamp::UNIX_EPOCH, Timestamp::MAX);
         let days = days.expect("a read").into_iter();
@@ -266,22 +264,19 @@ fn totals_that_are_behind_the_postings_are_not_read_and_are_derived_at_the_next_
     let expected = summed(&rows.expect("a read"));
     assert_eq!(read(&*store), expected);
     store.close();
-    let edit = |sql: &str| {
-        let connection = rusqlite::Connection::open(&path).expect("the file opens");
-        connection.execute_batch(sql).expect("the edit");
-    };
-    edit("UPDATE usage_days SET requests = 1000; UPDATE nodes SET days_posted = 0");
-    let reader = tollgate_store::sqlite::open_read(&path).expect("a reader");
+    let folder = fixture._folder.path();
+    let marks = engine::MARKS;
+    let edits =
+        format!("UPDATE usage_days SET requests = 1000; UPDATE {marks} SET days_posted = 0");
+    engine::execute(folder, &edits);
+    let reader = engine::open_read(folder);
     assert_eq!(read(&*reader), expected, "from the requests themselves");
     drop(reader);
-    let store = open_as(fixture._folder.path(), few());
+    let store = open_as(folder, few());
     assert_eq!(read(&*store), expected);
     store.close();
-    let again = rusqlite::Connection::open(&path).expect("the file opens");
     let wrong = "SELECT count(*) FROM usage_days WHERE requests >= 1000";
-    let wrong: i64 = again
-        .query_row(wrong, [], |row| row.get(0))
-        .expect("a count");
+    let wrong = engine::number(folder, wrong);
     assert_eq!(wrong, 0, "they were derived again");
 }
 

@@ -1,18 +1,17 @@
 //! Checkouts.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::{open_with, time};
 use tollgate_money::{AccountId, CheckoutId, CredentialId, MandateId, SubscriptionId};
 use tollgate_store::{CheckoutPart, CheckoutRow, CheckoutState, Part, Receipt, Refusal, Store};
+
+use super::support::{open_with, time};
 
 const OWNER: AccountId = AccountId::from_bytes([1; 16]);
 const OTHER: AccountId = AccountId::from_bytes([2; 16]);
 
 fn write(store: &Arc<dyn Store>, part: CheckoutPart) -> Result<Receipt, Refusal> {
-    support::write(store, [Part::Checkout(Box::new(part))])
+    super::support::write(store, [Part::Checkout(Box::new(part))])
 }
 
 fn row(number: u8, account: AccountId, state: CheckoutState) -> CheckoutRow {

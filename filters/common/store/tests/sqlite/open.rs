@@ -1,14 +1,11 @@
 //! Files that a store cannot be opened from, and the messages for the operator.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use support::{account_of, wait};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::entries::LedgerPart;
@@ -18,10 +15,12 @@ use tollgate_store::{
     commit,
 };
 
+use super::suite::support::{account_of, wait};
+
 fn options() -> Options {
     Options {
         busy_timeout: Duration::from_millis(20),
-        ..support::options()
+        ..super::suite::support::options()
     }
 }
 
@@ -162,18 +161,18 @@ fn a_file_of_a_newer_version_is_not_changed() {
 /// Reverts all migrations after this schema.
 fn as_of_schema(path: &Path, schema: usize) {
     const STEPS: [&str; 12] = [
-        include_str!("../src/migrations/001.sql"),
-        include_str!("../src/migrations/002.sql"),
-        include_str!("../src/migrations/003.sql"),
-        include_str!("../src/migrations/004.sql"),
-        include_str!("../src/migrations/005.sql"),
-        include_str!("../src/migrations/006.sql"),
-        include_str!("../src/migrations/007.sql"),
-        include_str!("../src/migrations/008.sql"),
-        include_str!("../src/migrations/009.sql"),
-        include_str!("../src/migrations/010.sql"),
-        include_str!("../src/migrations/011.sql"),
-        include_str!("../src/migrations/012.sql"),
+        include_str!("../../src/migrations/001.sql"),
+        include_str!("../../src/migrations/002.sql"),
+        include_str!("../../src/migrations/003.sql"),
+        include_str!("../../src/migrations/004.sql"),
+        include_str!("../../src/migrations/005.sql"),
+        include_str!("../../src/migrations/006.sql"),
+        include_str!("../../src/migrations/007.sql"),
+        include_str!("../../src/migrations/008.sql"),
+        include_str!("../../src/migrations/009.sql"),
+        include_str!("../../src/migrations/010.sql"),
+        include_str!("../../src/migrations/011.sql"),
+        include_str!("../../src/migrations/012.sql"),
     ];
     for last in (schema..STEPS.len()).rev() {
         undo(path, STEPS[last], &STEPS[..last]);
@@ -277,7 +276,7 @@ fn a_damaged_store_of_the_previous_release_is_repaired_on_a_copy_and_in_place() 
     let store = open(&path).expect("the store opens");
     for number in 1..=3 {
         let part = Part::Ledger(LedgerPart::Credit {
-            operation: support::operation(number),
+            operation: super::suite::support::operation(number),
             account: payer,
             kind: EntryKind::Grant,
             amount: Micros::new(100),

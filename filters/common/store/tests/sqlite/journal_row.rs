@@ -1,17 +1,16 @@
 //! The example row of the README: written by a store, read from the file past it, and compared to the byte.
 
-mod support;
-
 use std::fmt::Write as _;
 
 use rusqlite::Connection;
-use support::{account_of, open, write};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{Endpoint, EntryKind, Part, UsageFlags, UsageRecord};
 
-const README: &str = include_str!("../README.md");
+use super::suite::support::{account_of, open, write};
+
+const README: &str = include_str!("../../README.md");
 
 /// Bytes of the body, with what they are.
 const FIELDS: [(usize, &str); 34] = [

@@ -1,17 +1,16 @@
 //! Two processes on one file: which names are the same file, which process is refused, and what stops a process that has lost the file.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
-use support::{account, new_account, options, wait};
 use tollgate_store::sqlite::{self, Lock, Options};
 use tollgate_store::{
     Admission, CommitError, Failure, FailureKind, OpenError, Receipt, Store, UnitOfWork, commit,
 };
+
+use super::suite::support::{account, new_account, options, wait};
 
 fn open(path: &Path) -> Result<Arc<dyn Store>, OpenError> {
     sqlite::open(path, options())

@@ -1,10 +1,7 @@
 //! Credit purchases, their notifications, and statements.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::{open_with, time, write};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, TopUpId, Usd};
 use tollgate_store::entries::LedgerPart;
@@ -12,6 +9,8 @@ use tollgate_store::{
     Endpoint, EntryKind, Part, Refusal, TopUpPart, TopUpRow, TopUpState, TopUpSubject, UsageFlags,
     UsageRecord,
 };
+
+use super::support::{open_with, time, write};
 
 const DAY: i64 = 86_400_000_000;
 

@@ -1,16 +1,16 @@
 //! Idempotency keys: claimed once, answered once, deleted after expiry.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::open;
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 use tollgate_store::{
     Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyLimits, KeyQuota, KeyUse, Part,
     Refusal, Store,
 };
+
+use super::engine::{self, number};
+use super::support::{self, open};
 
 /// A time of a later claim.
 const CLAIM: i64 = 100;
@@ -244,13 +244,6 @@ fn the_next_run_frees_claimed_keys_and_keeps_stored_responses() {
     assert_eq!(claim(&store, 1, 1), Err(KeyUse::Answered));
 }
 
-/// One number that the database answers.
-fn number(folder: &std::path::Path, query: &str) -> i64 {
-    let database = rusqlite::Connection::open(folder.join("t.db")).expect("the file");
-    let number = database.query_row(query, [], |row| row.get(0));
-    number.expect("a number")
-}
-
 /// Answers from the cache under fresh keys stored 1.04 GB in six seconds.
 #[test]
 fn a_body_is_stored_once_and_its_keys_are_small_rows() {
@@ -357,14 +350,14 @@ fn an_account_has_so_many_keys_and_bytes_and_expired_keys_are_deleted_faster_tha
 fn an_answer_that_an_earlier_release_recorded_is_found() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path());
-    let database = rusqlite::Connection::open(folder.path().join("t.db")).expect("the file");
-    database
-        .execute(
-            "INSERT INTO idempotency (account_id, endpoint, key, request_hash, state, locked_until, status, headers, body, created_at, expires_at)
-             VALUES (?1, 1, 'k', ?2, 1, 0, 200, '{}', CAST('yes' AS BLOB), 0, 10000)",
-            (&[1_u8; 16], &[2_u8; 32]),
-        )
-        .expect("a row");
+    let row = format!(
+        "INSERT INTO idempotency (account_id, endpoint, key, request_hash, state, locked_until, status, headers, body, created_at, expires_at)
+         VALUES ({}, 1, 'k', {}, 1, 0, 200, '{{}}', {}, 0, 10000)",
+        engine::bytes(&[1; 16]),
+        engine::bytes(&[2; 32]),
+        engine::bytes(b"yes"),
+    );
+    engine::execute(folder.path(), &row);
     assert_eq!(claim(&store, 1, 2), Err(KeyUse::Answered));
     assert_eq!(claim(&store, 1, 1), Err(KeyUse::OtherRequest));
     let row = store.idempotency(&usual()).expect("a read").expect("a row");

@@ -1,32 +1,19 @@
-//! Shared test support: a store in a temporary folder, accounts by number, and units written one by one.
-
-#![allow(dead_code, reason = "each test binary uses its own part")]
+//! Shared test support: a store of an engine in a temporary folder, accounts by number, and units written one by one.
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId, Micros, OperationId};
-use tollgate_store::sqlite::{self, Durability, Options};
 use tollgate_store::{
     Admission, CacheScope, CommitError, LoginKind, NewAccount, NewLogin, Part, Receipt, Refusal,
-    RootSecret, Store, UnitOfWork, commit,
+    Store, UnitOfWork, commit,
 };
 
-pub(crate) fn options() -> Options {
-    Options {
-        // The results under test do not depend on the syncs, only the duration does.
-        durability: Durability::Process,
-        ..Options::new(time(1), RootSecret([7; 32]))
-    }
-}
+pub(crate) use super::engine::{Options, open as open_as, options};
 
 pub(crate) fn open(folder: &Path) -> Arc<dyn Store> {
     open_as(folder, options())
-}
-
-pub(crate) fn open_as(folder: &Path, options: Options) -> Arc<dyn Store> {
-    sqlite::open(&folder.join("t.db"), options).expect("the store opens")
 }
 
 /// Opens a new store and creates these accounts.

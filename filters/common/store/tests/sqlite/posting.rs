@@ -1,13 +1,10 @@
 //! The journal's unposted tail: refused units, starts, and other nodes must neither lose nor double any of it.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use rusqlite::Connection;
-use support::{account, new_account, open_as, operation, options, stop_writer, write};
 use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 use tollgate_store::entries::LedgerPart;
@@ -16,6 +13,10 @@ use tollgate_store::{
     AccountRow, Admission, CommitError, Endpoint, EntryKind, LedgerLine, OpenHold, PageCursor,
     Part, Read, Receipt, Refusal, RequestsQuery, Statement, Store, UnitOfWork, UsageFlags,
     UsageRecord, UsageRow, UsageTotal,
+};
+
+use super::suite::support::{
+    account, new_account, open_as, operation, options, stop_writer, write,
 };
 
 /// So many that records are posted only at a close and at a start.

@@ -1,12 +1,11 @@
 //! Mandates: one per account at a time, changed with optimistic locking, and due when there is a notification.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::{open_with, time, write};
 use tollgate_money::{AccountId, MandateId, Usd};
 use tollgate_store::{MandatePart, MandateRow, MandateState, MandateSubject, Part, Refusal};
+
+use super::support::{open_with, time, write};
 
 const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
 

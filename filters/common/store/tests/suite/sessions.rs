@@ -1,10 +1,9 @@
 //! Sessions, and writes that are refused once their session has ended.
 
-mod support;
-
-use support::{login, open_with, time, write};
 use tollgate_money::{AccountId, LoginId};
 use tollgate_store::{LoginKind, NewSession, Part, Refusal, SigninPart};
+
+use super::support::{login, open_with, time, write};
 
 const ACCOUNT: AccountId = AccountId::from_bytes([1; 16]);
 const LOGIN: LoginId = LoginId::from_bytes([1; 16]);

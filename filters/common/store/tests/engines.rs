@@ -1,0 +1,15 @@
+//! The acceptance suite of the store on each engine, and the tests of each engine's own parts.
+//!
+//! A test of `suite/` is `sqlite::suite::units::...` here: it opens stores, and reads tables past them, with `engine.rs` of its engine. An
+//! engine is one module more, with an `engine.rs` of the same functions.
+
+mod sqlite {
+    mod backup;
+    mod engine;
+    mod fence;
+    mod journal_row;
+    mod open;
+    mod posting;
+    #[path = "../suite/mod.rs"]
+    mod suite;
+}

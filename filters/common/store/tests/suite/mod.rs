@@ -1,0 +1,13 @@
+//! Tests that every engine has to pass.
+
+mod authorizations;
+mod checkouts;
+mod keys;
+mod mandates;
+mod sessions;
+pub(super) mod support;
+mod topups;
+mod units;
+mod usage;
+
+use super::engine;
