@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -46,12 +47,12 @@ impl Certificate {
         let (file, at) = (self.file.display(), self.expires_at.rfc3339());
         if self.expires_at <= now {
             return Some(format!(
-                "the certificate `{file}` has expired at {at}, and clients refuse to connect: renew it and restart the gateway"
+                "the certificate `{file}` has expired at {at}, and clients refuse to connect: renew it and run `tollgate reload`"
             ));
         }
         let is_soon = self.expires_at <= now + EXPIRY_WARNING;
         is_soon.then(|| {
-            format!("the certificate `{file}` expires at {at}: renew it and restart the gateway")
+            format!("the certificate `{file}` expires at {at}: renew it and run `tollgate reload`")
         })
     }
 }
@@ -197,6 +198,19 @@ pub(crate) fn read_certificates(
         return Err(nothing());
     }
     Ok(chain)
+}
+
+/// Reads all certificates of a PEM file as authorities that are trusted.
+///
+/// # Errors
+///
+/// As [`read_certificates`], and when one cannot be an authority.
+pub(crate) fn read_roots(file: &Path) -> Result<RootCertStore, CertificateError> {
+    let mut roots = RootCertStore::empty();
+    for authority in read_certificates(file)? {
+        roots.add(authority).map_err(|error| bad(file, &error))?;
+    }
+    Ok(roots)
 }
 
 fn bad(file: &Path, error: &rustls::Error) -> CertificateError {

@@ -131,8 +131,18 @@ pub(crate) struct RawListener {
     pub(crate) address: Option<At<String>>,
     /// Certificates with their keys; the first is the default for clients without SNI. None: no TLS.
     pub(crate) tls: Vec<RawTls>,
+    /// Certificate authorities of clients (mutual TLS). A client without a certificate of one of them is refused in the handshake; its name in
+    /// the certificate means nothing, and it needs a key all the same. The file is read at start.
+    ///
+    /// Type: path
+    /// Default: clients need no certificate
+    /// Range: PEM; with `tls` only
+    pub(crate) client_ca: Option<At<String>>,
     /// Offers HTTP/2: by ALPN with TLS, by prior knowledge (h2c) without.
     pub(crate) http2: Switch<true>,
+    /// Answers `/live` and `/ready` here too, before the routes, for a load balancer in front of the listener: 200 or 503, without the reasons,
+    /// which are at the admin address.
+    pub(crate) health: Switch<false>,
     /// Trusted proxies. On connections from these addresses the client is the one that the proxy reports; on all others it is the peer, and
     /// the fields are ignored. See "Behind a proxy".
     ///

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
+use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use secrecy::{ExposeSecret, SecretString};
 use tollgate_filter::settings::Words;
@@ -187,8 +188,12 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Certificates, the first for clients that send no server name. Empty: no TLS.
     pub certificates: Vec<Certificate>,
+    /// The authorities that clients need a certificate of; `None`: they need none.
+    pub client_roots: Option<Arc<RootCertStore>>,
     /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
     pub http2: bool,
+    /// Whether it answers `/live` and `/ready`.
+    pub health: bool,
     /// The trusted proxies in front of it, which report the client's address.
     pub proxies: Option<Arc<TrustedProxies>>,
 }

@@ -134,6 +134,14 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     if settings.server.watch_settings {
         runtime.spawn(file_watch::watch(reloader.clone()));
     }
+    let readiness = health::readiness(
+        &settings,
+        &running.proxy,
+        &storage.store,
+        conditions.clone(),
+    );
+    let checks = health::for_listeners(running.liveness.clone(), readiness);
+    running.proxy.set_health(checks);
     let admin = start_admin(
         &settings,
         &telemetry,

@@ -8,7 +8,7 @@ use tollgate_store::Store;
 use super::conditions::Conditions;
 use crate::admin::{self, JsonSource, Readiness, Ready, Workers};
 use crate::config::{Durability, Settings};
-use crate::proxy::{Liveness, Proxy};
+use crate::proxy::{HealthChecks, Liveness, Proxy};
 
 /// Time limit for a worker's answer. A running worker answers within microseconds; a thread that is blocked for a second serves none of its
 /// clients.
@@ -39,6 +39,17 @@ pub(super) fn liveness(proxy: &Arc<Proxy>, liveness: Liveness) -> admin::Livenes
     })
 }
 
+/// The checks of the listeners with `health`.
+pub(super) fn for_listeners(liveness: Liveness, readiness: Readiness) -> HealthChecks {
+    HealthChecks {
+        is_live: Box::new(move || {
+            let liveness = liveness.clone();
+            Box::pin(async move { liveness.unresponsive(PROBE).await.is_empty() })
+        }),
+        is_ready: Box::new(move || readiness().reasons.is_empty()),
+    }
+}
+
 /// The content of `/ready`.
 pub(super) fn readiness(
     settings: &Settings,
@@ -46,10 +57,15 @@ pub(super) fn readiness(
     store: &Arc<dyn Store>,
     conditions: Arc<Conditions>,
 ) -> Readiness {
-    let (proxy, store) = (proxy.clone(), store.clone());
+    // The proxy owns it, for the listeners.
+    let (proxy, store) = (Arc::downgrade(proxy), store.clone());
     let only_process = settings.store.durability == Durability::Process;
     Box::new(move || {
         let mut ready = Ready::default();
+        let Some(proxy) = proxy.upgrade() else {
+            ready.reasons.push("stopped".into());
+            return ready;
+        };
         if proxy.is_draining() {
             ready
                 .reasons

@@ -35,12 +35,14 @@ pub(super) async fn plain(
     worker: Arc<Worker>,
     mut tcp: Tcp,
     source: Source,
-    (connection, http2): (Arc<Connection>, bool),
+    connection: Arc<Connection>,
+    (http2, health): (bool, bool),
 ) {
     let origin = Origin {
         source,
         tls: false,
         old_tls: false,
+        health,
     };
     if http2 {
         let limits = worker.limits();
@@ -74,12 +76,14 @@ pub(super) async fn tls<S: IO + 'static>(
     stream: S,
     source: Source,
     connection: Arc<Connection>,
+    health: bool,
 ) {
     let version = stream.get_ssl_digest().map(|digest| digest.version.clone());
     let origin = Origin {
         source,
         tls: true,
         old_tls: version.is_none_or(|version| version != "TLSv1_3"),
+        health,
     };
     if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
         Box::pin(serve_h2(worker, stream, origin, connection)).await;

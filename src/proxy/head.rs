@@ -20,6 +20,8 @@ pub(super) struct Origin {
     pub(super) tls: bool,
     /// It uses a version of TLS before 1.3.
     pub(super) old_tls: bool,
+    /// The listener answers probes of its load balancer.
+    pub(super) health: bool,
 }
 
 /// A request without its body, and the refusal where its client address cannot be determined.

@@ -36,6 +36,7 @@ pub(crate) struct Bound {
     tls: Option<Arc<ServerConfig>>,
     certificates: Option<Arc<Certificates>>,
     http2: bool,
+    health: bool,
     proxies: Option<Arc<TrustedProxies>>,
 }
 
@@ -70,6 +71,7 @@ impl Bound {
             tls,
             certificates,
             http2: listener.http2,
+            health: listener.health,
             proxies: listener.proxies.clone(),
         })
     }
@@ -97,6 +99,7 @@ impl Bound {
             tls: self.tls.clone(),
             certificates: self.certificates.clone(),
             http2: self.http2,
+            health: self.health,
             proxies: self.proxies.clone(),
         })
     }
@@ -165,7 +168,8 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
         }
         // Small writes must be sent at once; what belongs together is joined before it is written.
         let _ = socket.set_nodelay(true);
-        let (worker, acceptor, http2) = (worker.clone(), acceptor.clone(), bound.http2);
+        let (worker, acceptor) = (worker.clone(), acceptor.clone());
+        let (http2, health) = (bound.http2, bound.health);
         let wake_queue = worker.wake_queue().clone();
         let task_slot = connection.task_slot();
         let served = boxed(move || async move {
@@ -186,12 +190,12 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
                 }
             }
             let Some(acceptor) = acceptor else {
-                return connection::plain(worker, tcp, source, (connection, http2)).await;
+                return connection::plain(worker, tcp, source, connection, (http2, health)).await;
             };
             let handshake = Box::pin(acceptor.tls_handshake(tcp));
             match within(worker.limits().head, handshake).await {
                 Ok(Ok(stream)) => {
-                    Box::pin(connection::tls(worker, stream, source, connection)).await
+                    Box::pin(connection::tls(worker, stream, source, connection, health)).await
                 }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),

@@ -10,6 +10,7 @@ mod cors;
 mod forwarded;
 mod generation;
 mod head;
+mod health;
 mod idle_order;
 mod in_process;
 mod lifecycle;
@@ -28,6 +29,7 @@ mod worker;
 mod write_coalescing;
 
 pub(crate) use self::generation::Generation;
+pub(crate) use self::health::HealthChecks;
 pub(crate) use self::in_process::InProcessClient;
 pub(crate) use self::lifecycle::LifecycleHeaders;
 pub(crate) use self::listener::{Bound, ListenError, report_accept_queue, spawn_workers};

@@ -11,6 +11,7 @@ use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ErrorPage, ErrorShape, RelayUpstreams};
 
 use super::generation::{CurrentGeneration, Generation};
+use super::health::HealthChecks;
 use crate::config::ConnectionLimits;
 use crate::telemetry::Telemetry;
 
@@ -19,6 +20,8 @@ pub(crate) struct Proxy {
     pub(super) generation: ArcSwap<Generation>,
     /// The generation of requests that the pages make. Here, as a generation owns the pages: they must not own one.
     pub(super) in_process: OnceLock<CurrentGeneration>,
+    /// Set when the gateway is built.
+    pub(super) health: OnceLock<HealthChecks>,
     /// The version of the current generation.
     pub(super) version: AtomicU64,
     /// Renders error pages for addresses without a route.
@@ -96,6 +99,7 @@ impl Proxy {
             workers,
         } = deps;
         Proxy {
+            health: OnceLock::new(),
             version: AtomicU64::new(generation.version),
             generation: ArcSwap::from_pointee(generation),
             in_process: OnceLock::new(),
@@ -110,6 +114,12 @@ impl Proxy {
             unrouted,
             state,
         }
+    }
+
+    /// Sets what the listeners with `health` answer.
+    pub(crate) fn set_health(&self, checks: HealthChecks) {
+        // There is one gateway.
+        let _ = self.health.set(checks);
     }
 
     /// Stops accepting and lets every connection close after its request under way.

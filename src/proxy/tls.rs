@@ -1,11 +1,11 @@
-//! TLS for the listeners: 1.2 and 1.3, the certificate is chosen by the server name (SNI, RFC 6066 section 3).
+//! TLS for the listeners: 1.2 and 1.3, the certificate is chosen by the server name (SNI, RFC 6066 section 3), client certificates by setting.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
 use rustls::pki_types::ServerName;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 
 use crate::config::{Certificate, Listener};
@@ -47,11 +47,18 @@ pub(crate) fn server_config(listener: &Listener) -> Option<(Arc<ServerConfig>, A
     let certificates = Arc::new(Certificates {
         list: ArcSwap::from_pointee(listener.certificates.clone()),
     });
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .expect("ring speaks both versions")
-        .with_no_client_auth()
-        .with_cert_resolver(certificates.clone());
+        .expect("ring speaks both versions");
+    let builder = match &listener.client_roots {
+        None => builder.with_no_client_auth(),
+        Some(roots) => builder.with_client_cert_verifier(
+            WebPkiClientVerifier::builder_with_provider(roots.clone(), provider)
+                .build()
+                .expect("the settings have an authority, and no revocation lists"),
+        ),
+    };
+    let mut config = builder.with_cert_resolver(certificates.clone());
     config.alpn_protocols = match listener.http2 {
         true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         false => vec![b"http/1.1".to_vec()],

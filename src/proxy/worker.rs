@@ -18,6 +18,7 @@ use tollgate_money::OperationId;
 use super::cors;
 use super::generation::{CurrentGeneration, ThreadGeneration};
 use super::head::{self, Origin};
+use super::health::Probe;
 use super::routes::{self, Found, RouteEntry};
 use super::session::DownstreamSession;
 use super::socket::CorkHandle;
@@ -95,11 +96,16 @@ impl Worker {
             .generation
             .routes
             .find(&request.method, &request.path);
-        let answer = match (checked, found) {
-            (Err(error), _) => Dispatch::Error(None, error),
-            (Ok(()), Found::Route(entry)) => Dispatch::Drive(entry),
-            (Ok(()), Found::OtherMethods { allow, first }) => options(&request, allow, first),
-            (Ok(()), Found::None) => Dispatch::Error(None, routes::not_found()),
+        let probe = origin
+            .health
+            .then(|| Probe::of(&request.method, &request.path))
+            .flatten();
+        let answer = match (checked, probe, found) {
+            (Err(error), ..) => Dispatch::Error(None, error),
+            (Ok(()), Some(probe), _) => Dispatch::Probe(probe),
+            (Ok(()), None, Found::Route(entry)) => Dispatch::Drive(entry),
+            (Ok(()), None, Found::OtherMethods { allow, first }) => options(&request, allow, first),
+            (Ok(()), None, Found::None) => Dispatch::Error(None, routes::not_found()),
         };
         let mut client = DownstreamSession::new(session, cork, proxy.limits, &request);
         let mut exchange = Exchange::beginning(request, now);
@@ -129,6 +135,10 @@ impl Worker {
                 }
                 let outcome = Outcome::refuse(error);
                 Box::pin(self.answer(&current, entry, exchange, &mut client, outcome)).await;
+            }
+            Dispatch::Probe(probe) => {
+                let outcome = Outcome::reply(Box::pin(probe.reply(proxy)).await);
+                Box::pin(self.answer(&current, None, exchange, &mut client, outcome)).await;
             }
             Dispatch::Preflight(entry, reply) => {
                 let outcome = Outcome::reply(reply);
@@ -254,6 +264,8 @@ enum Dispatch<'p> {
     Drive(&'p RouteEntry),
     Error(Option<&'p RouteEntry>, ApiError),
     Preflight(&'p RouteEntry, Reply),
+    /// A load balancer's own request.
+    Probe(Probe),
 }
 
 fn options<'p>(request: &Request, allow: HeaderValue, first: &'p RouteEntry) -> Dispatch<'p> {

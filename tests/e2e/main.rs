@@ -18,6 +18,7 @@ mod frames;
 mod heads;
 mod idempotency;
 mod limits;
+mod listeners;
 mod mandates;
 mod mcp;
 mod members;

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::RootCertStore;
 use rustls::crypto::ring;
 use tollgate_filter::settings::{At, Problems, PublicUrl};
 use tollgate_module::{Inputs, world_readable};
@@ -141,7 +142,9 @@ pub(super) fn listeners(
         return vec![Listener {
             address: LISTENER,
             certificates: Vec::new(),
+            client_roots: None,
             http2: true,
+            health: false,
             proxies: None,
         }];
     }
@@ -162,6 +165,7 @@ pub(super) fn listeners(
             .enumerate()
             .filter_map(|(number, pair)| tls(index, number, pair, context, problems))
             .collect();
+        let client_roots = client_roots(index, one, context, problems);
         let proxies = proxies(index, one, problems);
         let Some((at, address)) = address else {
             continue;
@@ -180,7 +184,9 @@ pub(super) fn listeners(
         let listener = Listener {
             address,
             certificates,
+            client_roots,
             http2,
+            health: one.health.is_on(),
             proxies,
         };
         listeners.push((index, listener));
@@ -236,6 +242,29 @@ fn proxies(
         names_field: raw.forwarded_field.written().is_some(),
         proxy_protocol: proxy_protocol.is_some(),
     }))
+}
+
+/// The authorities of client certificates.
+fn client_roots(
+    listener: usize,
+    raw: &RawListener,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Option<Arc<RootCertStore>> {
+    let at = raw.client_ca.as_ref()?;
+    let key = format!("listener.{listener}.client_ca");
+    if raw.tls.is_empty() {
+        let message = "is set without `tls`; name a certificate of the listener, or leave it out";
+        problems.note(key, at, message);
+        return None;
+    }
+    match certificate::read_roots(&context.path(at)) {
+        Ok(roots) => Some(Arc::new(roots)),
+        Err(error) => {
+            problems.note(key, at, error);
+            None
+        }
+    }
 }
 
 fn tls(

@@ -76,17 +76,20 @@ impl Certificate {
         }
     }
 
+    fn pair(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let chain = CertificateDer::pem_slice_iter(self.cert_pem.as_bytes());
+        let chain = chain.collect::<Result<_, _>>().expect("PEM certificates");
+        let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes());
+        (chain, key.expect("a PEM private key"))
+    }
+
     /// TLS 1.2 and 1.3 for a server that shows this certificate and offers `alpn`, the preferred protocol first.
     ///
     /// # Panics
     ///
     /// When the PEM texts are not a certificate and its key.
     pub fn server_config(&self, alpn: &[&str]) -> Arc<ServerConfig> {
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(self.cert_pem.as_bytes())
-            .collect::<Result<_, _>>()
-            .expect("PEM certificates");
-        let key =
-            PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).expect("a PEM private key");
+        let (chain, key) = self.pair();
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("ring knows both versions")
@@ -98,19 +101,28 @@ impl Certificate {
     }
 }
 
-/// TLS for a client that trusts only the authorities in `ca_pem`, and offers `alpn`.
-pub(crate) fn client_config(ca_pem: &str, alpn: &[&str]) -> Arc<ClientConfig> {
+/// TLS for a client that trusts only the authorities in `ca_pem`, offers `alpn`, and shows its own certificate if it has one.
+pub(crate) fn client_config(
+    ca_pem: &str,
+    alpn: &[&str],
+    own: Option<&Certificate>,
+) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for authority in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
         roots
             .add(authority.expect("PEM certificates"))
             .expect("a certificate");
     }
-    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring knows both versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let mut config = match own.map(Certificate::pair) {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => builder
+            .with_client_auth_cert(chain, key)
+            .expect("the key belongs to the certificate"),
+    };
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     Arc::new(config)
 }

@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::event::{self, Event, StreamEnd};
-use crate::certificate::client_config;
+use crate::certificate::{Certificate, client_config};
 use crate::guard::within;
 use crate::head::one_value;
 use crate::wire::{Io, Wire};
@@ -99,7 +99,16 @@ impl Client {
         self.tls = Some(client_config(
             ca_pem,
             &[if self.http2 { "h2" } else { "http/1.1" }],
+            None,
         ));
+        self
+    }
+
+    /// The same, with a certificate of its own.
+    #[must_use]
+    pub fn with_tls_as(mut self, ca_pem: &str, own: &Certificate) -> Self {
+        let alpn = [if self.http2 { "h2" } else { "http/1.1" }];
+        self.tls = Some(client_config(ca_pem, &alpn, Some(own)));
         self
     }
 

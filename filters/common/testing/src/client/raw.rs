@@ -50,7 +50,7 @@ impl RawClient {
     pub async fn connect_tls(address: SocketAddr, ca_pem: &str) -> io::Result<Self> {
         let socket = within("a connection", TcpStream::connect(address)).await?;
         let _ = socket.set_nodelay(true);
-        let connector = TlsConnector::from(client_config(ca_pem, &["http/1.1"]));
+        let connector = TlsConnector::from(client_config(ca_pem, &["http/1.1"], None));
         let name = ServerName::try_from("localhost").expect("a DNS name");
         let stream = within("a TLS handshake", connector.connect(name, socket)).await?;
         Ok(Self::over(Wire::new(Box::new(stream))))
@@ -67,7 +67,7 @@ impl RawClient {
         header: &[u8],
     ) -> io::Result<Self> {
         let socket = within("a connection", TcpStream::connect(address)).await?;
-        let connector = TlsConnector::from(client_config(ca_pem, &["http/1.1"]));
+        let connector = TlsConnector::from(client_config(ca_pem, &["http/1.1"], None));
         let name = ServerName::try_from("localhost").expect("a DNS name");
         let behind = Behind {
             socket,
@@ -94,7 +94,7 @@ impl RawClient {
         let Some((ca_pem, protocol)) = tls else {
             return Ok(Self::over(Wire::new(Box::new(socket))));
         };
-        let connector = TlsConnector::from(client_config(ca_pem, &[protocol]));
+        let connector = TlsConnector::from(client_config(ca_pem, &[protocol], None));
         let name = ServerName::try_from("localhost").expect("a DNS name");
         let stream = within("a TLS handshake", connector.connect(name, socket)).await?;
         Ok(Self::over(Wire::new(Box::new(stream))))
