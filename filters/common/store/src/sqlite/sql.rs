@@ -99,3 +99,57 @@ impl Epochs for Connection {
         file::raise_epoch_within(self, run).map(|raised| raised.epoch)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Fault, Select, values};
+
+    fn table() -> Connection {
+        let connection = Connection::open_in_memory().expect("a database");
+        let sql = "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT UNIQUE, body BLOB, CHECK (id > 0)) STRICT";
+        connection.execute_batch(sql).expect("a table");
+        connection
+    }
+
+    #[test]
+    fn a_value_is_read_as_it_was_bound_and_one_of_another_type_is_named() {
+        let connection = table();
+        let insert = "INSERT INTO t (id, name, body) VALUES (?1, ?2, ?3)";
+        let rows = [(1, Some("one"), Some(&b"1"[..])), (i64::MAX, None, None)];
+        connection
+            .execute_each(insert, &mut |run| {
+                (rows.iter()).try_for_each(|(id, name, body)| run(values![id, name, body]))
+            })
+            .expect("two rows");
+        let found = connection.all("SELECT id, name, body FROM t", values![], |row| {
+            let name: Option<String> = row.get(1)?;
+            Ok((row.get::<i64>(0)?, name, row.get::<Option<[u8; 1]>>(2)?))
+        });
+        let one = (1, Some(String::from("one")), Some(*b"1"));
+        assert_eq!(found.expect("a read"), [one, (i64::MAX, None, None)]);
+        let first = "SELECT name FROM t WHERE id = 1";
+        match connection.first(first, values![], |row| row.get::<i64>(0)) {
+            Err(RowError::Damaged(problem)) => {
+                assert_eq!(problem, "a row has a text in place of a number");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_violated_key_changes_nothing_and_another_constraint_is_an_error() {
+        let connection = table();
+        let insert = "INSERT INTO t (id, name) VALUES (?1, ?2)";
+        let write = |id: i64, name: &str| {
+            let done = connection.execute_unique(insert, values![id, name]);
+            done.map_err(|error| error.fault)
+        };
+        assert_eq!(write(1, "a"), Ok(Some(1)));
+        assert_eq!(write(1, "b"), Ok(None), "the primary key");
+        assert_eq!(write(2, "a"), Ok(None), "the unique name");
+        assert_eq!(write(0, "c"), Err(Fault::Constraint));
+        let count = connection.number("SELECT count(*) FROM t", values![]);
+        assert_eq!(count.expect("a count"), 1);
+    }
+}
