@@ -1,6 +1,6 @@
 //! Slow clients against the time limits of reads and writes. All limits here are one second; nothing is measured.
 
-use tollgate_testing::RawClient;
+use tollgate_testing::{RawClient, within};
 
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, chat};
 
@@ -143,6 +143,7 @@ async fn idle_sockets_of_one_host_leave_places_for_others() {
     rig.finish().await;
 }
 
+/// A request under way is no candidate for eviction; the connection is one as soon as it is idle again.
 #[tokio::test]
 async fn a_connection_beyond_the_share_of_its_address_never_cuts_a_request() {
     let rig = Rig::with("[server]\nconnections_per_address_max = 1").await;
@@ -165,6 +166,24 @@ async fn a_connection_beyond_the_share_of_its_address_never_cuts_a_request() {
     gate.open();
     assert_eq!(busy.read_answer().await.0.status(), 200);
     rig.add_expected_charge(PRICE_OF_A_CHAT);
+    let makes_room = async {
+        loop {
+            let mut next = rig.raw().await;
+            let head = "GET /llms.txt HTTP/1.1\r\nhost: localhost\r\n\r\n";
+            // One that is beyond the share is closed without an answer.
+            if next.try_send(head).await.is_ok()
+                && let Ok(Some(_)) = next.try_read_head().await
+            {
+                break;
+            }
+        }
+    };
+    within("the idle connection to make room", makes_room).await;
+    assert_eq!(busy.read_to_end().await.unwrap_or_default(), "", "closed");
+    let closed = rig
+        .metric("tollgate_connections_closed_total{reason=\"share\"}")
+        .await;
+    assert_eq!(closed, 1);
     rig.finish().await;
 }
 
