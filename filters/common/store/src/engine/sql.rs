@@ -74,7 +74,8 @@ pub(crate) trait Sql {
         feed(&mut |values| self.execute(sql, values).map(|_| ()))
     }
 
-    /// Visits the rows of a query as they arrive, until `each` breaks. Rows are not collected: a result may be larger than memory.
+    /// Visits the rows of a query as they arrive, until `each` breaks. Rows are not collected: a result may be larger than memory. A
+    /// statement that writes and returns has written everything when its first row is visited.
     fn query(
         &self,
         sql: &str,
@@ -111,7 +112,7 @@ pub(crate) trait Select: Sql {
         Ok(found)
     }
 
-    /// The first row of a query, converted. All of its rows are read: a statement that writes is complete.
+    /// The first row of a query, converted.
     fn first<T>(
         &self,
         sql: &str,
@@ -120,10 +121,8 @@ pub(crate) trait Select: Sql {
     ) -> Result<Option<T>, RowError> {
         let mut found = None;
         self.query(sql, values, &mut |row| {
-            if found.is_none() {
-                found = Some(read(row)?);
-            }
-            Ok(ControlFlow::Continue(()))
+            found = Some(read(row)?);
+            Ok(ControlFlow::Break(()))
         })?;
         Ok(found)
     }

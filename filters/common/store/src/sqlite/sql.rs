@@ -152,4 +152,14 @@ mod tests {
         let count = connection.number("SELECT count(*) FROM t", values![]);
         assert_eq!(count.expect("a count"), 1);
     }
+
+    #[test]
+    fn a_statement_that_returns_rows_has_written_all_of_them_when_the_first_is_read() {
+        let connection = table();
+        let insert = "INSERT INTO t (id) VALUES (1), (2), (3) RETURNING id";
+        let first = connection.first(insert, values![], |row| row.get::<i64>(0));
+        assert_eq!(first.expect("a row"), Some(1));
+        let count = connection.number("SELECT count(*) FROM t", values![]);
+        assert_eq!(count.expect("a count"), 3);
+    }
 }
