@@ -9,6 +9,7 @@ mod gateway;
 mod proxy;
 mod registry;
 pub mod telemetry;
+mod trace_context;
 mod upstream;
 
 pub use gateway::{Address, Books, Gateway, GatewayBuilder, StartError};

@@ -383,6 +383,9 @@ pub(crate) struct RawProvider {
     /// Sends it the client's address in `X-Forwarded-For`. Where a trusted proxy reports no client, the field is not sent. Such fields
     /// of a client are never forwarded.
     pub(crate) forward_client_address: Switch<false>,
+    /// Sends it the id of the request (`X-Request-Id`), and the client's `traceparent` and `tracestate` where they are valid (W3C Trace
+    /// Context), so that its logs and traces can be joined with the client's.
+    pub(crate) forward_request_ids: Switch<false>,
 }
 
 /// The circuit breaker and the health probe of a provider.

@@ -350,6 +350,8 @@ pub struct Provider {
     pub health: ProviderHealth,
     /// Whether it receives the client's address, in `X-Forwarded-For`.
     pub forward_client_address: bool,
+    /// Whether it receives the ids of the request and of its trace.
+    pub forward_request_ids: bool,
 }
 
 impl Provider {
@@ -382,6 +384,7 @@ impl Provider {
             developer_role,
             health,
             forward_client_address,
+            forward_request_ids,
         } = self;
         self.has_place_of(other)
             && *name == other.name
@@ -397,6 +400,7 @@ impl Provider {
             && *developer_role == other.developer_role
             && *health == other.health
             && *forward_client_address == other.forward_client_address
+            && *forward_request_ids == other.forward_request_ids
     }
 }
 
@@ -456,6 +460,7 @@ impl std::fmt::Debug for Provider {
             .field("developer_role", &self.developer_role)
             .field("health", &self.health)
             .field("forward_client_address", &self.forward_client_address)
+            .field("forward_request_ids", &self.forward_request_ids)
             .finish()
     }
 }

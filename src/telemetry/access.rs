@@ -13,6 +13,7 @@ use tollgate_filter::{Ending, Exchange, LogFields, LogValue, Principal};
 use super::address::LoggedAddress;
 use super::json::{hex, number, string, word};
 use super::metrics::Times;
+use crate::trace_context::trace_id;
 
 /// Maximum length of a logged client request id in bytes.
 const CLIENT_ID_BYTES_MAX: usize = 128;
@@ -62,6 +63,9 @@ impl Entry<'_> {
         out.push(b'"');
         if let Some(id) = self.client_request_id() {
             text(out, member!("client_request_id"), id);
+        }
+        if let Some(id) = trace_id(&request.headers) {
+            text(out, member!("trace_id"), id);
         }
         self.addresses
             .write(out, member!("client_address"), request.client, self.at);

@@ -103,6 +103,10 @@ fn exchange(headers: &[(&'static str, &'static str)]) -> Exchange {
 fn completion() -> Exchange {
     let mut exchange = exchange(&[
         ("x-request-id", "mine-1"),
+        (
+            "traceparent",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        ),
         ("authorization", "Bearer sk-secret"),
     ]);
     exchange.put(Principal {
@@ -157,7 +161,7 @@ fn a_log_line_describes_the_completion_without_secrets() {
         fixture.log(),
         concat!(
             r#"{"time":"2026-01-01T01:30:00.000000Z","request_id":"req_07070707070707070707070707070707","#,
-            r#""client_request_id":"mine-1","method":"POST","route":"/v1/chat/completions","protocol":"2","tls":true,"#,
+            r#""client_request_id":"mine-1","trace_id":"4bf92f3577b34da6a3ce929d0e0e4736","method":"POST","route":"/v1/chat/completions","protocol":"2","tls":true,"#,
             r#""status":200,"ending":"complete","owner":"acct_01010101010101010101010101010101","#,
             r#""key":"key_02020202020202020202020202020202","class":"free","model":"small","stream":true,"#,
             r#""prompt_tokens":13,"completion_tokens":42,"usage_estimated":false,"credits":0.000097,"#,

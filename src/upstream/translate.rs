@@ -12,7 +12,6 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use http::HeaderMap;
 use tollgate_chain::{
     BodyLength, Limits, Opening, Upstream, UpstreamCall, UpstreamError, over_budget,
 };
@@ -22,6 +21,7 @@ use tollgate_openai::event::{self, Event, EventCutter, Tail};
 use tollgate_openai::{TextAsChat, TextStream, TurnError};
 
 use super::transport::fault;
+use crate::trace_context;
 
 /// Makes calls, and translates the answers of those that use another operation.
 pub(crate) struct TextViaChat<U> {
@@ -181,7 +181,7 @@ fn sub_exchange(whole: &Exchange, forward: &Forward, body: Box<dyn ForwardBody>)
         method: request.method.clone(),
         path: request.path.clone(),
         query: None,
-        headers: HeaderMap::new(),
+        headers: trace_context::fields_of(&request.headers),
         body: request.body.clone(),
         client: request.client,
         tls: request.tls,

@@ -145,6 +145,7 @@ pub(super) fn providers(
             developer_role: one.developer_role.is_on(),
             health,
             forward_client_address: one.forward_client_address.is_on(),
+            forward_request_ids: one.forward_request_ids.is_on(),
         }));
     }
     providers

@@ -12,11 +12,12 @@ use super::call_state::{AttemptOutcome, CallState, RetryTarget};
 use super::failure_policy::{FailureAction, classify};
 use super::tracked_call::TrackedCall;
 use crate::telemetry::Telemetry;
+use crate::trace_context::TraceContext;
 use crate::upstream::route::{
     CallGuard, Candidates, CircuitUse, Providers, Selection, Unavailable, account_of,
 };
 use crate::upstream::transport::{
-    AttemptError, Call, Connections, Delivery, ProviderRequest, Relays, fault,
+    AttemptError, Call, Connections, Delivery, ProviderRequest, Relays, RequestIds, fault,
 };
 
 /// Base of the exponential backoff with jitter before a retry at the same provider: doubled each time, and up to as much again at random.
@@ -91,6 +92,14 @@ impl Caller {
                 .client
                 .limited()
                 .filter(|_| candidate.provider.settings.forward_client_address),
+            ids: candidate
+                .provider
+                .settings
+                .forward_request_ids
+                .then(|| RequestIds {
+                    request: exchange.request.id,
+                    trace: TraceContext::of(&exchange.request.headers),
+                }),
             started: state.now,
             deadline: state.started + candidate.provider.settings.timeouts.total,
         })

@@ -13,7 +13,7 @@ use super::endpoint::Endpoint;
 use super::fault;
 use super::h1::{self, RequestHead};
 use super::link::{Link, plain_error, pooled_error};
-use super::request::{AttemptError, Delivery, ProviderRequest};
+use super::request::{AttemptError, Delivery, ProviderRequest, RequestIds};
 use super::retry_after::RetryAfter;
 use crate::upstream::wait::within;
 
@@ -64,6 +64,9 @@ fn head(
         if let Some(client) = request.client {
             head.insert_header(X_FORWARDED_FOR, client.to_string())?;
         }
+        for (name, value) in request.ids.iter().flat_map(RequestIds::fields) {
+            head.insert_header(name, value)?;
+        }
         Ok(head)
     };
     build()
@@ -85,6 +88,7 @@ pub(super) async fn send_request(
                 path: request.path,
                 stream: request.stream,
                 client: request.client,
+                ids: request.ids.as_ref(),
             };
             match connection.send_request(head, &request.body).await {
                 Ok(head) => Ok(ResponseHead::from(head)),

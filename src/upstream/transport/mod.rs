@@ -18,4 +18,4 @@ pub(super) use self::connections::Connections;
 pub(super) use self::endpoint::Endpoint;
 pub(super) use self::http_exchange::USER_AGENT;
 pub(crate) use self::relay::Relays;
-pub(super) use self::request::{AttemptError, Delivery, ProviderRequest};
+pub(super) use self::request::{AttemptError, Delivery, ProviderRequest, RequestIds};

@@ -4,7 +4,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 use tollgate_chain::UpstreamError;
+use tollgate_money::OperationId;
+
+use crate::trace_context::{TRACEPARENT, TRACESTATE, TraceContext};
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The request to a provider.
 pub(in crate::upstream) struct ProviderRequest {
@@ -16,10 +22,33 @@ pub(in crate::upstream) struct ProviderRequest {
     pub(in crate::upstream) body: Bytes,
     /// The client's address, for a provider that receives it.
     pub(in crate::upstream) client: Option<IpAddr>,
+    /// The ids of the request, for a provider that receives them.
+    pub(in crate::upstream) ids: Option<RequestIds>,
     /// Clock reading at the start of the attempt.
     pub(in crate::upstream) started: Duration,
     /// Clock reading at which the whole call times out.
     pub(in crate::upstream) deadline: Duration,
+}
+
+/// The ids by which the logs and traces of a provider are joined with those of the client.
+#[derive(Clone, Debug)]
+pub(in crate::upstream) struct RequestIds {
+    pub(in crate::upstream) request: OperationId,
+    pub(in crate::upstream) trace: Option<TraceContext>,
+}
+
+impl RequestIds {
+    /// The fields that a provider receives.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        let id = HeaderValue::try_from(self.request.to_string()).expect("an id is ASCII");
+        let trace = self.trace.iter().flat_map(|trace| {
+            let state = trace.state.clone().map(|state| (TRACESTATE, state));
+            [(TRACEPARENT, trace.parent.clone())]
+                .into_iter()
+                .chain(state)
+        });
+        [(X_REQUEST_ID, id)].into_iter().chain(trace)
+    }
 }
 
 /// Why an attempt failed, and whether the request was delivered.

@@ -360,3 +360,49 @@ async fn each_request_of_a_connection_has_the_client_that_is_reported_with_it() 
     let expected = ["192.0.2.1", "192.0.2.2", "192.0.2.3"];
     assert_eq!(after.each("client_address"), expected);
 }
+
+#[tokio::test]
+async fn a_provider_receives_the_ids_of_the_request_and_its_trace_where_configured() {
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    for forward in [false, true] {
+        for (transport, provider) in [("plain", ""), ("h2", "http2 = true")] {
+            let settings = format!("[[provider]]\nforward_request_ids = {forward}\n{provider}");
+            let rig = Rig::with(&settings).await;
+            for (body, trace) in [
+                (chat(false), TRACE),
+                (chat(true), TRACE),
+                (chat(false), "00-x"),
+            ] {
+                let client = rig.client();
+                let mut request = client.request("POST", CHAT, body.to_string().into());
+                for (name, value) in [
+                    ("traceparent", trace),
+                    ("tracestate", "a=1"),
+                    ("x-request-id", "mine"),
+                ] {
+                    let value = value.parse().expect("a value");
+                    request.headers_mut().insert(name, value);
+                }
+                let answer = client.send(request).await;
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                rig.add_expected_charge(crate::rig::PRICE_OF_A_CHAT);
+                let call = rig.provider.last_call();
+                let received = |name: &str| {
+                    let value = call.headers.get(name)?;
+                    Some(value.to_str().expect("text").to_owned())
+                };
+                let ours = answer.header("x-request-id").map(str::to_owned);
+                assert_eq!(
+                    received("x-request-id"),
+                    ours.filter(|_| forward),
+                    "{transport}"
+                );
+                let is_valid = forward && trace == TRACE;
+                let expected = |value: &str| is_valid.then(|| value.to_owned());
+                assert_eq!(received("traceparent"), expected(TRACE), "{transport}");
+                assert_eq!(received("tracestate"), expected("a=1"), "{transport}");
+            }
+            rig.finish().await;
+        }
+    }
+}

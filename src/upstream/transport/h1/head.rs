@@ -72,12 +72,17 @@ impl Heads {
             out.write_fmt(tail)
                 .expect("writing to a vector does not fail");
         };
-        match head.client {
-            None => write(format_args!("{length}\r\n\r\n")),
-            Some(client) => write(format_args!(
-                "{length}\r\nx-forwarded-for: {client}\r\n\r\n"
-            )),
+        write(format_args!("{length}\r\n"));
+        if let Some(client) = head.client {
+            write(format_args!("x-forwarded-for: {client}\r\n"));
         }
+        for (name, value) in head.ids.iter().flat_map(|ids| ids.fields()) {
+            out.extend_from_slice(name.as_str().as_bytes());
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
     }
 }
 

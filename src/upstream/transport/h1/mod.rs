@@ -38,6 +38,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
+use super::request::RequestIds;
+
 use self::body::Framing;
 pub(super) use self::head::{Head, Heads};
 pub(super) use self::streamed::{RequestFraming, Step, Streamed};
@@ -270,4 +272,6 @@ pub(super) struct RequestHead<'a> {
     pub(super) stream: bool,
     /// The client's address, for a provider that receives it.
     pub(super) client: Option<IpAddr>,
+    /// The ids of the request, for a provider that receives them.
+    pub(super) ids: Option<&'a RequestIds>,
 }

@@ -22,6 +22,7 @@ async fn send_request(
         path: "/chat/completions",
         stream: false,
         client: None,
+        ids: None,
     };
     connection.send_request(of, &Bytes::from_static(body)).await
 }
