@@ -121,6 +121,11 @@ pub enum Command {
         /// The shell.
         shell: Shell,
     },
+    /// Write the manual pages, one for each command, into a folder.
+    Man {
+        /// The folder, such as /usr/local/share/man/man1. It must exist.
+        folder: PathBuf,
+    },
 }
 
 /// `tollgate settings`

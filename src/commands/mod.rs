@@ -130,6 +130,12 @@ pub fn run(
             out.write_all(&script).context("cannot print")?;
             Ok(SUCCESS)
         }
+        Command::Man { folder } => {
+            clap_mangen::generate_to(Args::command(), &folder).with_context(|| {
+                format!("cannot write manual pages into `{}`", folder.display())
+            })?;
+            Ok(SUCCESS)
+        }
     }
 }
 

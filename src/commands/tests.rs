@@ -512,6 +512,35 @@ fn commands_that_need_no_settings_run_without_a_file() {
 }
 
 #[test]
+fn each_command_has_a_manual_page() {
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("text");
+    let write = |path: &str| {
+        let args = Args::try_parse_from(["tollgate", "man", path]).expect("it reads");
+        let environment = Environment::default();
+        run(args, &Gateway::builder, &environment, &mut Vec::new())
+    };
+    assert_eq!(write(path).expect("it writes"), 0);
+    fn check(folder: &std::path::Path, name: &str, command: &clap::Command) {
+        let page = folder.join(format!("{name}.1"));
+        let text = std::fs::read_to_string(&page).expect(name);
+        assert!(text.contains(".TH"), "{text}");
+        let about = command.get_about().expect(name).to_string();
+        let word = about.split(' ').next().expect("a word");
+        assert!(text.contains(word), "{name} says what it does: {text}");
+        for sub in command
+            .get_subcommands()
+            .filter(|sub| sub.get_name() != "help")
+        {
+            check(folder, &format!("{name}-{}", sub.get_name()), sub);
+        }
+    }
+    check(folder.path(), "tollgate", &Args::command());
+    let error = write("/nowhere/at/all").expect_err("no such folder");
+    assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
+}
+
+#[test]
 fn paypal_setup_is_idempotent() {
     use tollgate_testing::paypal::{CLIENT_ID, CLIENT_SECRET, Effect, Fault, Operation, PayPal};
 
