@@ -13,6 +13,7 @@ pub(crate) fn modules() -> Vec<Box<dyn Module>> {
         Box::new(tollgate_pay::PurchaseModule),
         Box::new(tollgate_pay::PayPalModule),
         Box::new(tollgate_outbox::SigninModule),
+        Box::new(tollgate_shared::SharedModule),
         Box::new(tollgate_rate_limit::RateLimitModule),
         Box::new(tollgate_auth::AuthModule),
         Box::new(tollgate_completions::CompletionsModule),

@@ -34,6 +34,7 @@ mod rig;
 mod routes;
 mod sandbox;
 mod security;
+mod shared;
 mod sign_in;
 mod slow;
 mod stock_clients;

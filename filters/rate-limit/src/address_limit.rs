@@ -11,6 +11,7 @@ use crate::fields::PolicyState;
 use crate::in_force::InForce;
 use crate::partitions::{Owner, Partition};
 use crate::refusal::{spread, too_many};
+use crate::shared_limits::SharedLimits;
 
 /// Limits how many requests of an address are answered 401.
 ///
@@ -20,6 +21,7 @@ pub struct AddressLimit {
     counters: Arc<Counters>,
     clock: Clock,
     entropy: Entropy,
+    shared: Option<Arc<SharedLimits>>,
 }
 
 impl AddressLimit {
@@ -34,7 +36,12 @@ impl AddressLimit {
             counters,
             clock,
             entropy,
+            shared: None,
         }
+    }
+
+    pub(crate) fn sharing(self, shared: Option<Arc<SharedLimits>>) -> AddressLimit {
+        AddressLimit { shared, ..self }
     }
 }
 
@@ -67,7 +74,11 @@ impl Filter for AddressLimit {
             lane: 0,
         };
         let now = exchange.elapsed(&self.clock).as_nanos() as u64;
-        let decision = table.take(partition, &bucket.quota, now);
+        let decision = match &self.shared {
+            None => table.take(partition, &bucket.quota, now),
+            // A refusal cannot wait for an answer of the shared server.
+            Some(shared) => table.take(partition, &shared.share(&bucket.quota), now),
+        };
         if decision.admitted {
             return;
         }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
 use tollgate_module::Snapshot;
+use tollgate_shared::Shared;
 
 use crate::address_limit::AddressLimit;
 use crate::config::Limits;
 use crate::counters::Counters;
 use crate::in_force::InForce;
 use crate::rate_limit::{RateLimit, UnknownClass};
+use crate::shared_limits::SharedLimits;
 
 /// Builds the filters of this crate, which share their counters.
 pub struct RateLimits {
@@ -18,6 +20,7 @@ pub struct RateLimits {
     counters: Arc<Counters>,
     clock: Clock,
     entropy: Entropy,
+    shared: Option<Arc<SharedLimits>>,
 }
 
 impl RateLimits {
@@ -34,6 +37,16 @@ impl RateLimits {
             counters,
             clock,
             entropy,
+            shared: None,
+        }
+    }
+
+    /// The same with counts that all nodes share.
+    #[must_use]
+    pub fn sharing(self, shared: Option<Shared>) -> RateLimits {
+        RateLimits {
+            shared: shared.map(|shared| Arc::new(SharedLimits::new(shared))),
+            ..self
         }
     }
 
@@ -45,6 +58,7 @@ impl RateLimits {
             self.clock.clone(),
             self.entropy.clone(),
         )
+        .sharing(self.shared.clone())
     }
 
     /// The filter `rate-limit`.
@@ -60,5 +74,6 @@ impl RateLimits {
             self.clock.clone(),
             self.entropy.clone(),
         )
+        .map(|filter| filter.sharing(self.shared.clone()))
     }
 }

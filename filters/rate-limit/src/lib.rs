@@ -7,11 +7,13 @@ pub mod config;
 mod counters;
 mod fields;
 mod in_force;
+mod lease;
 mod module;
 mod partitions;
 mod quota;
 mod rate_limit;
 mod refusal;
+mod shared_limits;
 mod tokens;
 
 pub use address_limit::AddressLimit;

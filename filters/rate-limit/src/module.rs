@@ -36,6 +36,7 @@ impl Module for RateLimitModule {
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let counters = Arc::new(Counters::default());
         let limits = RateLimits::new(build.get()?, counters, build.get()?, build.get()?);
+        let limits = limits.sharing(build.find());
         build.provide(limits.in_force.clone());
         build.shared_filter("address-limit", Arc::new(limits.address_limit()));
         build.filter("rate-limit", move |route| {

@@ -1,5 +1,6 @@
 //! Storage of theoretical arrival times: one atomic integer for each tracked partition.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
 
@@ -32,6 +33,15 @@ pub(crate) enum Owner {
     Account(AccountId),
     /// All clients of an address prefix.
     Address(AddressPrefix),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Account(account) => account.fmt(f),
+            Owner::Address(prefix) => prefix.fmt(f),
+        }
+    }
 }
 
 /// A table by partition. Three of them are read for each request, and clients choose among addresses.

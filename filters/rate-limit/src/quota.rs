@@ -7,6 +7,10 @@
 use std::num::NonZeroU32;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
+const NANOS_PER_MICRO: u64 = 1_000;
+
+/// Keeps the interval of a share within 64 bits.
+const NODES_MAX: u32 = 10_000;
 
 /// A quota: `limit` requests a window on average, at most `burst` of them at once.
 ///
@@ -68,22 +72,64 @@ impl Quota {
         let next = base + self.interval;
         let admitted = next - now <= self.capacity;
         let after = if admitted { next } else { base };
-        let ahead = after - now;
-        // At most `burst`, which has 32 bits.
-        let remaining = ((self.capacity - ahead) / self.interval) as u32;
+        let decision = self.decision(admitted, after - now);
+        (decision, if admitted { next } else { arrival })
+    }
+
+    /// The decision that leaves the arrival time so many nanoseconds ahead of now.
+    pub(crate) fn decision(&self, admitted: bool, ahead: u64) -> Decision {
+        let remaining = self.remaining(ahead);
         let reset_secs = if remaining > 0 {
             ahead.div_ceil(NANOS_PER_SEC)
         } else {
-            (ahead + self.interval - self.capacity)
+            (ahead + self.interval)
+                .saturating_sub(self.capacity)
                 .div_ceil(NANOS_PER_SEC)
                 .max(1)
         };
-        let decision = Decision {
+        Decision {
             admitted,
             remaining,
             reset_secs,
-        };
-        (decision, if admitted { next } else { arrival })
+        }
+    }
+
+    /// The requests that are admitted while the arrival time is so many nanoseconds ahead of now.
+    pub(crate) fn remaining(&self, ahead: u64) -> u32 {
+        // At most `burst`, which has 32 bits.
+        (self.capacity.saturating_sub(ahead) / self.interval) as u32
+    }
+
+    /// Nanoseconds for one request, and how far ahead of now the arrival time may be.
+    pub(crate) fn interval_and_capacity(&self) -> (u64, u64) {
+        (self.interval, self.capacity)
+    }
+
+    /// The same quota for a state in whole microseconds. Above 10,000 requests a second the interval stays as it is: rounding it would cost
+    /// more than a hundredth of the rate, and several requests are counted at once.
+    pub(crate) fn in_micros(&self) -> Quota {
+        if self.interval < 100 * NANOS_PER_MICRO {
+            return *self;
+        }
+        let interval = self.interval.next_multiple_of(NANOS_PER_MICRO);
+        Quota {
+            interval,
+            capacity: interval * (self.capacity / self.interval),
+            ..*self
+        }
+    }
+
+    /// The part of this quota that each of so many nodes may use by itself. One request at once is always admitted; the rate is never more
+    /// than the quota's in total.
+    pub(crate) fn share(&self, nodes: u32) -> Quota {
+        let nodes = u64::from(nodes.clamp(1, NODES_MAX));
+        let interval = self.interval * nodes;
+        let burst = (self.capacity / self.interval / nodes).max(1);
+        Quota {
+            interval,
+            capacity: interval * burst,
+            ..*self
+        }
     }
 }
 
@@ -92,6 +138,34 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn shares_of_all_nodes_admit_no_more_than_the_quota_and_each_at_least_one_request() {
+        for (limit, nodes, each) in [(100, 3, 33), (2, 3, 1), (60, 1, 60), (7, 7, 1)] {
+            let quota = Quota::new(some(limit), some(60), some(limit));
+            let share = quota.share(nodes);
+            let mut arrival = 0;
+            let admitted = (0..200).filter(|_| {
+                let (decision, next) = share.take(arrival, 5);
+                arrival = next;
+                decision.admitted
+            });
+            assert_eq!(admitted.count(), each, "{limit} by {nodes}");
+            assert_eq!(share.interval, quota.interval * u64::from(nodes));
+        }
+    }
+
+    #[test]
+    fn rounding_to_microseconds_never_raises_a_rate() {
+        for (limit, window) in [(7, 60), (60, 60), (1_000_000, 1), (700_000, 1), (9_999, 1)] {
+            let quota = Quota::new(some(limit), some(window), some(limit));
+            let rounded = quota.in_micros();
+            assert!(rounded.interval >= quota.interval);
+            assert_eq!(rounded.remaining(0), limit, "the same burst");
+            let error = rounded.interval - quota.interval;
+            assert!(error * 100 <= quota.interval, "{limit} in {window} s");
+        }
+    }
 
     /// A reference model: a leaky bucket that fills by one interval with each request and drains by one nanosecond each nanosecond. Every
     /// figure is found by simulation, never by a formula.

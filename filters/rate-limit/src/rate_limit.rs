@@ -12,10 +12,13 @@ use tollgate_module::Snapshot;
 use crate::concurrency::{ConcurrencyLimit, Permit};
 use crate::config::{ANONYMOUS, FREE, Limits};
 use crate::counters::Counters;
-use crate::fields::PolicyState;
-use crate::in_force::InForce;
-use crate::partitions::{Owner, Partition};
+use crate::fields::{PolicyFields, PolicyState};
+use crate::in_force::{Counted, InForce};
+use crate::lease::Lookup;
+use crate::partitions::{Owner, Partition, Partitions};
+use crate::quota::Decision;
 use crate::refusal::{CONCURRENCY_WAIT_SECS, spread, too_many, too_many_at_once, too_many_tokens};
+use crate::shared_limits::SharedLimits;
 use crate::tokens::TokenReservation;
 
 /// Counts every request, and the tokens it may use, against the quotas of its class, and refuses requests beyond them.
@@ -28,6 +31,8 @@ pub struct RateLimit {
     counters: Arc<Counters>,
     clock: Clock,
     entropy: Entropy,
+    /// Counts that all nodes share, where the settings name a server for them.
+    shared: Option<Arc<SharedLimits>>,
 }
 
 #[derive(Clone, Copy)]
@@ -70,7 +75,12 @@ impl RateLimit {
             counters,
             clock,
             entropy,
+            shared: None,
         })
+    }
+
+    pub(crate) fn sharing(self, shared: Option<Arc<SharedLimits>>) -> RateLimit {
+        RateLimit { shared, ..self }
     }
 
     /// The counted partition and its class. `None` for a request without a principal from a trusted proxy that reported no client: its
@@ -111,29 +121,95 @@ impl RateLimit {
         };
         let class = &in_force.classes[class];
         exchange.record.class = Some(class.name.clone());
-        let mut under_way = None;
-        if let Some(concurrent) = &class.concurrent {
-            let (max, fields) = &**concurrent;
-            under_way = ConcurrencyLimit::acquire(&self.counters, partition, *max);
-            if under_way.is_none() {
-                // The concurrency limit is checked before the request is counted: waiting for a permit does not use the quota.
-                exchange.defer_headers(PolicyState::of(fields, 0, CONCURRENCY_WAIT_SECS));
-                return Outcome::refuse(too_many_at_once(*max));
+        let permit = match self.permit(exchange, partition, class) {
+            Ok(permit) => permit,
+            Err(refusal) => return refusal,
+        };
+        let now = self.now(exchange);
+        let decision = self.table(partition).take(partition, &class.quota, now);
+        self.conclude(exchange, &class.fields, decision, permit)
+    }
+
+    /// The same in the state that all nodes share: at once where a lease or a known refusal decides, else by one call to the server, and by
+    /// this node's share where it does not answer.
+    fn count_shared<'a>(
+        &'a self,
+        shared: &'a SharedLimits,
+        exchange: &'a mut Exchange,
+    ) -> Step<'a, Outcome> {
+        let in_force = self.in_force.load();
+        let Some((partition, class)) = self.counted_as(&in_force, exchange) else {
+            return Step::now(Outcome::Continue);
+        };
+        let class = &in_force.classes[class];
+        exchange.record.class = Some(class.name.clone());
+        let permit = match self.permit(exchange, partition, class) {
+            Ok(permit) => permit,
+            Err(refusal) => return Step::now(refusal),
+        };
+        let now = self.now(exchange);
+        // Also counted in the share, so that this node does not begin a whole share when the server becomes unreachable.
+        let share = shared.share(&class.quota);
+        let by_share = self.table(partition).take(partition, &share, now);
+        let cells = match shared.lookup(partition, &class.quota, now) {
+            None => return Step::now(self.conclude(exchange, &class.fields, by_share, permit)),
+            Some(Lookup::Decided(decision)) => {
+                return Step::now(self.conclude(exchange, &class.fields, decision, permit));
             }
+            Some(Lookup::Ask(cells)) => cells,
+        };
+        let (quota, fields) = (class.quota, class.fields.clone());
+        let lane = self.fixed.map(|_| class.name.clone());
+        Step::later(async move {
+            let asked = shared.ask(partition, lane.as_deref(), &quota, cells, &self.clock);
+            let decision = asked.await.unwrap_or(by_share);
+            Ok(self.conclude(exchange, &fields, decision, permit))
+        })
+    }
+
+    /// The permit of a request whose class limits concurrent ones; the refusal where none is left. The concurrency limit is checked before
+    /// the request is counted: waiting for a permit does not use the quota.
+    fn permit(
+        &self,
+        exchange: &mut Exchange,
+        partition: Partition,
+        class: &Counted,
+    ) -> Result<Option<Permit>, Outcome> {
+        let Some(concurrent) = &class.concurrent else {
+            return Ok(None);
+        };
+        let (max, fields) = &**concurrent;
+        let permit = ConcurrencyLimit::acquire(&self.counters, partition, *max);
+        if permit.is_none() {
+            exchange.defer_headers(PolicyState::of(fields, 0, CONCURRENCY_WAIT_SECS));
+            return Err(Outcome::refuse(too_many_at_once(*max)));
         }
-        let table = match partition.owner {
+        Ok(permit)
+    }
+
+    fn table(&self, partition: Partition) -> &Partitions {
+        match partition.owner {
             Owner::Account(_) => &self.counters.accounts,
             Owner::Address(_) => &self.counters.addresses,
-        };
-        let decision = table.take(partition, &class.quota, self.now(exchange));
+        }
+    }
+
+    /// Sets the fields of a decision, and refuses the request or keeps its permit.
+    fn conclude(
+        &self,
+        exchange: &mut Exchange,
+        fields: &Arc<PolicyFields>,
+        decision: Decision,
+        permit: Option<Permit>,
+    ) -> Outcome {
         let decision = spread(decision, &self.entropy);
         let (remaining, reset_secs) = (decision.remaining.into(), decision.reset_secs);
-        exchange.defer_headers(PolicyState::of(&class.fields, remaining, reset_secs));
+        exchange.defer_headers(PolicyState::of(fields, remaining, reset_secs));
         if !decision.admitted {
             return Outcome::refuse(too_many("requests", &decision));
         }
-        if let Some(under_way) = under_way {
-            exchange.put(under_way);
+        if let Some(permit) = permit {
+            exchange.put(permit);
         }
         Outcome::Continue
     }
@@ -201,7 +277,10 @@ impl Filter for RateLimit {
     }
 
     fn on_request<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        Step::now(self.count(exchange))
+        match &self.shared {
+            None => Step::now(self.count(exchange)),
+            Some(shared) => self.count_shared(shared, exchange),
+        }
     }
 
     fn on_forward<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {

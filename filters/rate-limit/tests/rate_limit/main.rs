@@ -1,5 +1,7 @@
 //! Integration tests of both filters: an exchange as input, an outcome and header fields as output.
 
+mod shared;
+
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -1,0 +1,189 @@
+//! The handle by which the gateway calls the server: a deadline for each call, and a circuit that opens after three failures in a row.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use redis::aio::MultiplexedConnection;
+use tokio::sync::Notify;
+use tollgate_clock::Entropy;
+use tollgate_counters::{Counters, labels};
+
+use crate::config::SharedSettings;
+use crate::connection::Connector;
+use crate::script::Script;
+
+/// Failures in a row after which the server counts as unreachable.
+const FAILURES_MAX: u32 = 3;
+
+labels! {
+    /// The result of a call.
+    pub(crate) enum CallResult {
+        /// It was answered in time.
+        Ok = "ok",
+        /// It was not.
+        Slow = "timeout",
+        /// It failed, or its answer was an error.
+        Failed = "failed",
+    }
+}
+
+/// The server cannot be asked now, or did not answer in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the shared server is not available")]
+pub struct Unavailable;
+
+/// The shared server. Cheap to clone; all clones use one connection, which [`Shared::run`] maintains.
+#[derive(Clone)]
+pub struct Shared {
+    pub(crate) state: Arc<State>,
+}
+
+pub(crate) struct State {
+    /// The connection; none while the server is unreachable.
+    connection: ArcSwapOption<MultiplexedConnection>,
+    pub(crate) connector: Connector,
+    pub(crate) settings: SharedSettings,
+    pub(crate) entropy: Entropy,
+    /// The random id of this run.
+    run: String,
+    /// Live nodes as last counted, at least one.
+    nodes: AtomicU32,
+    failures: AtomicU32,
+    /// Signalled when calls find the server unreachable, with the cause.
+    pub(crate) suspended: Notify,
+    cause: Mutex<String>,
+    pub(crate) results: Counters<CallResult>,
+}
+
+impl Shared {
+    /// A handle of the server with these settings. Nothing is sent before [`Shared::run`].
+    ///
+    /// # Errors
+    ///
+    /// The host cannot be the name of a TLS server.
+    pub fn new(
+        settings: SharedSettings,
+        entropy: Entropy,
+    ) -> Result<Shared, rustls_pki_types::InvalidDnsNameError> {
+        let id = u128::from_le_bytes(entropy.bytes());
+        Ok(Shared {
+            state: Arc::new(State {
+                connection: ArcSwapOption::empty(),
+                connector: Connector::new(settings.clone())?,
+                settings,
+                entropy,
+                run: format!("{id:032x}"),
+                nodes: AtomicU32::new(1),
+                failures: AtomicU32::new(0),
+                suspended: Notify::new(),
+                cause: Mutex::default(),
+                results: Counters::default(),
+            }),
+        })
+    }
+
+    /// Whether calls are sent now.
+    pub fn is_reachable(&self) -> bool {
+        self.state.connection.load().is_some()
+    }
+
+    /// The number of live nodes, this one included, as last counted.
+    pub fn nodes(&self) -> u32 {
+        self.state.nodes.load(Relaxed)
+    }
+
+    /// Executes a script on a key with these arguments. Waits at most for the limit of a call.
+    ///
+    /// # Errors
+    ///
+    /// The server is unreachable, slow, or answered with an error. The script may have been executed.
+    pub async fn invoke(
+        &self,
+        script: &Script,
+        key: &str,
+        arguments: &[i64],
+    ) -> Result<Vec<i64>, Unavailable> {
+        let connection = self.state.connection.load_full().ok_or(Unavailable)?;
+        self.invoke_on(&connection, script, key, arguments).await
+    }
+
+    pub(crate) async fn invoke_on(
+        &self,
+        connection: &Arc<MultiplexedConnection>,
+        script: &Script,
+        key: &str,
+        arguments: &[i64],
+    ) -> Result<Vec<i64>, Unavailable> {
+        let mut invocation = script.0.prepare_invoke();
+        invocation.key(key);
+        for argument in arguments {
+            invocation.arg(*argument);
+        }
+        invocation.arg(&self.state.run);
+        let mut sender = MultiplexedConnection::clone(connection);
+        self.within_limit(connection, invocation.invoke_async(&mut sender))
+            .await
+    }
+
+    async fn within_limit<T>(
+        &self,
+        connection: &Arc<MultiplexedConnection>,
+        call: impl Future<Output = redis::RedisResult<T>>,
+    ) -> Result<T, Unavailable> {
+        let state = &*self.state;
+        let limit = state.settings.call_limit;
+        let (result, cause) = match tokio::time::timeout(limit, call).await {
+            Ok(Ok(value)) => {
+                state.results.inc(CallResult::Ok);
+                state.failures.store(0, Relaxed);
+                return Ok(value);
+            }
+            Ok(Err(error)) => (CallResult::Failed, error.to_string()),
+            Err(_) => {
+                let cause = format!("no answer within {} ms", limit.as_millis());
+                (CallResult::Slow, cause)
+            }
+        };
+        state.results.inc(result);
+        if state.failures.fetch_add(1, Relaxed) + 1 >= FAILURES_MAX {
+            self.suspend(connection, cause);
+        }
+        Err(Unavailable)
+    }
+
+    /// Stops to use a connection, at once; [`Shared::run`] then makes another.
+    fn suspend(&self, connection: &Arc<MultiplexedConnection>, cause: String) {
+        let state = &*self.state;
+        let is_current = |current: &Option<Arc<_>>| {
+            current
+                .as_ref()
+                .is_some_and(|one| Arc::ptr_eq(one, connection))
+        };
+        // Of many calls that fail together the first suspends it.
+        if is_current(&state.connection.load()) {
+            state.connection.store(None);
+            *state.cause.lock().unwrap_or_else(PoisonError::into_inner) = cause;
+            state.suspended.notify_one();
+        }
+    }
+
+    pub(crate) fn resume(&self, connection: &Arc<MultiplexedConnection>) {
+        self.state.failures.store(0, Relaxed);
+        self.state.connection.store(Some(connection.clone()));
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.connection.store(None);
+    }
+
+    pub(crate) fn set_nodes(&self, nodes: u32) {
+        self.state.nodes.store(nodes.max(1), Relaxed);
+    }
+
+    pub(crate) fn suspension_cause(&self) -> String {
+        let cause = self.state.cause.lock();
+        cause.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

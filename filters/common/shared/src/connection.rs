@@ -1,0 +1,120 @@
+//! One connection to the server: TCP or TLS, then the handshake of the protocol.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::ServerName;
+use secrecy::ExposeSecret;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::config::SharedSettings;
+
+/// The limit of a whole attempt to connect.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error("cannot connect: {0}")]
+    Tcp(io::Error),
+    #[error("TLS handshake failed: {0}")]
+    Tls(io::Error),
+    #[error("the server refused the session: {0}")]
+    Session(redis::RedisError),
+    #[error("no connection within {} seconds", CONNECT_LIMIT.as_secs())]
+    Slow,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// Makes connections with the same settings.
+pub(crate) struct Connector {
+    settings: SharedSettings,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    login: RedisConnectionInfo,
+}
+
+impl Connector {
+    /// # Errors
+    ///
+    /// The host cannot be the name of a TLS server.
+    pub(crate) fn new(
+        settings: SharedSettings,
+    ) -> Result<Connector, rustls_pki_types::InvalidDnsNameError> {
+        let tls = match settings.tls {
+            false => None,
+            true => {
+                let name = ServerName::try_from(settings.host.clone())?;
+                Some((tls_connector(&settings), name))
+            }
+        };
+        Ok(Connector {
+            login: login(&settings),
+            settings,
+            tls,
+        })
+    }
+
+    /// A connection, and the future that does its work.
+    pub(crate) async fn connect(
+        &self,
+    ) -> Result<(MultiplexedConnection, impl Future<Output = ()>), ConnectError> {
+        let attempt = async {
+            let stream = self.stream().await?;
+            let config = AsyncConnectionConfig::new().set_response_timeout(None);
+            let made = MultiplexedConnection::new_with_config(&self.login, stream, config);
+            made.await.map_err(ConnectError::Session)
+        };
+        let made = tokio::time::timeout(CONNECT_LIMIT, attempt).await;
+        made.unwrap_or(Err(ConnectError::Slow))
+    }
+
+    async fn stream(&self) -> Result<Box<dyn Stream>, ConnectError> {
+        let address = (self.settings.host.as_str(), self.settings.port);
+        let stream = TcpStream::connect(address).await;
+        let stream = stream.map_err(ConnectError::Tcp)?;
+        // Calls are small and waited for.
+        stream.set_nodelay(true).map_err(ConnectError::Tcp)?;
+        Ok(match &self.tls {
+            None => Box::new(stream),
+            Some((connector, name)) => {
+                let stream = connector.connect(name.clone(), stream).await;
+                Box::new(stream.map_err(ConnectError::Tls)?)
+            }
+        })
+    }
+}
+
+fn login(settings: &SharedSettings) -> RedisConnectionInfo {
+    let mut login = RedisConnectionInfo::default().set_db(settings.database);
+    if let Some(user) = &settings.user {
+        login = login.set_username(user);
+    }
+    if let Some(password) = &settings.password {
+        login = login.set_password(password.expose_secret());
+    }
+    login
+}
+
+fn tls_connector(settings: &SharedSettings) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    // What cannot be read of the system's roots is missing, and the handshake says so.
+    let system = rustls_native_certs::load_native_certs().certs;
+    roots.add_parsable_certificates(system.into_iter().chain(settings.roots.iter().cloned()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the default versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}

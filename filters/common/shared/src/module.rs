@@ -1,0 +1,52 @@
+//! The module `shared`: the shared server, where the settings name one.
+
+use tollgate_counters::{Metric, metrics};
+use tollgate_module::{Build, BuildError, Module, SectionType, provided};
+
+use crate::client::Shared;
+use crate::config::{RawShared, SharedSettings};
+
+provided! { "shared" => [SharedSettings, Shared]; }
+
+metrics! {
+    REACHABLE = "tollgate_shared_reachable", Gauge, [],
+        "1 while the shared server (`[shared]`) answers, 0 while each node uses its share of the limits.";
+    NODES = "tollgate_shared_nodes", Gauge, [],
+        "Live nodes at the shared server, as last counted.";
+    CALLS = "tollgate_shared_calls_total", Counter, ["result"],
+        "Calls to the shared server by result: `ok`, `timeout` (no answer within 20 ms), `failed`.";
+}
+
+/// State that several gateways share.
+pub struct SharedModule;
+
+impl Module for SharedModule {
+    fn name(&self) -> &'static str {
+        "shared"
+    }
+
+    fn sections(&self) -> Vec<SectionType> {
+        vec![SectionType::of::<RawShared>()]
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        METRICS
+    }
+
+    fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
+        let settings: Option<SharedSettings> = build.get()?;
+        let Some(settings) = settings else {
+            return Ok(());
+        };
+        let shared = Shared::new(settings, build.get()?).map_err(BuildError::of)?;
+        let measured = shared.clone();
+        build.metrics(Box::new(move |samples| {
+            samples.number(REACHABLE, i32::from(measured.is_reachable()));
+            samples.number(NODES, measured.nodes());
+            samples.numbers(CALLS, measured.state.results.values());
+        }));
+        build.background(shared.clone().run());
+        build.provide(shared);
+        Ok(())
+    }
+}

@@ -1,0 +1,12 @@
+//! Lua scripts that the server executes atomically.
+
+/// A Lua script over one key: `KEYS[1]`, numbers as arguments, and the id of this run as the last one. It returns a list of whole numbers.
+#[derive(Debug)]
+pub struct Script(pub(crate) redis::Script);
+
+impl Script {
+    /// The script with this text.
+    pub fn new(text: &str) -> Script {
+        Script(redis::Script::new(text))
+    }
+}

@@ -1,0 +1,127 @@
+//! Supervision of the connection: connect with backoff, heartbeat, and one log line for each change of reachability.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+
+use crate::backoff::Backoff;
+use crate::client::{Shared, Unavailable};
+use crate::script::Script;
+
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+const HEARTBEAT_LIFE: Duration = Duration::from_secs(5);
+
+const NODES_KEY: &str = "tollgate:nodes";
+
+/// Renews the entry of this run among the live nodes, removes expired ones, and returns the number of entries.
+static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "local time = redis.call('TIME')
+         local now = time[1] * 1000 + math.floor(time[2] / 1000)
+         redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[2])
+         redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+         redis.call('PEXPIRE', KEYS[1], ARGV[1])
+         return {redis.call('ZCARD', KEYS[1])}",
+    )
+});
+
+/// What the log last said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Logged {
+    Nothing,
+    Reachable,
+    Unreachable,
+}
+
+impl Shared {
+    /// Keeps a connection to the server, for as long as the gateway runs.
+    pub async fn run(self) {
+        let mut backoff = Backoff::default();
+        let mut logged = Logged::Nothing;
+        loop {
+            let cause = match self.state.connector.connect().await {
+                Err(error) => error.to_string(),
+                Ok((connection, driver)) => {
+                    let mut on_reachable = || {
+                        backoff.reset();
+                        self.log_reachable(&mut logged);
+                    };
+                    let connection = Arc::new(connection);
+                    self.serve(connection, driver, &mut on_reachable).await
+                }
+            };
+            self.close();
+            self.log_unreachable(&mut logged, &cause);
+            tokio::time::sleep(backoff.next(&self.state.entropy)).await;
+        }
+    }
+
+    /// Uses a connection until it fails, and returns the cause.
+    async fn serve(
+        &self,
+        connection: Arc<MultiplexedConnection>,
+        driver: impl Future<Output = ()>,
+        on_reachable: &mut impl FnMut(),
+    ) -> String {
+        let mut driver = pin!(driver);
+        let first = tokio::select! {
+            () = &mut driver => return "the server closed the connection".to_owned(),
+            first = self.beat(&connection) => first,
+        };
+        if first.is_err() {
+            let limit = self.state.settings.call_limit;
+            return format!("no answer to the heartbeat within {} ms", limit.as_millis());
+        }
+        self.resume(&connection);
+        on_reachable();
+        let heartbeats = async {
+            loop {
+                tokio::time::sleep(HEARTBEAT_INTERVAL).await;
+                // A failed one counts as a failed call.
+                let _ = self.beat(&connection).await;
+            }
+        };
+        tokio::select! {
+            () = driver => "the server closed the connection".to_owned(),
+            () = self.state.suspended.notified() => self.suspension_cause(),
+            () = heartbeats => unreachable!("heartbeats end with the connection"),
+        }
+    }
+
+    async fn beat(&self, connection: &Arc<MultiplexedConnection>) -> Result<(), Unavailable> {
+        let life = [HEARTBEAT_LIFE.as_millis() as i64];
+        let answer = self.invoke_on(connection, &HEARTBEAT, NODES_KEY, &life);
+        let nodes = answer.await?;
+        let nodes = nodes.first().copied().unwrap_or(1);
+        self.set_nodes(u32::try_from(nodes).unwrap_or(1));
+        Ok(())
+    }
+
+    fn log_reachable(&self, logged: &mut Logged) {
+        if *logged != Logged::Reachable {
+            *logged = Logged::Reachable;
+            let (host, nodes) = (&self.state.settings.host, self.nodes());
+            tracing::info!(
+                host,
+                nodes,
+                "connected to the shared server, limits are shared"
+            );
+        }
+    }
+
+    fn log_unreachable(&self, logged: &mut Logged, cause: &str) {
+        if *logged != Logged::Unreachable {
+            *logged = Logged::Unreachable;
+            let (host, nodes) = (&self.state.settings.host, self.nodes());
+            tracing::warn!(
+                host,
+                nodes,
+                cause,
+                "shared server unreachable, each node uses its share of the limits"
+            );
+        }
+    }
+}

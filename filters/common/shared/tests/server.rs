@@ -1,0 +1,111 @@
+//! The client against a real server.
+
+use std::time::Duration;
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use tollgate_clock::Entropy;
+use tollgate_module::{Services, check_text};
+use tollgate_shared::{RawShared, Script, Shared, SharedSettings};
+use tollgate_testing::{Certificate, Redis, Secrets, within};
+
+static SECRETS: Secrets = Secrets::new();
+
+fn settings(url: &str) -> SharedSettings {
+    let checked = check_text::<RawShared>(&format!("url = '{url}'"), &Services::default());
+    checked.expect("a good URL").expect("a server")
+}
+
+/// A node whose calls may take as long as a busy machine needs.
+fn node(mut settings: SharedSettings) -> Shared {
+    settings.call_limit = Duration::from_secs(60);
+    start(settings)
+}
+
+fn start(settings: SharedSettings) -> Shared {
+    let shared = Shared::new(settings, Entropy::system()).expect("a name");
+    tokio::spawn(shared.clone().run());
+    shared
+}
+
+async fn poll(what: &str, is_so: impl Fn() -> bool) {
+    let polled = async {
+        let mut often = tokio::time::interval(Duration::from_millis(2));
+        while !is_so() {
+            often.tick().await;
+        }
+    };
+    within(what, polled).await;
+}
+
+fn increment() -> Script {
+    Script::new("return {redis.call('INCRBY', KEYS[1], ARGV[1]), #ARGV[2]}")
+}
+
+#[tokio::test]
+async fn a_server_with_tls_and_a_password_is_reached() {
+    let certificate = Certificate::for_localhost();
+    let password = SECRETS.used("the password of the server", "correct-horse-battery");
+    let redis = Redis::start_with_tls(&certificate, password);
+    let mut settings = settings(&redis.url());
+    let root = CertificateDer::from_pem_slice(certificate.ca_pem.as_bytes()).expect("PEM");
+    settings.roots = [root].into();
+    let without = node(settings.clone());
+    settings.password = Some(password.to_owned().into());
+    let shared = node(settings);
+    poll("the connection", || shared.is_reachable()).await;
+    let answer = shared.invoke(&increment(), "tollgate:test", &[5]).await;
+    assert_eq!(answer, Ok(vec![5, 32]), "the sum, and the length of the id");
+    assert!(!without.is_reachable(), "without the password");
+}
+
+#[tokio::test]
+async fn a_script_that_the_server_has_lost_is_loaded_again() {
+    let mut redis = Redis::start();
+    let shared = node(settings(&redis.url()));
+    let script = increment();
+    for _ in 0..2 {
+        poll("the connection", || shared.is_reachable()).await;
+        for wanted in [1, 2] {
+            let answer = shared.invoke(&script, "tollgate:test", &[1]).await;
+            assert_eq!(answer, Ok(vec![wanted, 32]));
+        }
+        redis.restart();
+        poll("the loss of the connection", || !shared.is_reachable()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_unreachable_until_it_does() {
+    let mut redis = Redis::start();
+    let shared = start(settings(&redis.url()));
+    poll("the connection", || shared.is_reachable()).await;
+    redis.pause();
+    let script = increment();
+    // Without a limit the first would never end.
+    let failing = async {
+        while shared.is_reachable() {
+            let _ = shared.invoke(&script, "tollgate:test", &[1]).await;
+        }
+    };
+    within("the end of calls without an answer", failing).await;
+    assert!(shared.invoke(&script, "tollgate:test", &[1]).await.is_err());
+    redis.resume();
+    poll("the next connection", || shared.is_reachable()).await;
+}
+
+#[tokio::test]
+async fn live_nodes_are_counted_and_expire() {
+    let redis = Redis::start();
+    let one = node(settings(&redis.url()));
+    let (other, ends) = {
+        let mut settings = settings(&redis.url());
+        settings.call_limit = Duration::from_secs(60);
+        let shared = Shared::new(settings, Entropy::system()).expect("a name");
+        let task = tokio::spawn(shared.clone().run());
+        (shared, task)
+    };
+    poll("both nodes", || one.nodes() == 2 && other.nodes() == 2).await;
+    ends.abort();
+    poll("the end of one", || one.nodes() == 1).await;
+}
