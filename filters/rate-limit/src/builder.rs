@@ -1,5 +1,6 @@
 //! The builder of the filters, which share their limits and counters.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
@@ -48,6 +49,12 @@ impl RateLimits {
             shared: shared.map(|shared| Arc::new(SharedLimits::new(shared))),
             ..self
         }
+    }
+
+    /// The renewal of concurrency permits at the shared server, to run while the gateway serves; `None` without one.
+    pub fn renewal(&self) -> Option<impl Future<Output = ()> + use<>> {
+        let shared = self.shared.as_ref()?;
+        Some(shared.permits.clone().renew())
     }
 
     /// The filter `address-limit`.

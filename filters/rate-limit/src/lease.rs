@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::gcra::Taken;
 use crate::partitions::{ByPartition, Partition};
 use crate::quota::{Decision, Quota};
 
@@ -156,28 +157,18 @@ impl Leases {
         self.with(partition, quota, now, |lease| lease.lookup(nodes, now))
     }
 
-    /// The decision on a request for which the server has counted so many cells, at least one.
-    pub(crate) fn grant(
+    /// The decision on a request by the server's answer.
+    pub(crate) fn answer(
         &self,
         partition: Partition,
         quota: &Quota,
-        (cells, ahead): (u32, u64),
+        taken: Taken,
         now: u64,
     ) -> Decision {
-        self.with(partition, quota, now, |lease| {
-            lease.grant(cells, ahead, now)
+        self.with(partition, quota, now, |lease| match taken.cells {
+            0 => lease.refuse(taken.ahead, now),
+            cells => lease.grant(cells, taken.ahead, now),
         })
-    }
-
-    /// The decision on a request that the server has refused.
-    pub(crate) fn refuse(
-        &self,
-        partition: Partition,
-        quota: &Quota,
-        ahead: u64,
-        now: u64,
-    ) -> Decision {
-        self.with(partition, quota, now, |lease| lease.refuse(ahead, now))
     }
 
     fn with<T>(
@@ -233,6 +224,10 @@ mod tests {
         }
     }
 
+    fn taken(cells: u32, ahead: u64) -> Taken {
+        Taken { cells, ahead }
+    }
+
     fn asked(lookup: Lookup) -> u32 {
         match lookup {
             Lookup::Ask(cells) => cells,
@@ -251,8 +246,12 @@ mod tests {
             if let Lookup::Ask(cells) = leases.lookup(one, &quota, 2, now) {
                 sizes.push(cells);
                 counted += cells;
-                let decision =
-                    leases.grant(one, &quota, (cells, u64::from(counted) * interval), now);
+                let decision = leases.answer(
+                    one,
+                    &quota,
+                    taken(cells, u64::from(counted) * interval),
+                    now,
+                );
                 assert!(decision.admitted);
             }
             now += 2 * MILLI;
@@ -275,7 +274,7 @@ mod tests {
         let (leases, quota, one) = (Leases::default(), quota(100), partition(1));
         let (interval, _) = quota.interval_and_capacity();
         asked(leases.lookup(one, &quota, 3, HOUR));
-        leases.grant(one, &quota, (50, 50 * interval), HOUR);
+        leases.answer(one, &quota, taken(50, 50 * interval), HOUR);
         let mut now = HOUR + CALL;
         for _ in 0..49 {
             assert!(matches!(
@@ -290,7 +289,7 @@ mod tests {
             "a call for several is under way"
         );
         now += CALL;
-        leases.grant(one, &quota, (1, 95 * interval), now);
+        leases.answer(one, &quota, taken(1, 95 * interval), now);
         assert_eq!(asked(leases.lookup(one, &quota, 3, now)), 1, "near the end");
     }
 
@@ -300,14 +299,14 @@ mod tests {
         let (interval, capacity) = quota.interval_and_capacity();
         asked(leases.lookup(one, &quota, 1, HOUR));
         let ahead = capacity - interval / 2;
-        let refused = leases.refuse(one, &quota, ahead, HOUR);
+        let refused = leases.answer(one, &quota, taken(0, ahead), HOUR);
         assert_eq!((refused.admitted, refused.reset_secs), (false, 1));
         let wait = interval / 2;
         let before = leases.lookup(one, &quota, 1, HOUR + wait - 1);
         assert!(matches!(before, Lookup::Decided(decision) if !decision.admitted));
         assert_eq!(asked(leases.lookup(one, &quota, 1, HOUR + wait)), 1);
         // Another quota, after a reload, is asked for at once.
-        leases.refuse(one, &quota, capacity, HOUR);
+        leases.answer(one, &quota, taken(0, capacity), HOUR);
         let larger = self::quota(7_200);
         assert_eq!(asked(leases.lookup(one, &larger, 1, HOUR)), 1);
     }
@@ -318,7 +317,7 @@ mod tests {
         let (_, capacity) = quota.interval_and_capacity();
         for number in 0..2 * ENTRIES_MAX as u64 {
             asked(leases.lookup(partition(number), &quota, 1, HOUR));
-            leases.refuse(partition(number), &quota, capacity, HOUR);
+            leases.answer(partition(number), &quota, taken(0, capacity), HOUR);
         }
         assert!(leases.by_partition.len() <= ENTRIES_MAX + SWEEP_EVERY);
         for number in 0..2 * SWEEP_EVERY as u64 {

@@ -6,6 +6,7 @@ mod concurrency;
 pub mod config;
 mod counters;
 mod fields;
+mod gcra;
 mod in_force;
 mod lease;
 mod module;
@@ -14,6 +15,7 @@ mod quota;
 mod rate_limit;
 mod refusal;
 mod shared_limits;
+mod shared_permits;
 mod tokens;
 
 pub use address_limit::AddressLimit;

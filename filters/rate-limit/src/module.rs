@@ -37,6 +37,9 @@ impl Module for RateLimitModule {
         let counters = Arc::new(Counters::default());
         let limits = RateLimits::new(build.get()?, counters, build.get()?, build.get()?);
         let limits = limits.sharing(build.find());
+        if let Some(renewal) = limits.renewal() {
+            build.background(renewal);
+        }
         build.provide(limits.in_force.clone());
         build.shared_filter("address-limit", Arc::new(limits.address_limit()));
         build.filter("rate-limit", move |route| {

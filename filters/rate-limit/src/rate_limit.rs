@@ -1,5 +1,6 @@
 //! The filter `rate-limit`: request, token and concurrency quotas per owner.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
@@ -16,10 +17,11 @@ use crate::fields::{PolicyFields, PolicyState};
 use crate::in_force::{Counted, InForce};
 use crate::lease::Lookup;
 use crate::partitions::{Owner, Partition, Partitions};
-use crate::quota::Decision;
+use crate::quota::{Decision, Quota};
 use crate::refusal::{CONCURRENCY_WAIT_SECS, spread, too_many, too_many_at_once, too_many_tokens};
-use crate::shared_limits::SharedLimits;
-use crate::tokens::TokenReservation;
+use crate::shared_limits::{SharedLimits, SharedPartition, SharedReservation};
+use crate::shared_permits::{Acquired, SharedPermit};
+use crate::tokens::{TokenDecision, TokenQuota, TokenReservation};
 
 /// Counts every request, and the tokens it may use, against the quotas of its class, and refuses requests beyond them.
 pub struct RateLimit {
@@ -121,17 +123,24 @@ impl RateLimit {
         };
         let class = &in_force.classes[class];
         exchange.record.class = Some(class.name.clone());
-        let permit = match self.permit(exchange, partition, class) {
-            Ok(permit) => permit,
-            Err(refusal) => return refusal,
-        };
+        let mut permit = None;
+        if let Some(concurrent) = &class.concurrent {
+            let (max, fields) = &**concurrent;
+            permit = ConcurrencyLimit::acquire(&self.counters, partition, *max);
+            if permit.is_none() {
+                return refuse_permit(exchange, fields, *max);
+            }
+        }
         let now = self.now(exchange);
         let decision = self.table(partition).take(partition, &class.quota, now);
-        self.conclude(exchange, &class.fields, decision, permit)
+        match permit {
+            None => self.conclude(exchange, &class.fields, decision),
+            Some(permit) => self.conclude_with(exchange, &class.fields, decision, permit),
+        }
     }
 
-    /// The same in the state that all nodes share: at once where a lease or a known refusal decides, else by one call to the server, and by
-    /// this node's share where it does not answer.
+    /// The same in the state that all nodes share: at once where leases and spare permits decide, else by calls to the server, and by this
+    /// node's share where it does not answer.
     fn count_shared<'a>(
         &'a self,
         shared: &'a SharedLimits,
@@ -143,48 +152,74 @@ impl RateLimit {
         };
         let class = &in_force.classes[class];
         exchange.record.class = Some(class.name.clone());
-        let permit = match self.permit(exchange, partition, class) {
-            Ok(permit) => permit,
-            Err(refusal) => return Step::now(refusal),
+        let request = SharedRequest {
+            partition: self.shared_partition(partition, class),
+            quota: class.quota,
+            fields: class.fields.clone(),
         };
-        let now = self.now(exchange);
-        // Also counted in the share, so that this node does not begin a whole share when the server becomes unreachable.
-        let share = shared.share(&class.quota);
-        let by_share = self.table(partition).take(partition, &share, now);
-        let cells = match shared.lookup(partition, &class.quota, now) {
-            None => return Step::now(self.conclude(exchange, &class.fields, by_share, permit)),
-            Some(Lookup::Decided(decision)) => {
-                return Step::now(self.conclude(exchange, &class.fields, decision, permit));
+        let Some(concurrent) = &class.concurrent else {
+            return match self.count_now(shared, exchange, &request) {
+                Ok(decision) => Step::now(self.conclude(exchange, &request.fields, decision)),
+                Err(calls) => Step::later(async move {
+                    let decision = calls.decision(self, shared, &request).await;
+                    Ok(self.conclude(exchange, &request.fields, decision))
+                }),
+            };
+        };
+        let (max, permit_fields) = (concurrent.0, concurrent.1.clone());
+        let acquired = shared.permits.acquire_now(&request.partition, max);
+        let permit = match acquired {
+            Acquired::Permit(permit) => permit,
+            Acquired::Refused => return Step::now(refuse_permit(exchange, &permit_fields, max)),
+            Acquired::Ask => {
+                return Step::later(async move {
+                    let permit = shared.permits.acquire(&request.partition, max).await;
+                    exchange.invalidate_now();
+                    let Some(permit) = permit else {
+                        return Ok(refuse_permit(exchange, &permit_fields, max));
+                    };
+                    let decision = match self.count_now(shared, exchange, &request) {
+                        Ok(decision) => decision,
+                        Err(calls) => calls.decision(self, shared, &request).await,
+                    };
+                    Ok(self.conclude_with(exchange, &request.fields, decision, permit))
+                });
             }
-            Some(Lookup::Ask(cells)) => cells,
         };
-        let (quota, fields) = (class.quota, class.fields.clone());
-        let lane = self.fixed.map(|_| class.name.clone());
-        Step::later(async move {
-            let asked = shared.ask(partition, lane.as_deref(), &quota, cells, &self.clock);
-            let decision = asked.await.unwrap_or(by_share);
-            Ok(self.conclude(exchange, &fields, decision, permit))
-        })
+        match self.count_now(shared, exchange, &request) {
+            Ok(decision) => {
+                Step::now(self.conclude_with(exchange, &request.fields, decision, permit))
+            }
+            Err(calls) => Step::later(async move {
+                let decision = calls.decision(self, shared, &request).await;
+                Ok(self.conclude_with(exchange, &request.fields, decision, permit))
+            }),
+        }
     }
 
-    /// The permit of a request whose class limits concurrent ones; the refusal where none is left. The concurrency limit is checked before
-    /// the request is counted: waiting for a permit does not use the quota.
-    fn permit(
+    /// The decision that needs no call, or the call that it needs.
+    fn count_now(
         &self,
+        shared: &SharedLimits,
         exchange: &mut Exchange,
-        partition: Partition,
-        class: &Counted,
-    ) -> Result<Option<Permit>, Outcome> {
-        let Some(concurrent) = &class.concurrent else {
-            return Ok(None);
-        };
-        let (max, fields) = &**concurrent;
-        let permit = ConcurrencyLimit::acquire(&self.counters, partition, *max);
-        if permit.is_none() {
-            exchange.defer_headers(PolicyState::of(fields, 0, CONCURRENCY_WAIT_SECS));
-            return Err(Outcome::refuse(too_many_at_once(*max)));
+        request: &SharedRequest,
+    ) -> Result<Decision, Call> {
+        let (partition, quota) = (request.partition.partition, &request.quota);
+        let now = self.now(exchange);
+        // Also counted in the share, so that this node does not begin a whole share when the server becomes unreachable.
+        let by_share = self
+            .table(partition)
+            .take(partition, &shared.share(quota), now);
+        match shared.lookup(partition, quota, now) {
+            None => Ok(by_share),
+            Some(Lookup::Decided(decision)) => Ok(decision),
+            Some(Lookup::Ask(cells)) => Err(Call { cells, by_share }),
         }
-        Ok(permit)
+    }
+
+    fn shared_partition(&self, partition: Partition, class: &Counted) -> SharedPartition {
+        let lane = self.fixed.map(|_| class.name.clone());
+        SharedPartition { partition, lane }
     }
 
     fn table(&self, partition: Partition) -> &Partitions {
@@ -194,34 +229,46 @@ impl RateLimit {
         }
     }
 
-    /// Sets the fields of a decision, and refuses the request or keeps its permit.
+    /// Sets the fields of a decision, and refuses the request where it says so.
     fn conclude(
         &self,
         exchange: &mut Exchange,
         fields: &Arc<PolicyFields>,
         decision: Decision,
-        permit: Option<Permit>,
     ) -> Outcome {
         let decision = spread(decision, &self.entropy);
         let (remaining, reset_secs) = (decision.remaining.into(), decision.reset_secs);
         exchange.defer_headers(PolicyState::of(fields, remaining, reset_secs));
-        if !decision.admitted {
-            return Outcome::refuse(too_many("requests", &decision));
+        match decision.admitted {
+            true => Outcome::Continue,
+            false => Outcome::refuse(too_many("requests", &decision)),
         }
-        if let Some(permit) = permit {
+    }
+
+    /// The same for a request with a permit, which an admitted one keeps.
+    fn conclude_with<P: Send + Sync + 'static>(
+        &self,
+        exchange: &mut Exchange,
+        fields: &Arc<PolicyFields>,
+        decision: Decision,
+        permit: P,
+    ) -> Outcome {
+        let outcome = self.conclude(exchange, fields, decision);
+        if decision.admitted {
             exchange.put(permit);
         }
-        Outcome::Continue
+        outcome
     }
 
     /// Reserves the tokens that a request may use, or refuses it.
-    fn reserve(&self, exchange: &mut Exchange) -> Outcome {
+    fn reserve<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
         let in_force = self.in_force.load();
         let Some((partition, class)) = self.counted_as(&in_force, exchange) else {
-            return Outcome::Continue;
+            return Step::now(Outcome::Continue);
         };
-        let Some(tokens) = &in_force.classes[class].tokens else {
-            return Outcome::Continue;
+        let class = &in_force.classes[class];
+        let Some(tokens) = &class.tokens else {
+            return Step::now(Outcome::Continue);
         };
         let (quota, fields) = &**tokens;
         let wanted = exchange
@@ -229,24 +276,64 @@ impl RateLimit {
             .map_or(0, |forward| forward.tokens_max);
         if wanted == 0 {
             // No estimate exists: the route is not metered.
-            return Outcome::Continue;
+            return Step::now(Outcome::Continue);
         }
+        let Some(shared) = &self.shared else {
+            return Step::now(self.reserve_here(exchange, partition, (quota, fields), wanted));
+        };
+        let (quota, fields) = (*quota, fields.clone());
+        let partition = self.shared_partition(partition, class);
+        Step::later(async move {
+            let asked = shared.reserve(&partition, &quota, wanted, &self.clock);
+            let Some((decision, reservation)) = asked.await else {
+                exchange.invalidate_now();
+                let share = shared.token_share(&quota);
+                let limit = (&share, &fields);
+                return Ok(self.reserve_here(exchange, partition.partition, limit, wanted));
+            };
+            Ok(match reservation {
+                None => self.refuse_tokens(exchange, (&quota, &fields), wanted, &decision),
+                Some(reservation) => {
+                    keep_tokens(exchange, &fields, &decision, reservation);
+                    Outcome::Continue
+                }
+            })
+        })
+    }
+
+    /// Reserves tokens in the counts of this node.
+    fn reserve_here(
+        &self,
+        exchange: &mut Exchange,
+        partition: Partition,
+        (quota, fields): (&TokenQuota, &Arc<PolicyFields>),
+        wanted: u64,
+    ) -> Outcome {
         let counts = &self.counters.tokens;
         let decision = counts.reserve(partition, quota, wanted, self.now(exchange));
         let Some(tokens) = decision.reserved else {
-            let (error, wait) = too_many_tokens(wanted, &decision, quota, &self.entropy);
-            exchange.defer_headers(PolicyState::of(fields, decision.remaining, wait));
-            return Outcome::refuse(error);
+            return self.refuse_tokens(exchange, (quota, fields), wanted, &decision);
         };
-        let state = PolicyState::of(fields, decision.remaining, decision.reset_secs);
-        exchange.defer_headers(state.beside());
-        exchange.put(TokenReservation {
+        let reservation = TokenReservation {
             counters: Arc::clone(&self.counters),
             partition,
             quota: *quota,
             tokens,
-        });
+        };
+        keep_tokens(exchange, fields, &decision, reservation);
         Outcome::Continue
+    }
+
+    fn refuse_tokens(
+        &self,
+        exchange: &mut Exchange,
+        (quota, fields): (&TokenQuota, &Arc<PolicyFields>),
+        wanted: u64,
+        decision: &TokenDecision,
+    ) -> Outcome {
+        let (error, wait) = too_many_tokens(wanted, decision, quota, &self.entropy);
+        exchange.defer_headers(PolicyState::of(fields, decision.remaining, wait));
+        Outcome::refuse(error)
     }
 
     fn now(&self, exchange: &mut Exchange) -> u64 {
@@ -284,7 +371,7 @@ impl Filter for RateLimit {
     }
 
     fn on_forward<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        Step::now(self.reserve(exchange))
+        self.reserve(exchange)
     }
 
     /// The answer is complete except for its last bytes. A client with those can send the next request at once, and its permit and tokens
@@ -298,8 +385,63 @@ impl Filter for RateLimit {
             reservation.settle(used, self.now(exchange));
         }
         drop(exchange.take::<Permit>());
+        if self.shared.is_some() {
+            if let Some(reservation) = exchange.take::<SharedReservation>() {
+                let record = &exchange.record;
+                let used = record
+                    .prompt_tokens
+                    .saturating_add(record.completion_tokens);
+                reservation.settle(used);
+            }
+            drop(exchange.take::<SharedPermit>());
+        }
         Step::now(Outcome::Continue)
     }
+}
+
+/// A request whose count all nodes share.
+struct SharedRequest {
+    partition: SharedPartition,
+    quota: Quota,
+    fields: Arc<PolicyFields>,
+}
+
+/// A call for cells, and the decision where it has no answer.
+struct Call {
+    cells: u32,
+    by_share: Decision,
+}
+
+impl Call {
+    async fn decision(
+        self,
+        filter: &RateLimit,
+        shared: &SharedLimits,
+        request: &SharedRequest,
+    ) -> Decision {
+        let (partition, quota) = (&request.partition, &request.quota);
+        let asked = shared.ask(partition, quota, self.cells, &filter.clock);
+        asked.await.unwrap_or(self.by_share)
+    }
+}
+
+/// Refuses a request for which no permit is left. The concurrency limit is checked before the request is counted: waiting for a permit does
+/// not use the quota.
+fn refuse_permit(exchange: &mut Exchange, fields: &Arc<PolicyFields>, max: NonZeroU32) -> Outcome {
+    exchange.defer_headers(PolicyState::of(fields, 0, CONCURRENCY_WAIT_SECS));
+    Outcome::refuse(too_many_at_once(max))
+}
+
+/// Puts a reservation on the exchange, and its fields beside those of the requests.
+fn keep_tokens<R: Send + Sync + 'static>(
+    exchange: &mut Exchange,
+    fields: &Arc<PolicyFields>,
+    decision: &TokenDecision,
+    reservation: R,
+) {
+    let state = PolicyState::of(fields, decision.remaining, decision.reset_secs);
+    exchange.defer_headers(state.beside());
+    exchange.put(reservation);
 }
 
 impl UnknownClass {

@@ -1,51 +1,57 @@
-//! Request quotas that all nodes share: GCRA at the shared server, behind leases and a cache of refusals.
+//! The limits that all nodes share: requests and tokens by GCRA at the shared server, and permits of concurrent requests.
+
+use std::sync::Arc;
 
 use tollgate_clock::Clock;
-use tollgate_shared::{Script, Shared};
+use tollgate_shared::Shared;
 
+use crate::gcra::SharedGcra;
 use crate::lease::{Leases, Lookup};
 use crate::partitions::Partition;
 use crate::quota::{Decision, Quota};
-
-const NANOS_PER_MICRO: u64 = 1_000;
-
-/// Counts as many cells as are admitted, up to those wanted, and returns their number and how far the arrival time is ahead of now, in
-/// microseconds. The state is the arrival time in microseconds of the server's clock, and expires when it has passed.
-///
-/// Arguments: nanoseconds of a cell, capacity in nanoseconds, cells wanted. All numbers are below 2^53.
-const TAKE: &str = "
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local cell, capacity, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local arrival = tonumber(redis.call('GET', KEYS[1]) or 0)
-local ahead = math.min(math.max(arrival - now, 0), math.ceil(capacity / 1000))
-local cells = math.min(wanted, math.floor((capacity - ahead * 1000) / cell))
-if cells < 1 then
-  return {0, ahead}
-end
-ahead = ahead + math.ceil(cells * cell / 1000)
-redis.call('SET', KEYS[1], string.format('%.0f', now + ahead), 'PX', math.ceil(ahead / 1000))
-return {cells, ahead}
-";
+use crate::shared_permits::SharedPermits;
+use crate::tokens::{TokenDecision, TokenQuota};
 
 /// The limits that all nodes share. Those of one process are shared by its filters.
 pub(crate) struct SharedLimits {
     shared: Shared,
-    take: Script,
+    gcra: SharedGcra,
     leases: Leases,
+    pub(crate) permits: Arc<SharedPermits>,
+}
+
+/// A partition, with the class of a route that is counted separately.
+#[derive(Clone)]
+pub(crate) struct SharedPartition {
+    pub(crate) partition: Partition,
+    pub(crate) lane: Option<Arc<str>>,
+}
+
+impl SharedPartition {
+    /// The key of one of its counts.
+    pub(crate) fn key(&self, count: &str) -> Arc<str> {
+        let lane = self.lane.as_deref().unwrap_or_default();
+        format!("tollgate:{count}:{lane}:{}", self.partition.owner).into()
+    }
 }
 
 impl SharedLimits {
     pub(crate) fn new(shared: Shared) -> SharedLimits {
         SharedLimits {
-            shared,
-            take: Script::new(TAKE),
+            gcra: SharedGcra::new(shared.clone()),
+            permits: SharedPermits::new(shared.clone()),
             leases: Leases::default(),
+            shared,
         }
     }
 
     /// The part of a quota that this node uses by itself.
     pub(crate) fn share(&self, quota: &Quota) -> Quota {
+        quota.share(self.shared.nodes())
+    }
+
+    /// The part of a quota of tokens that this node uses by itself.
+    pub(crate) fn token_share(&self, quota: &TokenQuota) -> TokenQuota {
         quota.share(self.shared.nodes())
     }
 
@@ -61,42 +67,87 @@ impl SharedLimits {
         )
     }
 
-    /// Asks the server for so many cells, of which the request takes one; `None` where it does not answer in time. `lane` is the class of a
-    /// route that is counted separately.
+    /// Asks the server for so many cells, of which the request takes one; `None` where it does not answer in time.
     pub(crate) async fn ask(
         &self,
-        partition: Partition,
-        lane: Option<&str>,
+        partition: &SharedPartition,
         quota: &Quota,
         cells: u32,
         clock: &Clock,
     ) -> Option<Decision> {
-        let quota = quota.in_micros();
-        let (interval, capacity) = quota.interval_and_capacity();
-        let arguments = [signed(interval), signed(capacity), i64::from(cells)];
-        let key = format!(
-            "tollgate:requests:{}:{}",
-            lane.unwrap_or_default(),
-            partition.owner
-        );
-        let answer = self
-            .shared
-            .invoke(&self.take, &key, &arguments)
-            .await
-            .ok()?;
-        let [cells, ahead] = answer[..] else {
-            return None;
-        };
-        let ahead = ahead.unsigned_abs() * NANOS_PER_MICRO;
+        let (quota, key) = (quota.in_micros(), partition.key("requests"));
+        let taken = self.gcra.take(&key, quota.interval_and_capacity(), cells);
+        let taken = taken.await?;
         let now = clock.elapsed().as_nanos() as u64;
-        Some(match u32::try_from(cells) {
-            Ok(cells @ 1..) => self.leases.grant(partition, &quota, (cells, ahead), now),
-            _ => self.leases.refuse(partition, &quota, ahead, now),
-        })
+        Some(self.leases.answer(partition.partition, &quota, taken, now))
+    }
+
+    /// Counts the tokens that a request may use, or refuses it; `None` where the server does not answer in time.
+    pub(crate) async fn reserve(
+        &self,
+        partition: &SharedPartition,
+        quota: &TokenQuota,
+        tokens: u64,
+        clock: &Clock,
+    ) -> Option<(TokenDecision, Option<SharedReservation>)> {
+        if !self.shared.is_reachable() {
+            return None;
+        }
+        let key = partition.key("tokens");
+        let at = clock.elapsed().as_nanos() as u64;
+        let tokens = tokens.min(quota.limit().get());
+        let cost = quota.nanos(tokens);
+        let taken = self.gcra.take(&key, (cost, quota.window()), 1).await?;
+        let admitted = taken.cells > 0;
+        let decision = quota.decision(admitted.then_some(tokens), cost, taken.ahead);
+        let reservation = admitted.then(|| SharedReservation {
+            gcra: self.gcra.clone(),
+            clock: clock.clone(),
+            quota: *quota,
+            key,
+            cost,
+            at,
+        });
+        Some((decision, reservation))
     }
 }
 
-/// Intervals and capacities are at most a day.
-fn signed(nanos: u64) -> i64 {
-    i64::try_from(nanos).unwrap_or(i64::MAX)
+/// Tokens counted at the server for one request. Dropping it takes them back: the request used none.
+pub(crate) struct SharedReservation {
+    gcra: SharedGcra,
+    clock: Clock,
+    quota: TokenQuota,
+    key: Arc<str>,
+    /// The nanoseconds that were counted; none after settlement.
+    cost: u64,
+    /// The time of the reservation.
+    at: u64,
+}
+
+impl SharedReservation {
+    /// Replaces the reserved tokens by the used ones.
+    ///
+    /// What was reserved has drained since. At most the rest is taken back, so that nothing is returned that others have used meanwhile.
+    pub(crate) fn settle(mut self, used: u64) {
+        self.replace_by(used);
+    }
+
+    fn replace_by(&mut self, used: u64) {
+        let now = self.clock.elapsed().as_nanos() as u64;
+        let left = self.cost.saturating_sub(now.saturating_sub(self.at));
+        let used = self.quota.nanos(used).min(self.quota.window());
+        self.cost = 0;
+        if used != left {
+            let (key, capacity) = (self.key.clone(), self.quota.window());
+            self.gcra.correct(key, used as i64 - left as i64, capacity);
+        }
+    }
+}
+
+impl Drop for SharedReservation {
+    fn drop(&mut self) {
+        if self.cost > 0 {
+            self.replace_by(0);
+        }
+    }
 }

@@ -60,12 +60,12 @@ impl TokenQuota {
         self.window_secs
     }
 
-    fn window(&self) -> u64 {
+    pub(crate) fn window(&self) -> u64 {
         u64::from(self.window_secs.get()) * NANOS_PER_SEC
     }
 
     /// The nanoseconds in which so many tokens drain, rounded up.
-    fn nanos(&self, tokens: u64) -> u64 {
+    pub(crate) fn nanos(&self, tokens: u64) -> u64 {
         let nanos = u128::from(tokens) * u128::from(self.window());
         u64::try_from(nanos.div_ceil(u128::from(self.limit.get()))).unwrap_or(u64::MAX)
     }
@@ -74,6 +74,29 @@ impl TokenQuota {
     fn tokens(&self, nanos: u64) -> u64 {
         let tokens = u128::from(nanos) * u128::from(self.limit.get()) / u128::from(self.window());
         u64::try_from(tokens).unwrap_or(u64::MAX)
+    }
+
+    /// The part of this quota that each of so many nodes may use by itself, at least one token.
+    pub(crate) fn share(&self, nodes: u32) -> TokenQuota {
+        let tokens = self.limit.get() / u64::from(nodes.max(1));
+        TokenQuota {
+            limit: NonZeroU64::new(tokens).unwrap_or(NonZeroU64::MIN),
+            ..*self
+        }
+    }
+
+    /// The decision on a request whose tokens take `cost` nanoseconds, where all counted ones will have drained `ahead` nanoseconds from now.
+    pub(crate) fn decision(&self, reserved: Option<u64>, cost: u64, ahead: u64) -> TokenDecision {
+        let window = self.window();
+        let wait = match reserved {
+            Some(_) => ahead,
+            None => ahead.saturating_add(cost).saturating_sub(window),
+        };
+        TokenDecision {
+            reserved,
+            remaining: self.tokens(window.saturating_sub(ahead)),
+            reset_secs: wait.div_ceil(NANOS_PER_SEC).max(1),
+        }
     }
 
     /// Reserves `tokens` at `now`, or refuses and changes nothing. A request that may need more than the whole quota reserves all of it.

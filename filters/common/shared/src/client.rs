@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tollgate_clock::Entropy;
 use tollgate_counters::{Counters, labels};
@@ -54,6 +56,8 @@ pub(crate) struct State {
     /// Signalled when calls find the server unreachable, with the cause.
     pub(crate) suspended: Notify,
     cause: Mutex<String>,
+    /// The runtime of [`Shared::run`].
+    pub(crate) runtime: OnceLock<Handle>,
     pub(crate) results: Counters<CallResult>,
 }
 
@@ -79,6 +83,7 @@ impl Shared {
                 failures: AtomicU32::new(0),
                 suspended: Notify::new(),
                 cause: Mutex::default(),
+                runtime: OnceLock::new(),
                 results: Counters::default(),
             }),
         })
@@ -92,6 +97,18 @@ impl Shared {
     /// The number of live nodes, this one included, as last counted.
     pub fn nodes(&self) -> u32 {
         self.state.nodes.load(Relaxed)
+    }
+
+    /// The longest wait of a call.
+    pub fn call_limit(&self) -> Duration {
+        self.state.settings.call_limit
+    }
+
+    /// Runs a task for which no request waits, on the runtime of [`Shared::run`]; before that starts it is dropped.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = self.state.runtime.get() {
+            runtime.spawn(task);
+        }
     }
 
     /// Executes a script on a key with these arguments. Waits at most for the limit of a call.

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
 
 use crate::backoff::Backoff;
 use crate::client::{Shared, Unavailable};
@@ -39,6 +40,7 @@ enum Logged {
 impl Shared {
     /// Keeps a connection to the server, for as long as the gateway runs.
     pub async fn run(self) {
+        let _ = self.state.runtime.set(Handle::current());
         let mut backoff = Backoff::default();
         let mut logged = Logged::Nothing;
         loop {

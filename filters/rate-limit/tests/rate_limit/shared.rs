@@ -3,23 +3,45 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tollgate_clock::{Clock, Entropy, ManualClock, Timestamp};
-use tollgate_filter::{ApiError, Exchange, Filter, Outcome, Step};
+use tollgate_filter::{ApiError, Exchange, Filter, Outcome, Principal, Step};
 use tollgate_module::{Services, check_text};
 use tollgate_rate_limit::{Counters, RateLimit, RateLimits};
 use tollgate_shared::{RawShared, Shared};
 use tollgate_testing::{Redis, within};
 
-use crate::{exchange_of, fields, limits};
+use crate::{ended, exchange_of, exchange_using, fields, limits};
 
 /// So that nothing is replenished during a test.
-const SETTINGS: &str = "[classes.free]\nquota = 100\nwindow_secs = 86400\n";
+const SETTINGS: &str = "
+[classes.free]
+quota = 100
+window_secs = 86400
+
+[classes.pro]
+quota = 1000
+window_secs = 86400
+tokens_per_window = 6000
+concurrent = 100000
+
+[classes.six]
+quota = 1000
+window_secs = 86400
+concurrent = 6
+
+[classes.many]
+quota = 1000
+window_secs = 86400
+concurrent = 48
+";
 
 /// A node: its filter, its connection, and its clock, which stands still.
 struct Node {
     filter: RateLimit,
     shared: Shared,
     manual: ManualClock,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Node {
@@ -29,13 +51,15 @@ impl Node {
         let mut settings = settings.expect("a good URL").expect("a server");
         settings.call_limit = call_limit.unwrap_or(settings.call_limit);
         let shared = Shared::new(settings, Entropy::system()).expect("a name");
-        tokio::spawn(shared.clone().run());
+        let connection = tokio::spawn(shared.clone().run());
         let (clock, manual) = Clock::manual(Timestamp::from_secs(1_700_000_000));
         let counters = Arc::new(Counters::default());
         let limits = RateLimits::new(limits(SETTINGS), counters, clock, Entropy::seeded(1));
-        let filter = limits.sharing(Some(shared.clone())).rate_limit(None);
+        let limits = limits.sharing(Some(shared.clone()));
+        let renewal = tokio::spawn(limits.renewal().expect("a shared server"));
         Node {
-            filter: filter.expect("no class is named"),
+            filter: limits.rate_limit(None).expect("no class is named"),
+            tasks: vec![connection, renewal],
             shared,
             manual,
         }
@@ -48,6 +72,25 @@ impl Node {
             Outcome::Continue => Ok(()),
             Outcome::Refuse(error) => Err(error),
             Outcome::Reply(_) => panic!("a limit does not reply"),
+        }
+    }
+
+    /// An exchange of an account of this class, if it is admitted: it holds its permit.
+    async fn admitted(&self, account: u8, class: &str) -> Option<Exchange> {
+        let mut exchange = exchange_of(account, class);
+        self.ask(&mut exchange).await.ok().map(|()| exchange)
+    }
+
+    /// An exchange whose request may use so many tokens, if they are left.
+    async fn reserved(&self, tokens: u64) -> Option<Exchange> {
+        let mut exchange = exchange_using(tokens);
+        exchange.get_mut::<Principal>().expect("an account").class = "pro".into();
+        self.ask(&mut exchange).await.expect("requests are left");
+        let step = self.filter.on_forward(&mut exchange);
+        let outcome = within("a decision", step.finish()).await;
+        match outcome.expect("limits do not fail") {
+            Outcome::Continue => Some(exchange),
+            _ => None,
         }
     }
 
@@ -227,4 +270,130 @@ async fn a_server_that_does_not_answer_delays_no_request_for_long() {
         nodes.iter().all(|node| node.shared.is_reachable())
     })
     .await;
+}
+
+#[tokio::test]
+async fn three_nodes_share_one_quota_of_tokens() {
+    let redis = Redis::start();
+    let nodes = nodes(&redis, PATIENT).await;
+    let mut running = Vec::new();
+    for _ in 0..4 {
+        for node in &nodes {
+            running.extend(node.reserved(1000).await);
+        }
+    }
+    assert_eq!(running.len(), 6);
+    // It has used a tenth; the rest is left for other nodes.
+    ended(&nodes[0].filter, &mut running[0], 60, 40);
+    let _after = eventually("unused tokens", async || nodes[1].reserved(900).await).await;
+    assert!(nodes[2].reserved(900).await.is_none());
+    // A request that is cut has used none.
+    drop(running.pop());
+    let _after_cut = eventually("a cut", async || nodes[2].reserved(1000).await).await;
+    assert!(nodes[0].reserved(100).await.is_none());
+}
+
+#[tokio::test]
+async fn tokens_that_have_drained_are_not_returned() {
+    let redis = Redis::start();
+    let nodes = nodes(&redis, PATIENT).await;
+    let first = nodes[0].reserved(3000).await;
+    let _second = nodes[1].reserved(3000).await.expect("the rest");
+    // By its clock half of its tokens have drained, by the server's none.
+    nodes[0].manual.advance(Duration::from_secs(86_400 / 4));
+    drop(first);
+    let _third = eventually("the half", async || nodes[2].reserved(1500).await).await;
+    assert!(
+        nodes[2].reserved(100).await.is_none(),
+        "half is not returned"
+    );
+}
+
+/// What an attempt has as its result at last.
+async fn eventually(what: &str, attempt: impl AsyncFn() -> Option<Exchange>) -> Exchange {
+    let repeated = async {
+        loop {
+            if let Some(exchange) = attempt().await {
+                return exchange;
+            }
+        }
+    };
+    within(what, repeated).await
+}
+
+/// The requests of an account that nodes admit in turn and keep open.
+async fn open(nodes: &[Node], account: u8, class: &str) -> Vec<Exchange> {
+    let mut open = Vec::new();
+    for _ in 0..60 {
+        for node in nodes {
+            open.extend(node.admitted(account, class).await);
+        }
+    }
+    open
+}
+
+#[tokio::test]
+async fn three_nodes_share_one_limit_of_concurrent_requests() {
+    let redis = Redis::start();
+    let nodes = nodes(&redis, PATIENT).await;
+    for (account, class, most) in [(1, "six", 6), (2, "many", 48)] {
+        let mut running = open(&nodes, account, class).await;
+        assert_eq!(running.len(), most, "{class}");
+        // The permits of all ended requests are free for any node; a few of them may be spare at the others.
+        running.clear();
+        let few = most - most / 4;
+        while running.len() < few {
+            let next = async || nodes[2].admitted(account, class).await;
+            running.push(eventually("returned permits", next).await);
+        }
+        assert!(running.len() <= most);
+    }
+}
+
+#[tokio::test]
+async fn the_permits_of_a_killed_node_are_free_after_a_while() {
+    let redis = Redis::start();
+    let nodes = nodes(&redis, PATIENT).await;
+    let _renewed = nodes[2].admitted(1, "six").await.expect("the first");
+    let held = open(&nodes[..1], 1, "six").await;
+    assert_eq!(held.len(), 5);
+    assert!(nodes[1].admitted(1, "six").await.is_none());
+    for task in &nodes[0].tasks {
+        task.abort();
+    }
+    let mut running = Vec::new();
+    while running.len() < 5 {
+        let next = async || nodes[1].admitted(1, "six").await;
+        running.push(eventually("permits of the killed node", next).await);
+    }
+    // That of a node that lives is renewed.
+    assert!(nodes[1].admitted(1, "six").await.is_none());
+    drop(held);
+}
+
+#[tokio::test]
+async fn without_the_server_each_node_has_its_share_of_tokens_and_permits() {
+    let mut redis = Redis::start();
+    let nodes = nodes(&redis, PATIENT).await;
+    let before = open(&nodes[..1], 1, "six").await;
+    redis.kill();
+    until("the loss of the server", || {
+        nodes.iter().all(|node| !node.shared.is_reachable())
+    })
+    .await;
+    assert_eq!(
+        open(&nodes[..1], 1, "six").await.len(),
+        0,
+        "it holds more than its share"
+    );
+    assert_eq!(open(&nodes[1..], 1, "six").await.len(), 4);
+    let mut reserved = Vec::new();
+    for _ in 0..4 {
+        for node in &nodes {
+            reserved.extend(node.reserved(1000).await);
+        }
+    }
+    assert_eq!(reserved.len(), 6, "two thousand on each");
+    drop((before, reserved));
+    assert_eq!(open(&nodes[..1], 1, "six").await.len(), 2);
 }

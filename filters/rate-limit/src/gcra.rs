@@ -1,0 +1,97 @@
+//! GCRA at the shared server: scripts over one arrival time, in microseconds of the server's clock.
+
+use std::sync::Arc;
+
+use tollgate_shared::{Script, Shared};
+
+const NANOS_PER_MICRO: u64 = 1_000;
+
+/// Counts as many cells as are admitted, up to those wanted, and returns their number and how far the arrival time is ahead of now. The key
+/// expires when the arrival time has passed.
+///
+/// Arguments: nanoseconds of a cell, capacity in nanoseconds, cells wanted. All numbers are below 2^53.
+const TAKE: &str = "
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local cell, capacity, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local arrival = tonumber(redis.call('GET', KEYS[1]) or 0)
+local ahead = math.min(math.max(arrival - now, 0), math.ceil(capacity / 1000))
+local cells = math.min(wanted, math.floor((capacity - ahead * 1000) / cell))
+if cells < 1 then
+  return {0, ahead}
+end
+ahead = ahead + math.ceil(cells * cell / 1000)
+redis.call('SET', KEYS[1], string.format('%.0f', now + ahead), 'PX', math.ceil(ahead / 1000))
+return {cells, ahead}
+";
+
+/// Moves the arrival time, within now and the capacity.
+///
+/// Arguments: microseconds to move it by, capacity in microseconds.
+const MOVE: &str = "
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local arrival = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now)
+local ahead = math.min(arrival - now + tonumber(ARGV[1]), tonumber(ARGV[2]))
+if ahead > 0 then
+  redis.call('SET', KEYS[1], string.format('%.0f', now + ahead), 'PX', math.ceil(ahead / 1000))
+else
+  redis.call('DEL', KEYS[1])
+end
+return {ahead}
+";
+
+/// The counts at the shared server.
+#[derive(Clone)]
+pub(crate) struct SharedGcra {
+    shared: Shared,
+    scripts: Arc<(Script, Script)>,
+}
+
+/// The answer to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// The cells that were counted; none where the quota is used up.
+    pub(crate) cells: u32,
+    /// Nanoseconds by which the arrival time is ahead of now.
+    pub(crate) ahead: u64,
+}
+
+impl SharedGcra {
+    pub(crate) fn new(shared: Shared) -> SharedGcra {
+        SharedGcra {
+            shared,
+            scripts: Arc::new((Script::new(TAKE), Script::new(MOVE))),
+        }
+    }
+
+    /// Counts up to `wanted` cells of this interval, within a capacity, both in nanoseconds; `None` where the server does not answer in time.
+    pub(crate) async fn take(
+        &self,
+        key: &str,
+        (interval, capacity): (u64, u64),
+        wanted: u32,
+    ) -> Option<Taken> {
+        // A day at most.
+        let arguments = [interval as i64, capacity as i64, i64::from(wanted)];
+        let answer = self.shared.invoke(&self.scripts.0, key, &arguments).await;
+        let [cells, ahead] = answer.ok()?[..] else {
+            return None;
+        };
+        Some(Taken {
+            cells: u32::try_from(cells).ok()?,
+            ahead: ahead.unsigned_abs() * NANOS_PER_MICRO,
+        })
+    }
+
+    /// Counts so many nanoseconds more, or fewer, without waiting for the answer.
+    pub(crate) fn correct(&self, key: Arc<str>, nanos: i64, capacity: u64) {
+        let this = self.clone();
+        let micros = nanos.div_euclid(NANOS_PER_MICRO as i64);
+        let arguments = [micros, (capacity / NANOS_PER_MICRO) as i64];
+        self.shared.spawn(async move {
+            // Without an answer the larger count stays, and drains.
+            let _ = this.shared.invoke(&this.scripts.1, &key, &arguments).await;
+        });
+    }
+}

@@ -1,0 +1,258 @@
+//! Concurrency limits that all nodes share: permits held at the shared server by run, behind a few spare ones on each node.
+//!
+//! The server stores for each run how many permits it holds, used or spare, and until when. A call states the whole number that a run uses and
+//! wants, so a repeated or lost answer changes nothing. What a killed node held expires.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tollgate_shared::{Script, Shared};
+
+use crate::partitions::{ByPartition, Partition};
+use crate::shared_limits::SharedPartition;
+
+/// After this time without renewal the permits of a run are free.
+const LIFE: Duration = Duration::from_secs(6);
+
+const RENEW_EVERY: Duration = Duration::from_secs(2);
+
+/// Sets the number of permits of a run: as many as it wants, as far as the others leave them, but never fewer than it uses. Returns it.
+///
+/// Arguments: permits in use, permits wanted, the limit, milliseconds of life, the run.
+const HOLD: &str = "
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local used, wanted, limit, life = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local others = 0
+local runs = redis.call('HGETALL', KEYS[1])
+for at = 1, #runs, 2 do
+  local count, expires = string.match(runs[at + 1], '^(%d+):(%d+)$')
+  if not expires or tonumber(expires) <= now then
+    redis.call('HDEL', KEYS[1], runs[at])
+  elseif runs[at] ~= ARGV[5] then
+    others = others + tonumber(count)
+  end
+end
+local held = math.max(used, math.min(wanted, limit - others))
+if held > 0 then
+  redis.call('HSET', KEYS[1], ARGV[5], string.format('%d:%.0f', held, now + life))
+  redis.call('PEXPIRE', KEYS[1], ARGV[4])
+else
+  redis.call('HDEL', KEYS[1], ARGV[5])
+end
+return {held}
+";
+
+/// The permits of one partition on this node.
+#[derive(Debug)]
+struct Held {
+    /// Requests in progress.
+    used: u32,
+    /// Permits that the server counts for this run. Fewer than are used only after the server was lost.
+    granted: u32,
+    limit: NonZeroU32,
+    /// A permit was issued since the last renewal.
+    active: bool,
+    /// A task that returns spare permits is under way.
+    returning: bool,
+    key: Arc<str>,
+    /// Held during a call: calls of one partition reach the server in order.
+    turn: Arc<Mutex<()>>,
+}
+
+/// The permits of all partitions.
+pub(crate) struct SharedPermits {
+    shared: Shared,
+    hold: Script,
+    held: ByPartition<Held>,
+}
+
+/// The permit of one request in progress. Dropping it releases it.
+pub(crate) struct SharedPermit {
+    permits: Arc<SharedPermits>,
+    partition: Partition,
+}
+
+/// The local part of a decision.
+pub(crate) enum Acquired {
+    /// A spare permit was there, or one of this node's share.
+    Permit(SharedPermit),
+    /// The server is unreachable, and this node's share is used.
+    Refused,
+    /// The server has to be asked.
+    Ask,
+}
+
+impl SharedPermits {
+    pub(crate) fn new(shared: Shared) -> Arc<SharedPermits> {
+        Arc::new(SharedPermits {
+            shared,
+            hold: Script::new(HOLD),
+            held: ByPartition::default(),
+        })
+    }
+
+    /// Issues a spare permit, or while the server is unreachable one of this node's share.
+    pub(crate) fn acquire_now(
+        self: &Arc<Self>,
+        partition: &SharedPartition,
+        limit: NonZeroU32,
+    ) -> Acquired {
+        let is_reachable = self.shared.is_reachable();
+        let issued = self.issue(partition, limit, |held| match is_reachable {
+            true => held.granted.min(limit.get()),
+            false => self.share(limit),
+        });
+        match issued {
+            Some(permit) => Acquired::Permit(permit),
+            None if is_reachable => Acquired::Ask,
+            None => Acquired::Refused,
+        }
+    }
+
+    /// Asks the server for a permit, and a few spare ones; `None` where the limit is reached. Without an answer this node's share decides.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        partition: &SharedPartition,
+        limit: NonZeroU32,
+    ) -> Option<SharedPermit> {
+        let turn = self.with(partition, limit, |held| held.turn.clone());
+        let turn = tokio::time::timeout(self.shared.call_limit(), turn.lock_owned()).await;
+        if turn.is_err() {
+            return self.issue(partition, limit, |_| self.share(limit));
+        }
+        // Another call may have brought spare ones meanwhile.
+        match self.acquire_now(partition, limit) {
+            Acquired::Permit(permit) => return Some(permit),
+            Acquired::Refused => return None,
+            Acquired::Ask => {}
+        }
+        let wanted = |held: &Held| held.used + 1 + self.spare(limit);
+        match self.call(partition.partition, wanted).await {
+            Some(granted) => self.issue(partition, limit, |_| granted.min(limit.get())),
+            None => self.issue(partition, limit, |_| self.share(limit)),
+        }
+    }
+
+    /// Renews what is held, and returns what is not used, for as long as the gateway runs.
+    pub(crate) async fn renew(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            let partitions: Vec<Partition> = self.held.iter().map(|held| *held.key()).collect();
+            for partition in partitions {
+                let spare = |held: &mut Held| match std::mem::take(&mut held.active) {
+                    true => u32::MAX,
+                    false => 0,
+                };
+                self.reduce(partition, spare).await;
+            }
+        }
+    }
+
+    /// Keeps so many spare permits, and states at the server what is held.
+    async fn reduce(&self, partition: Partition, spare: impl FnOnce(&mut Held) -> u32) {
+        let Some(turn) = self.held.get(&partition).map(|held| held.turn.clone()) else {
+            return;
+        };
+        let _turn = turn.lock_owned().await;
+        if let Some(mut held) = self.held.get_mut(&partition) {
+            held.returning = false;
+            let spare = spare(&mut held);
+            let most = held.used.saturating_add(spare);
+            // Before the call: none of what is returned is issued meanwhile.
+            held.granted = held.granted.min(most);
+        }
+        let wanted = |held: &Held| held.granted.max(held.used);
+        self.call(partition, wanted).await;
+        let is_unused = |_: &Partition, held: &Held| held.used == 0 && held.granted == 0;
+        self.held.remove_if(&partition, is_unused);
+    }
+
+    /// States what this run uses and wants; returns what it holds. Called in the turn of the partition.
+    async fn call(&self, partition: Partition, wanted: impl FnOnce(&Held) -> u32) -> Option<u32> {
+        let (key, arguments) = {
+            let held = self.held.get(&partition)?;
+            let numbers = [held.used, wanted(&held), held.limit.get()];
+            let [used, wanted, limit] = numbers.map(i64::from);
+            let life = LIFE.as_millis() as i64;
+            (held.key.clone(), [used, wanted, limit, life])
+        };
+        let answer = self.shared.invoke(&self.hold, &key, &arguments).await;
+        let granted = u32::try_from(*answer.ok()?.first()?).ok()?;
+        self.held.get_mut(&partition)?.granted = granted;
+        Some(granted)
+    }
+
+    /// Issues a permit where fewer than `most` are used.
+    fn issue(
+        self: &Arc<Self>,
+        partition: &SharedPartition,
+        limit: NonZeroU32,
+        most: impl FnOnce(&Held) -> u32,
+    ) -> Option<SharedPermit> {
+        let is_issued = self.with(partition, limit, |held| {
+            let is_issued = held.used < most(held);
+            held.used += u32::from(is_issued);
+            held.active |= is_issued;
+            is_issued
+        });
+        is_issued.then(|| SharedPermit {
+            permits: self.clone(),
+            partition: partition.partition,
+        })
+    }
+
+    fn with<T>(
+        &self,
+        partition: &SharedPartition,
+        limit: NonZeroU32,
+        work: impl FnOnce(&mut Held) -> T,
+    ) -> T {
+        let held = self.held.entry(partition.partition);
+        let mut held = held.or_insert_with(|| Held {
+            used: 0,
+            granted: 0,
+            limit,
+            active: true,
+            returning: false,
+            key: partition.key("permits"),
+            turn: Arc::default(),
+        });
+        // A reload may have changed it.
+        held.limit = limit;
+        work(&mut held)
+    }
+
+    /// The spare permits that a node keeps; those of all nodes are at most a quarter of the limit.
+    fn spare(&self, limit: NonZeroU32) -> u32 {
+        limit.get() / self.shared.nodes().saturating_mul(4)
+    }
+
+    fn share(&self, limit: NonZeroU32) -> u32 {
+        (limit.get() / self.shared.nodes()).max(1)
+    }
+
+    /// Releases a permit. More spare ones than a node keeps are returned at once, for other nodes.
+    fn release(self: &Arc<Self>, partition: Partition) {
+        let Some(mut held) = self.held.get_mut(&partition) else {
+            return;
+        };
+        held.used = held.used.saturating_sub(1);
+        let spare = self.spare(held.limit);
+        if held.granted > held.used.saturating_add(spare) && !held.returning {
+            held.returning = true;
+            drop(held);
+            let permits = self.clone();
+            let task = async move { permits.reduce(partition, |_| spare).await };
+            self.shared.spawn(task);
+        }
+    }
+}
+
+impl Drop for SharedPermit {
+    fn drop(&mut self) {
+        self.permits.release(self.partition);
+    }
+}
