@@ -19,7 +19,7 @@ use tollgate_filter::{Resources, Scopes};
 use tollgate_identity::{CreatedKey, Form, NewAccount, NewKey, create_account, create_key};
 use tollgate_ledger::Credit;
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::Failure;
+use tollgate_store::{Failure, RootSecret, sqlite};
 use tollgate_testing::{Client, Provider, RawClient, Secrets, TempDir, within};
 
 pub(crate) use after::audited;
@@ -94,6 +94,11 @@ impl Rig {
         let folder = tollgate_testing::tempdir().expect("a folder");
         let provider = setup.provider(folder.path()).await;
         let (file, certificate) = setup.write(folder.path(), &provider);
+        if let Some(secret) = setup.root_secret {
+            let options = sqlite::Options::new(Clock::system().now(), RootSecret(secret));
+            let store = sqlite::open(&database(folder.path()), options);
+            store.expect("a store").close();
+        }
         let (started, ready) = oneshot::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let (customise, environment) = (setup.customise, setup.environment);

@@ -2,7 +2,7 @@
 
 use tollgate_testing::{Client, Redis, within};
 
-use crate::rig::Rig;
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, Rig, Setup, chat};
 
 /// Waits until each gateway reports this value.
 async fn reports(rigs: &[Rig], metric: &str, value: i64) {
@@ -44,4 +44,74 @@ async fn three_gateways_share_the_quota_of_a_client() {
     for rig in rigs {
         rig.finish().await;
     }
+}
+
+#[tokio::test]
+async fn an_answer_of_one_gateway_is_a_hit_on_another_and_charged_as_one() {
+    let redis = Redis::start();
+    let settings = format!(
+        "[shared]\nurl = '{}'\n[cache]\nenabled = true\nhit_price_ppm = 100000",
+        redis.url()
+    );
+    let start = async || {
+        let setup = Setup {
+            root_secret: Some([7; 32]),
+            ..Setup::with(&settings)
+        };
+        setup.start().await
+    };
+    for stream in [false, true] {
+        let rigs = [start().await, start().await];
+        reports(&rigs, "tollgate_shared_reachable", 1).await;
+        let mut body = chat(stream);
+        // What the first round has stored is a hit in the second.
+        let seeds =
+            [1_000_000, 2_000_000, 3_000_000].map(|seed| seed + u64::from(stream) * 4_000_000);
+        for (rig, seed) in rigs.iter().zip(seeds) {
+            uses_second_level(rig, seed).await;
+        }
+        let [one, other] = &rigs;
+        body["seed"] = seeds[2].into();
+        let answer = one.client().stream(CHAT, &body).await.whole().await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        one.add_expected_charge(PRICE_OF_A_CHAT);
+        let written = async { while writes(one).await < one.provider.call_count() as i64 {} };
+        within("the write of the answer", written).await;
+        let calls = other.provider.call_count();
+        let answer = other.client().stream(CHAT, &body).await.whole().await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert!(
+            answer.text().contains("\"cache_store_status\":\"hit\""),
+            "{}",
+            answer.text()
+        );
+        assert_eq!(other.provider.call_count(), calls);
+        other.add_expected_charge(PRICE_OF_A_CHAT / 10);
+        for rig in rigs {
+            rig.finish().await;
+        }
+    }
+}
+
+/// Sends distinct requests until one was looked up in the second level, which is used a moment after the connection is made.
+async fn uses_second_level(rig: &Rig, seed: u64) {
+    let missed = "tollgate_cache_shared_total{result=\"miss\"}";
+    let sent = async {
+        for seed in seed.. {
+            let mut body = chat(false);
+            body["seed"] = seed.into();
+            rig.record_charge(&rig.client().post(CHAT, &body).await.json());
+            if rig.metric(missed).await > 0 {
+                break;
+            }
+        }
+    };
+    within("a lookup in the second level", sent).await;
+}
+
+/// The answers that were written to the second level, or were not when it was not ready.
+async fn writes(rig: &Rig) -> i64 {
+    let stored = rig.metric("tollgate_cache_shared_total{result=\"stored\"}");
+    let dropped = rig.metric("tollgate_cache_shared_total{result=\"dropped\"}");
+    stored.await + dropped.await
 }

@@ -13,6 +13,8 @@ pub struct CacheCounters {
     pub removals: Counters<Removal>,
     /// Followers by how their wait ended.
     pub followers: Counters<Following>,
+    /// Reads and writes of entries at the shared server by result.
+    pub shared: Counters<SharedResult>,
 }
 
 labels! {
@@ -62,5 +64,21 @@ labels! {
         TookOver = "took_over",
         /// It waited longer than `wait_secs` and called the provider itself.
         GaveUp = "gave_up",
+    }
+}
+
+labels! {
+    /// The result of a read or a write of an entry at the shared server.
+    pub enum SharedResult {
+        /// Read: an answer that this or another node has stored.
+        Hit = "hit",
+        /// Read: there is none.
+        Miss = "miss",
+        /// Read: no answer of the server in time, or an entry that this gateway cannot have written.
+        Failed = "failed",
+        /// Written.
+        Stored = "stored",
+        /// Not written: too many others were waiting, or the server did not take it.
+        Dropped = "dropped",
     }
 }

@@ -49,6 +49,15 @@ impl Entry {
         self.answer.stored(self.endpoint, &self.model, metadata)
     }
 
+    /// The answer as one text, from which [`Answer::as_sent`] makes the same one: the provider's, or that of a stream's merged events.
+    pub(crate) fn text(&self, metadata: &str) -> Result<Bytes, StoredError> {
+        if let Some(body) = &self.answer.as_sent {
+            return Ok(body.clone());
+        }
+        let stamp = Stamp { id: "", created: 0 };
+        Ok(Entry::whole(self.stored(metadata)?, stamp))
+    }
+
     /// This entry without the provider's own text, once the form for replies has been made.
     pub(crate) fn without_original(&self) -> Option<Entry> {
         let answer = self.answer.without_original()?;

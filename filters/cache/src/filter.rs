@@ -12,12 +12,14 @@ use tollgate_filter::{
 };
 use tollgate_module::Snapshot;
 use tollgate_openai::{Accumulator, CompletionRequest, Endpoint, Stamp, StoredError};
+use tollgate_shared::Shared;
 
 use crate::CacheSettings;
 use crate::counters::{CacheCounters, Following, Lookup, Storing};
 use crate::entry::{Answer, Entry};
 use crate::error::CacheError;
 use crate::key::{Key, Keys, scope};
+use crate::shared_entries::{SharedEntries, Writes};
 use crate::single_flight::{Handover, Joined, Leader, SingleFlight};
 use crate::store::{EntryStore, Purge};
 
@@ -28,6 +30,8 @@ pub struct Cache {
     store: EntryStore,
     bytes_max: usize,
     flight: Arc<SingleFlight>,
+    /// The second level, where the settings name a server for it.
+    shared: Option<SharedEntries>,
     counters: Arc<CacheCounters>,
     /// The name of the metadata object.
     metadata: Box<str>,
@@ -77,6 +81,8 @@ enum LookupResult {
     /// The provider has to be called.
     Forward,
     Hit(Key, Arc<Entry>),
+    /// No other request leads, and the second level has to be asked.
+    Fetch(Key, Leader),
     Follow(Key, oneshot::Receiver<Handover>),
 }
 
@@ -107,12 +113,41 @@ impl Cache {
             store: EntryStore::new(bytes_max, settings.entry_bytes_max, counters.clone()),
             bytes_max,
             flight: Arc::default(),
+            shared: None,
             counters,
             metadata: format!("x_{service}").into(),
             settings: settings.into(),
             clock,
             entropy,
         }
+    }
+
+    /// Adds a second level, at a server that all nodes with the same store use. The result is what [`Cache::write_behind`] takes.
+    pub(crate) fn share(&mut self, shared: Shared, root: &[u8; 32]) -> Writes {
+        let (entries, writes) = SharedEntries::new(shared, root, self.counters.clone());
+        self.shared = Some(entries);
+        writes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn second_level(&self) -> Option<&SharedEntries> {
+        self.shared.as_ref()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn first_level(&self) -> &EntryStore {
+        &self.store
+    }
+
+    /// Writes answers to the second level, and follows the purges of other nodes, for as long as the gateway runs.
+    pub(crate) async fn write_behind(self: Arc<Self>, writes: Writes) {
+        let Some(shared) = &self.shared else {
+            return;
+        };
+        let purge = || {
+            self.store.purge(&Purge::All);
+        };
+        shared.run(writes, &self.metadata, &self.clock, purge).await;
     }
 
     /// Its settings in force. The sizes are those of the start.
@@ -137,6 +172,9 @@ impl Cache {
 
     /// Removes entries and returns how many there were. Replies under way keep theirs.
     pub fn purge(&self, what: &Purge) -> u64 {
+        if let Some(shared) = &self.shared {
+            shared.purge(self.entropy.bytes());
+        }
         self.store.purge(what)
     }
 
@@ -185,8 +223,7 @@ impl Cache {
         }
         match self.flight.join(key) {
             Joined::Leads(leader) if self.flight.generation(&key) == generation => {
-                self.miss(exchange, key, Some(leader));
-                Ok(LookupResult::Forward)
+                Ok(self.without_entry(exchange, key, leader))
             }
             // An answer was completed since the lookup, for this key or another of its shard.
             Joined::Leads(leader) => Ok(self.lead(exchange, key, leader)),
@@ -200,8 +237,45 @@ impl Cache {
             leader.complete(&entry);
             return LookupResult::Hit(key, entry);
         }
+        self.without_entry(exchange, key, leader)
+    }
+
+    /// The second level is asked, if there is one, and else the provider.
+    fn without_entry(&self, exchange: &mut Exchange, key: Key, leader: Leader) -> LookupResult {
+        if self.shared.as_ref().is_some_and(SharedEntries::is_ready) {
+            return LookupResult::Fetch(key, leader);
+        }
         self.miss(exchange, key, Some(leader));
         LookupResult::Forward
+    }
+
+    /// Asks the second level. Its answer is stored here and sent to the followers, as the provider's would be.
+    async fn fetch(
+        &self,
+        exchange: &mut Exchange,
+        key: Key,
+        leader: Leader,
+    ) -> Result<Outcome, FilterError> {
+        let settings = self.settings.load_full();
+        let model = exchange
+            .get::<Forward>()
+            .map(|forward| forward.model.id.clone());
+        let entry = match (&self.shared, model) {
+            (Some(shared), Some(model)) => {
+                let limits = (settings.entry_bytes_max, settings.ttl);
+                shared.get(&key, model, limits, &self.clock).await
+            }
+            _ => None,
+        };
+        exchange.invalidate_now();
+        let Some(entry) = entry else {
+            self.miss(exchange, key, Some(leader));
+            return Ok(Outcome::Continue);
+        };
+        let entry = Arc::new(entry);
+        self.store.insert(key, entry.clone());
+        leader.complete(&entry);
+        self.reply(exchange, key, &entry)
     }
 
     fn miss(&self, exchange: &mut Exchange, key: Key, leader: Option<Leader>) {
@@ -237,6 +311,7 @@ impl Cache {
         };
         match result {
             LookupResult::Hit(key, entry) => self.reply(exchange, key, &entry),
+            LookupResult::Fetch(key, leader) => self.fetch(exchange, key, leader).await,
             LookupResult::Forward | LookupResult::Follow(..) => Ok(Outcome::Continue),
         }
     }
@@ -328,6 +403,10 @@ impl Cache {
         let entry = Arc::new(entry);
         exchange.record.cache_entry = Some(entry.id);
         self.store.insert(pending.key, entry.clone());
+        if let Some(shared) = &self.shared {
+            let expires = exchange.now(&self.clock) + self.settings.load().ttl;
+            shared.put(pending.key, &entry, expires);
+        }
         if let Some(leader) = pending.leader {
             leader.complete(&entry);
         }
@@ -407,6 +486,7 @@ impl Filter for Cache {
         match self.look_up(exchange) {
             Ok(LookupResult::Forward) => Step::now(Outcome::Continue),
             Ok(LookupResult::Hit(key, entry)) => Step::Now(self.reply(exchange, key, &entry)),
+            Ok(LookupResult::Fetch(key, leader)) => Step::later(self.fetch(exchange, key, leader)),
             Ok(LookupResult::Follow(key, message)) => {
                 Step::later(self.follow(exchange, key, message))
             }

@@ -7,11 +7,13 @@ mod error;
 mod filter;
 mod key;
 mod module;
+mod record;
+mod shared_entries;
 mod single_flight;
 mod store;
 
 pub use config::{CacheSettings, Partition, RawCache};
-pub use counters::{CacheCounters, Following, Lookup, Removal, Storing};
+pub use counters::{CacheCounters, Following, Lookup, Removal, SharedResult, Storing};
 pub use filter::{Cache, CacheDeps, Totals};
 pub use module::CacheModule;
 pub use store::Purge;

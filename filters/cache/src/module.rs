@@ -26,6 +26,8 @@ metrics! {
         "Cache entries removed, by reason.";
     CACHE_FOLLOWERS = "tollgate_cache_followers_total", Counter, ["outcome"],
         "Requests that waited for the answer to an equal one (single flight), by outcome.";
+    CACHE_SHARED = "tollgate_cache_shared_total", Counter, ["result"],
+        "Answers read from and written to the shared server (`[shared]`), by result.";
     CACHE_WAITING = "tollgate_cache_waiting", Gauge, [],
         "Requests that wait for the answer to an equal one.";
     CACHE_ENTRIES = "tollgate_cache_entries", Gauge, [],
@@ -76,15 +78,21 @@ impl Module for CacheModule {
         let settings: CacheSettings = build.get()?;
         let service: ServiceIdentity = build.get()?;
         let store: Arc<dyn Store> = build.get()?;
+        let root = store.root_secret().0;
         build.provide(HitPrice(settings.hit_price_ppm));
-        let cache = Arc::new(Cache::new(CacheDeps {
+        let mut cache = Cache::new(CacheDeps {
             bytes_max: settings.bytes_within(build.find()),
             settings,
             service: &service.name,
-            root: &store.root_secret().0,
+            root: &root,
             clock: build.get()?,
             entropy: build.get()?,
-        }));
+        });
+        let writes = build.find().map(|shared| cache.share(shared, &root));
+        let cache = Arc::new(cache);
+        if let Some(writes) = writes {
+            build.background(cache.clone().write_behind(writes));
+        }
         build.provide(cache.settings().clone());
         build.metrics(source(cache.clone()));
         let swept = cache.clone();
@@ -109,6 +117,7 @@ fn source(cache: Arc<Cache>) -> tollgate_counters::Source {
         samples.numbers(CACHE_STORES, counters.stores.values());
         samples.numbers(CACHE_REMOVED, counters.removals.values());
         samples.numbers(CACHE_FOLLOWERS, counters.followers.values());
+        samples.numbers(CACHE_SHARED, counters.shared.values());
         let totals = cache.totals();
         samples.number(CACHE_WAITING, totals.waiting);
         samples.number(CACHE_ENTRIES, totals.entries);

@@ -27,6 +27,8 @@ pub(crate) struct Setup {
     /// Filters of the test's own.
     pub(crate) customise: Box<dyn FnOnce(GatewayBuilder) -> GatewayBuilder + Send>,
     pub(crate) environment: Environment,
+    /// The random bytes of the store, which the nodes of a cluster have in common.
+    pub(crate) root_secret: Option<[u8; 32]>,
 }
 
 impl Default for Setup {
@@ -39,6 +41,7 @@ impl Default for Setup {
             calls_kept: provider::Settings::default().calls_kept,
             customise: Box::new(|builder| builder),
             environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY)]),
+            root_secret: None,
         }
     }
 }

@@ -21,6 +21,11 @@ impl<T> Snapshot<T> {
         self.0.load()
     }
 
+    /// The settings in force, for longer than one step: across a wait.
+    pub fn load_full(&self) -> Arc<T> {
+        self.0.load_full()
+    }
+
     /// Puts other settings in force.
     pub fn replace(&self, settings: T) {
         self.0.store(Arc::new(settings));

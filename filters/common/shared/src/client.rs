@@ -19,6 +19,9 @@ use crate::script::Script;
 /// Failures in a row after which the server counts as unreachable.
 const FAILURES_MAX: u32 = 3;
 
+/// The limit of a write behind the path of requests.
+const SET_LIMIT: Duration = Duration::from_secs(1);
+
 labels! {
     /// The result of a call.
     pub(crate) enum CallResult {
@@ -126,6 +129,53 @@ impl Shared {
         self.invoke_on(&connection, script, key, arguments).await
     }
 
+    /// The value of a key. Waits at most for three quarters of the limit of a call: 15 ms.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shared::invoke`].
+    pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Unavailable> {
+        let connection = self.state.connection.load_full().ok_or(Unavailable)?;
+        let mut sender = MultiplexedConnection::clone(&connection);
+        let limit = self.call_limit() * 3 / 4;
+        let mut command = redis::cmd("GET");
+        let call = command.arg(key).query_async(&mut sender);
+        self.within_limit(&connection, limit, call).await
+    }
+
+    /// Stores a value, with an end if it has a life. For tasks behind the path of requests: it may take a second, and its failure does not
+    /// count against the server.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shared::invoke`]. The value may have been stored.
+    pub async fn set(
+        &self,
+        key: &str,
+        value: &[u8],
+        life: Option<Duration>,
+    ) -> Result<(), Unavailable> {
+        let connection = self.state.connection.load_full().ok_or(Unavailable)?;
+        let mut sender = MultiplexedConnection::clone(&connection);
+        let mut command = redis::cmd("SET");
+        command.arg(key).arg(value);
+        if let Some(life) = life {
+            let millis = u64::try_from(life.as_millis()).unwrap_or(u64::MAX).max(1);
+            command.arg("PX").arg(millis);
+        }
+        let stored = tokio::time::timeout(SET_LIMIT, command.query_async::<()>(&mut sender));
+        let result = match stored.await {
+            Ok(Ok(())) => CallResult::Ok,
+            Ok(Err(_)) => CallResult::Failed,
+            Err(_) => CallResult::Slow,
+        };
+        self.state.results.inc(result);
+        match result {
+            CallResult::Ok => Ok(()),
+            CallResult::Failed | CallResult::Slow => Err(Unavailable),
+        }
+    }
+
     pub(crate) async fn invoke_on(
         &self,
         connection: &Arc<MultiplexedConnection>,
@@ -140,17 +190,17 @@ impl Shared {
         }
         invocation.arg(&self.state.run);
         let mut sender = MultiplexedConnection::clone(connection);
-        self.within_limit(connection, invocation.invoke_async(&mut sender))
-            .await
+        let call = invocation.invoke_async(&mut sender);
+        self.within_limit(connection, self.call_limit(), call).await
     }
 
     async fn within_limit<T>(
         &self,
         connection: &Arc<MultiplexedConnection>,
+        limit: Duration,
         call: impl Future<Output = redis::RedisResult<T>>,
     ) -> Result<T, Unavailable> {
         let state = &*self.state;
-        let limit = state.settings.call_limit;
         let (result, cause) = match tokio::time::timeout(limit, call).await {
             Ok(Ok(value)) => {
                 state.results.inc(CallResult::Ok);

@@ -23,7 +23,7 @@ const DATABASE_MAX: i64 = 65_535;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawShared {
-    /// The Redis or Valkey server through which gateways share rate limits, token quotas and concurrency limits.
+    /// The Redis or Valkey server through which gateways share rate limits, token quotas, concurrency limits, and the answers of the cache.
     ///
     /// Type: URL
     /// Default: none: each gateway counts by itself

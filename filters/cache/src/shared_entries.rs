@@ -1,0 +1,360 @@
+//! The second level of the cache: answers of all nodes at the shared server, read within a budget and written behind.
+//!
+//! The names of entries contain a number, the epoch. A purge on any node replaces it, so that every entry of before is out of reach at once on
+//! that node, and on the others when they read the number next; they remove their own entries then.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+use tollgate_clock::{Clock, Timestamp};
+use tollgate_shared::Shared;
+
+use crate::counters::{CacheCounters, SharedResult};
+use crate::entry::Entry;
+use crate::key::Key;
+use crate::record::{Expected, Seal, VERSION};
+
+/// Answers that wait to be written. More are dropped: they are in the first level.
+const QUEUE: usize = 256;
+
+const EPOCH_KEY: &str = "tollgate:cache:epoch";
+
+/// How often each node reads the epoch.
+const EPOCH_EVERY: Duration = Duration::from_secs(1);
+
+/// An answer that is to be written.
+pub(crate) struct Write {
+    key: Key,
+    entry: Arc<Entry>,
+    expires: Timestamp,
+}
+
+/// The receiving end of the queue.
+pub(crate) type Writes = mpsc::Receiver<Write>;
+
+/// The entries at the shared server.
+pub(crate) struct SharedEntries {
+    shared: Shared,
+    seal: Seal,
+    queue: mpsc::Sender<Write>,
+    epoch: AtomicU64,
+    /// The epoch has been read or written: entries may be used.
+    is_known: AtomicBool,
+    /// The epoch of this node has to be written.
+    is_purged: AtomicBool,
+    purged: Notify,
+    counters: Arc<CacheCounters>,
+}
+
+impl SharedEntries {
+    pub(crate) fn new(
+        shared: Shared,
+        root: &[u8; 32],
+        counters: Arc<CacheCounters>,
+    ) -> (SharedEntries, Writes) {
+        let (queue, writes) = mpsc::channel(QUEUE);
+        let entries = SharedEntries {
+            shared,
+            seal: Seal::new(root),
+            queue,
+            epoch: AtomicU64::new(0),
+            is_known: AtomicBool::new(false),
+            is_purged: AtomicBool::new(false),
+            purged: Notify::new(),
+            counters,
+        };
+        (entries, writes)
+    }
+
+    /// Whether a lookup has a chance.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_known.load(Relaxed) && self.shared.is_reachable()
+    }
+
+    /// The entry of a key, if there is one.
+    pub(crate) async fn get(
+        &self,
+        key: &Key,
+        model: Arc<str>,
+        (bytes_max, ttl): (usize, Duration),
+        clock: &Clock,
+    ) -> Option<Entry> {
+        let count = |result| self.counters.shared.inc(result);
+        let record = match self.shared.get(&self.name(key)).await {
+            Ok(Some(record)) => record,
+            Ok(None) => {
+                count(SharedResult::Miss);
+                return None;
+            }
+            Err(_) => {
+                count(SharedResult::Failed);
+                return None;
+            }
+        };
+        let expected = Expected {
+            key,
+            model,
+            bytes_max,
+            ttl,
+            now: clock.now(),
+            elapsed: clock.elapsed(),
+        };
+        let entry = self.seal.read(&record, expected);
+        count(match entry {
+            Some(_) => SharedResult::Hit,
+            None => SharedResult::Failed,
+        });
+        entry
+    }
+
+    /// Queues an entry to be written.
+    pub(crate) fn put(&self, key: Key, entry: &Arc<Entry>, expires: Timestamp) {
+        let entry = entry.clone();
+        let write = Write {
+            key,
+            entry,
+            expires,
+        };
+        let is_queued = self.is_ready() && self.queue.try_send(write).is_ok();
+        if !is_queued {
+            self.counters.shared.inc(SharedResult::Dropped);
+        }
+    }
+
+    /// Puts all entries out of reach, by a random epoch.
+    pub(crate) fn purge(&self, epoch: [u8; 8]) {
+        self.epoch.store(u64::from_le_bytes(epoch) | 1, Relaxed);
+        self.is_purged.store(true, Relaxed);
+        self.purged.notify_one();
+    }
+
+    /// Writes what is queued, and follows the epoch. `purge` removes the entries of the first level.
+    pub(crate) async fn run(
+        &self,
+        mut writes: Writes,
+        metadata: &str,
+        clock: &Clock,
+        purge: impl Fn(),
+    ) {
+        let mut often = tokio::time::interval(EPOCH_EVERY);
+        loop {
+            tokio::select! {
+                _ = often.tick() => self.follow_epoch(&purge).await,
+                () = self.purged.notified() => self.follow_epoch(&purge).await,
+                Some(write) = writes.recv() => self.write(write, metadata, clock).await,
+            }
+        }
+    }
+
+    async fn follow_epoch(&self, purge: impl Fn()) {
+        let own = self.epoch.load(Relaxed);
+        if self.is_purged.swap(false, Relaxed) {
+            let text = own.to_string();
+            let written = self.shared.set(EPOCH_KEY, text.as_bytes(), None).await;
+            match written {
+                Ok(()) => self.is_known.store(true, Relaxed),
+                // Again with the next tick.
+                Err(_) => self.is_purged.store(true, Relaxed),
+            }
+            return;
+        }
+        let Ok(value) = self.shared.get(EPOCH_KEY).await else {
+            return;
+        };
+        let read = match value {
+            Some(text) => String::from_utf8_lossy(&text).parse().unwrap_or(0),
+            // The server has lost its data, and with it the entries.
+            None if own != 0 => return self.is_purged.store(true, Relaxed),
+            None => 0,
+        };
+        // A purge on this node meanwhile counts.
+        let changed = self.epoch.compare_exchange(own, read, Relaxed, Relaxed);
+        let is_known = self.is_known.swap(true, Relaxed);
+        if changed.is_ok() && read != own && is_known {
+            purge();
+        }
+    }
+
+    async fn write(&self, write: Write, metadata: &str, clock: &Clock) {
+        let left = write.expires.as_micros() - clock.now().as_micros();
+        let life = u64::try_from(left).ok().filter(|left| *left > 0);
+        let (Some(life), Ok(text)) = (life, write.entry.text(metadata)) else {
+            return self.counters.shared.inc(SharedResult::Dropped);
+        };
+        let name = self.name(&write.key);
+        let record = self
+            .seal
+            .write(&write.key, &write.entry, &text, write.expires);
+        let life = Some(Duration::from_micros(life));
+        let stored = self.shared.set(&name, &record, life).await;
+        self.counters.shared.inc(match stored {
+            Ok(()) => SharedResult::Stored,
+            Err(_) => SharedResult::Dropped,
+        });
+    }
+
+    fn name(&self, key: &Key) -> String {
+        let (epoch, key) = (
+            self.epoch.load(Relaxed),
+            base16ct::lower::encode_string(&key.0),
+        );
+        format!("tollgate:cache:{VERSION}:{epoch:x}:{key}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_clock::Entropy;
+    use tollgate_filter::CacheEntryId;
+    use tollgate_module::{Services, check_text};
+    use tollgate_openai::Endpoint;
+    use tollgate_shared::RawShared;
+    use tollgate_testing::{Redis, within};
+
+    use super::*;
+    use crate::entry::Answer;
+    use crate::{Cache, CacheDeps, CacheSettings, Purge};
+
+    const KEY: Key = Key([3; 32]);
+
+    /// A node of a cluster: its cache, whose second level is ready.
+    async fn node(redis: &Redis, root: u8) -> Arc<Cache> {
+        let text = format!("url = '{}'", redis.url());
+        let settings = check_text::<RawShared>(&text, &Services::default());
+        let mut settings = settings.expect("a good URL").expect("a server");
+        settings.call_limit = Duration::from_secs(60);
+        let shared = Shared::new(settings, Entropy::system()).expect("a name");
+        tokio::spawn(shared.clone().run());
+        let root = [root; 32];
+        let mut cache = Cache::new(CacheDeps {
+            settings: CacheSettings::default(),
+            bytes_max: 1 << 20,
+            service: "svc",
+            root: &root,
+            clock: Clock::system(),
+            entropy: Entropy::system(),
+        });
+        let writes = cache.share(shared, &root);
+        let cache = Arc::new(cache);
+        tokio::spawn(cache.clone().write_behind(writes));
+        until("a node that is ready", || second(&cache).is_ready()).await;
+        cache
+    }
+
+    fn second(cache: &Cache) -> &SharedEntries {
+        cache.second_level().expect("it has a second level")
+    }
+
+    async fn until(what: &str, is_so: impl Fn() -> bool) {
+        let polled = async {
+            let mut often = tokio::time::interval(Duration::from_millis(2));
+            while !is_so() {
+                often.tick().await;
+            }
+        };
+        within(what, polled).await;
+    }
+
+    /// Stores an answer on a node, in both levels.
+    async fn store(cache: &Cache, text: &str) {
+        let entry = Arc::new(Entry {
+            id: CacheEntryId([7; 16]),
+            model: "m".into(),
+            tokens: None,
+            expires: Duration::MAX,
+            endpoint: Endpoint::Chat,
+            answer: Answer::as_sent(text.as_bytes()),
+            events: [None, None],
+        });
+        cache.first_level().insert(KEY, entry.clone());
+        let counters = cache.counters();
+        let stored = counters.shared.get(SharedResult::Stored);
+        let expires = Clock::system().now() + Duration::from_secs(60);
+        second(cache).put(KEY, &entry, expires);
+        until("the write", || {
+            counters.shared.get(SharedResult::Stored) > stored
+        })
+        .await;
+    }
+
+    async fn read(cache: &Cache) -> Option<String> {
+        let limits = (1 << 20, Duration::from_secs(60));
+        let clock = Clock::system();
+        let entry = second(cache).get(&KEY, "m".into(), limits, &clock).await?;
+        let text = entry.text("x_svc").expect("a text");
+        Some(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    #[tokio::test]
+    async fn nodes_with_one_secret_read_each_others_answers_and_others_do_not() {
+        let redis = Redis::start();
+        let (one, other, stranger) = (
+            node(&redis, 1).await,
+            node(&redis, 1).await,
+            node(&redis, 2).await,
+        );
+        assert_eq!(read(&other).await, None);
+        let text = "an answer ".repeat(1_000);
+        store(&one, &text).await;
+        assert_eq!(read(&other).await.as_deref(), Some(text.as_str()));
+        assert_eq!(read(&stranger).await, None);
+        let results: Vec<_> = other.counters().shared.values().collect();
+        assert_eq!(results[..3], [("hit", 1), ("miss", 1), ("failed", 0)]);
+        assert_eq!(stranger.counters().shared.get(SharedResult::Failed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_purge_on_one_node_reaches_the_second_level_and_the_other_nodes() {
+        let mut redis = Redis::start();
+        let (one, other) = (node(&redis, 1).await, node(&redis, 1).await);
+        for round in 0..2 {
+            store(&one, "first").await;
+            store(&other, "first").await;
+            one.purge(&Purge::All);
+            assert_eq!(read(&one).await, None, "at once");
+            until("the purge of the other node", || {
+                other.totals().entries == 0
+            })
+            .await;
+            assert_eq!(read(&other).await, None);
+            store(&one, "second").await;
+            assert_eq!(read(&other).await.as_deref(), Some("second"));
+            assert_eq!(other.totals().entries, 0);
+            if round == 0 {
+                // Without its data, the epoch of the nodes is written again, and nothing is removed from them.
+                redis.restart();
+                until("the loss of the server", || !second(&one).is_ready()).await;
+                until("its return", || {
+                    second(&one).is_ready() && second(&other).is_ready()
+                })
+                .await;
+                assert_eq!(one.totals().entries, 1);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn without_the_server_nothing_waits() {
+        let mut redis = Redis::start();
+        let cache = node(&redis, 1).await;
+        redis.kill();
+        until("the loss of the server", || !second(&cache).is_ready()).await;
+        assert_eq!(read(&cache).await, None);
+        let entry = Arc::new(Entry {
+            id: CacheEntryId([7; 16]),
+            model: "m".into(),
+            tokens: None,
+            expires: Duration::MAX,
+            endpoint: Endpoint::Chat,
+            answer: Answer::as_sent(b"{}"),
+            events: [None, None],
+        });
+        for _ in 0..2 * QUEUE {
+            second(&cache).put(KEY, &entry, Clock::system().now());
+        }
+        let dropped = cache.counters().shared.get(SharedResult::Dropped);
+        assert_eq!(dropped, 2 * QUEUE as u64);
+    }
+}
