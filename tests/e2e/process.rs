@@ -17,6 +17,7 @@ mod mpp;
 mod prices;
 mod reload;
 mod service_manager;
+mod shared;
 mod signed;
 mod starts;
 mod stops;

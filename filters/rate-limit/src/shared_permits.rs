@@ -18,6 +18,9 @@ const LIFE: Duration = Duration::from_secs(6);
 
 const RENEW_EVERY: Duration = Duration::from_secs(2);
 
+/// Calls for one request. More than one is needed only where many requests of one partition begin at the same moment.
+const CALLS_MAX: u32 = 4;
+
 /// Sets the number of permits of a run: as many as it wants, as far as the others leave them, but never fewer than it uses. Returns it.
 ///
 /// Arguments: permits in use, permits wanted, the limit, milliseconds of life, the run.
@@ -123,17 +126,22 @@ impl SharedPermits {
         if turn.is_err() {
             return self.issue(partition, limit, |_| self.share(limit));
         }
-        // Another call may have brought spare ones meanwhile.
-        match self.acquire_now(partition, limit) {
-            Acquired::Permit(permit) => return Some(permit),
-            Acquired::Refused => return None,
-            Acquired::Ask => {}
+        for _ in 0..CALLS_MAX {
+            // Another call may have brought spare ones meanwhile.
+            match self.acquire_now(partition, limit) {
+                Acquired::Permit(permit) => return Some(permit),
+                Acquired::Refused => return None,
+                Acquired::Ask => {}
+            }
+            let wanted = |held: &Held| held.used + 1 + self.spare(limit);
+            match self.call(partition.partition, wanted).await {
+                Some((used, granted)) if granted <= used => return None,
+                // Requests that did not wait for their turn may take what was granted for this one.
+                Some(_) => {}
+                None => return self.issue(partition, limit, |_| self.share(limit)),
+            }
         }
-        let wanted = |held: &Held| held.used + 1 + self.spare(limit);
-        match self.call(partition.partition, wanted).await {
-            Some(granted) => self.issue(partition, limit, |_| granted.min(limit.get())),
-            None => self.issue(partition, limit, |_| self.share(limit)),
-        }
+        self.issue(partition, limit, |held| held.granted)
     }
 
     /// Renews what is held, and returns what is not used, for as long as the gateway runs.
@@ -170,19 +178,23 @@ impl SharedPermits {
         self.held.remove_if(&partition, is_unused);
     }
 
-    /// States what this run uses and wants; returns what it holds. Called in the turn of the partition.
-    async fn call(&self, partition: Partition, wanted: impl FnOnce(&Held) -> u32) -> Option<u32> {
-        let (key, arguments) = {
+    /// States what this run uses and wants; returns what it used then, and what it holds. Called in the turn of the partition.
+    async fn call(
+        &self,
+        partition: Partition,
+        wanted: impl FnOnce(&Held) -> u32,
+    ) -> Option<(u32, u32)> {
+        let (key, used, arguments) = {
             let held = self.held.get(&partition)?;
             let numbers = [held.used, wanted(&held), held.limit.get()];
             let [used, wanted, limit] = numbers.map(i64::from);
             let life = LIFE.as_millis() as i64;
-            (held.key.clone(), [used, wanted, limit, life])
+            (held.key.clone(), held.used, [used, wanted, limit, life])
         };
         let answer = self.shared.invoke(&self.hold, &key, &arguments).await;
         let granted = u32::try_from(*answer.ok()?.first()?).ok()?;
         self.held.get_mut(&partition)?.granted = granted;
-        Some(granted)
+        Some((used, granted))
     }
 
     /// Issues a permit where fewer than `most` are used.

@@ -56,8 +56,9 @@ pub(crate) struct State {
     /// Live nodes as last counted, at least one.
     nodes: AtomicU32,
     failures: AtomicU32,
-    /// Signalled when calls find the server unreachable, with the cause.
+    /// Signalled when calls find the server unreachable.
     pub(crate) suspended: Notify,
+    /// Why the last call failed.
     cause: Mutex<String>,
     /// The runtime of [`Shared::run`].
     pub(crate) runtime: OnceLock<Handle>,
@@ -214,14 +215,15 @@ impl Shared {
             }
         };
         state.results.inc(result);
+        *state.cause.lock().unwrap_or_else(PoisonError::into_inner) = cause;
         if state.failures.fetch_add(1, Relaxed) + 1 >= FAILURES_MAX {
-            self.suspend(connection, cause);
+            self.suspend(connection);
         }
         Err(Unavailable)
     }
 
     /// Stops to use a connection, at once; [`Shared::run`] then makes another.
-    fn suspend(&self, connection: &Arc<MultiplexedConnection>, cause: String) {
+    fn suspend(&self, connection: &Arc<MultiplexedConnection>) {
         let state = &*self.state;
         let is_current = |current: &Option<Arc<_>>| {
             current
@@ -231,7 +233,6 @@ impl Shared {
         // Of many calls that fail together the first suspends it.
         if is_current(&state.connection.load()) {
             state.connection.store(None);
-            *state.cause.lock().unwrap_or_else(PoisonError::into_inner) = cause;
             state.suspended.notify_one();
         }
     }
@@ -249,7 +250,8 @@ impl Shared {
         self.state.nodes.store(nodes.max(1), Relaxed);
     }
 
-    pub(crate) fn suspension_cause(&self) -> String {
+    /// Why the last call failed.
+    pub(crate) fn last_failure(&self) -> String {
         let cause = self.state.cause.lock();
         cause.unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -74,8 +74,7 @@ impl Shared {
             first = self.beat(&connection) => first,
         };
         if first.is_err() {
-            let limit = self.state.settings.call_limit;
-            return format!("no answer to the heartbeat within {} ms", limit.as_millis());
+            return self.last_failure();
         }
         self.resume(&connection);
         on_reachable();
@@ -88,8 +87,15 @@ impl Shared {
         };
         tokio::select! {
             () = driver => "the server closed the connection".to_owned(),
-            () = self.state.suspended.notified() => self.suspension_cause(),
+            () = self.suspended() => self.last_failure(),
             () = heartbeats => unreachable!("heartbeats end with the connection"),
+        }
+    }
+
+    /// Waits until calls have suspended the connection. A signal may be about the one before.
+    async fn suspended(&self) {
+        while self.is_reachable() {
+            self.state.suspended.notified().await;
         }
     }
 

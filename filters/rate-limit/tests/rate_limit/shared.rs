@@ -1,6 +1,7 @@
 //! Limits that several nodes share through a real server, and what each does without it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -347,6 +348,41 @@ async fn three_nodes_share_one_limit_of_concurrent_requests() {
             running.push(eventually("returned permits", next).await);
         }
         assert!(running.len() <= most);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn requests_of_three_nodes_in_parallel_never_exceed_the_concurrency_limit() {
+    let redis = Redis::start();
+    let nodes = Arc::new(nodes(&redis, PATIENT).await);
+    for (account, class, limit) in [(1, "six", 6), (2, "many", 48)] {
+        let running = Arc::new(AtomicUsize::new(0));
+        let admitted = Arc::new(AtomicUsize::new(0));
+        let tasks: Vec<_> = (0..60)
+            .map(|task| {
+                let (nodes, running, admitted) = (nodes.clone(), running.clone(), admitted.clone());
+                tokio::spawn(async move {
+                    for round in 0..5 {
+                        let node = &nodes[(task + round) % 3];
+                        let Some(exchange) = node.admitted(account, class).await else {
+                            continue;
+                        };
+                        let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                        assert!(now <= limit, "{now} of {limit} at once");
+                        admitted.fetch_add(1, Ordering::SeqCst);
+                        for _ in 0..task % 7 {
+                            tokio::task::yield_now().await;
+                        }
+                        running.fetch_sub(1, Ordering::SeqCst);
+                        drop(exchange);
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            within("a task", task).await.expect("no panic");
+        }
+        assert!(admitted.load(Ordering::SeqCst) >= limit, "{class}");
     }
 }
 
