@@ -1,8 +1,11 @@
 //! Memory under attack: what ten accounts send at once stays within the limit of the process, and another account is served.
 
 use std::net::SocketAddr;
+use std::thread::JoinHandle;
 
+use bytes::Bytes;
 use serde_json::json;
+use tokio::sync::oneshot;
 use tollgate_testing::{RawClient, Script, within};
 
 use super::installation::{Installation, Serving};
@@ -56,19 +59,7 @@ async fn ten_accounts_that_attack_at_once_stay_within_the_limit_and_an_eleventh_
     }
     let serving = installation.serve().await;
     let address: SocketAddr = serving.url["http://".len()..].parse().expect("an address");
-    let mut attacks = Vec::new();
-    for key in &keys {
-        for number in 0..CONNECTIONS {
-            let key = key.clone();
-            attacks.push(tokio::spawn(async move {
-                match number % 3 {
-                    0 => unread(address, &key, true).await,
-                    1 => unread(address, &key, false).await,
-                    _ => large(address, &key).await,
-                }
-            }));
-        }
-    }
+    let attack = Attack::start(address, keys);
     // The attack has begun to be refused.
     let refusals = async || serving.metric("tollgate_memory_refused_total").await > 0;
     while !refusals().await {
@@ -86,7 +77,7 @@ async fn ten_accounts_that_attack_at_once_stay_within_the_limit_and_an_eleventh_
         let answer = client.post(CHAT, &body).await;
         assert_eq!(answer.status, 200, "request {number}: {}", answer.text());
     }
-    attacks.iter().for_each(tokio::task::JoinHandle::abort);
+    attack.end();
     let peak = peak(&serving);
     assert!(peak < LIMIT_BYTES, "the process had {peak} bytes");
 }
@@ -168,6 +159,48 @@ async fn many_prompts_with_a_long_system_text_are_refused_before_they_are_writte
     assert!(peak < LIMIT_BYTES, "the process had {peak} bytes");
 }
 
+/// The attackers' connections, on a thread of their own. They keep it busy for seconds, and a client that shared it would connect and then
+/// send its head too late.
+struct Attack {
+    end: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Attack {
+    fn start(address: SocketAddr, keys: Vec<String>) -> Attack {
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            let mut large_body = chat(false);
+            large_body["messages"][0]["content"] = json!("word ".repeat(BODY_BYTES / 5));
+            let large_body = Bytes::from(large_body.to_string());
+            for key in keys {
+                for number in 0..CONNECTIONS {
+                    let (key, large_body) = (key.clone(), large_body.clone());
+                    runtime.spawn(async move {
+                        match number % 3 {
+                            0 => unread(address, &key, true).await,
+                            1 => unread(address, &key, false).await,
+                            _ => large(address, &key, &large_body).await,
+                        }
+                    });
+                }
+            }
+            // The sender is dropped where the test has failed.
+            let _ = runtime.block_on(ended);
+        });
+        Attack { end, thread }
+    }
+
+    fn end(self) {
+        drop(self.end);
+        self.thread.join().expect("no panic");
+    }
+}
+
 /// A request whose answer is not read.
 async fn unread(address: SocketAddr, key: &str, stream: bool) {
     let mut raw = RawClient::connect(address).await;
@@ -181,11 +214,8 @@ async fn unread(address: SocketAddr, key: &str, stream: bool) {
 }
 
 /// A large body without its last byte.
-async fn large(address: SocketAddr, key: &str) {
+async fn large(address: SocketAddr, key: &str, body: &[u8]) {
     let mut raw = RawClient::connect(address).await;
-    let mut body = chat(false);
-    body["messages"][0]["content"] = json!("word ".repeat(BODY_BYTES / 5));
-    let body = body.to_string();
     let head = format!(
         "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
