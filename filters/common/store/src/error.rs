@@ -97,6 +97,37 @@ pub enum OpenError {
         /// The database file.
         path: PathBuf,
     },
+    /// The database server cannot be reached, or refuses the connection.
+    #[error(
+        "could not connect to `{database}`; check that the database runs, and the address, user and password in `[store]`"
+    )]
+    Unreachable {
+        /// The database.
+        database: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Another process runs as this node.
+    #[error(
+        "node `{node}` of `{database}` is in use by {holder}; stop that process, or give this one another `store.node`"
+    )]
+    NodeInUse {
+        /// The database.
+        database: String,
+        /// The name of the node.
+        node: String,
+        /// `process 1234`, or where it runs.
+        holder: String,
+    },
+    /// The database server does not keep what it confirms, or lacks what a store needs.
+    #[error("`{database}` {problem}")]
+    UnfitServer {
+        /// The database.
+        database: String,
+        /// The problem and its remedy, as a predicate.
+        problem: String,
+    },
     /// A file system error.
     #[error("could not {action} `{path}`", path = path.display())]
     File {

@@ -14,6 +14,7 @@ mod mandate;
 mod oauth;
 mod opened;
 mod plan;
+pub mod postgres;
 mod queue;
 mod reads;
 mod recovery;

@@ -3,6 +3,10 @@
 //! A test of `suite/` is `sqlite::suite::units::...` here: it opens stores, and reads tables past them, with `engine.rs` of its engine. An
 //! engine is one module more, with an `engine.rs` of the same functions.
 
+#[allow(
+    clippy::duplicate_mod,
+    reason = "the suite is compiled once for each engine"
+)]
 mod sqlite {
     mod backup;
     mod engine;
@@ -10,6 +14,19 @@ mod sqlite {
     mod journal_row;
     mod open;
     mod posting;
+    #[path = "../suite/mod.rs"]
+    mod suite;
+}
+
+#[allow(
+    clippy::duplicate_mod,
+    reason = "the suite is compiled once for each engine"
+)]
+mod postgres {
+    mod commit;
+    mod engine;
+    mod open;
+    mod proxy;
     #[path = "../suite/mod.rs"]
     mod suite;
 }

@@ -139,10 +139,11 @@ impl Batch {
     }
 
     fn apply(&mut self, rows: &impl WriteRows, parts: &[Part]) -> Result<Receipt, WriteError> {
-        if let [part] = parts {
-            return self.part(rows, part);
-        }
         let mark = self.mark();
+        if let [part] = parts {
+            // A part that changed rows before it was refused has undone that itself.
+            return self.part(rows, part).inspect_err(|_| self.rewind(&mark));
+        }
         rows.begin_unit()?;
         let mut receipt = Receipt::default();
         for part in parts {

@@ -21,6 +21,14 @@ pub(crate) enum Fault {
     Key,
     /// Another constraint of the schema is violated.
     Constraint,
+    /// A value that the engine cannot store; nothing was sent to it.
+    Unstorable,
+    /// The connection was lost: whether the statement took effect is unknown.
+    Lost,
+    /// The engine has undone the transaction, which can be run again: a deadlock, or a conflict with another transaction.
+    Conflict,
+    /// A later run of the node has begun.
+    Fenced,
     /// Anything else: the disk, the connection.
     Other,
 }
@@ -91,7 +99,12 @@ pub(crate) enum WriteError {
 
 impl From<EngineError> for WriteError {
     fn from(error: EngineError) -> WriteError {
-        WriteError::Engine(error)
+        match error.fault {
+            Fault::Unstorable => WriteError::Refused(Refusal::Invalid(
+                "a text contains a NUL character, which the database cannot store",
+            )),
+            _ => WriteError::Engine(error),
+        }
     }
 }
 

@@ -266,7 +266,7 @@ fn a_refused_unit_leaves_a_posted_hold_open() {
             write(&store, [end.clone()]).expect("it is still to be ended");
             let again = write(&store, [end]);
             assert_eq!(again, Err(Refusal::NoHold(operation(10))));
-            assert_eq!(Seen::by(&*store).open(), []);
+            assert_eq!(Seen::by(&*store).open(), Vec::<u8>::new());
             assert_adds_up(&*store);
         }
     }

@@ -1,0 +1,392 @@
+//! A connection: start-up and authentication, prepared statements, pipelined statements and portals.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::HashMap;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postgres_protocol::message::backend::DataRowBody;
+use postgres_protocol::message::frontend;
+use rustls::ClientConfig;
+
+use super::key_set::SpillingSet;
+use super::tls;
+use super::url::DatabaseUrl;
+use super::value::{OwnedValue, Row};
+use super::wire::{End, Prepared, Wire, lost, unusable};
+use crate::engine::{Dialect, EachRow, EngineError, Fault, KeySet, RowError, Run, Sql, Value};
+
+/// Time limit of a wait for the server, unless a connection has another.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// Rows that a portal returns at once, at first and at most.
+const FETCH_MIN: i32 = 64;
+const FETCH_MAX: i32 = 4096;
+
+/// Statements and bytes that are sent before their results are read: both sides would wait for the other if neither read.
+const PIPELINE_MAX: usize = 256;
+const PIPELINE_BYTES_MAX: usize = 64 << 10;
+
+/// How a database is reached.
+pub(super) struct Target {
+    pub(super) url: DatabaseUrl,
+    pub(super) password: Option<Box<[u8]>>,
+    pub(super) tls: Option<Arc<ClientConfig>>,
+}
+
+impl Target {
+    pub(super) fn new(url: DatabaseUrl, password: Option<&[u8]>) -> io::Result<Target> {
+        Ok(Target {
+            tls: tls::config(&url)?,
+            url,
+            password: password.map(Box::from),
+        })
+    }
+}
+
+/// A connection that is ready for statements.
+pub(super) struct Connection {
+    wire: RefCell<Wire>,
+    prepared: RefCell<HashMap<Box<str>, Arc<Prepared>>>,
+    portals: Cell<u32>,
+    keys: SpillingSet,
+}
+
+impl Connection {
+    /// Connects and authenticates.
+    pub(super) fn open(target: &Target) -> Result<Connection, EngineError> {
+        let wire = Wire::start(target)?;
+        wire.socket.limit(WAIT).map_err(lost)?;
+        Ok(Connection {
+            wire: RefCell::new(wire),
+            prepared: RefCell::default(),
+            portals: Cell::new(0),
+            keys: SpillingSet::default(),
+        })
+    }
+
+    /// Sets the time limit of each wait for the server.
+    pub(super) fn limit(&self, limit: Duration) -> Result<(), EngineError> {
+        self.wire()?.socket.limit(limit).map_err(lost)
+    }
+
+    /// Whether it can be used for an unrelated statement.
+    pub(super) fn is_reusable(&self) -> bool {
+        match self.wire.try_borrow() {
+            Ok(wire) => !wire.is_broken && !wire.is_in_transaction && !wire.socket.is_stale(),
+            Err(_) => false,
+        }
+    }
+
+    /// Runs a statement; returns its tag (`COMMIT`, `INSERT 0 1`).
+    pub(super) fn run(&self, sql: &str, values: &[Value<'_>]) -> Result<String, EngineError> {
+        let prepared = self.prepare(sql)?;
+        let mut wire = self.wire()?;
+        wire.bind("", &prepared, values.iter().copied())?;
+        frontend::execute("", 0, &mut wire.out).map_err(unusable)?;
+        wire.sync()?;
+        let ended = wire.end(&mut |_| {});
+        match wire.finish(ended)? {
+            End::Complete(tag) => Ok(tag),
+            End::Suspended => Err(wire.broken("a statement without a limit was suspended")),
+        }
+    }
+
+    /// Runs several statements without parameters as one message, in one transaction unless they say otherwise.
+    pub(super) fn run_all(&self, statements: &str) -> Result<(), EngineError> {
+        let mut wire = self.wire()?;
+        frontend::query(statements, &mut wire.out).map_err(unusable)?;
+        wire.flush()?;
+        wire.until_ready()
+    }
+
+    /// Takes all rows of a statement before the first of them is visited.
+    fn collect(
+        &self,
+        prepared: &Prepared,
+        values: &[Value<'_>],
+    ) -> Result<Vec<DataRowBody>, EngineError> {
+        let mut wire = self.wire()?;
+        wire.bind("", prepared, values.iter().copied())?;
+        frontend::execute("", 0, &mut wire.out).map_err(unusable)?;
+        wire.sync()?;
+        let mut rows = Vec::new();
+        let ended = wire.end(&mut |row| rows.push(row));
+        wire.finish(ended)?;
+        Ok(rows)
+    }
+
+    /// Visits the rows of a query by a portal, which exists as long as the transaction: other statements may run while it is open.
+    fn by_portal(
+        &self,
+        prepared: &Prepared,
+        values: &[Value<'_>],
+        each: &mut EachRow<'_>,
+    ) -> Result<(), RowError> {
+        let number = self.portals.get();
+        self.portals.set(number.wrapping_add(1));
+        let portal = format!("p{number}");
+        let mut fetch = FETCH_MIN;
+        let mut is_bound = false;
+        loop {
+            let mut rows = Vec::new();
+            let end = {
+                let mut wire = self.wire()?;
+                if !is_bound {
+                    wire.bind(&portal, prepared, values.iter().copied())?;
+                    is_bound = true;
+                }
+                frontend::execute(&portal, fetch, &mut wire.out).map_err(unusable)?;
+                wire.sync()?;
+                let ended = wire.end(&mut |row| rows.push(row));
+                wire.finish(ended)?
+            };
+            let visited = visit(&rows, prepared, each);
+            let is_over = matches!(end, End::Complete(_))
+                || !matches!(visited, Ok(ControlFlow::Continue(())));
+            if is_over {
+                // Sent with the next statement.
+                frontend::close(b'P', &portal, &mut self.wire()?.out).map_err(unusable)?;
+                return visited.map(|_| ());
+            }
+            fetch = fetch.saturating_mul(4).min(FETCH_MAX);
+        }
+    }
+
+    /// Visits the rows of a query as they arrive. No other statement may run meanwhile.
+    fn by_stream(
+        &self,
+        prepared: &Prepared,
+        values: &[Value<'_>],
+        each: &mut EachRow<'_>,
+    ) -> Result<(), RowError> {
+        let mut wire = self.wire()?;
+        wire.bind("", prepared, values.iter().copied())?;
+        frontend::execute("", 0, &mut wire.out).map_err(unusable)?;
+        wire.sync()?;
+        let mut visited = Ok(ControlFlow::Continue(()));
+        let ended = wire.end(&mut |row| {
+            if matches!(visited, Ok(ControlFlow::Continue(()))) {
+                visited = visit(&[row], prepared, each);
+            }
+        });
+        wire.finish(ended)?;
+        visited.map(|_| ())
+    }
+
+    fn prepare(&self, sql: &str) -> Result<Arc<Prepared>, EngineError> {
+        if let Some(prepared) = self.prepared.borrow().get(sql) {
+            return Ok(prepared.clone());
+        }
+        let name = format!("s{}", self.prepared.borrow().len());
+        let mut wire = self.wire()?;
+        frontend::parse(&name, &with_dollars(sql), [], &mut wire.out).map_err(unusable)?;
+        frontend::describe(b'S', &name, &mut wire.out).map_err(unusable)?;
+        wire.sync()?;
+        let described = wire.description();
+        let (parameters, columns) = wire.finish(described)?;
+        let prepared = Arc::new(Prepared {
+            name,
+            parameters,
+            columns,
+        });
+        self.prepared
+            .borrow_mut()
+            .insert(sql.into(), prepared.clone());
+        Ok(prepared)
+    }
+
+    /// The wire, unless the rows of another statement are being read from it.
+    fn wire(&self) -> Result<RefMut<'_, Wire>, EngineError> {
+        let wire = self.wire.try_borrow_mut().map_err(|_| EngineError {
+            fault: Fault::Other,
+            source: "a statement was run within the rows of another, outside of a transaction"
+                .into(),
+        })?;
+        match wire.is_broken {
+            false => Ok(wire),
+            true => Err(lost(io::Error::from(io::ErrorKind::NotConnected))),
+        }
+    }
+}
+
+/// Visits rows that were received.
+fn visit(
+    rows: &[DataRowBody],
+    prepared: &Prepared,
+    each: &mut EachRow<'_>,
+) -> Result<ControlFlow<()>, RowError> {
+    for body in rows {
+        if each(&Row::new(body, &prepared.columns)?)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+impl Sql for Connection {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, EngineError> {
+        refuse_nul(values)?;
+        Ok(changed(&self.run(sql, values)?))
+    }
+
+    /// Sends many statements before it reads their results.
+    fn execute_each(
+        &self,
+        sql: &str,
+        feed: &mut dyn FnMut(&mut Run<'_>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        let prepared = self.prepare(sql)?;
+        let mut sent = 0;
+        feed(&mut |values| {
+            refuse_nul(values)?;
+            let mut wire = self.wire()?;
+            wire.bind("", &prepared, values.iter().copied())?;
+            frontend::execute("", 0, &mut wire.out).map_err(unusable)?;
+            sent += 1;
+            if sent >= PIPELINE_MAX || wire.out.len() >= PIPELINE_BYTES_MAX {
+                wire.all_complete(std::mem::take(&mut sent))?;
+            }
+            Ok(())
+        })?;
+        match sent {
+            0 => Ok(()),
+            sent => self.wire()?.all_complete(sent),
+        }
+    }
+
+    fn query(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+        each: &mut EachRow<'_>,
+    ) -> Result<(), RowError> {
+        let is_select = is_select(sql);
+        if let Err(error) = refuse_nul(values) {
+            // No stored text has such a character.
+            return if is_select { Ok(()) } else { Err(error.into()) };
+        }
+        let prepared = self.prepare(sql)?;
+        if !is_select {
+            let rows = self.collect(&prepared, values)?;
+            return visit(&rows, &prepared, each).map(|_| ());
+        }
+        let is_in_transaction = self.wire()?.is_in_transaction;
+        match is_in_transaction {
+            true => self.by_portal(&prepared, values, each),
+            false => self.by_stream(&prepared, values, each),
+        }
+    }
+}
+
+impl KeySet for Connection {
+    fn begin_set(&self) -> Result<(), RowError> {
+        self.keys.begin()
+    }
+
+    fn add_to_set(&self, key: &[u8]) -> Result<bool, RowError> {
+        self.keys.add(key)
+    }
+
+    fn end_set(&self) -> Result<(), RowError> {
+        self.keys.end();
+        Ok(())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Ok(mut wire) = self.wire.try_borrow_mut()
+            && !wire.is_broken
+        {
+            frontend::terminate(&mut wire.out);
+            // The server notices the end of the connection too.
+            let _ = wire.flush();
+        }
+    }
+}
+
+/// A statement that is kept, for a transaction that may have to be run again.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    pub(super) sql: Box<str>,
+    pub(super) values: Vec<OwnedValue>,
+}
+
+impl Sent {
+    pub(super) fn new(sql: &str, values: &[Value<'_>]) -> Sent {
+        Sent {
+            sql: sql.into(),
+            values: values.iter().map(|value| (*value).into()).collect(),
+        }
+    }
+
+    pub(super) fn with_values<T>(&self, run: impl FnOnce(&[Value<'_>]) -> T) -> T {
+        let values: Vec<Value<'_>> = self.values.iter().map(OwnedValue::as_value).collect();
+        run(&values)
+    }
+}
+
+/// Whether a statement only reads.
+pub(super) fn is_select(sql: &str) -> bool {
+    sql.trim_start().starts_with("SELECT")
+}
+
+/// The number of rows that a command's tag names last.
+pub(super) fn changed(tag: &str) -> usize {
+    let count = tag.rsplit(' ').next();
+    count.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+/// PostgreSQL stores no text with a NUL character.
+pub(super) fn refuse_nul(values: &[Value<'_>]) -> Result<(), EngineError> {
+    let has_nul = |value: &Value<'_>| matches!(value, Value::Text(text) if text.contains('\0'));
+    match values.iter().any(has_nul) {
+        false => Ok(()),
+        true => Err(EngineError {
+            fault: Fault::Unstorable,
+            source: "a text contains a NUL character".into(),
+        }),
+    }
+}
+
+/// Parameters in the server's form: `$1` for `?1`.
+fn with_dollars(sql: &str) -> String {
+    let mut is_quoted = false;
+    let dollar = |character| match character {
+        '\'' => {
+            is_quoted = !is_quoted;
+            '\''
+        }
+        '?' if !is_quoted => '$',
+        other => other,
+    };
+    sql.chars().map(dollar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_written_in_the_servers_form_outside_of_texts() {
+        let sql = "SELECT '?1', a FROM t WHERE b = ?1 AND c = ?12";
+        assert_eq!(
+            with_dollars(sql),
+            "SELECT '?1', a FROM t WHERE b = $1 AND c = $12"
+        );
+    }
+
+    #[test]
+    fn the_number_of_rows_is_the_last_word_of_a_tag() {
+        for (tag, rows) in [("INSERT 0 5", 5), ("UPDATE 3", 3), ("COMMIT", 0), ("", 0)] {
+            assert_eq!(changed(tag), rows, "{tag}");
+        }
+    }
+}

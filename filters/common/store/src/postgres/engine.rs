@@ -1,0 +1,82 @@
+//! The writer's side of an open database.
+
+use super::failure::failure;
+use super::lease::Renewal;
+use super::writer::Writer;
+use crate::engine::{Engine, EngineError, Session, WriteError};
+use crate::entries::Seal;
+use crate::error::{Failure, FailureKind};
+
+/// A database that is open for writing.
+pub(super) struct PostgresEngine {
+    pub(super) name: String,
+    pub(super) writer: Writer,
+    /// Stopped before the lease is released.
+    pub(super) renewal: Renewal,
+}
+
+impl Engine for PostgresEngine {
+    type Session<'e> = PostgresSession<'e>;
+
+    fn session(&self) -> Result<PostgresSession<'_>, Failure> {
+        Ok(PostgresSession {
+            writer: &self.writer,
+        })
+    }
+
+    fn failure(&self, error: EngineError) -> Failure {
+        failure(&self.name, error)
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn close(self, stopped: Option<&Failure>) {
+        drop(self.renewal);
+        // A database that has failed is not waited for once more.
+        if stopped.is_none_or(|failure| failure.kind == FailureKind::Closed) {
+            self.writer.release_lease();
+        }
+    }
+}
+
+/// A writer's commits.
+pub(super) struct PostgresSession<'e> {
+    writer: &'e Writer,
+}
+
+impl Session for PostgresSession<'_> {
+    type Rows = Writer;
+
+    fn rows(&self) -> &Writer {
+        self.writer
+    }
+
+    /// Nothing is sent until the first statement that writes: most commits are one statement.
+    fn begin(&mut self) -> Result<(), WriteError> {
+        self.writer.begin();
+        Ok(())
+    }
+
+    fn insert_commit(&mut self, id: i64, seal: &Seal, body: &[u8]) -> Result<(), EngineError> {
+        self.writer.insert_commit(id, seal, body);
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), EngineError> {
+        self.writer.commit()
+    }
+
+    fn rollback(&mut self) {
+        self.writer.rollback();
+    }
+
+    fn needs_maintenance(&self) -> bool {
+        false
+    }
+
+    fn maintain(&mut self) -> Result<bool, Failure> {
+        Ok(false)
+    }
+}

@@ -1,0 +1,170 @@
+//! Errors of the server: what their codes mean for the store, and what they mean for the operator.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fallible_iterator::FallibleIterator as _;
+use postgres_protocol::message::backend::ErrorFields;
+
+use crate::engine::{EngineError, Fault, RowError, WriteError};
+use crate::error::{Failure, FailureKind, OpenError};
+
+/// An error response (PostgreSQL, "Error and Notice Message Fields").
+#[derive(Debug, Default)]
+pub(super) struct ServerError {
+    code: String,
+    message: String,
+    detail: String,
+}
+
+impl std::error::Error for ServerError {}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} (SQLSTATE {})", self.message, self.code)?;
+        match self.detail.as_str() {
+            "" => Ok(()),
+            detail => write!(out, ": {detail}"),
+        }
+    }
+}
+
+impl ServerError {
+    pub(super) fn from_fields(mut fields: ErrorFields<'_>) -> ServerError {
+        let mut error = ServerError::default();
+        while let Ok(Some(field)) = fields.next() {
+            let value = || String::from_utf8_lossy(field.value_bytes()).into_owned();
+            match field.type_() {
+                b'C' => error.code = value(),
+                b'M' => error.message = value(),
+                b'D' => error.detail = value(),
+                _ => {}
+            }
+        }
+        error
+    }
+
+    /// What a code means (PostgreSQL, appendix A).
+    fn fault(&self) -> Fault {
+        match self.code.as_str() {
+            // unique_violation
+            "23505" => Fault::Key,
+            code if code.starts_with("23") => Fault::Constraint,
+            // disk_full
+            "53100" => Fault::Full,
+            // data_corrupted, index_corrupted
+            "XX001" | "XX002" => Fault::Corrupt,
+            // serialization_failure, deadlock_detected
+            "40001" | "40P01" => Fault::Conflict,
+            // The server shuts down, crashed, starts, or has no connection left.
+            "57P01" | "57P02" | "57P03" | "53300" => Fault::Lost,
+            code if code.starts_with("08") => Fault::Lost,
+            _ => Fault::Other,
+        }
+    }
+}
+
+impl From<ServerError> for EngineError {
+    fn from(error: ServerError) -> EngineError {
+        EngineError {
+            fault: error.fault(),
+            source: Box::new(error),
+        }
+    }
+}
+
+/// Why the writer stops for good.
+pub(super) fn failure(name: &str, error: EngineError) -> Failure {
+    let EngineError { fault, source } = error;
+    let (kind, message) = match fault {
+        Fault::Full => (
+            FailureKind::DiskFull,
+            format!("the disk of `{name}` is full; free space there and start again ({source})"),
+        ),
+        Fault::Corrupt | Fault::Foreign => (
+            FailureKind::Damaged,
+            format!("`{name}` is damaged; restore a backup ({source})"),
+        ),
+        Fault::Constraint | Fault::Key => (
+            FailureKind::Inconsistent,
+            format!(
+                "the balances in `{name}` violate a constraint; run `tollgate audit` ({source})"
+            ),
+        ),
+        Fault::Fenced => (
+            FailureKind::Fenced,
+            format!(
+                "`{name}` was opened by a later run of this node, or its journal was changed: {source}. This process writes nothing more. Leave one process under each `store.node`, run `tollgate audit`, and start again"
+            ),
+        ),
+        Fault::Lost => (
+            FailureKind::Io,
+            format!(
+                "`{name}` could not be reached again in time; check the database and the network, then start again ({source})"
+            ),
+        ),
+        _ => (
+            FailureKind::Io,
+            format!("could not write to `{name}`; see the log of the database ({source})"),
+        ),
+    };
+    Failure {
+        kind,
+        message: Arc::from(message),
+    }
+}
+
+/// Why the store does not open.
+pub(super) fn open_error(name: &str, action: &'static str, error: EngineError) -> OpenError {
+    let path = PathBuf::from(name);
+    match error.fault {
+        Fault::Lost => OpenError::Unreachable {
+            database: name.to_owned(),
+            source: error.source,
+        },
+        Fault::Corrupt => OpenError::Damaged {
+            path,
+            problem: String::from("is damaged"),
+        },
+        _ => OpenError::Engine {
+            action,
+            path,
+            source: error.source,
+        },
+    }
+}
+
+/// The same, where a row could not be read.
+pub(super) fn row_open_error(name: &str, error: RowError) -> OpenError {
+    let damaged = |problem: String| OpenError::Damaged {
+        path: PathBuf::from(name),
+        problem,
+    };
+    match error {
+        RowError::Engine(error) => open_error(name, "read", error),
+        RowError::Unknown { what, value } => {
+            damaged(format!("has {what} of the unknown value `{value}`"))
+        }
+        RowError::Damaged(problem) => damaged(format!("is damaged: {problem}")),
+    }
+}
+
+/// The same, where a row could not be written.
+pub(super) fn write_open_error(name: &str, error: WriteError) -> OpenError {
+    let unbalanced = |problem| OpenError::Unbalanced {
+        path: PathBuf::from(name),
+        problem,
+    };
+    match error {
+        // A balance that does not follow from the journal.
+        WriteError::Engine(error) if matches!(error.fault, Fault::Constraint | Fault::Key) => {
+            unbalanced(error.source.to_string())
+        }
+        WriteError::Engine(error) => open_error(name, "write", error),
+        WriteError::Row(error) => row_open_error(name, error),
+        WriteError::Inconsistent(problem) => unbalanced(problem),
+        WriteError::Refused(refusal) => unbalanced(refusal.to_string()),
+        WriteError::Stopped(failure) => OpenError::Stopped(failure),
+    }
+}

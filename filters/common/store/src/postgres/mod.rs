@@ -1,0 +1,31 @@
+//! The shared engine: a PostgreSQL database, which several processes reach over a network.
+//!
+//! One connection writes. A commit of ledger parts alone is one statement with the fence inside it; every other commit is one transaction
+//! that begins with the fence. A connection that is lost during a commit leaves its outcome unknown: the writer connects again and finds
+//! out before it notifies a caller. Reads use their own connections.
+//!
+//! The protocol is spoken here, over the messages of the `postgres-protocol` crate, and blocking: the writer is a thread and reads are
+//! blocking calls, so an asynchronous client would run an executor for each connection, and the clients that there are do not show the tag
+//! of a completed command, by which alone a `COMMIT` differs from a `ROLLBACK`.
+
+mod connection;
+mod engine;
+mod failure;
+mod key_set;
+mod lease;
+mod open;
+mod options;
+mod read;
+mod recover;
+mod schema;
+mod socket;
+mod tls;
+mod url;
+mod value;
+mod wire;
+mod writer;
+
+pub use self::open::{open, open_read};
+pub use self::options::Options;
+pub use self::recover::rebuild_postings;
+pub use self::url::{DatabaseUrl, UrlError};

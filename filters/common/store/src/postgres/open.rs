@@ -1,0 +1,219 @@
+//! Opening of a store: server, schema, node, lease and epoch in one transaction, then the threads.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_clock::Clock;
+
+use super::connection::{Connection, Target};
+use super::engine::PostgresEngine;
+use super::failure::{open_error, row_open_error, write_open_error};
+use super::lease::{self, Holder, Renewal};
+use super::options::Options;
+use super::read::{Pool, PostgresStore};
+use super::schema;
+use super::writer::{Writer, pause};
+use crate::commit::{self, Settings, Shared, StartError};
+use crate::commit_id;
+use crate::engine::{Epochs, NewRun, RowError, Select as _, Sql as _, WriteError, values};
+use crate::error::OpenError;
+use crate::rows::RootSecret;
+use crate::store::{Read, Store};
+
+/// The greatest number of a node.
+const NODE_MAX: i64 = 127;
+
+/// Pause between two looks at a lease that is about to end.
+const LEASE_PAUSE: Duration = Duration::from_millis(200);
+
+/// What an opening has found and taken.
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    pub(super) node: i64,
+    pub(super) epoch: i64,
+    pub(super) root_secret: RootSecret,
+}
+
+/// Opens the store of a database as one of its nodes, and creates it in an empty database.
+pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
+    let name = options.url.to_string();
+    let target = Arc::new(target(&options)?);
+    let opened = enter(&target, &options)?;
+    let Opened {
+        connection,
+        node,
+        epoch,
+        root_secret,
+    } = opened;
+    let on_failure = std::mem::replace(&mut options.on_failure, Box::new(|_| {}));
+    let shared = Arc::new(Shared::new(options.queue_max, on_failure));
+    let thread = |source| OpenError::File {
+        action: "start a thread for",
+        path: PathBuf::from(&name),
+        source,
+    };
+    let renewing = Connection::open(&target).map_err(|error| open_error(&name, "open", error))?;
+    let renewal = Renewal::start(
+        Arc::clone(&target),
+        renewing,
+        (node, epoch),
+        Arc::clone(&shared),
+    )
+    .map_err(thread)?;
+    let writer = Writer::new(Arc::clone(&target), connection, (node, epoch))
+        .map_err(|error| row_open_error(&name, error))?;
+    let engine = PostgresEngine {
+        name: name.clone(),
+        writer,
+        renewal,
+    };
+    let settings = Settings {
+        node,
+        epoch,
+        batch_max: options.batch_max,
+        post_records: options.post_records,
+        monotonic_us: options.monotonic_us,
+        root_secret,
+    };
+    let writing = commit::start(engine, shared, settings).map_err(|error| match error {
+        StartError::Row(error) => row_open_error(&name, error),
+        StartError::Write(error) => write_open_error(&name, error),
+        StartError::Failure(failure) => OpenError::Stopped(failure),
+        StartError::Thread(error) => thread(error),
+    })?;
+    Ok(Arc::new(PostgresStore {
+        connections: Pool::new(target),
+        writing,
+    }))
+}
+
+/// Opens the store of a database for reading, with or without a running gateway.
+pub fn open_read(options: &Options) -> Result<Arc<dyn Read>, OpenError> {
+    let name = options.url.to_string();
+    let target = Arc::new(target(options)?);
+    let connection = Connection::open(&target).map_err(|error| open_error(&name, "open", error))?;
+    schema::check_readable(&connection, &name)?;
+    Ok(Arc::new(PostgresStore {
+        connections: Pool::new(target),
+        writing: (),
+    }))
+}
+
+pub(super) fn target(options: &Options) -> Result<Target, OpenError> {
+    let password = options.password.as_deref();
+    Target::new(options.url.clone(), password).map_err(|error| OpenError::Unreachable {
+        database: options.url.to_string(),
+        source: error.into(),
+    })
+}
+
+/// Takes the lease of the node and raises its epoch. Waits for the end of a lease that is not renewed any more.
+pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenError> {
+    let name = options.url.to_string();
+    let connection = Connection::open(target).map_err(|error| open_error(&name, "open", error))?;
+    schema::check_server(&connection, &name)?;
+    let clock = Clock::system();
+    let give_up = clock.elapsed() + lease::LENGTH + Duration::from_secs(1);
+    let mut first = None;
+    loop {
+        schema::lock(&connection).map_err(|error| open_error(&name, "lock", error))?;
+        schema::migrate(&connection, &name)?;
+        let root_secret = root_secret(&connection, &options.random)
+            .map_err(|error| write_open_error(&name, error))?;
+        let node =
+            node(&connection, &options.node).map_err(|error| row_open_error(&name, error))?;
+        let held = lease::find(&connection, node)
+            .map_err(|error| row_open_error(&name, error))?
+            .filter(|held| !held.is_over && !Holder::is_gone(&held.holder));
+        let end = |end: &str| {
+            let ended = connection.run_all(end);
+            ended.map_err(|error| open_error(&name, "open", error))
+        };
+        let Some(held) = held else {
+            let run = NewRun {
+                node,
+                name: &options.node,
+                now: options.now,
+            };
+            let epoch = connection
+                .raise_epoch(&run)
+                .map_err(|error| write_open_error(&name, error))?;
+            lease::take(&connection, node, epoch)
+                .map_err(|error| open_error(&name, "open", error))?;
+            end("COMMIT")?;
+            return Ok(Opened {
+                connection,
+                node,
+                epoch,
+                root_secret,
+            });
+        };
+        end("COMMIT")?;
+        let is_renewed = first.get_or_insert(held.held_until) != &held.held_until;
+        if is_renewed || clock.elapsed() >= give_up {
+            return Err(OpenError::NodeInUse {
+                database: name,
+                node: options.node.clone(),
+                holder: Holder::describe(&held.holder),
+            });
+        }
+        pause(LEASE_PAUSE);
+    }
+}
+
+/// The number of the node with a name: its own, or the smallest that is free.
+fn node(connection: &Connection, name: &str) -> Result<i64, RowError> {
+    let sql = "SELECT id, name FROM nodes ORDER BY id";
+    let nodes = connection.all(sql, values![], |row| {
+        Ok((row.get::<i64>(0)?, row.get::<String>(1)?))
+    })?;
+    if let Some((id, _)) = nodes.iter().find(|(_, taken)| taken == name) {
+        return Ok(*id);
+    }
+    let is_free = |id: &i64| nodes.iter().all(|(taken, _)| taken != id);
+    (1..=NODE_MAX).find(is_free).ok_or_else(|| {
+        RowError::Damaged(format!(
+            "there are {NODE_MAX} nodes already, which are all that fit"
+        ))
+    })
+}
+
+/// The root secret of the store, which its first run has made.
+fn root_secret(connection: &Connection, random: &RootSecret) -> Result<RootSecret, WriteError> {
+    let text = base16ct::lower::encode_string(&random.0);
+    let sql = "INSERT INTO meta (k, v) VALUES ('secret', ?1) ON CONFLICT (k) DO NOTHING";
+    connection.execute(sql, values![text])?;
+    let sql = "SELECT v FROM meta WHERE k = 'secret'";
+    let text = connection.first(sql, values![], |row| row.get::<String>(0))?;
+    let mut secret = [0; 32];
+    let decoded = base16ct::mixed::decode(text.unwrap_or_default(), &mut secret);
+    match decoded.is_ok_and(|bytes| bytes.len() == 32) {
+        true => Ok(RootSecret(secret)),
+        false => Err(RowError::Damaged("it has no root secret".to_owned()).into()),
+    }
+}
+
+impl Epochs for Connection {
+    /// Waits for commits of the node that are under way: they have locked its row.
+    fn raise_epoch(&self, run: &NewRun<'_>) -> Result<i64, WriteError> {
+        let (first, last) = commit_id::range(run.node);
+        let sql = "SELECT id FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
+        let journal = self.number(sql, values![first, last])?;
+        let (_, journal, _) = commit_id::numbers(journal);
+        let sql = "INSERT INTO nodes (id, epoch, name, lease_until, started_at) VALUES (?1, CAST(?4 AS BIGINT) + 1, ?2, 0, ?3)
+            ON CONFLICT (id) DO UPDATE SET epoch = greatest(nodes.epoch, CAST(?4 AS BIGINT)) + 1,
+                name = excluded.name, started_at = excluded.started_at
+            RETURNING epoch";
+        let epoch = self.number(sql, values![run.node, run.name, run.now, journal])?;
+        if epoch > commit_id::EPOCH_MAX {
+            return Err(WriteError::Row(RowError::Damaged(format!(
+                "its epoch {epoch} is greater than its journal can store"
+            ))));
+        }
+        let sql =
+            "INSERT INTO node_marks (id) VALUES (?1) ON CONFLICT (id) DO UPDATE SET commits = 0";
+        self.execute(sql, values![run.node])?;
+        Ok(epoch)
+    }
+}

@@ -1,0 +1,50 @@
+//! Options for opening a store in a PostgreSQL database.
+
+use tollgate_clock::Timestamp;
+
+use super::url::DatabaseUrl;
+use crate::error::Failure;
+use crate::rows::RootSecret;
+
+/// Options for opening a store.
+pub struct Options {
+    /// The database.
+    pub url: DatabaseUrl,
+    /// The password of its user, where the server asks for one.
+    pub password: Option<Box<[u8]>>,
+    /// The name of this node, which no other process has at the same time.
+    pub node: String,
+    /// Maximum number of units in one commit.
+    pub batch_max: usize,
+    /// Maximum number of units in the queue; new operations are refused from three quarters of it on.
+    pub queue_max: usize,
+    /// Number of journal records from which on they are posted for any number of accounts.
+    pub post_records: usize,
+    /// The time of opening.
+    pub now: Timestamp,
+    /// 32 random bytes, stored as the root secret if the store is new.
+    pub random: RootSecret,
+    /// A monotonic clock in microseconds, for the gauges.
+    pub monotonic_us: Box<dyn Fn() -> u64 + Send>,
+    /// Called once when the store stops for good for any reason but [`crate::Store::close`]; the process has to exit with an error. The call
+    /// is made on a thread of the store and must not block.
+    pub on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
+}
+
+impl Options {
+    /// The defaults: the node `gateway`, commits of up to 1024 units, a queue of 16,384.
+    pub fn new(url: DatabaseUrl, now: Timestamp, random: RootSecret) -> Options {
+        Options {
+            url,
+            password: None,
+            node: String::from("gateway"),
+            batch_max: 1024,
+            queue_max: 16_384,
+            post_records: 65_536,
+            now,
+            random,
+            monotonic_us: Box::new(|| 0),
+            on_failure: Box::new(|_| {}),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Recovery of the ledger in a database that no gateway uses as this node: rebuilding of what is derived.
+
+use std::time::Duration;
+
+use super::failure::{open_error, row_open_error, write_open_error};
+use super::lease;
+use super::open::{enter, target};
+use super::options::Options;
+use crate::error::OpenError;
+use crate::recovery;
+
+/// Time limit of one statement: some change every row of a table.
+const WAIT: Duration = Duration::from_secs(3600);
+
+/// Rebuilds everything derived from the journal, in one transaction; the journal stays unchanged. Refused while a gateway has the node, and
+/// where a commit of the journal differs from what was sealed: its changes would be lost permanently.
+pub fn rebuild_postings(options: &Options) -> Result<(), OpenError> {
+    let name = options.url.to_string();
+    let opened = enter(&target(options)?, options)?;
+    let connection = &opened.connection;
+    let failed = |error| open_error(&name, "write", error);
+    connection.limit(WAIT).map_err(failed)?;
+    connection.run_all("BEGIN").map_err(failed)?;
+    let rebuilt = recovery::verify_seals(connection)
+        .map_err(|error| row_open_error(&name, error))
+        .and_then(|()| {
+            recovery::rebuild(connection, options.post_records)
+                .map_err(|error| write_open_error(&name, error))
+        });
+    let ended = match rebuilt {
+        Ok(()) => connection.run("COMMIT", &[]).map(|_| ()),
+        Err(_) => connection.run("ROLLBACK", &[]).map(|_| ()),
+    };
+    let released = lease::release(connection, opened.node, opened.epoch);
+    rebuilt?;
+    ended.and(released).map_err(failed)
+}

@@ -1,0 +1,165 @@
+//! The schema: verification of the server, and migrations under a lock.
+
+use std::path::PathBuf;
+
+use super::connection::Connection;
+use super::failure::{open_error, row_open_error};
+use crate::engine::{EngineError, Fault, Select as _, Sql as _, values};
+use crate::error::OpenError;
+use crate::schema::{Dialect, SCHEMA};
+
+/// PostgreSQL's keywords for the schema.
+const DIALECT: Dialect = Dialect {
+    int: "BIGINT",
+    bin: "BYTEA",
+    rows: "",
+    keyed: "",
+};
+
+/// What this engine alone has. The marks of a node change with each posting and the row in `nodes` with each start: a commit locks the
+/// latter against changes. `commits` is the number of the node's last transaction of several parts, by which the outcome of a lost `COMMIT`
+/// is found.
+const OWN_TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS node_marks (
+        id BIGINT PRIMARY KEY, posted BIGINT NOT NULL DEFAULT 0, days_posted BIGINT NOT NULL DEFAULT 0, commits BIGINT NOT NULL DEFAULT 0);
+    CREATE TABLE IF NOT EXISTS leases (
+        node BIGINT PRIMARY KEY, epoch BIGINT NOT NULL, held_until BIGINT NOT NULL, holder TEXT NOT NULL)";
+
+/// The oldest server, and the oldest schema that a release which knows this one still has to be able to use.
+const SERVER_MIN: i64 = 130_000;
+const COMPATIBLE_FROM: i64 = 12;
+
+/// Attempts to create the table of the lock, which two processes may do at once.
+const CREATE_TRIES: usize = 5;
+
+/// Verifies that the server keeps what it has confirmed.
+pub(super) fn check_server(connection: &Connection, name: &str) -> Result<(), OpenError> {
+    let setting = |setting: &str| {
+        let sql = "SELECT current_setting(?1, true)";
+        let found = connection.first(sql, values![setting], |row| row.get::<Option<String>>(0));
+        found
+            .map(Option::flatten)
+            .map_err(|error| row_open_error(name, error))
+    };
+    let unfit = |problem: String| {
+        Err(OpenError::UnfitServer {
+            database: name.to_owned(),
+            problem,
+        })
+    };
+    if let Some(version) = setting("server_version_num")?
+        && version
+            .parse::<i64>()
+            .is_ok_and(|version| version < SERVER_MIN)
+    {
+        return unfit(format!(
+            "is PostgreSQL {version}; upgrade it to version 13 or later"
+        ));
+    }
+    // Other servers of the protocol have no such setting, and no way to turn it off.
+    if setting("fsync")?.is_some_and(|value| value == "off") {
+        return unfit(
+            "has `fsync = off`: a crash of its machine would lose charges and damage the database; set `fsync = on` in `postgresql.conf`"
+                .to_owned(),
+        );
+    }
+    if setting("full_page_writes")?.is_some_and(|value| value == "off") {
+        tracing::warn!(
+            database = %name,
+            "database has `full_page_writes = off`: only a file system that never tears a page keeps it whole in a power failure"
+        );
+    }
+    match setting("server_encoding")? {
+        Some(encoding) if encoding != "UTF8" => unfit(format!(
+            "has the encoding {encoding}; create the database with `ENCODING 'UTF8'`"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Takes the lock of all changes to the schema and to nodes, in a transaction that it begins.
+pub(super) fn lock(connection: &Connection) -> Result<(), EngineError> {
+    for attempt in 1..=CREATE_TRIES {
+        let sql = "CREATE TABLE IF NOT EXISTS schema_lock (id BIGINT PRIMARY KEY)";
+        match connection.run_all(sql) {
+            Err(error) if error.fault == Fault::Key && attempt < CREATE_TRIES => {}
+            other => {
+                other?;
+                break;
+            }
+        }
+    }
+    connection
+        .run_all("BEGIN; INSERT INTO schema_lock (id) VALUES (1) ON CONFLICT (id) DO NOTHING")?;
+    connection
+        .execute(
+            "SELECT id FROM schema_lock WHERE id = 1 FOR UPDATE",
+            values![],
+        )
+        .map(|_| ())
+}
+
+/// Runs the missing migrations, under the lock.
+pub(super) fn migrate(connection: &Connection, name: &str) -> Result<(), OpenError> {
+    let failed = |error| open_error(name, "migrate", error);
+    let found = version(connection, name)?.unwrap_or_default();
+    if found >= SCHEMA {
+        return Ok(());
+    }
+    for step in DIALECT.steps(found) {
+        connection.run_all(&step).map_err(failed)?;
+    }
+    connection.run_all(OWN_TABLES).map_err(failed)?;
+    let sql =
+        "INSERT INTO meta (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v";
+    for (key, value) in [("schema", SCHEMA), ("compatible", COMPATIBLE_FROM)] {
+        let value = value.to_string();
+        connection
+            .execute(sql, values![key, value])
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Verifies that there is a store which this release can read.
+pub(super) fn check_readable(connection: &Connection, name: &str) -> Result<(), OpenError> {
+    match version(connection, name)? {
+        None => Err(OpenError::Missing {
+            path: PathBuf::from(name),
+        }),
+        Some(found) if found < SCHEMA => Err(OpenError::Older {
+            path: PathBuf::from(name),
+            found,
+            known: SCHEMA,
+        }),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The schema of the store, if there is one. A later one than this release knows is refused unless it says that this release can use it.
+fn version(connection: &Connection, name: &str) -> Result<Option<i64>, OpenError> {
+    let failed = |error| row_open_error(name, error);
+    let sql = "SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = 'meta'";
+    if !connection.exists(sql, values![]).map_err(failed)? {
+        return Ok(None);
+    }
+    let number = |key: &str| {
+        let sql = "SELECT v FROM meta WHERE k = ?1";
+        let found = connection.first(sql, values![key], |row| row.get::<String>(0));
+        let text = found.map_err(failed)?;
+        Ok(text.and_then(|text| text.parse::<i64>().ok()))
+    };
+    let found = number("schema")?.ok_or_else(|| OpenError::UnfitServer {
+        database: name.to_owned(),
+        problem: "has tables of another program; give tollgate a database of its own".to_owned(),
+    })?;
+    let compatible = number("compatible")?.unwrap_or(found);
+    if found > SCHEMA && compatible > SCHEMA {
+        return Err(OpenError::Newer {
+            path: PathBuf::from(name),
+            found,
+            known: SCHEMA,
+        });
+    }
+    Ok(Some(found))
+}

@@ -1,0 +1,194 @@
+//! The socket to the server: TCP or a Unix socket, plain or with TLS, with a time limit for every wait.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use postgres_protocol::message::frontend;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use super::tls::TlsMode;
+use super::url::{DatabaseUrl, Host};
+
+/// Time limit for a connection to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+
+pub(super) enum Socket {
+    Plain(RawSocket),
+    Tls(Box<StreamOwned<ClientConnection, RawSocket>>),
+}
+
+pub(super) enum RawSocket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Connects, with TLS as the address says.
+    pub(super) fn connect(
+        url: &DatabaseUrl,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> io::Result<Socket> {
+        let mut raw = RawSocket::connect(url)?;
+        raw.limit(CONNECT)?;
+        let Some(config) = tls else {
+            return Ok(Socket::Plain(raw));
+        };
+        let mut request = BytesMut::new();
+        frontend::ssl_request(&mut request);
+        raw.write_all(&request)?;
+        // One byte and not more: what follows belongs to TLS.
+        let mut answer = [0];
+        raw.read_exact(&mut answer)?;
+        match (answer[0], url.tls) {
+            (b'S', _) => {}
+            (_, TlsMode::Prefer) => return Ok(Socket::Plain(raw)),
+            _ => {
+                return Err(io::Error::other(
+                    "the server offers no TLS; turn it on there, or use `sslmode=disable` on a network that you trust",
+                ));
+            }
+        }
+        let name = match &url.host {
+            Host::Name(name) => name.clone(),
+            Host::Folder(_) => "localhost".to_owned(),
+        };
+        let name = ServerName::try_from(name).map_err(io::Error::other)?;
+        let client = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
+        let mut stream = StreamOwned::new(client, raw);
+        // The handshake, so that its errors are not those of a statement.
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        Ok(Socket::Tls(Box::new(stream)))
+    }
+
+    /// Sets the time limit of each wait for data.
+    pub(super) fn limit(&self, limit: Duration) -> io::Result<()> {
+        self.raw().limit(limit)
+    }
+
+    /// Whether the server has closed the connection, or has sent what was not asked for.
+    pub(super) fn is_stale(&self) -> bool {
+        let raw = self.raw();
+        if raw.set_nonblocking(true).is_err() {
+            return true;
+        }
+        let peeked = raw.peek();
+        let is_quiet = peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        raw.set_nonblocking(false).is_err() || !is_quiet
+    }
+
+    fn raw(&self) -> &RawSocket {
+        match self {
+            Socket::Plain(raw) => raw,
+            Socket::Tls(stream) => &stream.sock,
+        }
+    }
+}
+
+impl RawSocket {
+    fn connect(url: &DatabaseUrl) -> io::Result<RawSocket> {
+        let name = match &url.host {
+            Host::Folder(folder) => {
+                let path = folder.join(format!(".s.PGSQL.{}", url.port));
+                return Ok(RawSocket::Unix(UnixStream::connect(path)?));
+            }
+            Host::Name(name) => name,
+        };
+        let mut last = io::Error::new(ErrorKind::NotFound, "the host has no address");
+        for address in (name.as_str(), url.port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, CONNECT) {
+                Ok(socket) => {
+                    socket.set_nodelay(true)?;
+                    return Ok(RawSocket::Tcp(socket));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn limit(&self, limit: Duration) -> io::Result<()> {
+        let limit = Some(limit);
+        match self {
+            RawSocket::Tcp(socket) => socket
+                .set_read_timeout(limit)
+                .and_then(|()| socket.set_write_timeout(limit)),
+            RawSocket::Unix(socket) => socket
+                .set_read_timeout(limit)
+                .and_then(|()| socket.set_write_timeout(limit)),
+        }
+    }
+
+    fn set_nonblocking(&self, is_on: bool) -> io::Result<()> {
+        match self {
+            RawSocket::Tcp(socket) => socket.set_nonblocking(is_on),
+            RawSocket::Unix(socket) => socket.set_nonblocking(is_on),
+        }
+    }
+
+    /// Looks whether there is data, without taking it.
+    fn peek(&self) -> io::Result<usize> {
+        let mut byte = [0];
+        match self {
+            RawSocket::Tcp(socket) => socket.peek(&mut byte),
+            // A Unix socket cannot be peeked into with the standard library; what is read here makes the connection unusable, which it is.
+            RawSocket::Unix(socket) => {
+                let mut socket = socket;
+                socket.read(&mut byte)
+            }
+        }
+    }
+}
+
+impl Read for RawSocket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            RawSocket::Tcp(socket) => socket.read(buffer),
+            RawSocket::Unix(socket) => socket.read(buffer),
+        }
+    }
+}
+
+impl Write for RawSocket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            RawSocket::Tcp(socket) => socket.write(bytes),
+            RawSocket::Unix(socket) => socket.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Plain(raw) => raw.read(buffer),
+            Socket::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Plain(raw) => raw.write(bytes),
+            Socket::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Socket::Plain(_) => Ok(()),
+            Socket::Tls(stream) => stream.flush(),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The address of a database: `postgres://user@host:port/database?sslmode=...`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::tls::TlsMode;
+
+/// The port of PostgreSQL.
+const PORT: u16 = 5432;
+
+/// Where a database is, and how it is reached. Its text has no password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseUrl {
+    pub(super) host: Host,
+    pub(super) port: u16,
+    pub(super) user: String,
+    pub(super) database: String,
+    pub(super) tls: TlsMode,
+    /// Certificates of authorities, in place of the system's.
+    pub(super) root_certificates: Option<PathBuf>,
+    /// As it is shown.
+    text: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Host {
+    Name(String),
+    /// A folder with the server's socket.
+    Folder(PathBuf),
+}
+
+/// Why a text is not the address of a database, as a predicate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UrlError(String);
+
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "DatabaseUrl({})", self.text)
+    }
+}
+
+impl DatabaseUrl {
+    /// Reads an address. A password in it is an error: it belongs into a file or a variable.
+    ///
+    /// # Errors
+    ///
+    /// A predicate that says what is wrong and what to write.
+    pub fn parse(text: &str) -> Result<DatabaseUrl, UrlError> {
+        let failed = |problem: String| UrlError(problem);
+        let rest = text
+            .strip_prefix("postgres://")
+            .or_else(|| text.strip_prefix("postgresql://"))
+            .ok_or_else(|| failed("does not begin with `postgres://`".to_owned()))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest
+            .split_once('/')
+            .filter(|(_, database)| !database.is_empty())
+            .ok_or_else(|| {
+                failed("names no database; use `postgres://user@host:port/database`".to_owned())
+            })?;
+        let (user, host) = authority
+            .rsplit_once('@')
+            .filter(|(user, _)| !user.is_empty())
+            .ok_or_else(|| {
+                failed("names no user; use `postgres://user@host:port/database`".to_owned())
+            })?;
+        if user.contains(':') {
+            return Err(failed(
+                "has a password; put it into `store.password_file` or `store.password_env`"
+                    .to_owned(),
+            ));
+        }
+        let (host, port) = split_port(host)
+            .ok_or_else(|| failed("has a port that is not a number from 1 to 65535".to_owned()))?;
+        let host = decode(host).ok_or_else(|| failed("has an invalid host".to_owned()))?;
+        let host = match host.as_str() {
+            "" => return Err(failed("names no host".to_owned())),
+            folder if folder.starts_with('/') => Host::Folder(PathBuf::from(folder)),
+            name => Host::Name(name.trim_matches(['[', ']']).to_owned()),
+        };
+        let decoded = |part: &str, what: &str| {
+            decode(part)
+                .filter(|text| !text.contains('\0'))
+                .ok_or_else(|| failed(format!("has an invalid {what}")))
+        };
+        let mut url = DatabaseUrl {
+            // A socket of this machine has no use for TLS.
+            tls: match host {
+                Host::Name(_) => TlsMode::default(),
+                Host::Folder(_) => TlsMode::Disable,
+            },
+            host,
+            port,
+            user: decoded(user, "user")?,
+            database: decoded(database, "name of a database")?,
+            root_certificates: None,
+            text: Arc::from(text),
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decoded(value, name)?;
+            match name {
+                "sslmode" => {
+                    url.tls = TlsMode::parse(&value).ok_or_else(|| {
+                        failed(format!(
+                            "has the `sslmode` `{value}`; use `disable`, `prefer`, `require`, `verify-ca` or `verify-full`"
+                        ))
+                    })?;
+                }
+                "sslrootcert" => url.root_certificates = Some(PathBuf::from(value)),
+                "host" => url.host = Host::Folder(PathBuf::from(value)),
+                _ => {
+                    return Err(failed(format!(
+                        "has the unknown parameter `{name}`; use `sslmode` and `sslrootcert`"
+                    )));
+                }
+            }
+        }
+        Ok(url)
+    }
+}
+
+/// Host and port; `None` for an invalid port.
+fn split_port(authority: &str) -> Option<(&str, u16)> {
+    let end_of_host = authority.rfind(']').map_or(0, |end| end + 1);
+    match authority[end_of_host..].rfind(':') {
+        None => Some((authority, PORT)),
+        Some(at) => {
+            let (host, port) = authority.split_at(end_of_host + at);
+            let port = port[1..].parse().ok().filter(|port| *port > 0)?;
+            Some((host, port))
+        }
+    }
+}
+
+/// Percent-decodes (RFC 3986 section 2.1); `None` where it is malformed or not UTF-8.
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                let (high, low) = (digit(rest.next()?)?, digit(rest.next()?)?);
+                u8::try_from(high * 16 + low).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_and_shown_as_written() {
+        let text = "postgres://gate%20way@db.example:6432/credits?sslmode=verify-full&sslrootcert=/etc/ca.pem";
+        let url = DatabaseUrl::parse(text).expect("an address");
+        assert_eq!(url.host, Host::Name("db.example".to_owned()));
+        assert_eq!((url.port, url.user.as_str()), (6432, "gate way"));
+        assert_eq!(
+            (url.database.as_str(), url.tls),
+            ("credits", TlsMode::VerifyFull)
+        );
+        assert_eq!(url.root_certificates, Some(PathBuf::from("/etc/ca.pem")));
+        assert_eq!(url.to_string(), text);
+        let url = DatabaseUrl::parse("postgresql://a@[::1]/b").expect("an address");
+        assert_eq!((url.host, url.port), (Host::Name("::1".to_owned()), PORT));
+        let url = DatabaseUrl::parse("postgres://a@%2Frun%2Fpostgresql:5433/b").expect("a folder");
+        assert_eq!(url.host, Host::Folder(PathBuf::from("/run/postgresql")));
+        assert_eq!((url.port, url.tls), (5433, TlsMode::Disable));
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_used_says_why() {
+        for (text, problem) in [
+            ("mysql://a@b/c", "does not begin with `postgres://`"),
+            ("postgres://books", "names no database"),
+            ("postgres://host/name", "names no user"),
+            ("postgres://a:secret@host/name", "`store.password_file`"),
+            ("postgres://a@host:70000/name", "port"),
+            ("postgres://a@/name", "names no host"),
+            ("postgres://a@h/n?sslmode=on", "`verify-full`"),
+            ("postgres://a@h/n?pool=3", "unknown parameter `pool`"),
+            ("postgres://a@h%/n", "invalid host"),
+        ] {
+            let refused = DatabaseUrl::parse(text).expect_err(text).to_string();
+            assert!(refused.contains(problem), "{text}: {refused}");
+            assert!(!refused.contains("secret"), "{refused}");
+        }
+    }
+}

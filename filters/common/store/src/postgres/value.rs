@@ -1,0 +1,124 @@
+//! Values on the wire: parameters and columns in the binary format, for the three column types of the schema and what counts return.
+
+use std::error::Error;
+use std::ops::Range;
+
+use bytes::BytesMut;
+use fallible_iterator::FallibleIterator as _;
+use postgres_protocol::message::backend::DataRowBody;
+use postgres_protocol::types::{
+    bool_from_sql, bool_to_sql, bytea_to_sql, int2_from_sql, int4_from_sql, int4_to_sql,
+    int8_from_sql, int8_to_sql, text_from_sql, text_to_sql,
+};
+use postgres_protocol::{IsNull, Oid};
+
+use crate::engine::{EngineError, Fault, SqlRow, Value};
+
+// Object ids of types (`pg_type.dat` of PostgreSQL), which never change.
+const BOOL: Oid = 16;
+const BYTEA: Oid = 17;
+const NAME: Oid = 19;
+const INT8: Oid = 20;
+const INT2: Oid = 21;
+const INT4: Oid = 23;
+const TEXT: Oid = 25;
+const VARCHAR: Oid = 1043;
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+/// Writes a parameter as the type that the server has inferred for it.
+pub(super) fn write(value: Value<'_>, oid: Oid, out: &mut BytesMut) -> Result<IsNull, AnyError> {
+    match (value, oid) {
+        (Value::Null, _) => return Ok(IsNull::Yes),
+        (Value::Integer(number), INT8) => int8_to_sql(number, out),
+        (Value::Integer(number), INT4) => int4_to_sql(i32::try_from(number)?, out),
+        (Value::Integer(number), BOOL) => bool_to_sql(number != 0, out),
+        (Value::Text(text), TEXT | VARCHAR) => text_to_sql(text, out),
+        (Value::Bytes(bytes), BYTEA) => bytea_to_sql(bytes, out),
+        (value, oid) => {
+            return Err(format!("{value:?} cannot be a parameter of the type {oid}").into());
+        }
+    }
+    Ok(IsNull::No)
+}
+
+fn read(raw: Option<&[u8]>, oid: Oid) -> Result<Value<'_>, AnyError> {
+    let Some(raw) = raw else {
+        return Ok(Value::Null);
+    };
+    Ok(match oid {
+        INT8 => Value::Integer(int8_from_sql(raw)?),
+        INT4 => Value::Integer(int4_from_sql(raw)?.into()),
+        INT2 => Value::Integer(int2_from_sql(raw)?.into()),
+        BOOL => Value::Integer(bool_from_sql(raw)?.into()),
+        TEXT | VARCHAR | NAME => Value::Text(text_from_sql(raw)?),
+        BYTEA => Value::Bytes(raw),
+        other => return Err(format!("a column has the type {other}").into()),
+    })
+}
+
+/// A row as it was received.
+pub(super) struct Row<'r> {
+    body: &'r DataRowBody,
+    columns: Vec<Option<Range<usize>>>,
+    types: &'r [Oid],
+}
+
+impl<'r> Row<'r> {
+    pub(super) fn new(body: &'r DataRowBody, types: &'r [Oid]) -> Result<Row<'r>, EngineError> {
+        let columns = body.ranges().collect().map_err(malformed)?;
+        Ok(Row {
+            body,
+            columns,
+            types,
+        })
+    }
+}
+
+impl SqlRow for Row<'_> {
+    fn value(&self, column: usize) -> Result<Value<'_>, EngineError> {
+        let (Some(range), Some(oid)) = (self.columns.get(column), self.types.get(column)) else {
+            return Err(malformed(format!("a row has no column {column}")));
+        };
+        let raw = range.clone().map(|range| &self.body.buffer()[range]);
+        read(raw, *oid).map_err(malformed)
+    }
+}
+
+fn malformed(source: impl Into<AnyError>) -> EngineError {
+    EngineError {
+        fault: Fault::Other,
+        source: source.into(),
+    }
+}
+
+/// A value that is kept, for a statement that may have to be sent again.
+#[derive(Clone, Debug)]
+pub(super) enum OwnedValue {
+    Null,
+    Integer(i64),
+    Text(Box<str>),
+    Bytes(Box<[u8]>),
+}
+
+impl From<Value<'_>> for OwnedValue {
+    fn from(value: Value<'_>) -> OwnedValue {
+        match value {
+            Value::Null => OwnedValue::Null,
+            Value::Integer(number) => OwnedValue::Integer(number),
+            Value::Text(text) => OwnedValue::Text(text.into()),
+            Value::Bytes(bytes) => OwnedValue::Bytes(bytes.into()),
+        }
+    }
+}
+
+impl OwnedValue {
+    pub(super) fn as_value(&self) -> Value<'_> {
+        match self {
+            OwnedValue::Null => Value::Null,
+            OwnedValue::Integer(number) => Value::Integer(*number),
+            OwnedValue::Text(text) => Value::Text(text),
+            OwnedValue::Bytes(bytes) => Value::Bytes(bytes),
+        }
+    }
+}

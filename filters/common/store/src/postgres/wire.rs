@@ -1,0 +1,358 @@
+//! Messages of the protocol on a socket: authentication, bound statements and their results.
+
+use std::io::{self, Read as _, Write as _};
+
+use bytes::BytesMut;
+use fallible_iterator::FallibleIterator as _;
+use postgres_protocol::Oid;
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use postgres_protocol::message::backend::{DataRowBody, ErrorFields, Message};
+use postgres_protocol::message::frontend;
+
+use super::connection::Target;
+use super::failure::ServerError;
+use super::socket::Socket;
+use super::value;
+use crate::engine::{EngineError, Fault, Value};
+
+/// The socket of a connection, and what is on the way.
+pub(super) struct Wire {
+    pub(super) socket: Socket,
+    /// What is sent with the next flush.
+    pub(super) out: BytesMut,
+    received: BytesMut,
+    pub(super) is_in_transaction: bool,
+    pub(super) is_broken: bool,
+}
+
+/// A statement that the server has prepared.
+pub(super) struct Prepared {
+    pub(super) name: String,
+    pub(super) parameters: Vec<Oid>,
+    pub(super) columns: Vec<Oid>,
+}
+
+/// How a statement has ended.
+pub(super) enum End {
+    /// With a command's tag.
+    Complete(String),
+    /// There are more rows.
+    Suspended,
+}
+
+impl Wire {
+    /// Connects and authenticates.
+    pub(super) fn start(target: &Target) -> Result<Wire, EngineError> {
+        let socket = Socket::connect(&target.url, target.tls.as_ref()).map_err(lost)?;
+        let mut wire = Wire {
+            socket,
+            out: BytesMut::new(),
+            received: BytesMut::new(),
+            is_in_transaction: false,
+            is_broken: false,
+        };
+        let parameters = [
+            ("user", target.url.user.as_str()),
+            ("database", target.url.database.as_str()),
+            ("client_encoding", "UTF8"),
+            ("application_name", "tollgate"),
+            // A commit is durable when it returns, whatever the default of the role says.
+            ("synchronous_commit", "on"),
+            ("DateStyle", "ISO"),
+        ];
+        frontend::startup_message(parameters, &mut wire.out).map_err(unusable)?;
+        wire.flush()?;
+        wire.authenticate(target)?;
+        wire.until_ready()?;
+        Ok(wire)
+    }
+
+    fn authenticate(&mut self, target: &Target) -> Result<(), EngineError> {
+        let password = || {
+            target.password.as_deref().ok_or_else(|| EngineError {
+                fault: Fault::Other,
+                source: "the server asks for a password; set `store.password_file` or `store.password_env`".into(),
+            })
+        };
+        let mut scram = None;
+        loop {
+            match self.next()? {
+                Message::AuthenticationOk => return Ok(()),
+                Message::AuthenticationCleartextPassword => {
+                    frontend::password_message(password()?, &mut self.out).map_err(unusable)?;
+                }
+                Message::AuthenticationMd5Password(body) => {
+                    let user = target.url.user.as_bytes();
+                    let hash = md5_hash(user, password()?, body.salt());
+                    frontend::password_message(hash.as_bytes(), &mut self.out).map_err(unusable)?;
+                }
+                Message::AuthenticationSasl(body) => {
+                    let mut mechanisms = body.mechanisms();
+                    let mut is_offered = false;
+                    while let Some(mechanism) = mechanisms.next().map_err(unusable)? {
+                        is_offered |= mechanism == SCRAM_SHA_256;
+                    }
+                    if !is_offered {
+                        return Err(unusable(io::Error::other(
+                            "the server does not offer SCRAM-SHA-256",
+                        )));
+                    }
+                    let exchange = ScramSha256::new(password()?, ChannelBinding::unsupported());
+                    frontend::sasl_initial_response(
+                        SCRAM_SHA_256,
+                        exchange.message(),
+                        &mut self.out,
+                    )
+                    .map_err(unusable)?;
+                    scram = Some(exchange);
+                }
+                Message::AuthenticationSaslContinue(body) => {
+                    let exchange = scram.as_mut().ok_or_else(|| self.unexpected())?;
+                    exchange.update(body.data()).map_err(unusable)?;
+                    frontend::sasl_response(exchange.message(), &mut self.out).map_err(unusable)?;
+                }
+                Message::AuthenticationSaslFinal(body) => {
+                    let exchange = scram.as_mut().ok_or_else(|| self.unexpected())?;
+                    exchange.finish(body.data()).map_err(unusable)?;
+                    continue;
+                }
+                Message::ErrorResponse(body) => return Err(ServerError::read(body.fields())),
+                _ => {
+                    return Err(unusable(io::Error::other(
+                        "the server asks for an authentication other than SCRAM-SHA-256, MD5 or a password",
+                    )));
+                }
+            }
+            self.flush()?;
+        }
+    }
+
+    pub(super) fn bind<'v>(
+        &mut self,
+        portal: &str,
+        prepared: &Prepared,
+        values: impl ExactSizeIterator<Item = Value<'v>>,
+    ) -> Result<(), EngineError> {
+        if values.len() != prepared.parameters.len() {
+            return Err(EngineError {
+                fault: Fault::Other,
+                source: format!(
+                    "a statement has {} parameters and got {}",
+                    prepared.parameters.len(),
+                    values.len()
+                )
+                .into(),
+            });
+        }
+        let before = self.out.len();
+        let typed = values.zip(&prepared.parameters);
+        let bound = frontend::bind(
+            portal,
+            &prepared.name,
+            [1],
+            typed,
+            |(value, oid), out| value::write(value, *oid, out),
+            [1],
+            &mut self.out,
+        );
+        bound.map_err(|error| {
+            self.out.truncate(before);
+            let source = match error {
+                frontend::BindError::Conversion(error) => error,
+                frontend::BindError::Serialization(error) => error.into(),
+            };
+            EngineError {
+                fault: Fault::Other,
+                source,
+            }
+        })
+    }
+
+    pub(super) fn sync(&mut self) -> Result<(), EngineError> {
+        frontend::sync(&mut self.out);
+        self.flush()
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), EngineError> {
+        let bytes = self.out.split();
+        let sent = self
+            .socket
+            .write_all(&bytes)
+            .and_then(|()| self.socket.flush());
+        sent.map_err(|error| {
+            self.is_broken = true;
+            lost(error)
+        })
+    }
+
+    /// The next message that is not about the session.
+    fn next(&mut self) -> Result<Message, EngineError> {
+        loop {
+            let message = Message::parse(&mut self.received).map_err(|error| {
+                self.is_broken = true;
+                lost(error)
+            })?;
+            match message {
+                Some(Message::ParameterStatus(_) | Message::NotificationResponse(_)) => {}
+                Some(Message::NoticeResponse(body)) => {
+                    tracing::debug!(notice = %ServerError::read(body.fields()).source, "notice of the database");
+                }
+                // Of portals that were closed with the statement.
+                Some(Message::CloseComplete | Message::BackendKeyData(_)) => {}
+                Some(message) => return Ok(message),
+                None => self.receive()?,
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<(), EngineError> {
+        let mut buffer = [0; 16 << 10];
+        let read = loop {
+            match self.socket.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        let read = match read {
+            Ok(0) => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the server closed the connection",
+            )),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the server did not answer within its time limit",
+                ))
+            }
+            other => other,
+        };
+        let read = read.map_err(|error| {
+            self.is_broken = true;
+            lost(error)
+        })?;
+        self.received.extend_from_slice(&buffer[..read]);
+        Ok(())
+    }
+
+    /// Reads the results of one statement.
+    pub(super) fn end(&mut self, each: &mut dyn FnMut(DataRowBody)) -> Result<End, EngineError> {
+        loop {
+            match self.next()? {
+                Message::BindComplete => {}
+                Message::DataRow(row) => each(row),
+                Message::CommandComplete(body) => {
+                    return Ok(End::Complete(body.tag().map_err(unusable)?.to_owned()));
+                }
+                Message::PortalSuspended => return Ok(End::Suspended),
+                Message::EmptyQueryResponse => return Ok(End::Complete(String::new())),
+                Message::ErrorResponse(body) => return Err(ServerError::read(body.fields())),
+                _ => return Err(self.unexpected()),
+            }
+        }
+    }
+
+    /// Reads the results of statements that were sent together.
+    pub(super) fn all_complete(&mut self, sent: usize) -> Result<(), EngineError> {
+        self.sync()?;
+        let mut ended = Ok(());
+        for _ in 0..sent {
+            match self.end(&mut |_| {}) {
+                Ok(_) => {}
+                // The server skips the others.
+                Err(error) => {
+                    ended = Err(error);
+                    break;
+                }
+            }
+        }
+        self.finish(ended)
+    }
+
+    pub(super) fn description(&mut self) -> Result<(Vec<Oid>, Vec<Oid>), EngineError> {
+        let mut parameters = Vec::new();
+        loop {
+            match self.next()? {
+                Message::ParseComplete => {}
+                Message::ParameterDescription(body) => {
+                    parameters = body.parameters().collect().map_err(unusable)?;
+                }
+                Message::RowDescription(body) => {
+                    let columns = body.fields().map(|field| Ok(field.type_oid()));
+                    return Ok((parameters, columns.collect().map_err(unusable)?));
+                }
+                Message::NoData => return Ok((parameters, Vec::new())),
+                Message::ErrorResponse(body) => return Err(ServerError::read(body.fields())),
+                _ => return Err(self.unexpected()),
+            }
+        }
+    }
+
+    /// Reads to the end of an exchange, of which `result` is known.
+    pub(super) fn finish<T>(&mut self, result: Result<T, EngineError>) -> Result<T, EngineError> {
+        if self.is_broken {
+            return result;
+        }
+        match (result, self.until_ready()) {
+            (Ok(result), Ok(())) => Ok(result),
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+        }
+    }
+
+    /// Reads to `ReadyForQuery`. The first error on the way is returned.
+    pub(super) fn until_ready(&mut self) -> Result<(), EngineError> {
+        let mut ended = Ok(());
+        loop {
+            let message = match self.next() {
+                Ok(message) => message,
+                // A fatal error is followed by the end of the connection, which says less.
+                Err(error) => return ended.and(Err(error)),
+            };
+            match message {
+                Message::ReadyForQuery(body) => {
+                    self.is_in_transaction = body.status() != b'I';
+                    return ended;
+                }
+                Message::ErrorResponse(body) => {
+                    ended = ended.and(Err(ServerError::read(body.fields())));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn unexpected(&mut self) -> EngineError {
+        self.broken("the server sent an unexpected message")
+    }
+
+    pub(super) fn broken(&mut self, problem: &'static str) -> EngineError {
+        self.is_broken = true;
+        lost(io::Error::new(io::ErrorKind::InvalidData, problem))
+    }
+}
+
+pub(super) fn lost(error: io::Error) -> EngineError {
+    EngineError {
+        fault: Fault::Lost,
+        source: Box::new(error),
+    }
+}
+
+pub(super) fn unusable(error: io::Error) -> EngineError {
+    EngineError {
+        fault: Fault::Other,
+        source: Box::new(error),
+    }
+}
+
+impl ServerError {
+    /// An error response as the error of an engine.
+    fn read(fields: ErrorFields<'_>) -> EngineError {
+        ServerError::from_fields(fields).into()
+    }
+}

@@ -1,0 +1,462 @@
+//! The writing connection: the transaction of a commit with the fence in it, and the outcome of a commit whose connection was lost.
+//!
+//! A commit of ledger parts alone is one statement, which inserts the journal row only after the row before it and in the node's own epoch.
+//! Sent again after a lost connection it either inserts the row, or finds it there. Any other commit is a transaction. It begins with the
+//! fence, which locks the node's row, and with the number of the transaction. After a lost `COMMIT` the writer locks the node's row
+//! exclusively, for which it waits until the server has ended the lost transaction, and reads that number: it is there, or it will never be.
+//! A transaction that is not there is run again from the statements that were kept, and their results have to be the same.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_clock::Clock;
+
+use super::connection::{Connection, Sent, Target, is_select, refuse_nul};
+use super::key_set::SpillingSet;
+use super::lease;
+use crate::commit_id;
+use crate::engine::{
+    Dialect, EachRow, EngineError, Fault, KeySet, RowError, Run, Select as _, Sql, Value, values,
+};
+use crate::entries::Seal;
+
+/// For how long a lost database is waited for before the store stops.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Pauses between two attempts to connect.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Begins a transaction: the fence, and its number.
+const FENCE: &str = "WITH f AS (SELECT 1 FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE)
+    UPDATE node_marks SET commits = ?3 FROM f WHERE id = ?1";
+
+/// Inserts a journal row in this epoch after the row before it.
+const INSERT_COMMIT: &str = "WITH f AS (SELECT 1 FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE),
+        p AS (SELECT 1 FROM journal WHERE id = ?3 AND hash = ?4)
+    INSERT INTO journal (id, entries, sum_avail, sum_held, prev, hash, at, body)
+    SELECT CAST(?5 AS BIGINT), CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), CAST(?8 AS BIGINT), CAST(?4 AS BYTEA), CAST(?9 AS BYTEA),
+        CAST(?10 AS BIGINT), CAST(?11 AS BYTEA) FROM f, p";
+
+/// The same for the first row of a node.
+const INSERT_FIRST_COMMIT: &str = "WITH f AS (SELECT 1 FROM nodes WHERE id = ?1 AND epoch = ?2 FOR SHARE),
+        p AS (SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM journal WHERE id BETWEEN ?3 AND ?12))
+    INSERT INTO journal (id, entries, sum_avail, sum_held, prev, hash, at, body)
+    SELECT CAST(?5 AS BIGINT), CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), CAST(?8 AS BIGINT), CAST(?4 AS BYTEA), CAST(?9 AS BYTEA),
+        CAST(?10 AS BIGINT), CAST(?11 AS BYTEA) FROM f, p";
+
+/// The writer's connection, which is made again when it is lost.
+pub(super) struct Writer {
+    target: Arc<Target>,
+    clock: Clock,
+    node: i64,
+    epoch: i64,
+    link: RefCell<Option<Connection>>,
+    transaction: RefCell<Transaction>,
+    /// The last durable row of the node: id and hash.
+    last: Cell<Option<(i64, [u8; 32])>>,
+    /// The number of the last transaction.
+    commits: Cell<i64>,
+    keys: SpillingSet,
+}
+
+/// The open commit.
+#[derive(Default)]
+struct Transaction {
+    /// `BEGIN` was sent, and the fence.
+    is_begun: bool,
+    /// Everything since that changes rows, with the number of rows where it is known.
+    written: Vec<(Sent, Option<usize>)>,
+    /// The journal row, until it is sent.
+    row: Option<JournalRow>,
+    /// The journal row that was sent: id and hash.
+    inserted: Option<(i64, [u8; 32])>,
+}
+
+struct JournalRow {
+    id: i64,
+    seal: Seal,
+    body: Box<[u8]>,
+}
+
+impl Writer {
+    /// The writer of a run that has raised its epoch on this connection.
+    pub(super) fn new(
+        target: Arc<Target>,
+        connection: Connection,
+        (node, epoch): (i64, i64),
+    ) -> Result<Writer, RowError> {
+        let (first, last) = commit_id::range(node);
+        let sql =
+            "SELECT id, hash FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
+        let last = connection.first(sql, values![first, last], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+        Ok(Writer {
+            target,
+            clock: Clock::system(),
+            node,
+            epoch,
+            link: RefCell::new(Some(connection)),
+            transaction: RefCell::default(),
+            last: Cell::new(last),
+            commits: Cell::new(0),
+            keys: SpillingSet::default(),
+        })
+    }
+
+    pub(super) fn begin(&self) {
+        *self.transaction.borrow_mut() = Transaction::default();
+    }
+
+    pub(super) fn insert_commit(&self, id: i64, seal: &Seal, body: &[u8]) {
+        self.transaction.borrow_mut().row = Some(JournalRow {
+            id,
+            seal: seal.clone(),
+            body: body.into(),
+        });
+    }
+
+    /// Commits; returns only when the outcome is known.
+    pub(super) fn commit(&self) -> Result<(), EngineError> {
+        if !self.transaction.borrow().is_begun {
+            let row = self.transaction.borrow_mut().row.take();
+            return row.map_or(Ok(()), |row| self.insert_alone(&row));
+        }
+        self.send_row()?;
+        let mut is_sent = false;
+        self.reconnecting(&mut |link| {
+            if std::mem::replace(&mut is_sent, true) {
+                if self.is_committed(link)? {
+                    return Ok(());
+                }
+                self.run_again(link)?;
+            }
+            match link.run("COMMIT", &[])?.as_str() {
+                "COMMIT" => Ok(()),
+                other => Err(EngineError {
+                    fault: Fault::Other,
+                    source: format!("the database answered COMMIT with {other}").into(),
+                }),
+            }
+        })?;
+        let transaction = std::mem::take(&mut *self.transaction.borrow_mut());
+        if transaction.inserted.is_some() {
+            self.last.set(transaction.inserted);
+        }
+        Ok(())
+    }
+
+    pub(super) fn rollback(&self) {
+        let transaction = std::mem::take(&mut *self.transaction.borrow_mut());
+        if transaction.is_begun {
+            let link = self.link.borrow();
+            let undone = link.as_ref().map(|link| link.run("ROLLBACK", &[]));
+            let is_lost = !matches!(undone, Some(Ok(_)));
+            drop(link);
+            if is_lost {
+                *self.link.borrow_mut() = None;
+            }
+        }
+    }
+
+    /// Ends the lease of the run.
+    pub(super) fn release_lease(&self) {
+        let released = self.reconnecting(&mut |link| lease::release(link, self.node, self.epoch));
+        if let Err(error) = released {
+            tracing::warn!(error = %error.source, "releasing the node's lease failed; the next start waits for its end");
+        }
+    }
+
+    /// Runs `act` within the transaction, which is begun here, or run again where its connection was lost.
+    fn in_transaction<T>(
+        &self,
+        act: &mut dyn FnMut(&Connection) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let mut is_open = self.transaction.borrow().is_begun;
+        if !is_open {
+            self.commits.set(self.commits.get() + 1);
+            self.transaction.borrow_mut().is_begun = true;
+        }
+        self.reconnecting(&mut |link| {
+            // On a new connection none is open.
+            if !std::mem::replace(&mut is_open, false) {
+                self.run_again(link)?;
+            }
+            act(link)
+        })
+    }
+
+    /// Runs `act` until the connection was not lost on the way.
+    fn reconnecting<T>(
+        &self,
+        act: &mut dyn FnMut(&Connection) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let mut backoff = PAUSE_MIN;
+        let mut give_up = None;
+        loop {
+            let done = self.connect().and_then(|()| {
+                let link = self.link.borrow();
+                act(link.as_ref().expect("connected above"))
+            });
+            let error = match done {
+                Err(error) if matches!(error.fault, Fault::Lost | Fault::Conflict) => error,
+                done => {
+                    if give_up.is_some() && done.is_ok() {
+                        tracing::info!(database = %self.target.url, "connected to the database again");
+                    }
+                    return done;
+                }
+            };
+            // After a conflict too: nothing of the transaction is left on a new connection. It is in use within the rows of a query.
+            match self.link.try_borrow_mut() {
+                Ok(mut link) => *link = None,
+                Err(_) => return Err(error),
+            }
+            let now = self.clock.elapsed();
+            let give_up = *give_up.get_or_insert_with(|| {
+                tracing::warn!(database = %self.target.url, error = %error.source, "connection to the database was lost, connecting again");
+                now + PATIENCE
+            });
+            if now >= give_up {
+                return Err(error);
+            }
+            pause(backoff);
+            backoff = (backoff * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn connect(&self) -> Result<(), EngineError> {
+        if self.link.borrow().is_none() {
+            let connection = Connection::open(&self.target)?;
+            *self.link.borrow_mut() = Some(connection);
+        }
+        Ok(())
+    }
+
+    /// Begins the transaction with its fence.
+    fn begin_on(&self, link: &Connection) -> Result<(), EngineError> {
+        link.run("BEGIN", &[])?;
+        let commits = self.commits.get();
+        match link.execute(FENCE, values![self.node, self.epoch, commits])? {
+            0 => Err(self.fenced()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs the transaction again up to where it was lost.
+    fn run_again(&self, link: &Connection) -> Result<(), EngineError> {
+        self.begin_on(link)?;
+        for (sent, rows) in &self.transaction.borrow().written {
+            let found = sent.with_values(|values| link.execute(&sent.sql, values))?;
+            if rows.is_some_and(|rows| rows != found) {
+                return Err(EngineError {
+                    fault: Fault::Fenced,
+                    source: "a repeated transaction changed other rows than the lost one".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the transaction that was lost at its `COMMIT` took effect. Waits until the server has ended it.
+    fn is_committed(&self, link: &Connection) -> Result<bool, EngineError> {
+        link.run("BEGIN", &[])?;
+        let sql = "SELECT epoch FROM nodes WHERE id = ?1 FOR UPDATE";
+        link.run(sql, values![self.node])?;
+        let sql = "SELECT commits FROM node_marks WHERE id = ?1";
+        let found = link.number(sql, values![self.node]).map_err(engine_error)?;
+        link.run("ROLLBACK", &[])?;
+        Ok(found == self.commits.get())
+    }
+
+    /// Sends the journal row within the transaction.
+    fn send_row(&self) -> Result<(), EngineError> {
+        let row = self.transaction.borrow_mut().row.take();
+        let Some(row) = row else { return Ok(()) };
+        match self.with_row(&row, |sql, values| self.write(sql, values))? {
+            1 => {
+                self.transaction.borrow_mut().inserted = Some((row.id, row.seal.hash));
+                Ok(())
+            }
+            _ => Err(self.fenced()),
+        }
+    }
+
+    /// Inserts the journal row as a commit of its own, or finds that an earlier attempt has.
+    fn insert_alone(&self, row: &JournalRow) -> Result<(), EngineError> {
+        self.reconnecting(&mut |link| {
+            match self.with_row(row, |sql, values| link.execute(sql, values)) {
+                Ok(1) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.fault == Fault::Key => {}
+                Err(error) => return Err(error),
+            }
+            let sql = "SELECT hash FROM journal WHERE id = ?1";
+            let found = link.first(sql, values![row.id], |found| found.get::<[u8; 32]>(0));
+            match found.map_err(engine_error)? {
+                Some(hash) if hash == row.seal.hash => Ok(()),
+                _ => Err(self.fenced()),
+            }
+        })?;
+        self.last.set(Some((row.id, row.seal.hash)));
+        Ok(())
+    }
+
+    /// Runs the statement that inserts the journal row, with its values.
+    fn with_row<T>(&self, row: &JournalRow, run: impl FnOnce(&str, &[Value<'_>]) -> T) -> T {
+        let (first, last) = commit_id::range(self.node);
+        let (sql, before, count) = match self.last.get() {
+            Some((id, _)) => (INSERT_COMMIT, id, 11),
+            None => (INSERT_FIRST_COMMIT, first, 12),
+        };
+        let (seal, body) = (&row.seal, &*row.body);
+        let values: &[Value<'_>] = values![
+            self.node,
+            self.epoch,
+            before,
+            seal.previous,
+            row.id,
+            seal.entries,
+            seal.sum_available,
+            seal.sum_held,
+            seal.hash,
+            seal.at,
+            body,
+            last,
+        ];
+        run(sql, &values[..count])
+    }
+
+    fn fenced(&self) -> EngineError {
+        EngineError {
+            fault: Fault::Fenced,
+            source: format!(
+                "node {} is not in epoch {} any more, or its last journal row is another one",
+                self.node, self.epoch
+            )
+            .into(),
+        }
+    }
+
+    /// Runs a statement that changes rows, and keeps it.
+    fn write(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, EngineError> {
+        let rows = self.in_transaction(&mut |link| link.execute(sql, values))?;
+        self.keep(Sent::new(sql, values), Some(rows));
+        Ok(rows)
+    }
+
+    fn keep(&self, sent: Sent, rows: Option<usize>) {
+        self.transaction.borrow_mut().written.push((sent, rows));
+    }
+}
+
+impl Sql for Writer {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<usize, EngineError> {
+        refuse_nul(values)?;
+        self.send_row()?;
+        self.write(sql, values)
+    }
+
+    fn execute_each(
+        &self,
+        sql: &str,
+        feed: &mut dyn FnMut(&mut Run<'_>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        // Kept first, since `feed` runs once.
+        let mut all = Vec::new();
+        feed(&mut |values| {
+            refuse_nul(values)?;
+            all.push(Sent::new(sql, values));
+            Ok(())
+        })?;
+        if all.is_empty() {
+            return Ok(());
+        }
+        self.send_row()?;
+        self.in_transaction(&mut |link| {
+            link.execute_each(sql, &mut |run| {
+                all.iter().try_for_each(|sent| sent.with_values(&mut *run))
+            })
+        })?;
+        all.into_iter().for_each(|sent| self.keep(sent, None));
+        Ok(())
+    }
+
+    /// Reads on the connection as it is while the commit has written nothing: most read one row, and then write nothing but the journal.
+    fn query(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+        each: &mut EachRow<'_>,
+    ) -> Result<(), RowError> {
+        self.send_row()?;
+        let is_select = is_select(sql);
+        let mut visited = 0;
+        let mut failed = Ok(());
+        let mut act = |link: &Connection| {
+            let done = link.query(sql, values, &mut |row| {
+                visited += 1;
+                each(row)
+            });
+            match done {
+                Ok(()) => Ok(()),
+                // Nothing was visited, so it can be run again.
+                Err(RowError::Engine(error)) if visited == 0 => Err(error),
+                Err(error) => {
+                    failed = Err(error);
+                    Ok(())
+                }
+            }
+        };
+        let is_begun = self.transaction.borrow().is_begun;
+        match is_begun || !is_select {
+            true => self.in_transaction(&mut act)?,
+            false => self.reconnecting(&mut act)?,
+        }
+        failed?;
+        if !is_select {
+            self.keep(Sent::new(sql, values), None);
+        }
+        Ok(())
+    }
+}
+
+impl KeySet for Writer {
+    fn begin_set(&self) -> Result<(), RowError> {
+        self.keys.begin()
+    }
+
+    fn add_to_set(&self, key: &[u8]) -> Result<bool, RowError> {
+        self.keys.add(key)
+    }
+
+    fn end_set(&self) -> Result<(), RowError> {
+        self.keys.end();
+        Ok(())
+    }
+}
+
+/// Waits before the next attempt to reach a server that announces nothing.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a database that starts again, or a lease that ends, sends no event"
+)]
+pub(super) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+fn engine_error(error: RowError) -> EngineError {
+    match error {
+        RowError::Engine(error) => error,
+        other => EngineError {
+            fault: Fault::Corrupt,
+            source: format!("{other:?}").into(),
+        },
+    }
+}

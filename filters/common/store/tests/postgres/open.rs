@@ -1,0 +1,181 @@
+//! Opening: nodes and their leases, the server's settings, and schemas of other releases.
+
+use std::sync::Arc;
+
+use tollgate_store::postgres::{self, DatabaseUrl, Options};
+use tollgate_store::{OpenError, RootSecret, Store};
+use tollgate_testing::Postgres;
+
+use super::suite::support::{new_account, time, write};
+
+fn options(url: &str, node: &str) -> Options {
+    let url = DatabaseUrl::parse(url).expect("an address");
+    Options {
+        node: node.to_owned(),
+        ..Options::new(url, time(1), RootSecret([7; 32]))
+    }
+}
+
+fn refused(options: Options) -> OpenError {
+    match postgres::open(options) {
+        Ok(_) => panic!("it opens"),
+        Err(error) => error,
+    }
+}
+
+fn name(url: &str) -> &str {
+    url.rsplit('/').next().expect("a name")
+}
+
+#[test]
+fn a_name_is_one_process_at_a_time_and_each_run_has_an_epoch_of_its_own() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let first = postgres::open(options(&url, "a")).expect("it opens");
+    assert_eq!((first.node(), first.epoch()), (1, 1));
+    match refused(options(&url, "a")) {
+        OpenError::NodeInUse { node, holder, .. } => {
+            assert_eq!(
+                (node.as_str(), holder),
+                ("a", format!("process {}", std::process::id()))
+            );
+        }
+        other => panic!("{other}"),
+    }
+    let second = postgres::open(options(&url, "b")).expect("another node");
+    assert_eq!((second.node(), second.epoch()), (2, 1));
+    write(&first, [new_account(1)]).expect("the first goes on");
+    write(&second, [new_account(2)]).expect("the second writes too");
+    assert_eq!(first.root_secret().0, second.root_secret().0);
+    first.close();
+    drop(first);
+    let again = postgres::open(options(&url, "a")).expect("it opens at once");
+    assert_eq!((again.node(), again.epoch()), (1, 2));
+}
+
+#[test]
+fn the_lease_of_a_process_that_is_gone_is_taken_at_once_and_that_of_another_machine_at_its_end() {
+    let server = Postgres::shared();
+    let url = server.database();
+    drop(postgres::open(options(&url, "a")).expect("it opens"));
+    let now = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)";
+    let lease = |holder: &str, micros: i64| {
+        let lease = format!("INSERT INTO leases VALUES (1, 1, {now} + {micros}, '{holder}')");
+        server.run(name(&url), &lease);
+    };
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a boot id");
+    let space = std::fs::read_link("/proc/self/ns/pid").expect("a name space");
+    lease(
+        &format!("{} {} 4194305", boot.trim(), space.display()),
+        3_600_000_000,
+    );
+    let store = postgres::open(options(&url, "a")).expect("nothing runs under its name");
+    assert_eq!(store.epoch(), 2);
+    store.close();
+    drop(store);
+    lease("elsewhere 7", 1_000_000);
+    let store = postgres::open(options(&url, "a")).expect("the lease ends");
+    assert_eq!(store.epoch(), 3);
+    let over = format!("SELECT held_until > {now} FROM leases");
+    assert_eq!(
+        server.run(name(&url), &over),
+        "t",
+        "it is this process's now"
+    );
+}
+
+#[test]
+fn processes_that_open_an_empty_database_at_once_make_one_store() {
+    let url = Postgres::shared().database();
+    let stores: Vec<Arc<dyn Store>> = std::thread::scope(|scope| {
+        let openings: Vec<_> = (0..4)
+            .map(|number| {
+                let options = options(&url, &format!("node-{number}"));
+                scope.spawn(move || postgres::open(options).expect("it opens"))
+            })
+            .collect();
+        openings
+            .into_iter()
+            .map(|opening| opening.join().expect("no panic"))
+            .collect()
+    });
+    let mut nodes: Vec<i64> = stores.iter().map(|store| store.node()).collect();
+    nodes.sort_unstable();
+    assert_eq!(nodes, [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_server_that_loses_what_it_confirms_is_refused() {
+    let server = Postgres::start();
+    let url = server.database();
+    server.run("postgres", "ALTER SYSTEM SET fsync = off");
+    server.run("postgres", "SELECT pg_reload_conf()");
+    while server.run("postgres", "SHOW fsync") != "off" {
+        std::thread::yield_now();
+    }
+    let error = refused(options(&url, "a")).to_string();
+    assert!(error.contains("set `fsync = on`"), "{error}");
+}
+
+#[test]
+fn a_role_whose_commits_are_not_durable_by_default_commits_durably_here() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let off = format!("ALTER DATABASE {} SET synchronous_commit = off", name(&url));
+    server.run("postgres", &off);
+    assert_eq!(server.run(name(&url), "SHOW synchronous_commit"), "off");
+    let store = postgres::open(options(&url, "a")).expect("it opens");
+    write(&store, [new_account(1)]).expect("an account");
+    // The role's default is not in force in the connections of the store, whose start-up names the setting.
+    let own = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate' AND datname = current_database()";
+    assert_ne!(server.run(name(&url), own), "0");
+}
+
+#[test]
+fn a_database_of_another_program_or_a_later_release_is_refused() {
+    let server = Postgres::shared();
+    let url = server.database();
+    server.run(
+        name(&url),
+        "CREATE TABLE meta (k TEXT PRIMARY KEY, v TEXT NOT NULL)",
+    );
+    let error = refused(options(&url, "a")).to_string();
+    assert!(error.contains("has tables of another program"), "{error}");
+
+    let url = server.database();
+    drop(postgres::open(options(&url, "a")).expect("it opens"));
+    let set = |key: &str, value: u32| {
+        server.run(
+            name(&url),
+            &format!("UPDATE meta SET v = '{value}' WHERE k = '{key}'"),
+        );
+    };
+    set("schema", 1_000);
+    drop(postgres::open(options(&url, "a")).expect("it says that this release can use it"));
+    set("compatible", 1_000);
+    match refused(options(&url, "a")) {
+        OpenError::Newer { found: 1_000, .. } => {}
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named_with_its_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().display().to_string().replace('/', "%2F");
+    match refused(options(&format!("postgres://a@{folder}/b"), "a")) {
+        error @ OpenError::Unreachable { .. } => {
+            assert!(
+                error.to_string().contains("check that the database runs"),
+                "{error}"
+            );
+        }
+        other => panic!("{other}"),
+    }
+    let url = Postgres::shared().url("absent");
+    let error = refused(options(&url, "a"));
+    let source = std::error::Error::source(&error)
+        .expect("a cause")
+        .to_string();
+    assert!(source.contains("\"absent\" does not exist"), "{source}");
+}

@@ -1,0 +1,186 @@
+//! A proxy between a store and its server that cuts a connection at one statement.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use tempfile::TempDir;
+
+/// When a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// Before the server has received the statement.
+    Before,
+    /// After the server has answered the statement, and before the client has.
+    After,
+    /// After the server has received the statement: its connection stays open until the proxy ends, and its answer is not read.
+    During,
+}
+
+/// A proxy on a socket of its own.
+pub(super) struct Proxy {
+    folder: TempDir,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: PathBuf,
+    /// The beginning of the statement at which the next connection is cut.
+    armed: Mutex<Option<(String, Cut)>>,
+    cuts: AtomicUsize,
+    connections: AtomicUsize,
+    /// Connections to the server whose clients are gone.
+    kept: Mutex<Vec<UnixStream>>,
+}
+
+impl Proxy {
+    /// Starts a proxy to the server with its socket in this folder.
+    pub(super) fn start(server: &Path) -> Proxy {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).expect("a socket");
+        let shared = Arc::new(Shared {
+            server: server.join(".s.PGSQL.5432"),
+            armed: Mutex::default(),
+            cuts: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+            kept: Mutex::default(),
+        });
+        let accepting = shared.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let shared = accepting.clone();
+                shared.connections.fetch_add(1, Ordering::SeqCst);
+                thread::spawn(move || forward(&shared, client));
+            }
+        });
+        Proxy { folder, shared }
+    }
+
+    /// The address of a database through the proxy.
+    pub(super) fn url(&self, database: &str) -> String {
+        let folder = self.folder.path().display().to_string().replace('/', "%2F");
+        format!("postgres://test@{folder}/{database}")
+    }
+
+    /// Cuts the next connection that sends a statement which begins so.
+    pub(super) fn cut_at(&self, statement: &str, cut: Cut) {
+        *self.shared.armed.lock().expect("no panic") = Some((statement.to_owned(), cut));
+    }
+
+    /// How many connections were cut.
+    pub(super) fn cuts(&self) -> usize {
+        self.shared.cuts.load(Ordering::SeqCst)
+    }
+
+    /// How many connections were made.
+    pub(super) fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// Forwards messages of the client, and recognizes the statements that they bind.
+fn forward(shared: &Arc<Shared>, mut client: UnixStream) {
+    let mut server = UnixStream::connect(&shared.server).expect("the server");
+    let is_swallowing = Arc::new(Mutex::new(false));
+    let answers = {
+        let (client, server) = (
+            client.try_clone().expect("a socket"),
+            server.try_clone().expect("a socket"),
+        );
+        let is_swallowing = is_swallowing.clone();
+        thread::spawn(move || answer(server, client, &is_swallowing))
+    };
+    let mut statements: HashMap<String, String> = HashMap::new();
+    // The first message has no type.
+    let mut is_first = true;
+    let mut cut = None;
+    while let Some(message) = read_message(&mut client, is_first) {
+        if !is_first {
+            let kind = message[0];
+            let mut texts = message[5..].split(|byte| *byte == 0);
+            let mut text =
+                || String::from_utf8_lossy(texts.next().unwrap_or_default()).into_owned();
+            match kind {
+                b'P' => {
+                    let name = text();
+                    statements.insert(name, text());
+                }
+                b'B' => {
+                    let _portal = text();
+                    let statement = statements.get(&text()).cloned().unwrap_or_default();
+                    let mut armed = shared.armed.lock().expect("no panic");
+                    if armed
+                        .as_ref()
+                        .is_some_and(|(begins, _)| statement.starts_with(begins.as_str()))
+                    {
+                        cut = armed.take().map(|(_, cut)| cut);
+                    }
+                }
+                _ => {}
+            }
+            match cut {
+                Some(Cut::Before) => break,
+                Some(_) if kind == b'S' => {
+                    *is_swallowing.lock().expect("no panic") = true;
+                    server.write_all(&message).expect("the server reads");
+                    break;
+                }
+                _ => {}
+            }
+        }
+        is_first = false;
+        if server.write_all(&message).is_err() {
+            break;
+        }
+    }
+    match cut {
+        Some(Cut::After) => {
+            // Ends with the answer.
+            answers.join().expect("no panic");
+        }
+        Some(Cut::During) => {
+            let kept = server.try_clone().expect("a socket");
+            shared.kept.lock().expect("no panic").push(kept);
+            let _ = client.shutdown(Shutdown::Both);
+            shared.cuts.fetch_add(1, Ordering::SeqCst);
+            return;
+        }
+        _ => {}
+    }
+    if cut.is_some() {
+        shared.cuts.fetch_add(1, Ordering::SeqCst);
+    }
+    let _ = client.shutdown(Shutdown::Both);
+    let _ = server.shutdown(Shutdown::Both);
+}
+
+/// Forwards messages of the server. One that is swallowed ends with the server's being ready again.
+fn answer(mut server: UnixStream, mut client: UnixStream, is_swallowing: &Mutex<bool>) {
+    while let Some(message) = read_message(&mut server, false) {
+        if *is_swallowing.lock().expect("no panic") {
+            if message[0] == b'Z' {
+                return;
+            }
+        } else if client.write_all(&message).is_err() {
+            return;
+        }
+    }
+    let _ = client.shutdown(Shutdown::Both);
+}
+
+/// A whole message, with its type unless it is the first of a client.
+fn read_message(from: &mut UnixStream, is_first: bool) -> Option<Vec<u8>> {
+    let head_bytes = if is_first { 4 } else { 5 };
+    let mut message = vec![0; head_bytes];
+    from.read_exact(&mut message).ok()?;
+    let length: [u8; 4] = message[head_bytes - 4..].try_into().expect("four bytes");
+    let rest = usize::try_from(u32::from_be_bytes(length)).expect("a length") - 4;
+    message.resize(head_bytes + rest, 0);
+    from.read_exact(&mut message[head_bytes..]).ok()?;
+    Some(message)
+}
