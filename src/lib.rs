@@ -4,6 +4,7 @@ pub mod admin;
 mod args;
 pub mod commands;
 pub mod config;
+mod database;
 pub mod demo;
 mod gateway;
 mod proxy;

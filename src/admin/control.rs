@@ -1,7 +1,7 @@
 //! The control socket: changes to accounts, keys and credits while the gateway runs.
 //!
-//! Balances and keys are in the gateway's memory, so no other process may change them in the database. A Unix socket beside the database
-//! file takes one JSON object a line and answers each with one. The file is accessible to its owner alone, and the peer must be that user
+//! Balances and keys are in the gateway's memory, so no other process may change them in the database. A Unix socket, beside the
+//! file of an SQLite database, takes one JSON object a line and answers each with one. The file is accessible to its owner alone, and the peer must be that user
 //! or root.
 
 use std::future::Future;
@@ -25,13 +25,6 @@ use crate::config::Difference;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Time for a line to arrive.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The socket of the database at `database`.
-pub fn path(database: &Path) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push(".sock");
-    PathBuf::from(name)
-}
 
 /// A requested change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,17 +16,12 @@ pub(super) fn backup(
     replace: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<u8> {
+    let database = client.file("copy the database with `pg_dump` or `pg_basebackup`")?;
     if replace {
-        sqlite::backup_replacing(client.database(), to)?;
+        sqlite::backup_replacing(&database, to)?;
     } else {
-        sqlite::backup(client.database(), to)?;
+        sqlite::backup(&database, to)?;
     }
-    writeln!(
-        out,
-        "{}: backup of {}",
-        to.display(),
-        client.database().display()
-    )
-    .context("cannot print")?;
+    writeln!(out, "{}: backup of {}", to.display(), database.display()).context("cannot print")?;
     Ok(SUCCESS)
 }

@@ -68,7 +68,9 @@ pub(super) fn check(
 fn warnings(settings: &Settings) -> Vec<Warning> {
     let mut found = settings.warnings();
     found.extend(settings.expiring_certificates(Clock::system().now()));
-    let StoreUrl::Sqlite(database) = &settings.store.url;
+    let StoreUrl::Sqlite(database) = &settings.store.url else {
+        return found;
+    };
     let folder = database
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());

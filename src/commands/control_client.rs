@@ -8,42 +8,50 @@ use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_money::AccountId;
 use tollgate_store::sqlite::{self, Lock, Repair};
-use tollgate_store::{OpenError, Read, RootSecret, Store};
+use tollgate_store::{OpenError, Read, Store};
 
 use crate::admin::AdminService;
 use crate::admin::control::{self, Applied, Change, Changes, ControlError};
-use crate::config::{Durability, Settings, StoreUrl};
+use crate::config::Settings;
+use crate::database::{self, Opener};
+
+/// The name of a command's run in the store.
+const NAME: &str = "command line";
 
 /// Access to the database that the settings name.
 pub(super) struct ControlClient {
     settings: Settings,
-    database: PathBuf,
+    /// The control socket of the gateway.
+    pub(super) socket: PathBuf,
+    entropy: Entropy,
     pub(super) clock: Clock,
 }
 
 impl ControlClient {
     pub(super) fn new(settings: Settings) -> ControlClient {
-        let StoreUrl::Sqlite(path) = &settings.store.url;
         ControlClient {
-            database: sqlite::resolve(path),
+            socket: database::control_socket(&settings.store),
             settings,
+            entropy: Entropy::system(),
             clock: Clock::system(),
         }
     }
 
-    /// The path of the database, with all links resolved.
-    pub(super) fn database(&self) -> &Path {
-        &self.database
+    /// The file of the database, with all links resolved, for what only a file has.
+    pub(super) fn file(&self, instead: &str) -> anyhow::Result<PathBuf> {
+        database::file(&self.settings.store).with_context(|| {
+            format!("`store.url` names a PostgreSQL database, and this command works on an SQLite file; {instead}")
+        })
     }
 
     /// The database, opened read-only, beside a gateway or without one.
     pub(super) fn read(&self) -> anyhow::Result<Arc<dyn Read>> {
-        Ok(sqlite::open_read(self.database())?)
+        Ok(database::open_read(&self.settings.store, &self.opener())?)
     }
 
     /// Makes a change through the gateway, or in the database when none runs.
     pub(super) fn change(&self, change: &Change) -> anyhow::Result<Applied> {
-        match control::request(&control::path(self.database()), change) {
+        match control::request(&self.socket, change) {
             Ok(applied) => Ok(applied),
             Err(ControlError::NoGateway { .. }) => self.change_directly(change.clone()),
             Err(error) => Err(error.into()),
@@ -52,7 +60,7 @@ impl ControlClient {
 
     /// Requests state that only the running gateway has.
     pub(super) fn query(&self, change: &Change) -> anyhow::Result<Applied> {
-        Ok(control::request(&control::path(self.database()), change)?)
+        Ok(control::request(&self.socket, change)?)
     }
 
     fn change_directly(&self, change: Change) -> anyhow::Result<Applied> {
@@ -75,45 +83,43 @@ impl ControlClient {
 
     /// Opens the database for writing; refused while a gateway has it.
     pub(super) fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
-        sqlite::open(self.database(), self.options()).map_err(lock_error)
+        let on_failure = Box::new(|_: &_| {});
+        database::open(&self.settings.store, &self.opener(), on_failure).map_err(lock_error)
     }
 
     /// Rebuilds the state derived from the journal; refused while a gateway has the database.
     pub(super) fn rebuild_postings(&self) -> anyhow::Result<()> {
-        sqlite::rebuild_postings(self.database(), self.options()).map_err(lock_error)
+        database::rebuild_postings(&self.settings.store, &self.opener()).map_err(lock_error)
     }
 
-    /// Locks the database; refused while a gateway has it.
-    pub(super) fn lock(&self) -> anyhow::Result<Lock> {
-        Lock::acquire(self.database()).map_err(lock_error)
+    /// Locks the database file; refused while a gateway has it.
+    pub(super) fn lock(&self, file: &Path) -> anyhow::Result<Lock> {
+        Lock::acquire(file).map_err(lock_error)
     }
 
     /// Repairs the journal of the database at `path`: the original, whose lock the caller passes, or a copy.
     pub(super) fn repair(&self, path: &Path, lock: Option<Lock>) -> anyhow::Result<Repair> {
         let options = sqlite::Options {
             lock,
-            ..self.options()
+            ..database::sqlite_options(&self.settings.store, &self.opener())
         };
         Ok(sqlite::repair(path, options)?)
     }
 
-    fn options(&self) -> sqlite::Options {
-        let random = RootSecret(Entropy::system().bytes());
-        let mut options = sqlite::Options::new(self.clock.now(), random);
-        options.node_name = "command line".to_owned();
-        options.durability = match self.settings.store.durability {
-            Durability::Power => sqlite::Durability::Power,
-            Durability::Process => sqlite::Durability::Process,
-        };
-        options
+    fn opener(&self) -> Opener<'_> {
+        Opener {
+            name: NAME,
+            clock: &self.clock,
+            entropy: &self.entropy,
+        }
     }
 }
 
 fn lock_error(error: OpenError) -> anyhow::Error {
     match error {
-        // The lock is held and the socket does not answer: a gateway that starts or stops.
+        // The lock is held and the socket does not answer: a gateway that starts or stops, or one of another machine.
         OpenError::InUse { .. } => anyhow::Error::new(error).context(
-            "a gateway has locked the database and does not answer yet; try again in a moment",
+            "a gateway has locked the database and does not answer yet; try again in a moment, on the machine where it runs",
         ),
         other => other.into(),
     }

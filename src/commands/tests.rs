@@ -11,7 +11,7 @@ use tollgate_ledger::Ledger;
 
 use super::*;
 use crate::Gateway;
-use crate::admin::{Admin, AdminService, Options, Ready, Workers, control};
+use crate::admin::{Admin, AdminService, Options, Ready, Workers};
 use crate::telemetry::Telemetry;
 
 const SETTINGS: &str = "
@@ -96,7 +96,7 @@ impl Workspace {
         .with_providers(providers());
         let admin = Admin::start(Options {
             address: settings.admin.address,
-            socket: control::path(client.database()),
+            socket: client.socket.clone(),
             telemetry: Telemetry::with_log(&settings, clock, None).expect("it starts"),
             liveness: Box::new(|| Box::pin(std::future::ready(Workers::default()))),
             readiness: Box::new(Ready::default),

@@ -189,21 +189,37 @@ pub(crate) struct RawAdmin {
     /// Default: `127.0.0.1:9090`
     /// Range: loopback only; port 0 selects a free one
     pub(crate) address: Option<At<String>>,
+    /// The control socket, by which commands make changes through the running gateway.
+    ///
+    /// Type: path
+    /// Default: the SQLite file with `.sock` after its name; `tollgate.sock` with PostgreSQL
+    /// Range: in an existing folder
+    pub(crate) socket: Option<At<String>>,
 }
 
 /// The database of accounts, keys and the ledger.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawStore {
-    /// The database; created when it is missing.
+    /// The database. A file is created when it is missing; in an empty PostgreSQL database the tables are created.
     ///
-    /// Type: `sqlite:` and a path
+    /// Type: `sqlite:` and a path, or `postgres://user@host:port/database`
     /// Default: `sqlite:tollgate.db`
     pub(crate) url: Option<At<String>>,
-    /// Free space of its file system below which new requests are refused with 503; 0 for no check.
+    /// The variable that contains the password for a PostgreSQL database.
+    ///
+    /// Type: name of a variable
+    /// Range: a variable that is set; not beside `password_file`
+    pub(crate) password_env: Option<At<String>>,
+    /// The file that contains the password for a PostgreSQL database.
+    ///
+    /// Type: path
+    /// Range: a readable file with one word; not beside `password_env`
+    pub(crate) password_file: Option<At<String>>,
+    /// Free space of an SQLite file's file system below which new requests are refused with 503; 0 for no check.
     pub(crate) free_bytes_min: Whole<268_435_456, 0, 1_099_511_627_776>,
-    /// The durability of a commit: `power` survives a power failure, `process` only the end of the process. With `process` a power
-    /// failure may lose the latest charges.
+    /// The durability of a commit to an SQLite file: `power` survives a power failure, `process` only the end of the process. With
+    /// `process` a power failure may lose the latest charges. A commit to PostgreSQL always survives one.
     pub(crate) durability: Word<Durability>,
 }
 

@@ -16,6 +16,7 @@ use tollgate_filter::settings::Words;
 use tollgate_filter::settings::{BaseUrl, PublicUrl, Warning};
 use tollgate_filter::{Catalog, ErrorShape, RequiredAccess, ServiceIdentity};
 use tollgate_module::{CheckedSection, Services};
+use tollgate_store::postgres::DatabaseUrl;
 
 use super::certificate::Certificate;
 use super::memory::Memory;
@@ -210,6 +211,10 @@ pub struct Admin {
 pub struct Store {
     /// The database.
     pub url: StoreUrl,
+    /// The password for it, where the settings name one.
+    pub password: Option<SecretString>,
+    /// The control socket of the gateway that has it; none: beside the file.
+    pub control_socket: Option<PathBuf>,
     /// The durability of a commit.
     pub durability: Durability,
     /// Bytes of free space below which new work is refused; 0 for no check.
@@ -221,6 +226,8 @@ pub struct Store {
 pub enum StoreUrl {
     /// `sqlite:PATH`: one file, created when it is missing.
     Sqlite(PathBuf),
+    /// `postgres://...`: a database of a server.
+    Postgres(DatabaseUrl),
 }
 
 /// The durability of a commit.

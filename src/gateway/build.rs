@@ -18,7 +18,7 @@ use tollgate_pages::{PageRenderer, error_page};
 use tollgate_portal::InProcessApi;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_rate_limit::Limits as RateLimits;
-use tollgate_store::{Failure, RootSecret, Store, sqlite};
+use tollgate_store::{Failure, Store, sqlite};
 
 use super::conditions::Conditions;
 use super::prices::{ledger_error, record_new_prices};
@@ -28,7 +28,8 @@ use super::{
     service_manager, settings,
 };
 use crate::admin::{self, Admin, AdminService};
-use crate::config::{Durability, Settings, StoreUrl};
+use crate::config::{Durability, Settings};
+use crate::database::{self, Opener};
 use crate::proxy::{
     Bound, Certificates, Generation, InProcessClient, Liveness, Proxy, ProxyDeps,
     report_accept_queue, spawn_workers,
@@ -225,22 +226,19 @@ fn open_store(
             "SQLite was built without the options of tollgate, so that commits wait longer; copy `.cargo/config.toml` of tollgate into the program's folder and build again"
         );
     }
-    let StoreUrl::Sqlite(path) = &settings.store.url;
-    let mut options = sqlite::Options::new(clock.now(), RootSecret(entropy.bytes()));
-    options.durability = match settings.store.durability {
-        Durability::Power => sqlite::Durability::Power,
-        Durability::Process => {
-            tracing::warn!("`store.durability` is `process`: a power failure may lose charges");
-            sqlite::Durability::Process
-        }
+    if settings.store.durability == Durability::Process {
+        tracing::warn!("`store.durability` is `process`: a power failure may lose charges");
+    }
+    let opener = Opener {
+        name: "gateway",
+        clock,
+        entropy,
     };
-    let measured = clock.clone();
-    options.monotonic_us = Box::new(move || measured.elapsed().as_micros() as u64);
-    options.on_failure = Box::new(move |failure| {
+    let on_failure = Box::new(move |failure: &Failure| {
         tracing::error!(kind = ?failure.kind, cause = %failure.message, "store failed");
         fail.send_replace(Some(failure.clone()));
     });
-    Ok(sqlite::open(path, options)?)
+    Ok(database::open(&settings.store, &opener, on_failure)?)
 }
 
 /// The runtime of background tasks, purchases and the in-process API calls of the pages.
@@ -374,9 +372,9 @@ fn spawn_tasks(
         let liveness = health::liveness(&running.proxy, running.liveness.clone());
         runtime.spawn(service_manager::report_to_watchdog(limit, liveness));
     }
-    if settings.store.free_bytes_min > 0 {
-        let StoreUrl::Sqlite(database) = &settings.store.url;
-        let database = sqlite::resolve(database);
+    if let Some(database) = database::file(&settings.store)
+        && settings.store.free_bytes_min > 0
+    {
         let folder = database.parent().unwrap_or(Path::new(".")).to_owned();
         runtime.spawn(maintenance::watch_disk(
             storage.store.clone(),
@@ -406,8 +404,9 @@ fn add_metrics(
         let proxy = proxy.upgrade();
         proxy.map_or_else(Vec::new, |proxy| proxy.generation().providers.view())
     }));
-    let StoreUrl::Sqlite(database) = &settings.store.url;
-    metrics.add_source(sources::disk(&sqlite::resolve(database)));
+    if let Some(database) = database::file(&settings.store) {
+        metrics.add_source(sources::disk(&database));
+    }
     metrics.add_source(sources::memory(running.proxy.answer_limits.memory.clone()));
     for source in built.metrics.drain(..) {
         metrics.add_source(source);
@@ -423,7 +422,6 @@ fn start_admin(
     (clock, entropy): (&Clock, Entropy),
     (built, conditions, reloader): (&Built, Arc<Conditions>, Arc<Reloader>),
 ) -> Result<Admin, StartError> {
-    let StoreUrl::Sqlite(database) = &settings.store.url;
     let mut service = AdminService::new(
         settings,
         storage.store.clone(),
@@ -438,7 +436,7 @@ fn start_admin(
     }
     Ok(Admin::start(admin::Options {
         address: settings.admin.address,
-        socket: admin::control::path(&sqlite::resolve(database)),
+        socket: database::control_socket(&settings.store),
         telemetry: telemetry.clone(),
         liveness: health::liveness(&running.proxy, running.liveness.clone()),
         readiness: health::readiness(settings, &running.proxy, &storage.store, conditions),

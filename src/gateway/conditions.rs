@@ -76,7 +76,7 @@ impl Conditions {
             );
         } else if began > 0 && elapsed.saturating_sub(Duration::from_micros(began)) > COMMIT_MAX {
             found.warnings.push(
-                "a commit takes longer than two seconds: the disk is slow, or another program has locked the database".into(),
+                "a commit takes longer than two seconds: the disk is slow, another program has locked the database, or its server does not answer".into(),
             );
         }
         if gauges.is_disk_low.load(Relaxed) {
@@ -86,12 +86,12 @@ impl Conditions {
         }
         if gauges.queue_depth.load(Relaxed) >= gauges.queue_admits.load(Relaxed) {
             found.reasons.push(
-                "the commit queue is full: new requests get 503 until the disk has caught up"
+                "the commit queue is full: new requests get 503 until the database has caught up"
                     .into(),
             );
         } else if self.has_refused(gauges.overloads.load(Relaxed), elapsed) {
             found.warnings.push(
-                "the commit queue was full within the last minute, and requests got 503: the disk is too slow for them".into(),
+                "the commit queue was full within the last minute, and requests got 503: the database is too slow for them".into(),
             );
         }
     }

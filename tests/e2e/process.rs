@@ -14,6 +14,7 @@ mod logs;
 mod mandates;
 mod memory;
 mod mpp;
+mod postgres;
 mod prices;
 mod reload;
 mod service_manager;

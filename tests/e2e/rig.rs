@@ -22,7 +22,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{Failure, RootSecret, sqlite};
 use tollgate_testing::{Client, Provider, RawClient, Secrets, TempDir, within};
 
-pub(crate) use after::audited;
+pub(crate) use after::{audited, audited_store};
 pub(crate) use browser::{Browser, add_login};
 pub(crate) use setup::{PROVIDER_KEY, Setup};
 pub(crate) use tokens::Token;

@@ -62,7 +62,7 @@ pub(super) fn settings(
     Some(Settings {
         server: server::server(&raw.server, problems),
         admin: server::admin(&raw.admin, problems),
-        store: server::store(&raw.store, context, problems),
+        store: server::store(&raw.store, raw.admin.socket.as_ref(), context, problems),
         upstream: provider::upstream(&raw.upstream, problems),
         routes: route::routes(
             raw,

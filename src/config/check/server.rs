@@ -8,7 +8,8 @@ use std::time::Duration;
 use rustls::RootCertStore;
 use rustls::crypto::ring;
 use tollgate_filter::settings::{At, Problems, PublicUrl};
-use tollgate_module::{Inputs, world_readable};
+use tollgate_module::{Inputs, Named, world_readable};
+use tollgate_store::postgres::DatabaseUrl;
 
 use super::values::in_existing_folder;
 use super::{CheckContext, required};
@@ -340,34 +341,66 @@ fn address(key: &str, at: &At<String>, problems: &mut Problems) -> Option<Socket
     address
 }
 
-pub(super) fn store(raw: &RawStore, context: &CheckContext<'_>, problems: &mut Problems) -> Store {
-    let path = match &raw.url {
-        None => "tollgate.db",
-        Some(at) => match at.value.strip_prefix("sqlite:") {
-            Some(path) if !path.is_empty() => path,
-            _ => {
-                problems.note(
-                    "store.url",
-                    at,
-                    "is not `sqlite:` and the path of a file; other databases are not supported",
-                );
-                ""
-            }
-        },
-    };
-    let database = context.path(path);
-    if let Some(at) = raw.url.as_ref().filter(|_| !path.is_empty()) {
-        in_existing_folder(problems, "store.url", at, &database);
+pub(super) fn store(
+    raw: &RawStore,
+    socket: Option<&At<String>>,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Store {
+    let url = store_url(raw, context, problems);
+    if let (Some(at), StoreUrl::Sqlite(path)) = (&raw.url, &url) {
+        in_existing_folder(problems, "store.url", at, path);
     }
+    let password = Named {
+        section: "store",
+        variable: ("password_env", raw.password_env.as_ref()),
+        file: ("password_file", raw.password_file.as_ref()),
+    };
+    let password = password.read("password", context, problems);
+    let control_socket = match (socket, &url) {
+        (Some(at), _) => {
+            let path = context.path(at);
+            in_existing_folder(problems, "admin.socket", at, &path);
+            Some(path)
+        }
+        (None, StoreUrl::Postgres(_)) => Some(context.path("tollgate.sock")),
+        (None, StoreUrl::Sqlite(_)) => None,
+    };
     Store {
         free_bytes_min: raw
             .free_bytes_min
             .check("store.free_bytes_min", problems)
             .unwrap_or(0),
-        url: StoreUrl::Sqlite(database),
+        url,
+        password,
+        control_socket,
         durability: raw
             .durability
             .check("store.durability", problems)
             .unwrap_or_default(),
     }
+}
+
+fn store_url(raw: &RawStore, context: &CheckContext<'_>, problems: &mut Problems) -> StoreUrl {
+    const FILE: &str = "tollgate.db";
+    let Some(at) = &raw.url else {
+        return StoreUrl::Sqlite(context.path(FILE));
+    };
+    match at.value.strip_prefix("sqlite:") {
+        Some(path) if !path.is_empty() => return StoreUrl::Sqlite(context.path(path)),
+        _ => {}
+    }
+    if at.value.starts_with("postgres") {
+        match DatabaseUrl::parse(&at.value) {
+            Ok(url) => return StoreUrl::Postgres(url),
+            Err(error) => problems.note("store.url", at, error),
+        }
+    } else {
+        problems.note(
+            "store.url",
+            at,
+            "is neither `sqlite:` and the path of a file, nor `postgres://` and the address of a database",
+        );
+    }
+    StoreUrl::Sqlite(context.path(FILE))
 }

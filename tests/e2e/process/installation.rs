@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 
 use serde_json::Value;
+use tollgate_clock::Timestamp;
+use tollgate_store::postgres::{self, DatabaseUrl};
+use tollgate_store::{Read, RootSecret, sqlite};
 use tollgate_testing::{Client, Process, Provider, TempDir, within};
 
 use crate::rig::{PROVIDER_KEY, SECRETS, Setup, database};
@@ -16,6 +20,8 @@ pub(super) struct Installation {
     pub(super) account: String,
     pub(super) key: String,
     pub(super) ca_pem: String,
+    /// The address of its PostgreSQL database, where it has one.
+    pub(super) postgres: Option<String>,
 }
 
 /// The program while it serves.
@@ -35,6 +41,14 @@ impl Installation {
         Installation::of(Setup::with(settings)).await
     }
 
+    /// The same with a PostgreSQL database at this address.
+    pub(super) async fn on_postgres(url: &str, settings: &str) -> Installation {
+        let setup = Setup::with(&format!("{settings}\n[store]\nurl = '{url}'"));
+        let mut installation = Installation::of(setup).await;
+        installation.postgres = Some(url.to_owned());
+        installation
+    }
+
     pub(super) async fn of(setup: Setup) -> Installation {
         let folder = tollgate_testing::tempdir().expect("a folder");
         let provider = setup.provider(folder.path()).await;
@@ -46,6 +60,7 @@ impl Installation {
             account: String::new(),
             key: String::new(),
             ca_pem: certificate.ca_pem,
+            postgres: None,
         };
         (installation.account, installation.key) = installation.account("1000").await;
         installation
@@ -173,6 +188,20 @@ impl Installation {
 
     pub(super) fn database(&self) -> PathBuf {
         database(self.folder.path())
+    }
+
+    /// Its store, whichever engine has it.
+    pub(super) fn store(&self) -> Arc<dyn Read> {
+        let store = match &self.postgres {
+            None => sqlite::open_read(&self.database()),
+            Some(url) => {
+                let url = DatabaseUrl::parse(url).expect("an address");
+                let random = RootSecret([0; 32]);
+                let options = postgres::Options::new(url, Timestamp::from_micros(0), random);
+                postgres::open_read(&options)
+            }
+        };
+        store.expect("the store opens")
     }
 }
 

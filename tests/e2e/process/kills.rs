@@ -9,11 +9,10 @@ use std::sync::{Arc, Mutex};
 
 use tollgate_ledger::audit::audit;
 use tollgate_money::OperationId;
-use tollgate_store::sqlite;
-use tollgate_testing::Client;
+use tollgate_testing::{Client, Postgres};
 
 use super::installation::{Installation, Serving, ended};
-use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, chat, micros};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, audited_store, chat, micros};
 
 const ROUNDS: &str = "TOLLGATE_KILLS";
 const ROUNDS_DEFAULT: u64 = 50;
@@ -44,6 +43,18 @@ impl DeliveredCharges {
 #[tokio::test]
 async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
     let installation = Installation::new("[telemetry]\naccess_log = \"none\"").await;
+    kill_repeatedly(&installation, rounds()).await;
+}
+
+/// A fifth of the rounds: each start and each audit takes longer.
+#[tokio::test]
+async fn after_a_kill_on_postgresql_delivered_charges_are_durable_and_holds_are_released() {
+    let url = Postgres::shared().database();
+    let installation = Installation::on_postgres(&url, "[telemetry]\naccess_log = \"none\"").await;
+    kill_repeatedly(&installation, rounds().div_ceil(5)).await;
+}
+
+async fn kill_repeatedly(installation: &Installation, rounds: u64) {
     let delivered = DeliveredCharges::default();
     let mut payers = Vec::new();
     for _ in 0..CLIENTS {
@@ -52,10 +63,10 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
     let mut orphans = 0;
     // Charges whose client did not receive the end of the answer, of all rounds.
     let mut known = HashSet::new();
-    for round in 1..=rounds() {
+    for round in 1..=rounds {
         let mut serving = installation.serve().await;
         // The holds of the previous round were released before the first request was accepted.
-        audited(&installation.database());
+        audited_store(&*installation.store());
         let before = delivered.count();
         let requests: Vec<_> = payers
             .iter()
@@ -78,8 +89,8 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
         for one in requests {
             under_way.push(one.await.expect("clients do not panic"));
         }
-        orphans += check_after_kill(&installation, &delivered, round);
-        let mut found = undelivered(&installation, &delivered);
+        orphans += check_after_kill(installation, &delivered, round);
+        let mut found = undelivered(installation, &delivered);
         found.retain(|(_, operation)| known.insert(*operation));
         for ((account, _), under_way) in payers.iter().zip(under_way) {
             let own: Vec<OperationId> = found
@@ -104,7 +115,7 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
     let mut serving = installation.serve().await;
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
-    audited(&installation.database());
+    audited_store(&*installation.store());
 }
 
 /// Requests of one key each, sent again after every kill until they have their answer. A client that gets one has paid for one, and
@@ -239,7 +250,7 @@ fn undelivered(
     installation: &Installation,
     delivered: &DeliveredCharges,
 ) -> Vec<(String, OperationId)> {
-    let store = sqlite::open_read(&installation.database()).expect("the store opens");
+    let store = installation.store();
     let snapshot = store.snapshot().expect("a view");
     let delivered = delivered.0.lock().expect("not poisoned");
     let mut found = Vec::new();
@@ -257,7 +268,7 @@ fn undelivered(
 
 /// Checks the state after a kill; returns the number of open holds.
 fn check_after_kill(installation: &Installation, delivered: &DeliveredCharges, round: u64) -> u64 {
-    let store = sqlite::open_read(&installation.database()).expect("the store opens after a kill");
+    let store = installation.store();
     let report = audit(&*store).expect("the store can be read");
     assert!(report.clean(), "round {round}: {:?}", report.violations);
     let mut costs = HashMap::new();

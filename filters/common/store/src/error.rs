@@ -16,8 +16,8 @@ use crate::oauth::OAuthRefusal;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has locked the file.
-    #[error("`{path}` is in use by {holder}; stop that gateway first, or give this one another file", path = path.display())]
+    /// Another process has locked the file, or has the lease of the database.
+    #[error("`{path}` is in use by {holder}; stop that gateway first, or give this one another database", path = path.display())]
     InUse {
         /// The database file.
         path: PathBuf,
@@ -107,18 +107,6 @@ pub enum OpenError {
         /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// Another process runs as this node.
-    #[error(
-        "node `{node}` of `{database}` is in use by {holder}; stop that process, or give this one another `store.node`"
-    )]
-    NodeInUse {
-        /// The database.
-        database: String,
-        /// The name of the node.
-        node: String,
-        /// `process 1234`, or where it runs.
-        holder: String,
     },
     /// The database server does not keep what it confirms, or lacks what a store needs.
     #[error("`{database}` {problem}")]

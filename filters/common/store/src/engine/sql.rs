@@ -53,7 +53,6 @@ pub(crate) type Run<'r> = dyn FnMut(&[Value<'_>]) -> Result<(), EngineError> + '
 pub(crate) enum Dialect {
     Sqlite,
     /// PostgreSQL, and what speaks its protocol.
-    #[allow(dead_code, reason = "made by the engine for PostgreSQL")]
     Postgres,
 }
 

@@ -155,25 +155,35 @@ impl Connection {
         }
     }
 
-    /// Visits the rows of a query as they arrive. No other statement may run meanwhile.
-    fn by_stream(
+    /// The rows of a query outside of a transaction, if they are few; `None` when there are more.
+    fn few(
+        &self,
+        prepared: &Prepared,
+        values: &[Value<'_>],
+    ) -> Result<Option<Vec<DataRowBody>>, EngineError> {
+        let mut wire = self.wire()?;
+        wire.bind("", prepared, values.iter().copied())?;
+        frontend::execute("", FETCH_MIN, &mut wire.out).map_err(unusable)?;
+        wire.sync()?;
+        let mut rows = Vec::new();
+        let ended = wire.end(&mut |row| rows.push(row));
+        let is_all = matches!(wire.finish(ended)?, End::Complete(_));
+        Ok(is_all.then_some(rows))
+    }
+
+    /// Visits the rows of a query in a transaction of its own, which portals need.
+    fn in_own_transaction(
         &self,
         prepared: &Prepared,
         values: &[Value<'_>],
         each: &mut EachRow<'_>,
     ) -> Result<(), RowError> {
-        let mut wire = self.wire()?;
-        wire.bind("", prepared, values.iter().copied())?;
-        frontend::execute("", 0, &mut wire.out).map_err(unusable)?;
-        wire.sync()?;
-        let mut visited = Ok(ControlFlow::Continue(()));
-        let ended = wire.end(&mut |row| {
-            if matches!(visited, Ok(ControlFlow::Continue(()))) {
-                visited = visit(&[row], prepared, each);
-            }
-        });
-        wire.finish(ended)?;
-        visited.map(|_| ())
+        self.run("BEGIN READ ONLY", &[])?;
+        let done = self.by_portal(prepared, values, each);
+        let ended = self.run("ROLLBACK", &[]);
+        done?;
+        ended?;
+        Ok(())
     }
 
     fn prepare(&self, sql: &str) -> Result<Arc<Prepared>, EngineError> {
@@ -198,13 +208,9 @@ impl Connection {
         Ok(prepared)
     }
 
-    /// The wire, unless the rows of another statement are being read from it.
     fn wire(&self) -> Result<RefMut<'_, Wire>, EngineError> {
-        let wire = self.wire.try_borrow_mut().map_err(|_| EngineError {
-            fault: Fault::Other,
-            source: "a statement was run within the rows of another, outside of a transaction"
-                .into(),
-        })?;
+        // Borrowed for one exchange: rows are visited after it.
+        let wire = self.wire.borrow_mut();
         match wire.is_broken {
             false => Ok(wire),
             true => Err(lost(io::Error::from(io::ErrorKind::NotConnected))),
@@ -277,10 +283,12 @@ impl Sql for Connection {
             let rows = self.collect(&prepared, values)?;
             return visit(&rows, &prepared, each).map(|_| ());
         }
-        let is_in_transaction = self.wire()?.is_in_transaction;
-        match is_in_transaction {
-            true => self.by_portal(&prepared, values, each),
-            false => self.by_stream(&prepared, values, each),
+        if self.wire()?.is_in_transaction {
+            return self.by_portal(&prepared, values, each);
+        }
+        match self.few(&prepared, values)? {
+            Some(rows) => visit(&rows, &prepared, each).map(|_| ()),
+            None => self.in_own_transaction(&prepared, values, each),
         }
     }
 }

@@ -95,7 +95,7 @@ pub(super) fn failure(name: &str, error: EngineError) -> Failure {
         Fault::Fenced => (
             FailureKind::Fenced,
             format!(
-                "`{name}` was opened by a later run of this node, or its journal was changed: {source}. This process writes nothing more. Leave one process under each `store.node`, run `tollgate audit`, and start again"
+                "`{name}` was opened by a later run, or its journal was changed: {source}. This process writes nothing more. Leave one gateway on this database, run `tollgate audit`, and start again"
             ),
         ),
         Fault::Lost => (

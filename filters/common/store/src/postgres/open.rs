@@ -1,4 +1,4 @@
-//! Opening of a store: server, schema, node, lease and epoch in one transaction, then the threads.
+//! Opening of a store: server, schema, lease and epoch in one transaction, then the threads.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,8 +21,9 @@ use crate::error::OpenError;
 use crate::rows::RootSecret;
 use crate::store::{Read, Store};
 
-/// The greatest number of a node.
-const NODE_MAX: i64 = 127;
+/// The number of the node that writes. There is one at a time, whatever its name: a ledger in memory decides on balances, and two would sell
+/// the same credit.
+const NODE: i64 = 1;
 
 /// Pause between two looks at a lease that is about to end.
 const LEASE_PAUSE: Duration = Duration::from_millis(200);
@@ -35,7 +36,7 @@ pub(super) struct Opened {
     pub(super) root_secret: RootSecret,
 }
 
-/// Opens the store of a database as one of its nodes, and creates it in an empty database.
+/// Opens the store of a database with exclusive ownership, and creates it in an empty database.
 pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
     let name = options.url.to_string();
     let target = Arc::new(target(&options)?);
@@ -121,8 +122,7 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
         schema::migrate(&connection, &name)?;
         let root_secret = root_secret(&connection, &options.random)
             .map_err(|error| write_open_error(&name, error))?;
-        let node =
-            node(&connection, &options.node).map_err(|error| row_open_error(&name, error))?;
+        let node = NODE;
         let held = lease::find(&connection, node)
             .map_err(|error| row_open_error(&name, error))?
             .filter(|held| !held.is_over && !Holder::is_gone(&held.holder));
@@ -133,7 +133,7 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
         let Some(held) = held else {
             let run = NewRun {
                 node,
-                name: &options.node,
+                name: &options.node_name,
                 now: options.now,
             };
             let epoch = connection
@@ -152,31 +152,13 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
         end("COMMIT")?;
         let is_renewed = first.get_or_insert(held.held_until) != &held.held_until;
         if is_renewed || clock.elapsed() >= give_up {
-            return Err(OpenError::NodeInUse {
-                database: name,
-                node: options.node.clone(),
+            return Err(OpenError::InUse {
+                path: PathBuf::from(name),
                 holder: Holder::describe(&held.holder),
             });
         }
         pause(LEASE_PAUSE);
     }
-}
-
-/// The number of the node with a name: its own, or the smallest that is free.
-fn node(connection: &Connection, name: &str) -> Result<i64, RowError> {
-    let sql = "SELECT id, name FROM nodes ORDER BY id";
-    let nodes = connection.all(sql, values![], |row| {
-        Ok((row.get::<i64>(0)?, row.get::<String>(1)?))
-    })?;
-    if let Some((id, _)) = nodes.iter().find(|(_, taken)| taken == name) {
-        return Ok(*id);
-    }
-    let is_free = |id: &i64| nodes.iter().all(|(taken, _)| taken != id);
-    (1..=NODE_MAX).find(is_free).ok_or_else(|| {
-        RowError::Damaged(format!(
-            "there are {NODE_MAX} nodes already, which are all that fit"
-        ))
-    })
 }
 
 /// The root secret of the store, which its first run has made.

@@ -12,8 +12,8 @@ pub struct Options {
     pub url: DatabaseUrl,
     /// The password of its user, where the server asks for one.
     pub password: Option<Box<[u8]>>,
-    /// The name of this node, which no other process has at the same time.
-    pub node: String,
+    /// The node's name in the store.
+    pub node_name: String,
     /// Maximum number of units in one commit.
     pub batch_max: usize,
     /// Maximum number of units in the queue; new operations are refused from three quarters of it on.
@@ -32,12 +32,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults: the node `gateway`, commits of up to 1024 units, a queue of 16,384.
+    /// The defaults: commits of up to 1024 units, a queue of 16,384.
     pub fn new(url: DatabaseUrl, now: Timestamp, random: RootSecret) -> Options {
         Options {
             url,
             password: None,
-            node: String::from("gateway"),
+            node_name: String::from("gateway"),
             batch_max: 1024,
             queue_max: 16_384,
             post_records: 65_536,

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::{self, DatabaseUrl};
 use tollgate_store::{
-    Admission, CommitError, Endpoint, EntryKind, Failure, FailureKind, Part, Receipt, Refusal,
-    RootSecret, Store, UnitOfWork, UsageFlags, UsageRecord, commit,
+    Admission, CommitError, CredentialKind, Endpoint, EntryKind, Failure, FailureKind,
+    NewCredential, Part, Receipt, Refusal, RootSecret, Store, UnitOfWork, UsageFlags, UsageRecord,
+    commit,
 };
 use tollgate_testing::Postgres;
 
 use super::proxy::{Cut, Proxy};
-use super::suite::support::{account, new_account, operation, time, wait, write};
+use super::suite::support::{account, account_of, new_account, operation, time, wait, write};
 
 /// The statements of a commit of ledger parts alone, and of one of other parts.
 const ROW: &str = "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE),";
@@ -341,4 +342,47 @@ fn a_text_that_the_database_cannot_store_is_refused_and_the_store_goes_on() {
     write(&store, [grant(1)]).expect("it goes on");
     assert_eq!(available(&store), 101);
     assert_chained(&store);
+}
+
+#[test]
+fn a_result_of_many_rows_is_read_whole_inside_and_outside_of_a_transaction() {
+    const MANY: u32 = 5_000;
+    let url = Postgres::shared().database();
+    let store = open(&url);
+    let id = |number: u32| {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        id
+    };
+    let accounts = (0..MANY).map(|number| account_of(AccountId::from_bytes(id(number))));
+    write(&store, accounts).expect("accounts");
+    let mut found = 0;
+    store
+        .accounts(&mut |_| found += 1)
+        .expect("a read of one snapshot");
+    assert_eq!(found, MANY);
+    let credentials = (0..MANY).map(|number| {
+        Part::InsertCredential(Box::new(NewCredential {
+            id: CredentialId::from_bytes(id(number)),
+            hash: id(number).repeat(2).try_into().expect("32 bytes"),
+            kind: CredentialKind::ApiKey,
+            account: AccountId::from_bytes(id(number)),
+            client_id: None,
+            grant_id: None,
+            resource: 1,
+            scopes: 1,
+            label: None,
+            hint: None,
+            models: None,
+            spending_cap: None,
+            created_at: time(1),
+            expires_at: None,
+        }))
+    });
+    write(&store, credentials).expect("credentials");
+    let mut found = 0;
+    store
+        .credentials(time(1), &mut |_| found += 1)
+        .expect("a read by one statement");
+    assert_eq!(found, MANY);
 }

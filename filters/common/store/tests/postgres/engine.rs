@@ -15,13 +15,13 @@ pub(crate) const MARKS: &str = "node_marks";
 /// The options that tests of the suite set.
 pub(crate) struct Options {
     pub(crate) post_records: usize,
-    pub(crate) node: &'static str,
+    pub(crate) queue_max: usize,
 }
 
 pub(crate) fn options() -> Options {
     Options {
         post_records: 65_536,
-        node: "gateway",
+        queue_max: 16_384,
     }
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn options() -> Options {
 pub(crate) fn open(folder: &Path, options: Options) -> Arc<dyn Store> {
     postgres::open(postgres::Options {
         post_records: options.post_records,
-        node: options.node.to_owned(),
+        queue_max: options.queue_max,
         ..options_of(folder)
     })
     .expect("the store opens")

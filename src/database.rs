@@ -1,0 +1,120 @@
+//! The database that the settings name: opened for the gateway, for commands while no gateway has it, and for reading.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use secrecy::ExposeSecret;
+use tollgate_clock::{Clock, Entropy};
+use tollgate_store::postgres::{self, DatabaseUrl};
+use tollgate_store::{Failure, OpenError, Read, RootSecret, Store, sqlite};
+
+use crate::config::{self, Durability, StoreUrl};
+
+/// Called once when the store stops for good.
+pub(crate) type OnFailure = Box<dyn Fn(&Failure) + Send + Sync>;
+
+/// A process that has the database while it runs.
+pub(crate) struct Opener<'o> {
+    /// As the store names it in messages to another process.
+    pub(crate) name: &'o str,
+    pub(crate) clock: &'o Clock,
+    pub(crate) entropy: &'o Entropy,
+}
+
+/// Opens the database for writing; refused while another process has it.
+pub(crate) fn open(
+    settings: &config::Store,
+    opener: &Opener<'_>,
+    on_failure: OnFailure,
+) -> Result<Arc<dyn Store>, OpenError> {
+    let clock = opener.clock.clone();
+    let monotonic_us = Box::new(move || clock.elapsed().as_micros() as u64);
+    match &settings.url {
+        StoreUrl::Sqlite(path) => {
+            let options = sqlite::Options {
+                monotonic_us,
+                on_failure,
+                ..sqlite_options(settings, opener)
+            };
+            sqlite::open(path, options)
+        }
+        StoreUrl::Postgres(url) => postgres::open(postgres::Options {
+            monotonic_us,
+            on_failure,
+            ..postgres_options(settings, url, opener)
+        }),
+    }
+}
+
+/// Opens the database read-only, beside a gateway or without one.
+pub(crate) fn open_read(
+    settings: &config::Store,
+    opener: &Opener<'_>,
+) -> Result<Arc<dyn Read>, OpenError> {
+    match &settings.url {
+        StoreUrl::Sqlite(path) => sqlite::open_read(path),
+        StoreUrl::Postgres(url) => postgres::open_read(&postgres_options(settings, url, opener)),
+    }
+}
+
+/// Rebuilds the state derived from the journal; refused while a gateway has the database.
+pub(crate) fn rebuild_postings(
+    settings: &config::Store,
+    opener: &Opener<'_>,
+) -> Result<(), OpenError> {
+    match &settings.url {
+        StoreUrl::Sqlite(path) => sqlite::rebuild_postings(path, sqlite_options(settings, opener)),
+        StoreUrl::Postgres(url) => {
+            postgres::rebuild_postings(&postgres_options(settings, url, opener))
+        }
+    }
+}
+
+/// The file of the database, with all links resolved; none where a server has it.
+pub(crate) fn file(settings: &config::Store) -> Option<PathBuf> {
+    match &settings.url {
+        StoreUrl::Sqlite(path) => Some(sqlite::resolve(path)),
+        StoreUrl::Postgres(_) => None,
+    }
+}
+
+/// The control socket of the gateway that has the database.
+pub(crate) fn control_socket(settings: &config::Store) -> PathBuf {
+    match (&settings.control_socket, &settings.url) {
+        (Some(path), _) => path.clone(),
+        (None, StoreUrl::Sqlite(path)) => beside(&sqlite::resolve(path)),
+        (None, StoreUrl::Postgres(_)) => PathBuf::from("tollgate.sock"),
+    }
+}
+
+/// The control socket beside a database file.
+fn beside(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".sock");
+    PathBuf::from(name)
+}
+
+pub(crate) fn sqlite_options(settings: &config::Store, opener: &Opener<'_>) -> sqlite::Options {
+    sqlite::Options {
+        node_name: opener.name.to_owned(),
+        durability: match settings.durability {
+            Durability::Power => sqlite::Durability::Power,
+            Durability::Process => sqlite::Durability::Process,
+        },
+        ..sqlite::Options::new(opener.clock.now(), RootSecret(opener.entropy.bytes()))
+    }
+}
+
+fn postgres_options(
+    settings: &config::Store,
+    url: &DatabaseUrl,
+    opener: &Opener<'_>,
+) -> postgres::Options {
+    let random = RootSecret(opener.entropy.bytes());
+    let password = settings.password.as_ref();
+    postgres::Options {
+        node_name: opener.name.to_owned(),
+        password: password.map(|password| password.expose_secret().as_bytes().into()),
+        ..postgres::Options::new(url.clone(), opener.clock.now(), random)
+    }
+}

@@ -1,0 +1,136 @@
+//! The real program on a PostgreSQL database: commands, one gateway at a time, failover, and a database that crashes or is not there.
+
+use tollgate_testing::{Postgres, within};
+
+use super::installation::{Installation, ended};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited_store, chat, micros};
+
+const QUIET: &str = "[telemetry]\naccess_log = \"none\"";
+
+#[tokio::test]
+async fn commands_and_completions_work_on_a_postgresql_database_as_on_a_file() {
+    let url = Postgres::shared().database();
+    // The account and its key were made by commands without a gateway.
+    let installation = Installation::on_postgres(&url, QUIET).await;
+    let serving = installation.serve().await;
+    let client = serving.client(&installation);
+    for stream in [false, true] {
+        let answer = client.post(CHAT, &chat(stream)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    // By the control socket.
+    let (_, other) = installation.account("5").await;
+    let other = serving.client(&installation).with_key(&other);
+    let answer = other.post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let charged = micros(&answer.json()["x_svc"]["credits_used"]);
+    assert_eq!(charged, PRICE_OF_A_CHAT);
+    let audit = installation.audit().await;
+    assert_eq!(audit["clean"], true, "{audit}");
+    let usage = installation
+        .run(&["usage", "--account", &installation.account])
+        .await;
+    assert!(usage.contains("small"), "{usage}");
+    for words in [&["backup", "copy.db"][..], &["repair"]] {
+        let mut process = installation.spawn(installation.command(words));
+        assert!(!ended(&mut process).await.success());
+        let output = process.output();
+        assert!(output.contains("works on an SQLite file"), "{output}");
+    }
+    drop(serving);
+    let rebuilt = installation.ask(&["audit", "--fix-derived"]).await;
+    assert_eq!(rebuilt["clean"], true, "{rebuilt}");
+}
+
+#[tokio::test]
+async fn a_second_gateway_is_refused_and_takes_over_when_the_first_is_killed() {
+    let url = Postgres::shared().database();
+    let installation = Installation::on_postgres(&url, QUIET).await;
+    let mut first = installation.serve().await;
+    let (status, output) = installation.fail().await;
+    assert!(!status.success());
+    let holder = format!("is in use by process {}", first.process.id());
+    assert!(output.contains(&holder), "{output}");
+
+    installation
+        .provider
+        .script(tollgate_testing::Script::hold(2, "middle").once());
+    let client = first.client(&installation);
+    let mut stream = client.stream(CHAT, &chat(true)).await;
+    stream.next_event().await.expect("an event before the gate");
+    first.process.kill();
+    let second = installation.serve().await;
+    installation.provider.gate("middle").open();
+    let report = audited_store(&*installation.store());
+    assert_eq!(
+        report.open_holds, 0,
+        "the hold of the killed gateway is released"
+    );
+    let answer = second.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+/// A charge that a client received is in the ledger, whatever happened to the database meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_crashes_under_load_delays_requests_and_loses_none() {
+    let mut server = Postgres::start();
+    let url = server.database();
+    let installation = Installation::on_postgres(&url, QUIET).await;
+    let mut serving = installation.serve().await;
+    let loads: Vec<_> = (0..4)
+        .map(|_| {
+            let client = serving.client(&installation);
+            tokio::spawn(async move {
+                let mut charged = 0;
+                for _ in 0..30 {
+                    let answer = client.post(CHAT, &chat(false)).await;
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    charged += micros(&answer.json()["x_svc"]["credits_used"]);
+                }
+                charged
+            })
+        })
+        .collect();
+    let some = async {
+        while serving.metric("tollgate_commit_seconds_count").await < 20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("commits", some).await;
+    let server = tokio::task::spawn_blocking(move || {
+        server.crash_and_restart();
+        server
+    });
+    let server = server.await.expect("no panic");
+    let mut charged = 0;
+    for load in loads {
+        charged += load.await.expect("no panic");
+    }
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let store = installation.store();
+    audited_store(&*store);
+    let account = installation.account.parse().expect("an id");
+    let row = store
+        .account(account)
+        .expect("a read")
+        .expect("it is there");
+    assert_eq!(row.available.get(), 1_000_000_000 - charged);
+    drop(store);
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_named_with_what_to_do() {
+    let url = Postgres::shared().database();
+    let installation = Installation::on_postgres(&url, QUIET).await;
+    let gone = url
+        .replace("%2Fdev%2Fshm", "%2Fnowhere")
+        .replace("%2Ftmp", "%2Fnowhere");
+    let settings = std::fs::read_to_string(&installation.config).expect("a text");
+    std::fs::write(&installation.config, settings.replace(&url, &gone)).expect("a file");
+    let (status, output) = installation.fail().await;
+    assert!(!status.success());
+    assert!(output.contains("check that the database runs"), "{output}");
+    assert!(output.contains("No such file or directory"), "{output}");
+}
