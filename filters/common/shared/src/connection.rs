@@ -19,6 +19,9 @@ use crate::config::SharedSettings;
 /// The limit of a whole attempt to connect.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
+/// Calls that wait to be written. More wait for these, within their own limit.
+const CALLS_QUEUED_MAX: usize = 1024;
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
@@ -70,7 +73,9 @@ impl Connector {
     ) -> Result<(MultiplexedConnection, impl Future<Output = ()>), ConnectError> {
         let attempt = async {
             let stream = self.stream().await?;
-            let config = AsyncConnectionConfig::new().set_response_timeout(None);
+            let config = AsyncConnectionConfig::new()
+                .set_response_timeout(None)
+                .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
             let made = MultiplexedConnection::new_with_config(&self.login, stream, config);
             made.await.map_err(ConnectError::Session)
         };
