@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tollgate_shared::{Script, Shared};
 
@@ -17,6 +18,9 @@ use crate::shared_limits::SharedPartition;
 const LIFE: Duration = Duration::from_secs(6);
 
 const RENEW_EVERY: Duration = Duration::from_secs(2);
+
+/// Calls of a renewal that are under way together: one after the other, ten thousand busy accounts would take longer than [`RENEW_EVERY`].
+const RENEWALS_AT_ONCE: usize = 64;
 
 /// Calls for one request. More than one is needed only where many requests of one partition begin at the same moment.
 const CALLS_MAX: u32 = 4;
@@ -149,14 +153,18 @@ impl SharedPermits {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
             let partitions: Vec<Partition> = self.held.iter().map(|held| *held.key()).collect();
-            for partition in partitions {
-                let spare = |held: &mut Held| match std::mem::take(&mut held.active) {
-                    true => u32::MAX,
-                    false => 0,
-                };
-                self.reduce(partition, spare).await;
+            for some in partitions.chunks(RENEWALS_AT_ONCE) {
+                join_all(some.iter().map(|partition| self.renew_one(*partition))).await;
             }
         }
+    }
+
+    async fn renew_one(&self, partition: Partition) {
+        let spare = |held: &mut Held| match std::mem::take(&mut held.active) {
+            true => u32::MAX,
+            false => 0,
+        };
+        self.reduce(partition, spare).await;
     }
 
     /// Keeps so many spare permits, and states at the server what is held.
