@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
-/// The port in the name of the socket; no TCP port is opened.
+/// The port in the name of the socket of a server without a TCP port.
 const PORT: u16 = 5432;
 
 /// Starts a server and ends it when its input ends, which it does with the process that holds the other end, however that ends. Then the
 /// folder is removed. PostgreSQL refuses to run as root, so it gets the user that its package has created.
 ///
-/// Arguments: the folder, the folder of the programs, the user or nothing.
+/// Arguments: the folder, the folder of the programs, the user or nothing. Files in `files` of the folder are put into that of the data.
 const SUPERVISOR: &str = r#"
 trap : INT TERM HUP
 folder=$1 programs=$2 user=$3
@@ -26,6 +26,7 @@ stop() { as "$programs/pg_ctl" stop -D "$folder/data" -m immediate -s; rm -rf "$
     as "$programs/initdb" -D "$folder/data" -U test --auth=trust --encoding=UTF8 --locale=C --no-sync &&
     printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$folder'" "max_connections = 300" "shared_buffers = 64MB" \
         >>"$folder/data/postgresql.conf" &&
+    { [ ! -d "$folder/files" ] || { chown -R "${user:-$(id -un)}" "$folder/files" && chmod 600 "$folder"/files/* && mv "$folder"/files/* "$folder/data/"; }; } &&
     as "$programs/pg_ctl" start -D "$folder/data" -w -s -l "$folder/log"
 } >"$folder/start" 2>&1 </dev/null || { echo failed; cat "$folder/start" "$folder/log" 2>/dev/null; stop; exit 1; }
 echo ready
@@ -42,6 +43,7 @@ stop >/dev/null 2>&1
 pub struct Postgres {
     folder: PathBuf,
     programs: PathBuf,
+    port: u16,
     supervisor: Child,
     input: ChildStdin,
     output: BufReader<std::process::ChildStdout>,
@@ -59,12 +61,46 @@ impl Postgres {
         SHARED.get_or_init(Postgres::start)
     }
 
+    /// A server that is also reached by TCP on the loopback address, with this certificate and key: there with TLS alone, and by SCRAM-SHA-256.
+    /// The role `gateway` has the password `secret word`.
+    ///
+    /// # Panics
+    ///
+    /// When PostgreSQL is not installed, or does not start.
+    pub fn start_with_tls(certificate: &str, key: &str) -> Postgres {
+        let port = crate::free_port().expect("a free port");
+        let settings = format!(
+            "listen_addresses = '127.0.0.1'\nport = {port}\nssl = on\nssl_cert_file = 'server.pem'\nssl_key_file = 'server.key'\n"
+        );
+        let server = Postgres::start_with(
+            port,
+            &[
+                ("postgresql.auto.conf", &settings),
+                (
+                    "pg_hba.conf",
+                    "local all test trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n",
+                ),
+                ("server.pem", certificate),
+                ("server.key", key),
+            ],
+        );
+        server.run(
+            "postgres",
+            "CREATE ROLE gateway SUPERUSER LOGIN PASSWORD 'secret word'",
+        );
+        server
+    }
+
     /// A server that ends when this is dropped.
     ///
     /// # Panics
     ///
     /// When PostgreSQL is not installed, or does not start.
     pub fn start() -> Postgres {
+        Postgres::start_with(PORT, &[])
+    }
+
+    fn start_with(port: u16, files: &[(&str, &str)]) -> Postgres {
         let programs = programs().expect("PostgreSQL is installed (Debian's package `postgresql`)");
         // In memory where the system has a place for it: every test waits for syncs.
         let shared_memory = Path::new("/dev/shm");
@@ -74,6 +110,12 @@ impl Postgres {
         };
         // Removed by the supervisor, which is there also after this process was killed.
         let folder = folder.expect("a folder").keep();
+        if !files.is_empty() {
+            std::fs::create_dir(folder.join("files")).expect("a folder");
+        }
+        for (name, text) in files {
+            std::fs::write(folder.join("files").join(name), text).expect("a file");
+        }
         let mut command = Command::new("sh");
         command.args(["-c", SUPERVISOR, "sh"]);
         command.arg(&folder).arg(&programs);
@@ -85,6 +127,7 @@ impl Postgres {
         let mut server = Postgres {
             folder,
             programs,
+            port,
             supervisor,
             input,
             output: BufReader::new(output),
@@ -114,7 +157,12 @@ impl Postgres {
     /// The address of a database.
     pub fn url(&self, database: &str) -> String {
         let folder = self.folder.display().to_string().replace('/', "%2F");
-        format!("postgres://test@{folder}:{PORT}/{database}")
+        format!("postgres://test@{folder}:{}/{database}", self.port)
+    }
+
+    /// The TCP port, or the one in the name of the socket.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// The folder with the server's socket.
@@ -142,7 +190,8 @@ impl Postgres {
                 statements,
             ])
             .arg("-h")
-            .arg(&self.folder);
+            .arg(&self.folder)
+            .args(["-p", &self.port.to_string()]);
         let done = command.stdin(Stdio::null()).output().expect("psql runs");
         assert!(
             done.status.success(),

@@ -2,7 +2,7 @@
 
 use tollgate_store::postgres::{self, DatabaseUrl, Options};
 use tollgate_store::{OpenError, RootSecret};
-use tollgate_testing::Postgres;
+use tollgate_testing::{Certificate, Postgres};
 
 use super::suite::support::{account, new_account, time, write};
 
@@ -173,4 +173,68 @@ fn a_server_that_is_not_there_is_named_with_its_remedy() {
         .expect("a cause")
         .to_string();
     assert!(source.contains("\"absent\" does not exist"), "{source}");
+}
+
+#[test]
+fn tls_and_passwords_are_as_the_address_says() {
+    let certificate = Certificate::for_names(&["localhost"]);
+    let server = Postgres::start_with_tls(&certificate.cert_pem, &certificate.key_pem);
+    let database = server.database();
+    let folder = tempfile::tempdir().expect("a folder");
+    let authority = folder.path().join("ca.pem");
+    std::fs::write(&authority, &certificate.ca_pem).expect("a file");
+    let own = format!("sslrootcert={}", authority.display());
+    let opened = |host: &str, parameters: &str, password: Option<&str>| {
+        let url = format!(
+            "postgres://gateway@{host}:{}/{}?{parameters}",
+            server.port(),
+            name(&database)
+        );
+        let options = Options {
+            password: password.map(|password| password.as_bytes().into()),
+            ..options(&url, "a")
+        };
+        match postgres::open(options) {
+            Ok(store) => {
+                store.close();
+                String::from("open")
+            }
+            Err(error) => match std::error::Error::source(&error) {
+                Some(source) => format!("{error}: {source}"),
+                None => error.to_string(),
+            },
+        }
+    };
+    let right = Some("secret word");
+    for parameters in ["", "sslmode=prefer", "sslmode=require"] {
+        assert_eq!(
+            opened("127.0.0.1", parameters, right),
+            "open",
+            "{parameters}"
+        );
+    }
+    // The certificate names `localhost`, of an authority that the system does not know.
+    for (host, mode, authority, is_open) in [
+        ("localhost", "verify-full", own.as_str(), true),
+        ("127.0.0.1", "verify-ca", &own, true),
+        ("127.0.0.1", "verify-full", &own, false),
+        ("localhost", "verify-full", "", false),
+        ("localhost", "verify-ca", "", false),
+    ] {
+        let found = opened(host, &format!("sslmode={mode}&{authority}"), right);
+        assert_eq!(found == "open", is_open, "{host} {mode}: {found}");
+        assert!(is_open || found.contains("certificate"), "{found}");
+    }
+    for (parameters, password, problem) in [
+        ("sslmode=disable", right, "no pg_hba.conf entry"),
+        ("", Some("another"), "password authentication failed"),
+        (
+            "",
+            None,
+            "set `store.password_file` or `store.password_env`",
+        ),
+    ] {
+        let refused = opened("127.0.0.1", parameters, password);
+        assert!(refused.contains(problem), "{parameters}: {refused}");
+    }
 }
