@@ -161,34 +161,46 @@ fn a_connection_that_is_cut_at_any_statement_of_a_commit_loses_and_doubles_nothi
     assert_chained(&store);
 }
 
-/// The server is still at work on the lost statement while the writer sends it again.
+/// A commit that inserts into this table waits for a lock that a session may hold.
+const SLOW_COMMIT: &str = "
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END';
+    CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON credit_references DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION wait()";
+
+/// The server is still at work on the lost statement while the writer asks for its outcome.
 #[test]
 fn a_statement_that_the_server_still_runs_is_not_taken_for_lost() {
-    for statement in [ROW, "COMMIT"] {
+    for (statement, part, lock, expected) in [
+        (
+            ROW,
+            charge(operation(1), account(1)),
+            "LOCK TABLE journal IN SHARE MODE",
+            99,
+        ),
+        (
+            "COMMIT",
+            grant(1),
+            "DO 'BEGIN PERFORM pg_advisory_lock(1); END'",
+            101,
+        ),
+    ] {
         let (proxy, store, database) = behind_proxy();
         let server = Postgres::shared();
-        // The row waits for this lock; a commit has its lock on the node's row until it is done.
-        let mut blocker = Blocker::lock(&database, "LOCK TABLE journal IN SHARE MODE");
+        server.run(&database, SLOW_COMMIT);
+        let mut blocker = Blocker::lock(&database, lock);
         proxy.cut_at(statement, Cut::During);
-        let part = match statement {
-            ROW => charge(operation(1), account(1)),
-            _ => grant(1),
-        };
         let writing = {
             let store = store.clone();
             std::thread::spawn(move || write(&store, [part]))
         };
-        if statement == ROW {
-            // Both the lost statement and the repeated one wait.
-            let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-            while server.run(&database, waiting) != "2" {
-                std::thread::yield_now();
-            }
+        // The lost statement waits, and what the writer has sent since.
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while server.run(&database, waiting) != "2" {
+            assert!(!writing.is_finished(), "{statement}: it did not wait");
         }
         blocker.release();
         let receipt = writing.join().expect("no panic").expect("it is durable");
         assert_eq!(receipt, Receipt::default());
-        let expected = if statement == ROW { 99 } else { 101 };
         assert_eq!(available(&store), expected, "{statement}");
         assert_chained(&store);
     }
@@ -277,6 +289,7 @@ fn a_server_that_crashes_under_load_loses_and_doubles_nothing() {
         }
         for crash in 1..=2 {
             while done.load(Ordering::SeqCst) < crash * UNITS / 4 {
+                assert!(store.failure().is_none(), "{:?}", store.failure());
                 std::thread::yield_now();
             }
             server.crash_and_restart();
