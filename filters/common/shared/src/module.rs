@@ -10,9 +10,9 @@ provided! { "shared" => [SharedSettings, Shared]; }
 
 metrics! {
     REACHABLE = "tollgate_shared_reachable", Gauge, [],
-        "1 while the shared server (`[shared]`) answers, 0 while each node uses its share of the limits.";
+        "1 while the shared server (`[shared]`) answers, 0 while each node uses its share of the limits, and without one.";
     NODES = "tollgate_shared_nodes", Gauge, [],
-        "Live nodes at the shared server, as last counted.";
+        "Live nodes at the shared server, as last counted, at least 1; 0 without one.";
     CALLS = "tollgate_shared_calls_total", Counter, ["result"],
         "Calls to the shared server by result: `ok`, `timeout` (no answer within 20 ms), `failed`.";
 }
@@ -36,6 +36,10 @@ impl Module for SharedModule {
     fn build(&self, build: &mut Build<'_>) -> Result<(), BuildError> {
         let settings: Option<SharedSettings> = build.get()?;
         let Some(settings) = settings else {
+            build.metrics(Box::new(|samples| {
+                samples.number(REACHABLE, 0);
+                samples.number(NODES, 0);
+            }));
             return Ok(());
         };
         let shared = Shared::new(settings, build.get()?).map_err(BuildError::of)?;
