@@ -116,6 +116,16 @@ pub enum Command {
         #[arg(long)]
         replace: bool,
     },
+    /// Copy the accounts and the ledger from an SQLite file into the PostgreSQL database that the settings name, which has to be empty. No
+    /// gateway may have either. The file gets the ending `.migrated` once the audit of the copy is clean.
+    Migrate {
+        /// The store to copy: `sqlite:` and the path of a file.
+        #[arg(long, value_name = "URL")]
+        from: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Print a completion script for a shell.
     Completions {
         /// The shell.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 use tollgate_clock::{Clock, Entropy};
-use tollgate_store::postgres::{self, DatabaseUrl};
+use tollgate_store::postgres::{self, DatabaseUrl, ImportError, Progress};
 use tollgate_store::{Failure, OpenError, Read, RootSecret, Store, sqlite};
 
 use crate::config::{self, Durability, StoreUrl};
@@ -66,6 +66,22 @@ pub(crate) fn rebuild_postings(
         StoreUrl::Sqlite(path) => sqlite::rebuild_postings(path, sqlite_options(settings, opener)),
         StoreUrl::Postgres(url) => {
             postgres::rebuild_postings(&postgres_options(settings, url, opener))
+        }
+    }
+}
+
+/// Copies the store of an SQLite file into the database; `None` where the settings name a file, too.
+pub(crate) fn import(
+    settings: &config::Store,
+    from: &Path,
+    opener: &Opener<'_>,
+    report: &mut dyn FnMut(&Progress),
+) -> Option<Result<Vec<Progress>, ImportError>> {
+    match &settings.url {
+        StoreUrl::Sqlite(_) => None,
+        StoreUrl::Postgres(url) => {
+            let options = postgres_options(settings, url, opener);
+            Some(postgres::import(from, &options, report))
         }
     }
 }

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_ledger::Ledger;
 use tollgate_money::AccountId;
+use tollgate_store::postgres::Progress;
 use tollgate_store::sqlite::{self, Lock, Repair};
 use tollgate_store::{OpenError, Read, Store};
 
@@ -90,6 +91,19 @@ impl ControlClient {
     /// Rebuilds the state derived from the journal; refused while a gateway has the database.
     pub(super) fn rebuild_postings(&self) -> anyhow::Result<()> {
         database::rebuild_postings(&self.settings.store, &self.opener()).map_err(lock_error)
+    }
+
+    /// Copies the store of an SQLite file into the database of the settings.
+    pub(super) fn import(
+        &self,
+        from: &Path,
+        report: &mut dyn FnMut(&Progress),
+    ) -> anyhow::Result<Vec<Progress>> {
+        database::import(&self.settings.store, from, &self.opener(), report)
+            .context(
+                "`store.url` does not name a PostgreSQL database; set it to the one to copy into",
+            )?
+            .map_err(anyhow::Error::new)
     }
 
     /// Locks the database file; refused while a gateway has it.

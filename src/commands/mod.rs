@@ -14,6 +14,7 @@ mod control_client;
 mod credits;
 mod exit_code;
 mod key;
+mod migrate;
 mod payment;
 mod paypal;
 mod print;
@@ -123,6 +124,7 @@ pub fn run(
         Command::Audit { fix_derived, json } => audit::audit(client, fix_derived, json, out),
         Command::Repair { apply, json } => repair::run(client, apply, json, out),
         Command::Backup { file, replace } => backup::backup(&client()?, &file, replace, out),
+        Command::Migrate { from, json } => migrate::migrate(&client()?, &from, json, out),
         Command::Completions { shell } => {
             // Into memory first: the generator panics where it cannot write, and a closed pipe is no failure.
             let mut script = Vec::new();

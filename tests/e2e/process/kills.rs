@@ -51,7 +51,7 @@ async fn after_a_kill_delivered_charges_are_durable_and_holds_are_released() {
 async fn after_a_kill_on_postgresql_delivered_charges_are_durable_and_holds_are_released() {
     let url = Postgres::shared().database();
     let installation = Installation::on_postgres(&url, "[telemetry]\naccess_log = \"none\"").await;
-    kill_repeatedly(&installation, rounds().div_ceil(5)).await;
+    kill_repeatedly(&installation, rounds().div_ceil(5).max(10)).await;
 }
 
 async fn kill_repeatedly(installation: &Installation, rounds: u64) {

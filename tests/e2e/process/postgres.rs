@@ -134,3 +134,57 @@ async fn a_database_that_is_not_there_is_named_with_what_to_do() {
     assert!(output.contains("check that the database runs"), "{output}");
     assert!(output.contains("No such file or directory"), "{output}");
 }
+
+#[tokio::test]
+async fn a_store_moves_from_a_file_to_a_database_with_every_row() {
+    let installation = Installation::new(QUIET).await;
+    let mut serving = installation.serve().await;
+    let client = serving.client(&installation);
+    for stream in [false, true] {
+        let answer = client.post(CHAT, &chat(stream)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let from = format!("sqlite:{}", installation.database().display());
+    let url = Postgres::shared().database();
+    let settings = std::fs::read_to_string(&installation.config).expect("a text");
+    let settings = settings.replace("sqlite:tollgate.db", &url);
+    let moved = installation.folder.path().join("moved.toml");
+    std::fs::write(&moved, settings).expect("a file");
+    // Its success and its output.
+    let run = async |words: &[&str]| {
+        let mut process = installation.spawn(installation.command_with(&moved, words));
+        let status = ended(&mut process).await;
+        (status.success(), process.output())
+    };
+    let migrate = ["migrate", "--from", &from, "--json"];
+    let (done, output) = run(&migrate).await;
+    assert!(!done && output.contains("is in use by process"), "{output}");
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let before = installation.audit().await;
+
+    let (done, output) = run(&migrate).await;
+    assert!(done, "{output}");
+    assert!(!installation.database().exists(), "the original is renamed");
+    let (done, output) = run(&["audit", "--json"]).await;
+    assert!(done, "{output}");
+    let line = output.lines().find(|line| line.starts_with('{'));
+    let after: serde_json::Value = serde_json::from_str(line.expect("JSON")).expect("JSON");
+    assert_eq!(after, before);
+
+    // The same key, and a seal that follows the last one of the file.
+    let serve = installation.command_with(&moved, &["serve"]);
+    let mut serving = installation.serve_as(serve).await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    serving.process.signal("TERM");
+    assert_eq!(ended(&mut serving.process).await.code(), Some(0));
+    let (done, output) = run(&["audit"]).await;
+    assert!(done, "{output}");
+    let again = format!("{from}.migrated");
+    let (done, output) = run(&["migrate", "--from", &again]).await;
+    assert!(
+        !done && output.contains("into an empty database"),
+        "{output}"
+    );
+}

@@ -11,6 +11,7 @@
 mod connection;
 mod engine;
 mod failure;
+mod import;
 mod key_set;
 mod lease;
 mod open;
@@ -25,6 +26,7 @@ mod value;
 mod wire;
 mod writer;
 
+pub use self::import::{ImportError, Progress, import};
 pub use self::open::{open, open_read};
 pub use self::options::Options;
 pub use self::recover::rebuild_postings;

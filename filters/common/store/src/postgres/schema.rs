@@ -110,13 +110,16 @@ pub(super) fn migrate(connection: &Connection, name: &str) -> Result<(), OpenErr
         connection.run_all(&step).map_err(failed)?;
     }
     connection.run_all(OWN_TABLES).map_err(failed)?;
+    record_version(connection).map_err(failed)
+}
+
+/// Records the schema of this release.
+pub(super) fn record_version(connection: &Connection) -> Result<(), EngineError> {
     let sql =
         "INSERT INTO meta (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v";
     for (key, value) in [("schema", SCHEMA), ("compatible", COMPATIBLE_FROM)] {
         let value = value.to_string();
-        connection
-            .execute(sql, values![key, value])
-            .map_err(failed)?;
+        connection.execute(sql, values![key, value])?;
     }
     Ok(())
 }

@@ -24,6 +24,7 @@ pub use self::backup::{BackupError, backup, backup_replacing, export};
 pub use self::compile_options::has_compile_options;
 pub use self::lock::Lock;
 pub use self::name::resolve;
+pub(crate) use self::open::open_exclusive;
 pub use self::open::{open, open_read};
 pub use self::options::{Durability, Options};
 pub use self::recover::{rebuild_postings, repair};

@@ -96,6 +96,21 @@ pub(super) fn acquire_lock(path: &Path, options: &mut Options) -> Result<Lock, O
     Ok(lock)
 }
 
+/// A connection to the store at `path`, which no other process has while the lock exists, and which is brought up to date.
+pub(crate) fn open_exclusive(
+    path: &Path,
+    options: &mut Options,
+) -> Result<(rusqlite::Connection, Lock), OpenError> {
+    let path = &resolve(path);
+    if !path.exists() {
+        return Err(OpenError::Missing {
+            path: path.to_owned(),
+        });
+    }
+    let lock = acquire_lock(path, options)?;
+    Ok((file::connect(path, options)?, lock))
+}
+
 /// Opens the store at `path` for reading, with or without a running gateway.
 pub fn open_read(path: &Path) -> Result<Arc<dyn Read>, OpenError> {
     let path = &resolve(path);

@@ -1,0 +1,103 @@
+//! `tollgate migrate`: moves the accounts and the ledger from an SQLite file to a PostgreSQL database.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+use tollgate_ledger::audit::{Report, audit};
+use tollgate_store::sqlite;
+
+use super::control_client::ControlClient;
+use super::exit_code::SUCCESS;
+use super::print;
+
+/// What was copied.
+#[derive(Serialize)]
+struct Migrated {
+    tables: Vec<Table>,
+    accounts: u64,
+    seals: u64,
+    /// The name of the original from now on.
+    original: String,
+}
+
+#[derive(Serialize)]
+struct Table {
+    name: String,
+    rows: u64,
+}
+
+/// Copies the store of a file into the database of the settings, and verifies the copy.
+pub(super) fn migrate(
+    client: &ControlClient,
+    from: &str,
+    json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let path = from
+        .strip_prefix("sqlite:")
+        .context("`--from` is not `sqlite:` and the path of a file")?;
+    let path = sqlite::resolve(Path::new(path));
+    let before = audit(&*sqlite::open_read(&path)?)?;
+    if !before.clean() {
+        bail!(
+            "the books of `{from}` do not balance; repair them first (`tollgate audit` with it as `store.url` says how)"
+        );
+    }
+    let tables = client.import(&path, &mut |progress| {
+        tracing::info!(table = %progress.table, rows = progress.rows, "copied rows");
+    })?;
+    let after = audit(&*client.read()?)?;
+    if !after.clean() || sums(&before) != sums(&after) {
+        bail!(
+            "the audit of the copy differs from that of `{from}`, which is as it was; empty the database and migrate again"
+        );
+    }
+    // A gateway that was started on the original again would sell the same credit a second time.
+    let mut original = path.clone().into_os_string();
+    original.push(".migrated");
+    fs::rename(&path, &original).with_context(|| {
+        let path = path.display();
+        format!("the store is migrated, but `{path}` could not be renamed; move it away, so that no gateway uses it")
+    })?;
+    let migrated = Migrated {
+        tables: tables
+            .into_iter()
+            .map(|table| Table {
+                name: table.table,
+                rows: table.rows,
+            })
+            .collect(),
+        accounts: after.accounts,
+        seals: after.seals,
+        original: original.to_string_lossy().into_owned(),
+    };
+    if json {
+        print::json(out, &migrated)?;
+        return Ok(SUCCESS);
+    }
+    let rows: u64 = migrated.tables.iter().map(|table| table.rows).sum();
+    writeln!(
+        out,
+        "{rows} rows of {} tables: {} accounts, {} seals, the books balance; the original is `{}` now",
+        migrated.tables.len(),
+        migrated.accounts,
+        migrated.seals,
+        migrated.original
+    )
+    .context("cannot print")?;
+    Ok(SUCCESS)
+}
+
+/// What the audits of the original and of the copy have to agree on.
+fn sums(report: &Report) -> [i128; 5] {
+    [
+        report.accounts.into(),
+        report.operations.into(),
+        report.entries.into(),
+        report.seals.into(),
+        report.sums.total().get().into(),
+    ]
+}
