@@ -5,8 +5,10 @@
 //! that failed: a row that was written since is started at the time that it stores.
 
 use std::collections::HashMap;
+use std::error::Error as _;
 use std::fmt;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -71,6 +73,8 @@ pub struct DueWorker<W: DueWork> {
     tasks: PurchaseTasks,
     held: Arc<Mutex<Held<W::Key>>>,
     wake: Notify,
+    /// Whether the last read of due rows failed, for one log line per change.
+    is_read_failing: AtomicBool,
 }
 
 /// Rows that are not started although the store names them as due.
@@ -94,6 +98,7 @@ impl<W: DueWork> DueWorker<W> {
             tasks,
             held: Arc::default(),
             wake: Notify::new(),
+            is_read_failing: AtomicBool::new(false),
         }
     }
 
@@ -152,13 +157,21 @@ impl<W: DueWork> DueWorker<W> {
             return 0;
         }
         let limit = free + self.held().len();
-        let due = match self.work.due(self.clock.now(), limit).await {
+        let due = self.work.due(self.clock.now(), limit).await;
+        let was_failing = self.is_read_failing.swap(due.is_err(), Ordering::Relaxed);
+        let due = match due {
             Ok(due) => due,
             Err(error) => {
-                tracing::error!(rows = W::NAME, %error, "reading due rows failed");
+                if !was_failing {
+                    let cause = error.source().map(ToString::to_string);
+                    tracing::error!(rows = W::NAME, %error, cause, "reading due rows failed, trying again each second");
+                }
                 return 0;
             }
         };
+        if was_failing {
+            tracing::info!(rows = W::NAME, "reading due rows again");
+        }
         let due: Vec<_> = due
             .into_iter()
             .filter(|due| self.may_start(due))
