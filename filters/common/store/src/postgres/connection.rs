@@ -380,7 +380,10 @@ fn with_dollars(sql: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_testing::Postgres;
+
     use super::*;
+    use crate::engine::Select as _;
 
     #[test]
     fn parameters_are_written_in_the_servers_form_outside_of_texts() {
@@ -388,6 +391,79 @@ mod tests {
         assert_eq!(
             with_dollars(sql),
             "SELECT '?1', a FROM t WHERE b = $1 AND c = $12"
+        );
+    }
+
+    fn connect(url: &str) -> Connection {
+        let url = DatabaseUrl::parse(url).expect("an address");
+        let target = Target::new(url, None).expect("no TLS");
+        Connection::open(&target).expect("it opens")
+    }
+
+    #[test]
+    fn commits_are_durable_where_the_default_of_the_database_says_otherwise() {
+        let server = Postgres::shared();
+        let url = server.database();
+        let name = url.rsplit('/').next().expect("a name");
+        let off = format!("ALTER DATABASE {name} SET synchronous_commit = off");
+        server.run("postgres", &off);
+        assert_eq!(server.run(name, "SHOW synchronous_commit"), "off");
+        let own = connect(&url).first("SHOW synchronous_commit", &[], |row| row.get::<String>(0));
+        assert_eq!(own.expect("a setting").as_deref(), Some("on"));
+    }
+
+    #[test]
+    fn other_statements_run_while_the_rows_of_a_large_result_are_visited() {
+        let connection = connect(&Postgres::shared().database());
+        let many = "SELECT g FROM generate_series(1, 10000) g";
+        for begin in [None, Some("BEGIN")] {
+            if let Some(begin) = begin {
+                connection.run(begin, &[]).expect("a transaction");
+            }
+            let mut sum = 0;
+            let visited = connection.query(many, &[], &mut |row| {
+                let number: i64 = row.get(0)?;
+                sum += connection.number("SELECT ?1 * 2", &[Value::Integer(number)])?;
+                Ok(ControlFlow::Continue(()))
+            });
+            visited.expect("a read");
+            assert_eq!(sum, 10_000 * 10_001);
+            // One that ends early leaves nothing behind.
+            let first = connection.first(many, &[], |row| row.get::<i64>(0));
+            assert_eq!(first.expect("a row"), Some(1));
+            let last = connection.number("SELECT 7", &[]);
+            assert_eq!(last.expect("a row"), 7);
+        }
+    }
+
+    #[test]
+    fn statements_that_are_sent_together_are_all_run_and_the_first_error_is_returned() {
+        let connection = connect(&Postgres::shared().database());
+        connection
+            .run_all("CREATE TABLE t (id BIGINT PRIMARY KEY, body BYTEA NOT NULL)")
+            .expect("a table");
+        let insert = "INSERT INTO t (id, body) VALUES (?1, ?2)";
+        // More than both sides buffer.
+        let body = vec![7; 1000];
+        let ids = |ids: std::ops::Range<i64>| {
+            connection.execute_each(insert, &mut |run| {
+                ids.clone()
+                    .try_for_each(|id| run(&[Value::Integer(id), Value::Bytes(&body)]))
+            })
+        };
+        ids(0..5000).expect("they are inserted");
+        let count = || {
+            connection
+                .number("SELECT count(*) FROM t", &[])
+                .expect("a count")
+        };
+        assert_eq!(count(), 5000);
+        let error = ids(4990..5010).expect_err("some are there");
+        assert_eq!(error.fault, Fault::Key);
+        assert_eq!(
+            count(),
+            5000,
+            "those that are sent together are one transaction"
         );
     }
 

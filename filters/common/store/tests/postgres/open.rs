@@ -113,20 +113,6 @@ fn a_server_that_loses_what_it_confirms_is_refused() {
 }
 
 #[test]
-fn a_role_whose_commits_are_not_durable_by_default_commits_durably_here() {
-    let server = Postgres::shared();
-    let url = server.database();
-    let off = format!("ALTER DATABASE {} SET synchronous_commit = off", name(&url));
-    server.run("postgres", &off);
-    assert_eq!(server.run(name(&url), "SHOW synchronous_commit"), "off");
-    let store = postgres::open(options(&url, "a")).expect("it opens");
-    write(&store, [new_account(1)]).expect("an account");
-    // The role's default is not in force in the connections of the store, whose start-up names the setting.
-    let own = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate' AND datname = current_database()";
-    assert_ne!(server.run(name(&url), own), "0");
-}
-
-#[test]
 fn a_database_of_another_program_or_a_later_release_is_refused() {
     let server = Postgres::shared();
     let url = server.database();
