@@ -3,5 +3,5 @@
 demo: ; @tests/run --tools build && cargo run --profile demo -- demo
 test: ; @tests/run
 chaos: ; @TOLLGATE_CHAOS=$${TOLLGATE_CHAOS:-100000} cargo test --quiet --test e2e chaos -- --nocapture
-bench: ; @benches/run
+bench: ; @benches/run && benches/postgres
 release: ; @benches/pgo
