@@ -1,5 +1,6 @@
 //! Holds, settlements and credits through a real store.
 
+mod power_loss;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
