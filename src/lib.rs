@@ -6,6 +6,8 @@ pub mod commands;
 pub mod config;
 mod database;
 pub mod demo;
+#[doc(hidden)]
+pub mod fuzz;
 mod gateway;
 mod proxy;
 mod registry;

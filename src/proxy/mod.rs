@@ -8,6 +8,7 @@ mod connection;
 mod connections;
 mod cors;
 mod forwarded;
+pub(crate) mod fuzz;
 mod generation;
 mod head;
 mod health;

@@ -22,7 +22,7 @@ const FIXED_BYTES: usize = 16;
 
 /// A complete header, except the parts of version 2 that are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Header {
+pub(super) struct Header {
     /// The client; none where the proxy connects on its own behalf or does not know it.
     source: Option<IpAddr>,
     /// Its length in bytes.
@@ -31,7 +31,7 @@ struct Header {
 
 /// The connection does not start with a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Malformed;
+pub(super) struct Malformed;
 
 /// Why a header could not be read.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub(super) async fn read(tcp: &mut Tcp) -> Result<Option<IpAddr>, ReadError> {
 }
 
 /// The header at the start of `input`; `None` when more has to be read.
-fn parse(input: &[u8]) -> Result<Option<Header>, Malformed> {
+pub(super) fn parse(input: &[u8]) -> Result<Option<Header>, Malformed> {
     let begins = |with: &[u8]| {
         let seen = input.len().min(with.len());
         input[..seen] == with[..seen]

@@ -118,8 +118,11 @@ impl Tree {
         let manifests = self.files().filter_map(|(path, text)| {
             let folder = match path {
                 "Cargo.toml" => "",
-                // Not built here: `tests/new-filter` makes it a member of a copy, `tests/outside-filter` a program of its own.
-                "tests/template/Cargo.toml" | "tests/outside/Cargo.toml" => return None,
+                // Not built here: `tests/new-filter` makes it a member of a copy, `tests/outside-filter` a program of its own, and `fuzz/run`
+                // one for another compiler.
+                "tests/template/Cargo.toml" | "tests/outside/Cargo.toml" | "fuzz/Cargo.toml" => {
+                    return None;
+                }
                 _ => path.strip_suffix("/Cargo.toml")?,
             };
             let table: toml::Table = text.parse().ok()?;

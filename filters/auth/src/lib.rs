@@ -3,6 +3,8 @@
 mod bearer;
 mod challenge;
 mod filter;
+#[doc(hidden)]
+pub mod fuzz;
 mod module;
 mod payment;
 mod refusal;

@@ -28,7 +28,7 @@ pub struct PaymentAuth {
 }
 
 /// Both credentials of a request, separated.
-struct Both<'a> {
+pub(crate) struct Both<'a> {
     bearer: Presented<'a>,
     payment: Option<PaymentCredential>,
 }
@@ -61,7 +61,10 @@ impl PaymentAuth {
 }
 
 /// Separates the two credentials, in any of their fields.
-fn both<'a>(headers: &'a HeaderMap, other_field: &HeaderName) -> Result<Both<'a>, Refusal> {
+pub(crate) fn both<'a>(
+    headers: &'a HeaderMap,
+    other_field: &HeaderName,
+) -> Result<Both<'a>, Refusal> {
     let payments: Vec<PaymentCredential> = [
         (header::AUTHORIZATION, PaymentField::Authorization),
         (PAYMENT_AUTHORIZATION, PaymentField::PaymentAuthorization),

@@ -4,6 +4,8 @@ mod config;
 mod counters;
 mod discovery;
 mod filter;
+#[doc(hidden)]
+pub mod fuzz;
 mod module;
 mod product;
 mod ucp;

@@ -8,6 +8,8 @@ mod error_pages;
 mod events;
 mod filter;
 mod form;
+#[doc(hidden)]
+pub mod fuzz;
 mod json;
 mod module;
 mod register;

@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod filter;
+#[doc(hidden)]
+pub mod fuzz;
 mod json;
 mod module;
 pub mod mpp;

@@ -7,6 +7,8 @@ mod credential_names;
 mod drafts;
 mod filter;
 mod form;
+#[doc(hidden)]
+pub mod fuzz;
 mod in_process_api;
 mod installation;
 mod module;

@@ -16,6 +16,8 @@ mod retry_after;
 pub(super) use self::call::Call;
 pub(super) use self::connections::Connections;
 pub(super) use self::endpoint::Endpoint;
+pub(crate) use self::h1::fuzz_answer;
 pub(super) use self::http_exchange::USER_AGENT;
 pub(crate) use self::relay::Relays;
 pub(super) use self::request::{AttemptError, Delivery, ProviderRequest, RequestIds};
+pub(crate) use self::retry_after::fuzz as fuzz_retry_after;

@@ -52,6 +52,15 @@ fn decimal(value: &[u8]) -> Option<Duration> {
     Some(Duration::new(whole.parse().unwrap_or(u64::MAX), nanos))
 }
 
+/// Entry point of fuzzing: both fields with the same value.
+pub(crate) fn fuzz(input: &[u8]) {
+    for (value, millis) in [(Some(input), None), (None, Some(input))] {
+        if let Some(wait) = RetryAfter::read(value, millis) {
+            let _ = wait.wait_from(Timestamp::from_secs(1_800_000_000));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,8 @@ mod commit_id;
 mod engine;
 pub mod entries;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod gauges;
 mod idempotency;
 mod journal;

@@ -3,7 +3,7 @@
 mod chart;
 mod csv;
 mod forecast;
-mod period;
+pub(crate) mod period;
 mod totals;
 
 pub(crate) use chart::Ranking;

@@ -24,6 +24,7 @@
 //! error.
 
 mod body;
+mod fuzz;
 mod head;
 mod streamed;
 #[cfg(test)]
@@ -41,6 +42,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use super::request::RequestIds;
 
 use self::body::Framing;
+pub(crate) use self::fuzz::answer as fuzz_answer;
 pub(super) use self::head::{Head, Heads};
 pub(super) use self::streamed::{RequestFraming, Step, Streamed};
 
