@@ -19,7 +19,47 @@ pub(crate) struct TraceContext {
     pub(crate) state: Option<HeaderValue>,
 }
 
+/// The ids of a trace and of the span that is the parent, and whether that is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TraceIds {
+    pub(crate) trace: [u8; 16],
+    pub(crate) span: [u8; 8],
+    pub(crate) is_sampled: bool,
+}
+
 impl TraceContext {
+    /// A trace that is recorded, whose parent is this span.
+    pub(crate) fn sampled(
+        trace: &[u8; 16],
+        span: &[u8; 8],
+        state: Option<HeaderValue>,
+    ) -> TraceContext {
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-01";
+        for (bytes, place) in [(&trace[..], 3..35), (&span[..], 36..52)] {
+            base16ct::lower::encode(bytes, &mut text[place]).expect("two digits for each byte");
+        }
+        TraceContext {
+            parent: HeaderValue::from_bytes(&text).expect("digits are a field value"),
+            state,
+        }
+    }
+
+    /// Its ids.
+    pub(crate) fn ids(&self) -> TraceIds {
+        let text = self.parent.as_bytes();
+        let mut ids = TraceIds {
+            trace: [0; 16],
+            span: [0; 8],
+            is_sampled: matches!(
+                text[54],
+                b'1' | b'3' | b'5' | b'7' | b'9' | b'b' | b'd' | b'f'
+            ),
+        };
+        base16ct::lower::decode(&text[3..35], &mut ids.trace).expect("checked digits");
+        base16ct::lower::decode(&text[36..52], &mut ids.span).expect("checked digits");
+        ids
+    }
+
     /// The trace that the fields of a request name, if they do so validly.
     pub(crate) fn of(headers: &HeaderMap) -> Option<TraceContext> {
         let parent = parent(headers)?;
@@ -106,6 +146,24 @@ mod tests {
         let long = "x".repeat(STATE_LENGTH_MAX + 1);
         let trace = TraceContext::of(&headers(&[("traceparent", EXAMPLE), ("tracestate", &long)]));
         assert_eq!(trace.expect("a trace").state, None);
+    }
+
+    #[test]
+    fn the_ids_of_a_trace_are_read_and_written() {
+        let found = headers(&[("traceparent", EXAMPLE)]);
+        let trace = TraceContext::of(&found).expect("a trace");
+        let ids = trace.ids();
+        assert!(ids.is_sampled);
+        assert_eq!(TraceContext::sampled(&ids.trace, &ids.span, None), trace);
+        for (flags, is_sampled) in [("00", false), ("02", false), ("03", true), ("ff", true)] {
+            let text = format!("{}{flags}", &EXAMPLE[..53]);
+            let trace = TraceContext::of(&headers(&[("traceparent", &text)]));
+            assert_eq!(
+                trace.expect("a trace").ids().is_sampled,
+                is_sampled,
+                "{flags}"
+            );
+        }
     }
 
     #[test]

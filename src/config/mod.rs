@@ -39,8 +39,9 @@ pub use report::{Finding, Place, Report};
 pub use schema::schema;
 pub use settings::{
     AccessLog, Admin, ClientAddressForm, Concurrency, ConnectionLimits, Cors, Durability,
-    Lifecycle, Listener, LogFormat, LogLevel, Probe, Provider, ProviderHealth, ProviderTimeouts,
-    RetryBudget, Route, Sections, Server, Service, Settings, Store, StoreUrl, Telemetry, Upstream,
+    Lifecycle, Listener, LogFormat, LogLevel, Otlp, Probe, Provider, ProviderHealth,
+    ProviderTimeouts, RetryBudget, Route, Sections, Server, Service, Settings, Store, StoreUrl,
+    Telemetry, Upstream,
 };
 pub use source::Source;
 pub(crate) use source::Stamp;

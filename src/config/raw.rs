@@ -400,7 +400,8 @@ pub(crate) struct RawProvider {
     /// of a client are never forwarded.
     pub(crate) forward_client_address: Switch<false>,
     /// Sends it the id of the request (`X-Request-Id`), and the client's `traceparent` and `tracestate` where they are valid (W3C Trace
-    /// Context), so that its logs and traces can be joined with the client's.
+    /// Context), so that its logs and traces can be joined with the client's. Of a request that is traced here, the parent is the span of
+    /// the attempt.
     pub(crate) forward_request_ids: Switch<false>,
 }
 
@@ -591,7 +592,7 @@ pub(crate) struct RawPrice {
     pub(crate) plugins: Amount,
 }
 
-/// The diagnostics and the access log.
+/// The diagnostics, the access log and the export of traces.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTelemetry {
@@ -609,4 +610,33 @@ pub(crate) struct RawTelemetry {
     /// keyed hash, or nothing. The key of the hash is random for each start and never stored, and the day (UTC) is hashed too: equal
     /// hashes are one client within a day and one run only.
     pub(crate) client_address: Word<ClientAddressForm>,
+    /// The collector of OpenTelemetry traces that spans are exported to, by OTLP over HTTP in JSON; `/v1/traces` is appended.
+    ///
+    /// Type: URL
+    /// Default: none: no traces
+    /// Range: `http` or `https`, no user, query or fragment
+    pub(crate) otlp_url: Option<At<String>>,
+    /// The share of requests that are traced. Where a request has a valid `traceparent`, its sampled flag decides instead.
+    ///
+    /// Type: decimal
+    /// Default: 0.01
+    /// Range: 0 to 1
+    pub(crate) otlp_sample: Option<At<f64>>,
+    /// The variable that contains header fields of each export, such as the collector's token: `NAME=VALUE`, separated by commas, values
+    /// percent-encoded.
+    ///
+    /// Type: name of a variable
+    /// Range: a variable that is set; not beside `otlp_headers_file`
+    pub(crate) otlp_headers_env: Option<At<String>>,
+    /// The file that contains these header fields.
+    ///
+    /// Type: path
+    /// Range: a readable file with one word; not beside `otlp_headers_env`
+    pub(crate) otlp_headers_file: Option<At<String>>,
+    /// The roots its certificate must come from.
+    ///
+    /// Type: path
+    /// Default: the system's roots
+    /// Range: PEM
+    pub(crate) otlp_ca_file: Option<At<String>>,
 }

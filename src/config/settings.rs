@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
+use http::{HeaderName, HeaderValue, Method};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use secrecy::{ExposeSecret, SecretString};
@@ -487,7 +487,7 @@ pub struct ProviderTimeouts {
     pub total: Duration,
 }
 
-/// `[telemetry]`: logs.
+/// `[telemetry]`: logs and traces.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
     /// The format of diagnostics.
@@ -498,6 +498,21 @@ pub struct Telemetry {
     pub access_log: AccessLog,
     /// The form of the client's address in the access log.
     pub client_address: ClientAddressForm,
+    /// The export of traces, if there is one.
+    pub otlp: Option<Otlp>,
+}
+
+/// The collector of traces.
+#[derive(Clone, Debug)]
+pub struct Otlp {
+    /// The URL that spans are sent to.
+    pub url: BaseUrl,
+    /// The share of requests that are sampled where the client does not decide, 0 to 1.
+    pub sample: f64,
+    /// Header fields of each export, marked as sensitive.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Roots to trust instead of the system's.
+    pub roots: Option<Vec<CertificateDer<'static>>>,
 }
 
 /// The form of the client's address in the access log.

@@ -52,7 +52,7 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
         entropy,
     } = builder;
     let settings = Arc::new(settings);
-    let telemetry = Telemetry::new(&settings, clock.clone()).map_err(StartError::AccessLog)?;
+    let telemetry = Telemetry::new(&settings, clock.clone()).map_err(StartError::Telemetry)?;
     // Sockets first: a port in use is the most common mistake, and is found before the store is touched.
     let accept_queue = settings.server.limits.accept_queue;
     report_accept_queue(accept_queue);

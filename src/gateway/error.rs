@@ -13,9 +13,11 @@ pub enum StartError {
     /// A socket could not be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The access log cannot be written.
-    #[error("cannot open the access log; check the path and its permissions")]
-    AccessLog(#[source] std::io::Error),
+    /// The access log cannot be written, or the export of traces not be set up.
+    #[error(
+        "cannot start the access log and the export of traces; check the path of the log and its permissions"
+    )]
+    Telemetry(#[source] std::io::Error),
     /// The store could not be opened.
     #[error("cannot open the store")]
     Store(#[from] OpenError),

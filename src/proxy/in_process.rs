@@ -97,11 +97,9 @@ async fn serve(
         providers: &current.generation.providers,
         route: Some(entry.index),
     };
-    let mut run = Run::new(
-        Exchange::beginning(request, now),
-        &entry.route.chain,
-        &observer,
-    );
+    let mut exchange = Exchange::beginning(request, now);
+    proxy.telemetry.begin_trace(&mut exchange);
+    let mut run = Run::new(exchange, &entry.route.chain, &observer);
     let (clock, limits) = (&proxy.clock, &proxy.answer_limits);
     let exchange = drive(
         &entry.route,

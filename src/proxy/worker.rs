@@ -109,6 +109,7 @@ impl Worker {
         };
         let mut client = DownstreamSession::new(session, cork, proxy.limits, &request);
         let mut exchange = Exchange::beginning(request, now);
+        proxy.telemetry.begin_trace(&mut exchange);
         if origin.old_tls {
             exchange.put(OldTls);
         }

@@ -35,6 +35,8 @@ pub(super) struct Entry<'a> {
     pub(super) exchange: &'a Exchange,
     pub(super) ending: Ending,
     pub(super) times: &'a Times,
+    /// The id of its trace, if it is exported.
+    pub(super) trace: Option<&'a [u8; 16]>,
     pub(super) addresses: &'a LoggedAddress,
 }
 
@@ -64,7 +66,12 @@ impl Entry<'_> {
         if let Some(id) = self.client_request_id() {
             text(out, member!("client_request_id"), id);
         }
-        if let Some(id) = trace_id(&request.headers) {
+        if let Some(id) = self.trace {
+            out.extend_from_slice(member!("trace_id"));
+            out.push(b'"');
+            hex(out, id);
+            out.push(b'"');
+        } else if let Some(id) = trace_id(&request.headers) {
             text(out, member!("trace_id"), id);
         }
         self.addresses
@@ -175,12 +182,12 @@ fn filter_fields(out: &mut Vec<u8>, log: &LogFields) {
 }
 
 /// Methods are the client's text; one that HTTP does not define is not repeated.
-fn known_method(method: &http::Method) -> &str {
-    match method.as_str() {
-        known @ ("GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" | "TRACE"
-        | "CONNECT") => known,
-        _ => "other",
-    }
+pub(super) fn known_method(method: &http::Method) -> &'static str {
+    const KNOWN: [&str; 9] = [
+        "POST", "GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT",
+    ];
+    let known = KNOWN.into_iter().find(|known| *known == method.as_str());
+    known.unwrap_or("other")
 }
 
 /// A member and its value. Inlined at the call, as the next ones are: there its name has a known length, and takes a few instructions

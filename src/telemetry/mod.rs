@@ -1,4 +1,4 @@
-//! Logs and metrics.
+//! Logs, metrics and traces.
 //!
 //! One [`Telemetry`] for the process. The proxy calls [`Telemetry::record`] once for each completed exchange: one line for the access log
 //! and a handful of counters, all of them resolved before the first request. Diagnostics (errors, starts and stops) go through `tracing`
@@ -17,6 +17,7 @@ mod models;
 mod names;
 mod process;
 pub mod sources;
+mod traces;
 mod writer;
 
 use std::fs::File;
@@ -27,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tollgate_clock::{Clock, Entropy};
-use tollgate_filter::{Ending, Exchange, UpstreamFault};
+use tollgate_filter::{Ending, Exchange, Forward, UpstreamFault};
 
 pub(crate) use json::hex;
 
@@ -38,10 +39,12 @@ pub use metrics::{ClosedConnection, ConnectionGuard, Metrics, ProxyProtocolFault
 pub(crate) use names::METRICS;
 pub(crate) use names::{SETTINGS_RELOADS, SETTINGS_VERSION};
 pub(crate) use process::accept_queue_max;
+pub(crate) use traces::{AttemptFailure, AttemptSpan, Trace};
 
-use crate::config::{AccessLog, Settings};
+use crate::config::{AccessLog, Provider, Settings};
 use address::LoggedAddress;
 use log_file::{LogFile, Output};
+use traces::{Ended, Traces};
 use writer::{FINAL_FLUSH, LineWriter, LogOptions};
 
 /// The name of the access log in metrics and diagnostics.
@@ -73,6 +76,7 @@ struct Inner {
     clock: Clock,
     metrics: Metrics,
     log: Option<LineWriter>,
+    traces: Option<Arc<Traces>>,
     addresses: LoggedAddress,
 }
 
@@ -81,7 +85,8 @@ impl Telemetry {
     ///
     /// # Errors
     ///
-    /// When the file of the access log cannot be opened, or the system provides no thread to write it.
+    /// When the file of the access log cannot be opened, the connection to the collector cannot be set up, or the system provides no
+    /// thread.
     pub fn new(settings: &Settings, clock: Clock) -> io::Result<Telemetry> {
         let output: Option<Box<dyn Output>> = match &settings.telemetry.access_log {
             AccessLog::None => None,
@@ -139,17 +144,48 @@ impl Telemetry {
             );
             diagnostics::show(samples);
         }));
+        let entropy = Entropy::system();
+        let otlp = settings.telemetry.otlp.as_ref();
+        let traces = otlp.map(|otlp| Traces::start(otlp, &clock, entropy.clone()));
+        let traces = traces.transpose()?.map(Arc::new);
+        let shown = traces.clone();
+        metrics.add_source(Box::new(move |samples| match &shown {
+            Some(traces) => traces.show(samples),
+            None => traces::show_none(samples),
+        }));
         Ok(Telemetry {
             inner: Arc::new(Inner {
                 clock,
                 metrics,
                 log,
-                addresses: LoggedAddress::new(
-                    settings.telemetry.client_address,
-                    &Entropy::system(),
-                ),
+                traces,
+                addresses: LoggedAddress::new(settings.telemetry.client_address, &entropy),
             }),
         })
+    }
+
+    /// Starts the trace of a request, if traces are exported and it is sampled.
+    #[inline]
+    pub(crate) fn begin_trace(&self, exchange: &mut Exchange) {
+        if let Some(traces) = &self.inner.traces {
+            traces.begin(exchange);
+        }
+    }
+
+    /// The span of an attempt at a provider that starts now, if the request is traced. `model` is its name there.
+    #[inline]
+    pub(crate) fn attempt_span(
+        &self,
+        exchange: &Exchange,
+        provider: &Arc<Provider>,
+        model: &str,
+    ) -> Option<Box<AttemptSpan>> {
+        self.inner.traces.as_ref()?;
+        let trace = exchange.get::<Arc<Trace>>()?;
+        let forward = exchange.get::<Forward>()?;
+        let call = (forward.api, forward.stream);
+        let span = AttemptSpan::start(trace.clone(), provider.clone(), model, call);
+        Some(Box::new(span))
     }
 
     /// Counts and logs one exchange. To be called once for each, after its last byte, with the index of its route in [`Settings::routes`],
@@ -160,6 +196,8 @@ impl Telemetry {
         let took = now.saturating_sub(exchange.record.started);
         let times = metrics::Times::of(&exchange.record, took);
         inner.metrics.exchange(exchange, route, ending, &times);
+        let traces = inner.traces.as_ref();
+        let trace = traces.and_then(|_| exchange.get::<Arc<Trace>>());
         if let Some(log) = &inner.log {
             access::with_line(
                 &access::Entry {
@@ -168,10 +206,19 @@ impl Telemetry {
                     exchange,
                     ending,
                     times: &times,
+                    trace: trace.map(|trace| trace.id()),
                     addresses: &inner.addresses,
                 },
                 |line| log.push(line),
             );
+        }
+        if let Some(trace) = trace {
+            let ended = Ended {
+                route: route.and_then(|at| inner.metrics.route_label(at)),
+                ending,
+                at: now,
+            };
+            trace.report(exchange, &ended);
         }
     }
 
@@ -222,8 +269,11 @@ impl Telemetry {
         }
     }
 
-    /// Flushes the access log and closes it, within a second. For the end of the process; blocks.
+    /// Exports the last spans, then flushes the access log and closes it, within three seconds. For the end of the process; blocks.
     pub fn close(&self) {
+        if let Some(traces) = &self.inner.traces {
+            traces.close();
+        }
         let lines = self
             .inner
             .log

@@ -112,6 +112,8 @@ metrics! {
         "Lines of the access log, or of the diagnostics, that were lost because their destination was too slow, blocked or broken.";
     LINES_SUPPRESSED = "tollgate_log_lines_suppressed_total", Counter, [],
         "Diagnostics that were not written because there were too many of their kind.";
+    SPANS = "tollgate_trace_spans_total", Counter, ["result"],
+        "Spans of sampled requests: exported to the collector of traces, or dropped since it was too slow, not reachable or refused them.";
     CPU = "tollgate_cpu_seconds_total", Counter, [],
         "Processor time that the process has used, in seconds.";
     START = "tollgate_start_time_seconds", Gauge, [],

@@ -21,6 +21,7 @@ use tollgate_openai::event::{self, Event, EventCutter, Tail};
 use tollgate_openai::{TextAsChat, TextStream, TurnError};
 
 use super::transport::fault;
+use crate::telemetry::Trace;
 use crate::trace_context;
 
 /// Makes calls, and translates the answers of those that use another operation.
@@ -192,6 +193,10 @@ fn sub_exchange(whole: &Exchange, forward: &Forward, body: Box<dyn ForwardBody>)
     // A failure counts for the account.
     if let Some(principal) = whole.get::<Principal>() {
         sub.put(principal.clone());
+    }
+    // Its attempts are spans of the whole request.
+    if let Some(trace) = whole.get::<Arc<Trace>>() {
+        sub.put(trace.clone());
     }
     sub.put(Forward {
         model: Arc::clone(&forward.model),

@@ -9,6 +9,7 @@ mod hedge;
 mod queue;
 mod quirks;
 mod streams;
+mod traces;
 mod whole;
 
 use serde_json::{Value, json};

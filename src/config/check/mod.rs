@@ -4,6 +4,7 @@
 //! it is never used.
 
 mod catalog;
+mod otlp;
 mod provider;
 mod route;
 mod server;
@@ -90,6 +91,7 @@ fn telemetry(raw: &RawTelemetry, context: &CheckContext<'_>, problems: &mut Prob
             .client_address
             .check("telemetry.client_address", problems)
             .unwrap_or_default(),
+        otlp: otlp::otlp(raw, context, problems),
         log_format: raw
             .log_format
             .check("telemetry.log_format", problems)

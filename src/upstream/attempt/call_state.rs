@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tollgate_chain::UpstreamError;
 
+use crate::telemetry::AttemptSpan;
 use crate::upstream::route::{Account, CallGuard, CandidateSet, SelectionInput};
 use crate::upstream::transport::{AttemptError, Call};
 
@@ -50,5 +51,6 @@ pub(super) struct AttemptOutcome {
     pub(super) guard: CallGuard,
     /// The body sent to the provider.
     pub(super) body: Bytes,
+    pub(super) span: Option<Box<AttemptSpan>>,
     pub(super) result: Result<Call, AttemptError>,
 }

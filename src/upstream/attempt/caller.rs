@@ -11,7 +11,7 @@ use tollgate_filter::{Exchange, Forward, UpstreamFault};
 use super::call_state::{AttemptOutcome, CallState, RetryTarget};
 use super::failure_policy::{FailureAction, classify};
 use super::tracked_call::TrackedCall;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{AttemptFailure, AttemptSpan, Telemetry};
 use crate::trace_context::TraceContext;
 use crate::upstream::route::{
     CallGuard, Candidates, CircuitUse, Providers, Selection, Unavailable, account_of,
@@ -83,6 +83,10 @@ impl Caller {
             return Err(fault::invalid("the exchange has no request to forward"));
         };
         let candidate = &*guard.candidate;
+        let settings = &candidate.provider.settings;
+        let span = self
+            .telemetry
+            .attempt_span(exchange, settings, &candidate.target.model);
         Ok(ProviderRequest {
             path: forward.api.path(),
             stream: forward.stream,
@@ -91,17 +95,17 @@ impl Caller {
                 .request
                 .client
                 .limited()
-                .filter(|_| candidate.provider.settings.forward_client_address),
-            ids: candidate
-                .provider
-                .settings
-                .forward_request_ids
-                .then(|| RequestIds {
-                    request: exchange.request.id,
-                    trace: TraceContext::of(&exchange.request.headers),
-                }),
+                .filter(|_| settings.forward_client_address),
+            ids: settings.forward_request_ids.then(|| RequestIds {
+                request: exchange.request.id,
+                trace: match &span {
+                    Some(span) => span.context(),
+                    None => TraceContext::of(&exchange.request.headers),
+                },
+            }),
+            span,
             started: state.now,
-            deadline: state.started + candidate.provider.settings.timeouts.total,
+            deadline: state.started + settings.timeouts.total,
         })
     }
 
@@ -130,10 +134,23 @@ impl Caller {
     }
 
     /// Records that an answer has started; its guard tracks it to the end.
-    fn track(&self, call: Call, mut guard: CallGuard, body: Bytes) -> TrackedCall {
+    fn track(
+        &self,
+        call: Call,
+        mut guard: CallGuard,
+        (body, mut span): (Bytes, Option<Box<AttemptSpan>>),
+    ) -> TrackedCall {
         let change = guard.answer_started(call.read_at.as_micros() as u64);
         self.providers.publish(&guard.candidate, change);
-        TrackedCall { call, guard, body }
+        if let Some(span) = &mut span {
+            span.answered();
+        }
+        TrackedCall {
+            call,
+            guard,
+            body,
+            span,
+        }
     }
 
     /// Records a failure: what counts as failed, and the error for the client if no candidate answers.
@@ -142,9 +159,15 @@ impl Caller {
         &self,
         candidates: &Candidates,
         state: &mut CallState,
-        (at, mut guard, body): (usize, CallGuard, &[u8]),
+        (at, mut guard, body, span): (usize, CallGuard, &[u8], Option<Box<AttemptSpan>>),
         failed: AttemptError,
     ) -> FailureAction {
+        if let Some(mut span) = span {
+            span.fail(&AttemptFailure {
+                fault: failed.error.fault,
+                status: failed.status,
+            });
+        }
         let candidate = &candidates.list[at];
         let action = classify(&failed);
         state.now = self.clock.elapsed();
@@ -360,11 +383,11 @@ impl Upstream for Caller {
                     let request = self.provider_request(exchange, &guard, &state)?;
                     let calls = &mut exchange.record.upstream_calls;
                     let result = self.attempt(&guard, &request, calls).await;
-                    let body = request.body;
                     AttemptOutcome {
                         at,
                         guard,
-                        body,
+                        body: request.body,
+                        span: request.span,
                         result,
                     }
                 }
@@ -378,13 +401,15 @@ impl Upstream for Caller {
                 at,
                 guard,
                 body,
+                span,
                 result,
             } = ended;
             let failed = match result {
-                Ok(call) => return Ok(self.track(call, guard, body)),
+                Ok(call) => return Ok(self.track(call, guard, (body, span))),
                 Err(failed) => failed,
             };
-            let action = self.record_failure(candidates, &mut state, (at, guard, &body), failed);
+            let attempt = (at, guard, &*body, span);
+            let action = self.record_failure(candidates, &mut state, attempt, failed);
             if !self.allows_another_attempt(candidates, &state, at, action) {
                 return Err(self.unavailable_error(state, Unavailable::AllTried));
             }

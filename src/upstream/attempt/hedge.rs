@@ -43,13 +43,14 @@ impl Caller {
             }
         };
         exchange.record.upstream_calls += first_calls + second_calls;
-        let body = request.body;
+        let (body, span) = (request.body, request.span);
         let Some((second_at, second, second_request)) = second else {
             let result = first_result.expect("one attempt was made and has ended");
             return Ok(AttemptOutcome {
                 at,
                 guard,
                 body,
+                span,
                 result,
             });
         };
@@ -61,6 +62,7 @@ impl Caller {
                 at,
                 guard,
                 body,
+                span,
                 result: Ok(call),
             });
         }
@@ -73,7 +75,7 @@ impl Caller {
             Err(_) => counts.hedges_lost.fetch_add(1, Relaxed),
         };
         if let Some(Err(failed)) = first_result {
-            self.record_failure(candidates, state, (at, guard, &body), failed);
+            self.record_failure(candidates, state, (at, guard, &body, span), failed);
         }
         let winner = &second.candidate;
         exchange.record.provider = Some(winner.provider.settings.name.clone());
@@ -84,6 +86,7 @@ impl Caller {
             at: second_at,
             guard: second,
             body: second_request.body,
+            span: second_request.span,
             result,
         })
     }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use tollgate_chain::{UpstreamCall, UpstreamError};
 
+use crate::telemetry::{AttemptFailure, AttemptSpan};
 use crate::upstream::route::{CallGuard, FailureScope};
 use crate::upstream::transport::Call;
 
@@ -12,12 +13,19 @@ pub(crate) struct TrackedCall {
     pub(super) guard: CallGuard,
     /// The body sent to the provider.
     pub(super) body: Bytes,
+    pub(super) span: Option<Box<AttemptSpan>>,
 }
 
 impl TrackedCall {
     /// Records an answer that breaks off: it counts as a failure, though nothing can be retried.
     #[cold]
-    fn record_cut(&mut self) {
+    fn record_cut(&mut self, error: &UpstreamError) {
+        if let Some(span) = &mut self.span {
+            span.fail(&AttemptFailure {
+                fault: error.fault,
+                status: None,
+            });
+        }
         let now = self.call.clock.elapsed().as_micros() as u64;
         // The catalog is updated with the next check of all providers.
         let change = self
@@ -34,16 +42,16 @@ impl UpstreamCall for TrackedCall {
 
     async fn read(&mut self) -> Result<Option<Bytes>, UpstreamError> {
         let piece = self.call.read().await;
-        if piece.is_err() {
-            self.record_cut();
+        if let Err(error) = &piece {
+            self.record_cut(error);
         }
         piece
     }
 
     fn read_ready(&mut self) -> Option<Result<Option<Bytes>, UpstreamError>> {
         let piece = self.call.read_ready();
-        if matches!(piece, Some(Err(_))) {
-            self.record_cut();
+        if let Some(Err(error)) = &piece {
+            self.record_cut(error);
         }
         piece
     }
@@ -51,6 +59,9 @@ impl UpstreamCall for TrackedCall {
     async fn finish(mut self) {
         self.guard
             .answer_ended(self.call.read_at.as_micros() as u64);
+        if let Some(span) = &mut self.span {
+            span.complete();
+        }
         // The provider has finished: the next request in the queue need not wait until the connection is back in the pool.
         drop(self.guard);
         self.call.finish().await;

@@ -8,6 +8,7 @@ use http::{HeaderName, HeaderValue};
 use tollgate_chain::UpstreamError;
 use tollgate_money::OperationId;
 
+use crate::telemetry::AttemptSpan;
 use crate::trace_context::{TRACEPARENT, TRACESTATE, TraceContext};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -24,6 +25,8 @@ pub(in crate::upstream) struct ProviderRequest {
     pub(in crate::upstream) client: Option<IpAddr>,
     /// The ids of the request, for a provider that receives them.
     pub(in crate::upstream) ids: Option<RequestIds>,
+    /// The span of the attempt, if the request is traced.
+    pub(in crate::upstream) span: Option<Box<AttemptSpan>>,
     /// Clock reading at the start of the attempt.
     pub(in crate::upstream) started: Duration,
     /// Clock reading at which the whole call times out.

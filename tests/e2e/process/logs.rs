@@ -398,6 +398,7 @@ fn a_panic_is_a_line_of_the_diagnostics_even_where_it_ends_the_process() {
             log_level: LogLevel::Warn,
             access_log: AccessLog::None,
             client_address: ClientAddressForm::None,
+            otlp: None,
         });
         let _diagnostics = diagnostics.expect("once in this process");
         let panicked = std::thread::Builder::new()

@@ -2,6 +2,7 @@
 
 mod certificate;
 mod client;
+pub mod collector;
 pub mod facilitator;
 mod fault;
 mod gate;

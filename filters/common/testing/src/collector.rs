@@ -1,0 +1,166 @@
+//! A collector of OpenTelemetry traces: OTLP over HTTP in JSON, with answers scripted in advance.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, StatusCode};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::guard::within;
+use crate::server::{Answer, Arrived, Handler, Server};
+
+/// A collector of traces on loopback. It accepts every export unless an answer was scripted.
+pub struct Collector {
+    server: Server,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    answers: Mutex<VecDeque<Scripted>>,
+    /// The header fields of each export.
+    exports: Mutex<Vec<HeaderMap>>,
+    spans: watch::Sender<Vec<Span>>,
+    arrived: watch::Sender<usize>,
+}
+
+#[derive(Clone, Copy)]
+enum Scripted {
+    Status(u16),
+    Never,
+}
+
+/// A span that the collector has accepted.
+#[derive(Clone, Debug)]
+pub struct Span(Value);
+
+impl Span {
+    /// A member of the span, as text; empty where there is none.
+    pub fn member(&self, name: &str) -> &str {
+        self.0[name].as_str().unwrap_or_default()
+    }
+
+    /// A member of the span that is a number.
+    pub fn number(&self, name: &str) -> u64 {
+        let value = &self.0[name];
+        let text = value.as_str().and_then(|text| text.parse().ok());
+        value.as_u64().or(text).unwrap_or_default()
+    }
+
+    /// The value of an attribute, as text whatever its type; empty where there is none.
+    pub fn attribute(&self, name: &str) -> String {
+        let list = self.0["attributes"].as_array().expect("attributes");
+        let found = list.iter().find(|one| one["key"] == name);
+        let value = found.and_then(|one| one["value"].as_object()?.values().next());
+        match value {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => String::new(),
+        }
+    }
+
+    /// Whether its status is an error.
+    pub fn failed(&self) -> bool {
+        self.0["status"]["code"] == 2
+    }
+}
+
+impl Collector {
+    /// Starts one on a free port.
+    ///
+    /// # Panics
+    ///
+    /// When this machine has no free port.
+    pub async fn start() -> Collector {
+        let (server, state) = Server::start(|_: SocketAddr| State::default()).await;
+        Collector { server, state }
+    }
+
+    /// Its address as a URL without a path.
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// Answers the next exports with these statuses, each once.
+    pub fn answer(&self, statuses: &[u16]) {
+        let statuses = statuses.iter().map(|status| Scripted::Status(*status));
+        lock(&self.state.answers).extend(statuses);
+    }
+
+    /// Never answers the next export.
+    pub fn hold(&self) {
+        lock(&self.state.answers).push_back(Scripted::Never);
+    }
+
+    /// Waits until so many exports have arrived, and returns their header fields.
+    pub async fn exports(&self, count: usize) -> Vec<HeaderMap> {
+        let mut arrived = self.state.arrived.subscribe();
+        within("exports of spans", arrived.wait_for(|seen| *seen >= count))
+            .await
+            .expect("the collector runs");
+        lock(&self.state.exports).clone()
+    }
+
+    /// Waits until so many spans are accepted, and returns all.
+    pub async fn spans(&self, count: usize) -> Vec<Span> {
+        let mut spans = self.state.spans.subscribe();
+        let spans = within("spans", spans.wait_for(|seen| seen.len() >= count)).await;
+        spans.expect("the collector runs").clone()
+    }
+}
+
+impl Handler for State {
+    async fn handle(self: Arc<Self>, request: Arrived) -> Answer {
+        lock(&self.exports).push(request.headers.clone());
+        let scripted = lock(&self.answers).pop_front();
+        self.arrived.send_modify(|seen| *seen += 1);
+        let status = match scripted {
+            Some(Scripted::Never) => std::future::pending().await,
+            Some(Scripted::Status(status)) => status,
+            None => match accepted(&request) {
+                Some(spans) => {
+                    self.spans.send_modify(|all| all.extend(spans));
+                    200
+                }
+                None => 400,
+            },
+        };
+        let mut answer = Response::new(Full::new(Bytes::from(json!({}).to_string())));
+        *answer.status_mut() = StatusCode::from_u16(status).expect("a status");
+        Some(answer)
+    }
+}
+
+/// The spans of an export, if all of it is valid OTLP.
+fn accepted(request: &Arrived) -> Option<Vec<Span>> {
+    let is_export = request.method == Method::POST
+        && request.path == "/v1/traces"
+        && request.header("content-type") == Some("application/json");
+    let body: Value = serde_json::from_slice(&request.body).ok()?;
+    let mut spans = Vec::new();
+    for resource in body["resourceSpans"].as_array()? {
+        resource["resource"]["attributes"].as_array()?;
+        for scope in resource["scopeSpans"].as_array()? {
+            spans.extend(scope["spans"].as_array()?.iter().cloned().map(Span));
+        }
+    }
+    let is_id = |text: &str, digits: usize| {
+        text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let all = spans.iter().all(|span| {
+        is_id(span.member("traceId"), 32)
+            && is_id(span.member("spanId"), 16)
+            && !span.member("name").is_empty()
+            && span.number("startTimeUnixNano") > 0
+            && span.number("startTimeUnixNano") <= span.number("endTimeUnixNano")
+    });
+    (is_export && all).then_some(spans)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

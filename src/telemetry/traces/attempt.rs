@@ -1,0 +1,164 @@
+//! The span of one attempt at a provider, by the GenAI semantic conventions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_filter::{Api, Record, UpstreamFault};
+
+use super::Trace;
+use super::otlp::{Kind, Span, Value};
+use crate::config::Provider;
+use crate::trace_context::TraceContext;
+
+/// The type of the error of an attempt that was given up: its client left, or another attempt answered first.
+const CANCELLED: &str = "cancelled";
+
+/// An attempt under way. Dropped without its end, it was cancelled.
+pub(crate) struct AttemptSpan {
+    trace: Arc<Trace>,
+    attempt: Option<Attempt>,
+}
+
+/// An attempt and how it ended.
+pub(super) struct Attempt {
+    id: [u8; 8],
+    provider: Arc<Provider>,
+    /// The model's name at the provider.
+    model: Box<str>,
+    api: Api,
+    is_stream: bool,
+    started: Duration,
+    ended: Duration,
+    /// Whether the provider began an answer.
+    pub(super) answered: bool,
+    status: Option<u16>,
+    error: Option<&'static str>,
+}
+
+/// Why an attempt failed.
+pub(crate) struct AttemptFailure {
+    pub(crate) fault: UpstreamFault,
+    /// The status of the provider's answer, if it gave one.
+    pub(crate) status: Option<u16>,
+}
+
+impl AttemptSpan {
+    /// Starts one now.
+    pub(in crate::telemetry) fn start(
+        trace: Arc<Trace>,
+        provider: Arc<Provider>,
+        model: &str,
+        (api, is_stream): (Api, bool),
+    ) -> AttemptSpan {
+        let now = trace.clock.elapsed();
+        let attempt = Attempt {
+            id: trace.entropy.bytes(),
+            provider,
+            model: model.into(),
+            api,
+            is_stream,
+            started: now,
+            ended: now,
+            answered: false,
+            status: None,
+            error: None,
+        };
+        AttemptSpan {
+            trace,
+            attempt: Some(attempt),
+        }
+    }
+
+    /// The trace as the provider receives it: its parent is this span.
+    pub(crate) fn context(&self) -> Option<TraceContext> {
+        let attempt = self.attempt.as_ref()?;
+        Some(TraceContext::sampled(
+            &self.trace.id,
+            &attempt.id,
+            self.trace.state.clone(),
+        ))
+    }
+
+    /// The provider has begun its answer.
+    pub(crate) fn answered(&mut self) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.answered = true;
+            attempt.status = Some(200);
+        }
+    }
+
+    /// The attempt has failed.
+    pub(crate) fn fail(&mut self, failure: &AttemptFailure) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.status = attempt.status.or(failure.status);
+        }
+        self.end(Some(failure.fault.word()));
+    }
+
+    /// The answer is complete.
+    pub(crate) fn complete(&mut self) {
+        self.end(None);
+    }
+
+    fn end(&mut self, error: Option<&'static str>) {
+        if let Some(mut attempt) = self.attempt.take() {
+            attempt.ended = self.trace.clock.elapsed();
+            attempt.error = error;
+            self.trace.attempt_ended(attempt);
+        }
+    }
+}
+
+impl Drop for AttemptSpan {
+    fn drop(&mut self) {
+        self.end(Some(CANCELLED));
+    }
+}
+
+impl Attempt {
+    /// The span, with the tokens that were billed for its answer.
+    pub(super) fn span(self, trace: &Trace, record: Option<&Record>) -> Span {
+        let operation = match self.api {
+            Api::Chat => "chat",
+            Api::Text => "text_completion",
+        };
+        let url = &self.provider.base_url;
+        let mut span = Span {
+            trace: trace.id,
+            id: self.id,
+            parent: Some(trace.span),
+            parent_is_remote: false,
+            state: trace.state_text(),
+            name: format!("{operation} {}", self.model),
+            kind: Kind::Client,
+            started: trace.unix_nanos(self.started),
+            ended: trace.unix_nanos(self.ended),
+            failed: self.error.is_some(),
+            attributes: vec![
+                ("gen_ai.operation.name", operation.into()),
+                ("gen_ai.provider.name", Value::text(&*self.provider.name)),
+                ("gen_ai.request.model", Value::Text(self.model)),
+                ("gen_ai.request.stream", self.is_stream.into()),
+                ("server.address", Value::text(url.host.as_str())),
+                ("server.port", i64::from(url.port).into()),
+            ],
+        };
+        let mut add = |name, value| span.attributes.push((name, value));
+        if let Some(status) = self.status {
+            add("http.response.status_code", i64::from(status).into());
+        }
+        if let Some(error) = self.error {
+            add("error.type", error.into());
+        }
+        if let Some(record) = record.filter(|record| record.prompt_tokens > 0) {
+            let tokens = |count: u64| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
+            add("gen_ai.usage.input_tokens", tokens(record.prompt_tokens));
+            add(
+                "gen_ai.usage.output_tokens",
+                tokens(record.completion_tokens),
+            );
+            add("tollgate.usage.estimated", record.estimated.into());
+        }
+        span
+    }
+}

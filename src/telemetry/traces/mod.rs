@@ -1,0 +1,254 @@
+//! OpenTelemetry traces: one server span for each sampled request, one client span for each attempt at a provider, sent over OTLP.
+//!
+//! A request that is sampled carries its [`Trace`]; every other one costs a branch. A finished span is put into a bounded queue, and a
+//! thread of its own sends what is there (`export`), so that no request waits for the collector.
+
+mod attempt;
+mod export;
+mod otlp;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::HeaderValue;
+use tollgate_clock::{Clock, Entropy, Timestamp};
+use tollgate_counters::Samples;
+use tollgate_filter::{Ending, Exchange, Principal, UpstreamFault};
+use tollgate_money::OperationId;
+
+pub(crate) use self::attempt::{AttemptFailure, AttemptSpan};
+
+use self::attempt::Attempt;
+use self::export::{Counts, Exporter, Queue};
+use self::otlp::{Kind, Span, Value};
+use super::access::known_method;
+use super::names;
+use crate::config::Otlp;
+use crate::trace_context::TraceContext;
+
+/// The bits of an operation's id that decide on sampling: its last seven bytes, which are random.
+const SAMPLED_BITS: u32 = 56;
+
+/// Starts spans of sampled requests, and exports those that are finished.
+pub(super) struct Traces {
+    /// Of the numbers of [`SAMPLED_BITS`] bits, those below this one are sampled.
+    sampled_below: u64,
+    clock: Clock,
+    entropy: Entropy,
+    queue: Queue,
+    exporter: Exporter,
+}
+
+impl Traces {
+    /// Starts the thread that exports.
+    ///
+    /// # Errors
+    ///
+    /// When TLS cannot be set up, or the system provides no thread.
+    pub(super) fn start(settings: &Otlp, clock: &Clock, entropy: Entropy) -> io::Result<Traces> {
+        let (queue, exporter) = export::start(settings, &entropy)?;
+        Ok(Traces {
+            sampled_below: (settings.sample * (1u64 << SAMPLED_BITS) as f64) as u64,
+            clock: clock.clone(),
+            entropy,
+            queue,
+            exporter,
+        })
+    }
+
+    /// Starts the span of a request, if the client's trace is sampled; without one, if it is in the share.
+    pub(super) fn begin(&self, exchange: &mut Exchange) {
+        let client = TraceContext::of(&exchange.request.headers);
+        let remote = client.as_ref().map(TraceContext::ids);
+        let is_sampled = match &remote {
+            Some(ids) => ids.is_sampled,
+            None => self.is_in_share(exchange.request.id),
+        };
+        if !is_sampled {
+            return;
+        }
+        let started = exchange.record.started;
+        let trace = Trace {
+            id: remote
+                .as_ref()
+                .map_or_else(|| self.entropy.bytes(), |ids| ids.trace),
+            span: self.entropy.bytes(),
+            parent: remote.map(|ids| ids.span),
+            state: client.and_then(|client| client.state),
+            started,
+            started_at: exchange.now_at(started, &self.clock),
+            clock: self.clock.clone(),
+            entropy: self.entropy.clone(),
+            ended: Mutex::new(Some(Vec::new())),
+            queue: self.queue.clone(),
+        };
+        exchange.put(Arc::new(trace));
+    }
+
+    fn is_in_share(&self, id: OperationId) -> bool {
+        let bytes = id.as_bytes();
+        let number = bytes[9..]
+            .iter()
+            .fold(0, |number: u64, byte| (number << 8) | u64::from(*byte));
+        number < self.sampled_below
+    }
+
+    /// Writes what was exported and dropped.
+    pub(super) fn show(&self, samples: &mut Samples) {
+        show(samples, self.exporter.counts());
+    }
+
+    /// Sends what is queued, within a bound. Blocks.
+    pub(super) fn close(&self) {
+        self.exporter.close();
+    }
+}
+
+/// Writes zeros where nothing is exported, so that the series exist.
+pub(super) fn show_none(samples: &mut Samples) {
+    show(samples, &Counts::default());
+}
+
+fn show(samples: &mut Samples, counts: &Counts) {
+    samples.numbers(names::SPANS, counts.by_result());
+}
+
+/// The trace of one sampled request: its ids, and the attempts that have ended.
+pub(crate) struct Trace {
+    id: [u8; 16],
+    /// The span of the request.
+    span: [u8; 8],
+    /// The client's span.
+    parent: Option<[u8; 8]>,
+    /// The client's `tracestate`.
+    state: Option<HeaderValue>,
+    /// Clock reading when the request's head was complete, and the time then.
+    started: Duration,
+    started_at: Timestamp,
+    clock: Clock,
+    entropy: Entropy,
+    /// `None` once the request is reported: an attempt that ends later is exported at once.
+    ended: Mutex<Option<Vec<Attempt>>>,
+    queue: Queue,
+}
+
+/// What the span of a request says besides its exchange.
+pub(super) struct Ended<'a> {
+    pub(super) route: Option<&'a str>,
+    pub(super) ending: Ending,
+    /// Clock reading at the end.
+    pub(super) at: Duration,
+}
+
+impl Trace {
+    /// The id of the trace.
+    pub(super) fn id(&self) -> &[u8; 16] {
+        &self.id
+    }
+
+    /// Exports the span of the request, and those of its attempts.
+    pub(super) fn report(&self, exchange: &Exchange, ended: &Ended<'_>) {
+        let attempts = self
+            .ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(attempts) = attempts else {
+            return;
+        };
+        // The tokens are those of the whole request: with several answers they are of none alone.
+        let answered = attempts.iter().filter(|one| one.answered).count();
+        for attempt in attempts {
+            let record = (answered == 1 && attempt.answered).then_some(&exchange.record);
+            self.queue.push(attempt.span(self, record));
+        }
+        self.queue.push(self.server_span(exchange, ended));
+    }
+
+    fn server_span(&self, exchange: &Exchange, ended: &Ended<'_>) -> Span {
+        let request = &exchange.request;
+        let record = &exchange.record;
+        let route = ended.route.unwrap_or("none");
+        let method = match known_method(&request.method) {
+            "other" => "_OTHER",
+            known => known,
+        };
+        let scheme = if request.tls { "https" } else { "http" };
+        let mut span = Span {
+            trace: self.id,
+            id: self.span,
+            parent: self.parent,
+            parent_is_remote: self.parent.is_some(),
+            state: self.state_text(),
+            name: format!("{method} {route}"),
+            kind: Kind::Server,
+            started: self.unix_nanos(self.started),
+            ended: self.unix_nanos(ended.at),
+            failed: false,
+            attributes: vec![
+                ("http.request.method", method.into()),
+                ("http.route", Value::text(route)),
+                ("url.scheme", scheme.into()),
+                ("network.protocol.version", request.protocol.word().into()),
+                ("tollgate.request.id", Value::text(request.id.to_string())),
+                ("tollgate.ending", ended.ending.word().into()),
+                ("tollgate.charge.microcredits", record.charged.get().into()),
+            ],
+        };
+        let mut add = |name, value| span.attributes.push((name, value));
+        if record.status > 0 {
+            add("http.response.status_code", i64::from(record.status).into());
+        }
+        if let Some(principal) = exchange.get::<Principal>() {
+            add(
+                "tollgate.account.id",
+                Value::text(principal.account.to_string()),
+            );
+        }
+        if let Some(model) = &record.model {
+            add("tollgate.model", Value::text(&**model));
+        }
+        if let Some(cache) = record.cache {
+            add("tollgate.cache", cache.word().into());
+        }
+        if let Some(error) = record.error {
+            add("tollgate.error.code", error.word().into());
+        }
+        // A refusal is the client's error, and none of the server (HTTP conventions: 5xx only). A broken stream has the status 200.
+        let fault = match ended.ending {
+            Ending::UpstreamFailed(fault) | Ending::UpstreamCut(fault) => Some(fault),
+            _ => None,
+        };
+        let is_client_fault = fault == Some(UpstreamFault::BadRequest) || record.status == 429;
+        span.failed = record.status >= 500 || (fault.is_some() && !is_client_fault);
+        if span.failed {
+            let kind = fault.map_or_else(
+                || Value::text(record.status.to_string()),
+                |fault| fault.word().into(),
+            );
+            span.attributes.push(("error.type", kind));
+        }
+        span
+    }
+
+    fn attempt_ended(&self, attempt: Attempt) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *ended {
+            Some(list) => list.push(attempt),
+            None => self.queue.push(attempt.span(self, None)),
+        }
+    }
+
+    /// Nanoseconds since 1970 at a clock reading. All spans of a request use one reading of the wall clock, so that they are in order.
+    fn unix_nanos(&self, at: Duration) -> u64 {
+        let started = u64::try_from(self.started_at.as_micros()).unwrap_or(0) * 1_000;
+        let since = at.saturating_sub(self.started).as_nanos();
+        started.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
+    }
+
+    fn state_text(&self) -> Option<Box<str>> {
+        let text = self.state.as_ref()?.to_str().ok()?;
+        Some(text.into())
+    }
+}
