@@ -1,10 +1,15 @@
-.PHONY: demo test chaos fuzz bench release
+.PHONY: demo test chaos soak fuzz bench release
 
 demo: ; @tests/run --tools build && cargo run --profile demo -- demo
 test: ; @tests/run
 chaos:
 	@TOLLGATE_POWER_LOSSES=$${TOLLGATE_POWER_LOSSES:-3000} cargo test --quiet -p tollgate-ledger --test ledger power_loss
 	@TOLLGATE_CHAOS=$${TOLLGATE_CHAOS:-100000} cargo test --quiet --test e2e chaos -- --nocapture
+soak: SECONDS ?= 1800
+soak:
+	@cargo build --quiet --release
+	@TOLLGATE_SOAK_SECONDS=$(SECONDS) TOLLGATE_CHAOS_PROGRAM=$${CARGO_TARGET_DIR:-$$PWD/target}/release/tollgate \
+	    cargo test --quiet --test e2e after_random_faults -- --nocapture
 fuzz: ; @fuzz/run
 bench: ; @benches/run && benches/postgres
 release: ; @benches/pgo

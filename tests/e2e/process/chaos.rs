@@ -4,6 +4,9 @@
 //! the program serves them. What each request is, and how its client and the provider misbehave, follows from the seed; how they meet
 //! does not.
 //!
+//! `TOLLGATE_SOAK_SECONDS` is the duration of a run without a number of requests (`make soak`). Then resident memory and open descriptors
+//! are sampled sixty times, the settings are reloaded with each sample, and neither may grow (`samples.rs` has the bounds).
+//!
 //! At the end: the ledger balances, and no hold is left; the charges that clients received match the ledger, operation by operation;
 //! charges without a complete response are listed, and each belongs to a client that disconnected or a response that was cut;
 //! `tollgate usage` and the metrics come to the same sums; and the resident memory has not grown
@@ -11,15 +14,18 @@
 
 mod client;
 mod request;
+mod samples;
 mod sums;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use tollgate_testing::{Client, free_port};
 
 use self::client::Tally;
 use self::request::{ACCOUNTS, PlannedRequest};
+use self::samples::{DESCRIPTORS_GROWTH_MAX, MEMORY_GROWTH_MAX, Sample, trends};
 use self::sums::{Metrics, check};
 use super::installation::{Installation, Serving, ended};
 use crate::rig::Setup;
@@ -29,6 +35,10 @@ const REQUESTS_DEFAULT: u64 = 1_500;
 const SEED: &str = "TOLLGATE_CHAOS_SEED";
 const SEED_DEFAULT: u64 = 20_270_101;
 const PROGRAM: &str = "TOLLGATE_CHAOS_PROGRAM";
+const SECONDS: &str = "TOLLGATE_SOAK_SECONDS";
+
+/// Samples of a soak, and reloads.
+const SAMPLES: u32 = 60;
 
 /// Concurrent requests.
 const CONCURRENCY: usize = 48;
@@ -51,11 +61,16 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left() {
-    let (requests, seed) = (
-        number(REQUESTS, REQUESTS_DEFAULT),
-        number(SEED, SEED_DEFAULT),
-    );
-    print_line(format_args!("{requests} requests from seed {seed}"));
+    let seed = number(SEED, SEED_DEFAULT);
+    let soak = setting(SECONDS).map(|_| Duration::from_secs(number(SECONDS, 0)));
+    let requests = Arc::new(AtomicU64::new(match soak {
+        Some(_) => u64::MAX,
+        None => number(REQUESTS, REQUESTS_DEFAULT),
+    }));
+    match soak {
+        Some(duration) => print_line(format_args!("{duration:?} of requests from seed {seed}")),
+        None => print_line(format_args!("{requests:?} requests from seed {seed}")),
+    }
     let admin = free_port().expect("a port");
     let installation = installation(admin).await;
     let mut accounts = Vec::new();
@@ -64,16 +79,18 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
     }
     let accounts = Arc::new(accounts);
     let mut serving = serve(&installation).await;
+    let before = Sample::of(serving.process.id());
     let tally = Arc::new(Tally::default());
     let next = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..CONCURRENCY)
         .map(|_| {
             let clients = clients(&serving, &accounts);
             let (next, tally) = (Arc::clone(&next), Arc::clone(&tally));
+            let requests = Arc::clone(&requests);
             tokio::spawn(async move {
                 loop {
                     let number = next.fetch_add(1, Relaxed);
-                    if number >= requests {
+                    if number >= requests.load(Relaxed) {
                         return;
                     }
                     let ask = PlannedRequest::draw(seed, number);
@@ -84,21 +101,94 @@ async fn after_random_faults_the_ledger_matches_the_clients_and_no_hold_is_left(
         })
         .collect();
     let pid = serving.process.id();
-    let mut memory = Vec::new();
-    for fifth in 1..5 {
-        let there = || next.load(Relaxed) >= requests / 5 * fifth;
-        crate::rig::poll(there).await;
-        memory.push(resident(pid));
+    let mut samples = Vec::new();
+    if let Some(duration) = soak {
+        let mut ticks = tokio::time::interval(duration / SAMPLES);
+        ticks.tick().await;
+        for sample in 0..SAMPLES {
+            ticks.tick().await;
+            samples.push(Sample::of(pid));
+            reload(&installation, &mut serving, sample);
+        }
+        requests.store(0, Relaxed);
+    } else {
+        let requests = requests.load(Relaxed);
+        for fifth in 1..5 {
+            let there = || next.load(Relaxed) >= requests / 5 * fifth;
+            crate::rig::poll(there).await;
+            samples.push(Sample::of(pid));
+        }
     }
     for one in tasks {
         one.await.expect("clients do not panic");
     }
     let metrics = Metrics::when_quiet(admin).await;
-    memory.push(resident(pid));
+    let quiet = Sample::of(pid);
     serving.process.signal("TERM");
     assert_eq!(ended(&mut serving.process).await.code(), Some(0));
     print_line(format_args!("{}", tally.summary()));
     check(&installation, &accounts, &tally, &metrics).await;
+    match soak {
+        Some(_) => assert_flat(before, &samples, quiet, next.load(Relaxed), &metrics),
+        None => assert_grown_little(&samples, quiet),
+    }
+}
+
+/// Changes a limit, which rebuilds every chain, and has the program reload the settings.
+fn reload(installation: &Installation, serving: &mut Serving, number: u32) {
+    let text = std::fs::read_to_string(&installation.config).expect("the settings");
+    let mut table: toml::Table = text.parse().expect("TOML");
+    let class = table["limits"]["classes"]["pro"].as_table_mut();
+    let quota = 1_000_000 - i64::from(number % 2);
+    class.expect("a class").insert("quota".into(), quota.into());
+    let text = toml::to_string(&table).expect("tables are TOML");
+    std::fs::write(&installation.config, text).expect("the folder takes files");
+    serving.process.signal("HUP");
+}
+
+/// The end of a soak: nothing grows while the load stays the same.
+fn assert_flat(
+    before: Sample,
+    samples: &[Sample],
+    quiet: Sample,
+    requests: u64,
+    metrics: &Metrics,
+) {
+    let reloads = metrics.sum_of("tollgate_settings_reloads_total", "\"ok\"");
+    let failed = metrics.sum_of("tollgate_settings_reloads_total", "\"failed\"");
+    let (memory, descriptors) = trends(samples);
+    print_line(format_args!("{requests} requests, {reloads} reloads"));
+    let print = |what: &str, sample: &Sample| {
+        let (kib, open) = (sample.resident >> 10, sample.descriptors);
+        print_line(format_args!("{what}: {kib} KiB, {open} descriptors"));
+    };
+    print("before the first request", &before);
+    for (at, sample) in samples.iter().enumerate().step_by(samples.len() / 6) {
+        print(&format!("sample {at}"), sample);
+    }
+    print("without clients", &quiet);
+    print_line(format_args!(
+        "growth in the second half: memory {memory:.1} % (at most {MEMORY_GROWTH_MAX} %), descriptors {descriptors:.1} (at most {DESCRIPTORS_GROWTH_MAX})"
+    ));
+    assert!(failed == 0 && reloads > 0, "{failed} reloads failed");
+    assert!(memory <= MEMORY_GROWTH_MAX, "memory grows: {samples:?}");
+    assert!(
+        descriptors <= DESCRIPTORS_GROWTH_MAX,
+        "descriptors grow: {samples:?}"
+    );
+    // Each request at the same time may have left a connection to a provider.
+    let most = before.descriptors + CONCURRENCY as u64;
+    assert!(
+        quiet.descriptors <= most,
+        "{} descriptors stay open without a client, of at most {most}",
+        quiet.descriptors
+    );
+}
+
+/// The end of a run of a number of requests.
+fn assert_grown_little(samples: &[Sample], quiet: Sample) {
+    let mut memory: Vec<u64> = samples.iter().map(|sample| sample.resident).collect();
+    memory.push(quiet.resident);
     print_line(format_args!(
         "resident memory after each fifth of the requests, in KiB: {:?}",
         memory.iter().map(|bytes| bytes >> 10).collect::<Vec<_>>()
@@ -183,17 +273,4 @@ fn clients(serving: &Serving, accounts: &[(String, String)]) -> Vec<[Client; 2]>
         .iter()
         .map(|(_, key)| [client(key), client(key).with_http2()])
         .collect()
-}
-
-/// Bytes of memory that a process has in use.
-fn resident(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    let kib: u64 = kib
-        .expect("a process has memory")
-        .trim()
-        .parse()
-        .expect("a number");
-    kib << 10
 }

@@ -32,7 +32,7 @@ impl Metrics {
     }
 
     /// The values of a metric that have this label.
-    fn sum_of(&self, name: &str, label: &str) -> i64 {
+    pub(super) fn sum_of(&self, name: &str, label: &str) -> i64 {
         let lines = self.0.lines().filter_map(|line| line.strip_prefix(name));
         lines
             .filter(|rest| rest.starts_with(['{', ' ']) && rest.contains(label))
