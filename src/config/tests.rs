@@ -185,6 +185,45 @@ fn toml_syntax_errors_are_reported_with_their_line() {
 }
 
 #[test]
+fn errors_of_the_export_of_traces_name_the_setting_and_no_secret() {
+    for (text, expected) in [
+        (
+            "otlp_url = 'collector:4317'",
+            "telemetry.otlp_url: does not start with `http://`",
+        ),
+        (
+            "otlp_sample = 1.5",
+            "telemetry.otlp_sample: is 1.5; use 0 to 1",
+        ),
+        (
+            "otlp_sample = nan",
+            "telemetry.otlp_sample: is NaN; use 0 to 1",
+        ),
+        (
+            "otlp_headers_env = 'TOKEN'",
+            "telemetry.otlp_headers_env: has no effect without `otlp_url`",
+        ),
+        (
+            "otlp_url = 'http://a'\notlp_headers_env = 'TOKEN'",
+            "telemetry.otlp_headers_env: names header fields that cannot be read",
+        ),
+    ] {
+        let environment = Environment::of([("TOKEN", "t0-secret")]);
+        let found = check(&format!("[telemetry]\n{text}\n"), &environment);
+        let found = found.expect_err(text).join("\n");
+        assert!(found.contains(expected), "{text}: {found}");
+        assert!(!found.contains("t0-secret"), "{found}");
+    }
+    let found = check(
+        "[telemetry]\notlp_url = 'https://a:4318/base/'\notlp_sample = 1\n",
+        &Environment::default(),
+    );
+    let otlp = found.expect("good settings").telemetry.otlp.expect("on");
+    assert_eq!(otlp.url.to_string(), "https://a:4318/base/v1/traces");
+    assert_eq!(otlp.sample, 1.0);
+}
+
+#[test]
 fn a_base_url_with_a_path_is_refused() {
     let found = problems("[service]\nbase_url = 'https://svc.example/gate'\n").join("\n");
     let text = "has the path `/gate`, and every address of the service is at the root of its host";

@@ -317,3 +317,51 @@ impl Export {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::traces::otlp::Kind;
+
+    fn span() -> Span {
+        Span {
+            trace: [1; 16],
+            id: [2; 8],
+            parent: None,
+            parent_is_remote: false,
+            state: None,
+            name: "a".to_owned(),
+            kind: Kind::Server,
+            started: 1,
+            ended: 2,
+            failed: false,
+            attributes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn spans_beyond_the_queue_are_dropped_and_each_one_is_counted_once() {
+        // A socket that accepts connections and never answers.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = silent.local_addr().expect("a bound socket has one");
+        let settings = Otlp {
+            url: format!("http://{address}/v1/traces")
+                .parse()
+                .expect("a URL"),
+            sample: 1.0,
+            headers: Vec::new(),
+            roots: None,
+        };
+        let (queue, exporter) = start(&settings, &Entropy::seeded(1)).expect("it starts");
+        let pushed = (QUEUE_SPANS + 2 * BATCH_SPANS) as u64;
+        for _ in 0..pushed {
+            queue.push(span());
+        }
+        let [exported, dropped] = exporter.counts().by_result();
+        assert_eq!(exported, ("exported", 0));
+        assert!(dropped.1 >= BATCH_SPANS as u64, "{dropped:?}");
+        exporter.close();
+        let [exported, dropped] = exporter.counts().by_result();
+        assert_eq!((exported.1, dropped.1), (0, pushed));
+    }
+}

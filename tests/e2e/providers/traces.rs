@@ -116,7 +116,7 @@ async fn a_request_is_one_span_with_one_below_it_for_each_attempt() {
 }
 
 #[tokio::test]
-async fn each_chat_of_a_text_request_and_a_client_that_leaves_are_spans() {
+async fn each_chat_of_a_text_request_is_a_span_and_the_log_has_its_trace() {
     let collector = Collector::start().await;
     let telemetry = settings(&collector, "1");
     let model = "[[model]]\nproviders = [{ provider = 'stand-in', model = 'vendor/small-1', api = ['chat'] }]\n";
@@ -139,6 +139,72 @@ async fn each_chat_of_a_text_request_and_a_client_that_leaves_are_spans() {
     let after = rig.finish().await;
     let id = spans[0].member("traceId");
     assert_eq!(after.each("trace_id"), [id], "the log has our own trace");
+}
+
+#[tokio::test]
+async fn the_attempt_that_a_hedge_overtakes_is_cancelled_and_the_stream_has_the_tokens() {
+    let collector = Collector::start().await;
+    let (rig, _others) = ProviderFixture {
+        others: &[""],
+        more: &format!(
+            "{}[upstream]\nhedge_after_ms = 50",
+            settings(&collector, "1")
+        ),
+        ..ProviderFixture::default()
+    }
+    .open()
+    .await;
+    rig.provider.script(Script::hold_head("never").once());
+    let seen = observe(&rig.client(), true).await;
+    assert_eq!(seen, Ok(Answer { words: 16 }));
+    rig.add_expected_charge(PRICE_OF_A_CHAT);
+    let spans = collector.spans(3).await;
+    let found = of_kind(&spans, 3).into_iter().map(|span| {
+        let attributes = [
+            "gen_ai.provider.name",
+            "error.type",
+            "gen_ai.usage.output_tokens",
+            "gen_ai.request.stream",
+        ];
+        attributes.map(|name| span.attribute(name))
+    });
+    let mut found: Vec<[String; 4]> = found.collect();
+    found.sort();
+    let expected = [
+        ["other-1", "", "16", "true"],
+        ["stand-in", "cancelled", "", "true"],
+    ];
+    assert_eq!(found, expected.map(|of| of.map(str::to_owned)));
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_request_that_no_provider_answers_has_failed_and_a_refused_one_has_not() {
+    let collector = Collector::start().await;
+    let rig = traced(&collector, "1").await;
+    let client = rig.client();
+    rig.provider.script(Script::status(500).once());
+    let failed = client.post(CHAT, &chat(false)).await;
+    assert_eq!(failed.status, 502);
+    let refused = client.post(CHAT, &json!({"model": "none"})).await;
+    assert!((400..500).contains(&refused.status), "{}", refused.text());
+    let spans = collector.spans(3).await;
+    let found: Vec<_> = of_kind(&spans, 2)
+        .into_iter()
+        .map(|span| {
+            let status = span.attribute("http.response.status_code");
+            (status, span.failed(), span.attribute("error.type"))
+        })
+        .collect();
+    let refused = refused.status.to_string();
+    assert_eq!(
+        found,
+        [
+            ("502".to_owned(), true, "error".to_owned()),
+            (refused, false, String::new())
+        ]
+    );
+    rig.finish().await;
 }
 
 #[tokio::test]
