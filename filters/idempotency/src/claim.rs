@@ -63,21 +63,27 @@ fn free(key: IdempotencyKey, token: i64) -> Part {
 
 /// The claims of this run, each with its lease: a deadline on the monotonic clock, so that setting the wall clock ends no claim of a
 /// request under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OpenClaims(Mutex<Claims>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Claims {
     open: HashMap<i64, (IdempotencyKey, Deadline)>,
-    last_token: i64,
+    next_token: i64,
 }
 
 impl OpenClaims {
+    /// No claims, with the first token of a run.
+    pub(crate) fn new(next_token: i64) -> OpenClaims {
+        let open = HashMap::new();
+        OpenClaims(Mutex::new(Claims { open, next_token }))
+    }
+
     /// Enters a claim; returns its token.
     pub(crate) fn enter(&self, key: IdempotencyKey, deadline: Deadline) -> i64 {
         let mut claims = self.claims();
-        claims.last_token += 1;
-        let token = claims.last_token;
+        let token = claims.next_token;
+        claims.next_token += 1;
         claims.open.insert(token, (key, deadline));
         token
     }
@@ -128,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_claim_ends_with_its_request_or_at_its_deadline() {
-        let claims = OpenClaims::default();
+        let claims = OpenClaims::new(1);
         let second = Duration::from_secs;
         let enter = |secs| claims.enter(key(), Deadline::after(Duration::ZERO, second(secs)));
         let first = enter(10);

@@ -17,7 +17,7 @@ use tollgate_money::Micros;
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{
     Admission, CommitError, IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse,
-    Part, Refusal, Store, UnitOfWork, commit,
+    Part, Refusal, Store, UnitOfWork, commit, first_token,
 };
 
 use crate::IdempotencySettings;
@@ -68,16 +68,17 @@ impl Idempotency {
         store: Arc<dyn Store>,
         clock: Clock,
     ) -> Idempotency {
+        let token = first_token(store.earliest_epoch());
         let filter = Idempotency {
             settings: settings.into(),
             claim: hold.saturating_add(AFTER_HOLD),
+            claims: OpenClaims::new(first_token(store.epoch())),
             store,
             clock,
-            claims: OpenClaims::default(),
             counters: Arc::default(),
         };
         // Queued before any claim of this run.
-        filter.send(part(IdempotencyPart::FreeAll));
+        filter.send(part(IdempotencyPart::FreeBefore { token }));
         filter
     }
 

@@ -16,7 +16,7 @@ use tollgate_clock::Clock;
 use tollgate_money::AccountId;
 use tollgate_store::{
     Admission, CommitError, Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, KeyUse, Part,
-    ReadError, Refusal, Store, UnitOfWork, commit, reading,
+    ReadError, Refusal, Store, UnitOfWork, commit, first_token, reading,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -76,15 +76,17 @@ pub struct Answer {
 impl IdempotencyKeys {
     /// Claims over one store; claims of an earlier run are freed. Must be constructed before the first request is admitted.
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> IdempotencyKeys {
+        let tokens = AtomicI64::new(first_token(store.epoch()));
+        let token = first_token(store.earliest_epoch());
         let once = IdempotencyKeys {
             inner: Arc::new(Inner {
                 store,
                 clock,
-                tokens: AtomicI64::new(1),
+                tokens,
             }),
         };
         // Queued before any claim of this run.
-        once.inner.send(IdempotencyPart::FreeAll);
+        once.inner.send(IdempotencyPart::FreeBefore { token });
         once
     }
 

@@ -21,11 +21,11 @@ pub struct IdempotencyKey {
 /// A change of an idempotency key.
 ///
 /// A key is free, claimed by a running request, or holds a response. A fencing token identifies a claim among those of one key; no two
-/// claims of a run have the same. A claim ends when it is freed or taken over after a lapse, and not by time: the times here are those of
-/// the wall clock, which may be set while its request runs.
+/// claims have the same, and those of a later run are greater ([`first_token`]). A claim ends when it is freed or taken over after a lapse,
+/// and not by time: the times here are those of the wall clock, which may be set while its request runs.
 ///
-/// The token is in the column `locked_until`, which an earlier release compared with a clock. Claims of earlier runs are freed whatever
-/// they have there ([`IdempotencyPart::FreeAll`]).
+/// The token is in the column `locked_until`, which an earlier release compared with a clock. All that it has stored there is less than the
+/// tokens of this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyPart {
     /// Claims a key for one request: [`crate::Refusal::KeyInUse`] when it is not free.
@@ -66,8 +66,11 @@ pub enum IdempotencyPart {
         /// The fencing token of the claim.
         token: i64,
     },
-    /// Frees every claimed key: the requests of an earlier run are finished.
-    FreeAll,
+    /// Frees the keys whose claims have a smaller token: the requests of the runs before that of this token are finished.
+    FreeBefore {
+        /// The first token of a run.
+        token: i64,
+    },
     /// Deletes expired keys with a response: at most `limit`, and none after 16 MiB of bodies. Each claim of a completion deletes two besides.
     Forget {
         /// The time by which they have expired.
@@ -75,6 +78,11 @@ pub enum IdempotencyPart {
         /// Maximum number of rows deleted at once.
         limit: u32,
     },
+}
+
+/// The first fencing token of a run: greater than those of earlier runs, and than the times and numbers that earlier releases used.
+pub fn first_token(epoch: i64) -> i64 {
+    1 << 62 | epoch << 34
 }
 
 /// A stored response.

@@ -10,6 +10,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod gauges;
+mod handover;
 mod idempotency;
 mod journal;
 mod mandate;
@@ -44,8 +45,10 @@ pub use codes::{
 };
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
+pub use handover::{Answers, Handover, Successor, SuccessorLink, serve_predecessor};
 pub use idempotency::{
     IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyLimits, KeyQuota, KeyUse,
+    first_token,
 };
 pub use mandate::{MandatePart, MandateRow, MandateSubject, ReadMandates};
 pub use oauth::{

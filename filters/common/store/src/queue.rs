@@ -51,6 +51,8 @@ struct State {
     writer_target: usize,
     stopped: Option<Failure>,
     failed: bool,
+    /// The writer is to end when the queue is empty, and units are accepted all the same: another writer continues with them.
+    changes_writer: bool,
 }
 
 impl Queue {
@@ -121,13 +123,13 @@ impl Queue {
             // One wait, ended by the unit that completes the batch: each additional wake-up would cost as much processor time as a unit
             // does.
             let waited = self.waiting.wait_timeout_while(state, LINGER, |state| {
-                state.writer_target > 0 && state.stopped.is_none()
+                state.writer_target > 0 && state.stopped.is_none() && !state.changes_writer
             });
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.writer_target = 0;
         }
         while state.items.is_empty() {
-            if state.stopped.is_some() {
+            if state.stopped.is_some() || state.changes_writer {
                 return false;
             }
             state.writer_idle = true;
@@ -144,7 +146,7 @@ impl Queue {
             let waited = self
                 .waiting
                 .wait_timeout_while(state, BEST_EFFORT_WAIT, |state| {
-                    state.writer_gathers && state.stopped.is_none()
+                    state.writer_gathers && state.stopped.is_none() && !state.changes_writer
                 });
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.writer_gathers = false;
@@ -158,6 +160,23 @@ impl Queue {
             .queue_depth
             .store(state.items.len() as u64, Relaxed);
         true
+    }
+
+    /// Ends the writer when the queue is empty; `false` when it ends anyway.
+    pub(crate) fn change_writer(&self) -> bool {
+        let mut state = self.lock();
+        if state.stopped.is_some() {
+            return false;
+        }
+        state.changes_writer = true;
+        drop(state);
+        self.waiting.notify_one();
+        true
+    }
+
+    /// Another writer takes from the queue.
+    pub(crate) fn writer_changed(&self) {
+        self.lock().changes_writer = false;
     }
 
     /// Accepts no more units. Queued ones are still handed out. The first reason is kept.

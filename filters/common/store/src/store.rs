@@ -11,6 +11,7 @@ use crate::codes::LoginKind;
 use crate::entries::{Entry, Seal};
 use crate::error::{CommitError, Failure, ReadError, SubmitError};
 use crate::gauges::Gauges;
+use crate::handover::Handover;
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::mandate::ReadMandates;
 use crate::oauth::OAuthRead;
@@ -216,6 +217,9 @@ pub trait Store: Read {
     /// The number of this run of the node; holds of a smaller one are orphans.
     fn epoch(&self) -> i64;
 
+    /// The number of the first run whose requests may still be open: this one, or the one that has handed its store over to it.
+    fn earliest_epoch(&self) -> i64;
+
     /// 32 random bytes generated when the store was created.
     fn root_secret(&self) -> RootSecret;
 
@@ -224,6 +228,14 @@ pub trait Store: Read {
 
     /// Why the store has stopped, if it has.
     fn failure(&self) -> Option<Failure>;
+
+    /// Makes the queued units durable and closes the database for another process, without giving up the locks on its files. Units that are
+    /// queued from then on wait for [`Handover::forward`]. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// When the store has stopped.
+    fn hand_over(&self) -> Result<Handover, Failure>;
 
     /// Accepts no more units, makes the queued ones durable, and releases the file. Blocks; a second call does nothing.
     fn close(&self);

@@ -1,14 +1,17 @@
 //! Group commit: the single writer thread, which owns the writing connection.
 
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use super::batch::{Answers, Batch};
 use crate::engine::{Engine, Fault, RowError, Rows, Session, WriteError};
 use crate::error::{CommitError, Failure, FailureKind, SubmitError};
 use crate::gauges::Gauges;
+use crate::handover::{Handover, Successor, is_forwarded};
 use crate::opened::{Connections, OpenedStore};
 use crate::queue::{Item, Queue};
 use crate::reads::rebuild_days;
@@ -30,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) observers: RwLock<Vec<Arc<dyn Observer>>>,
+    handover: Mutex<Option<HandoverRequest>>,
     on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
 }
 
@@ -40,8 +44,13 @@ impl Shared {
             queue: Queue::new(queue_max, Arc::clone(&gauges)),
             gauges,
             observers: RwLock::default(),
+            handover: Mutex::default(),
             on_failure,
         }
+    }
+
+    fn handover(&self) -> MutexGuard<'_, Option<HandoverRequest>> {
+        self.handover.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops the store for good. Only the first failure is reported.
@@ -52,10 +61,19 @@ impl Shared {
     }
 }
 
+/// The database is to be closed for a successor.
+struct HandoverRequest {
+    /// Receives the files whose locks the successor takes over.
+    closed: SyncSender<Vec<File>>,
+    successor: Receiver<Box<dyn Successor>>,
+}
+
 /// Settings of the writer.
 pub(crate) struct Settings {
     pub(crate) node: i64,
     pub(crate) epoch: i64,
+    /// The run that has handed the store over and still serves requests, if there is one.
+    pub(crate) predecessor: Option<i64>,
     /// Maximum number of units in one commit.
     pub(crate) batch_max: usize,
     /// Number of records from which on they are posted, for any number of accounts.
@@ -70,6 +88,7 @@ pub(crate) struct Writing {
     thread: Mutex<Option<JoinHandle<()>>>,
     node: i64,
     epoch: i64,
+    predecessor: Option<i64>,
     root_secret: RootSecret,
 }
 
@@ -90,6 +109,7 @@ pub(crate) fn start<E: Engine>(
     let Settings {
         node,
         epoch,
+        predecessor,
         batch_max,
         post_records,
         monotonic_us,
@@ -111,11 +131,25 @@ pub(crate) fn start<E: Engine>(
         thread: Mutex::new(Some(thread)),
         node,
         epoch,
+        predecessor,
         root_secret,
     })
 }
 
 impl Writing {
+    fn hand_over(&self) -> Result<Handover, Failure> {
+        let (closed, files) = sync_channel(1);
+        let (to, successor) = sync_channel(1);
+        let request = HandoverRequest { closed, successor };
+        *self.shared.handover() = Some(request);
+        let stopped = || self.shared.queue.failure().unwrap_or_else(Failure::closed);
+        if !self.shared.queue.change_writer() {
+            return Err(stopped());
+        }
+        let files = files.recv().map_err(|_| stopped())?;
+        Ok(Handover { files, to })
+    }
+
     fn close(&self) {
         self.shared.queue.stop(Failure {
             kind: FailureKind::Closed,
@@ -169,6 +203,10 @@ where
         self.writing.epoch
     }
 
+    fn earliest_epoch(&self) -> i64 {
+        self.writing.predecessor.unwrap_or(self.writing.epoch)
+    }
+
     fn root_secret(&self) -> RootSecret {
         self.writing.root_secret.clone()
     }
@@ -179,6 +217,10 @@ where
 
     fn failure(&self) -> Option<Failure> {
         self.writing.shared.queue.failure()
+    }
+
+    fn hand_over(&self) -> Result<Handover, Failure> {
+        self.writing.hand_over()
     }
 
     fn close(&self) {
@@ -208,7 +250,47 @@ fn run<E: Engine>(
             ),
         }),
     }
-    engine.close(shared.queue.failure().as_ref());
+    let request = shared.handover().take();
+    let stopped = shared.queue.failure();
+    let request = request.filter(|_| stopped.is_none());
+    let files = engine.close(stopped.as_ref(), request.is_some());
+    if let Some(request) = request {
+        forward(shared, request, files, batch_max);
+    }
+}
+
+/// Sends units to the successor until the queue stops. Without one, or when it does not answer any more, the store has failed: what becomes
+/// of the open requests is then decided by the process that has the database.
+fn forward(shared: &Shared, request: HandoverRequest, files: Vec<File>, batch_max: usize) {
+    let HandoverRequest { closed, successor } = request;
+    // Without a receiver there will be no successor either.
+    let _ = closed.send(files);
+    let Ok(mut successor) = successor.recv() else {
+        return shared.fail(Failure {
+            kind: FailureKind::Closed,
+            message: Arc::from("the database was closed for a process that did not take it over"),
+        });
+    };
+    shared.queue.writer_changed();
+    let mut items = Vec::with_capacity(batch_max);
+    while shared.queue.take(batch_max, 0, &mut items) {
+        let (mut sent, refused): (Vec<_>, Vec<_>) =
+            items.drain(..).partition(|item| is_forwarded(&item.unit));
+        for item in refused {
+            (item.done)(Err(CommitError::Overloaded { waiting: 0 }));
+        }
+        let units: Vec<_> = sent.iter().map(|item| &item.unit).collect();
+        match successor.commit(&units) {
+            Ok(answers) => acknowledge(shared, &mut sent, answers),
+            Err(failure) => {
+                shared.queue.stop(failure.clone());
+                for item in sent {
+                    (item.done)(Err(CommitError::Stopped(failure.clone())));
+                }
+                return shared.fail(failure);
+            }
+        }
+    }
 }
 
 fn serve<E: Engine>(
@@ -262,7 +344,7 @@ fn serve<E: Engine>(
     }
     // A disk that has failed in another operation is not touched.
     let is_closing = |failure: Failure| failure.kind == FailureKind::Closed;
-    if shared.queue.failure().is_some_and(is_closing)
+    if shared.queue.failure().is_none_or(is_closing)
         && let Err(error) = post(&mut session, batch, &shared.gauges)
     {
         // Everything is in the journal already.

@@ -4,6 +4,7 @@
 //! keeps is decided above, and the statements for the rows are those of `tables`, once for all engines. An engine has its connections, the
 //! session of its writer, and what SQL does not say.
 
+use std::fs::File;
 use std::ops::ControlFlow;
 
 use tollgate_clock::Timestamp;
@@ -371,6 +372,7 @@ pub(crate) trait Engine: Send + 'static {
     /// The name of the store, for messages.
     fn name(&self) -> String;
 
-    /// Closes the connection after the writer has stopped for this reason.
-    fn close(self, stopped: Option<&Failure>);
+    /// Closes the connection after the writer has stopped for this reason. With `hands_over` the locks on the files stay held, and the open
+    /// files that hold them are returned.
+    fn close(self, stopped: Option<&Failure>, hands_over: bool) -> Vec<File>;
 }

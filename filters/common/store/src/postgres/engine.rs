@@ -1,5 +1,7 @@
 //! The writer's side of an open database.
 
+use std::fs::File;
+
 use super::failure::failure;
 use super::lease::Renewal;
 use super::writer::Writer;
@@ -32,12 +34,13 @@ impl Engine for PostgresEngine {
         self.name.clone()
     }
 
-    fn close(self, stopped: Option<&Failure>) {
+    fn close(self, stopped: Option<&Failure>, _hands_over: bool) -> Vec<File> {
         drop(self.renewal);
         // A database that has failed is not waited for once more.
         if stopped.is_none_or(|failure| failure.kind == FailureKind::Closed) {
             self.writer.release_lease();
         }
+        Vec::new()
     }
 }
 

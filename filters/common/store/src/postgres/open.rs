@@ -72,6 +72,7 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
     let settings = Settings {
         node,
         epoch,
+        predecessor: options.predecessor,
         batch_max: options.batch_max,
         post_records: options.post_records,
         monotonic_us: options.monotonic_us,

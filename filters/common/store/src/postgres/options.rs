@@ -22,6 +22,8 @@ pub struct Options {
     pub post_records: usize,
     /// The time of opening.
     pub now: Timestamp,
+    /// The run that has handed the store over and still serves requests: its holds and claims are not orphans.
+    pub predecessor: Option<i64>,
     /// 32 random bytes, stored as the root secret if the store is new.
     pub random: RootSecret,
     /// A monotonic clock in microseconds, for the gauges.
@@ -42,6 +44,7 @@ impl Options {
             queue_max: 16_384,
             post_records: 65_536,
             now,
+            predecessor: None,
             random,
             monotonic_us: Box::new(|| 0),
             on_failure: Box::new(|_| {}),

@@ -1,5 +1,6 @@
 //! The writing connection: the transaction of a commit, the fence in it, and the checkpoint between two commits.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,7 +29,7 @@ pub(crate) struct SqliteEngine {
     /// The log should be restarted.
     pub(crate) log_is_long: Arc<AtomicBool>,
     /// Released last, when nothing in this process accesses the file any more.
-    pub(crate) _lock: Lock,
+    pub(crate) lock: Lock,
 }
 
 impl Engine for SqliteEngine {
@@ -55,7 +56,7 @@ impl Engine for SqliteEngine {
         self.path.display().to_string()
     }
 
-    fn close(self, stopped: Option<&Failure>) {
+    fn close(self, stopped: Option<&Failure>, hands_over: bool) -> Vec<File> {
         drop(self.checkpointer);
         if is_lost(&self.path, &self.connection, &self.fence, stopped)
             && let Err(error) = self
@@ -67,6 +68,14 @@ impl Engine for SqliteEngine {
         if let Err((_, error)) = self.connection.close() {
             tracing::warn!(%error, "closing the database failed; the next start recovers it");
         }
+        if !hands_over {
+            return Vec::new();
+        }
+        let files = self.lock.into_files().unwrap_or_else(|error| {
+            tracing::warn!(%error, "passing the lock on the database on failed; its successor takes it anew");
+            None
+        });
+        files.map(Vec::from).unwrap_or_default()
     }
 }
 

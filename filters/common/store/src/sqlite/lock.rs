@@ -103,6 +103,19 @@ impl Lock {
         Ok(())
     }
 
+    /// The lock on the file at `path`, received from the process that has handed the store over; taken where that process could not pass it
+    /// on.
+    pub fn received(path: &Path, files: Vec<File>) -> Result<Lock, OpenError> {
+        match <[File; 2]>::try_from(files) {
+            Ok(files) => Lock::from_files(files).map_err(|source| OpenError::File {
+                action: "take over the lock on",
+                path: path.to_owned(),
+                source,
+            }),
+            Err(_) => Lock::acquire(path),
+        }
+    }
+
     /// A lock received from another process with its open files.
     pub fn from_files([named, database]: [File; 2]) -> std::io::Result<Lock> {
         let database = Some(Descriptor::from_file(database, true)?);

@@ -63,11 +63,12 @@ pub fn open(path: &Path, mut options: Options) -> Result<Arc<dyn Store>, OpenErr
         fence,
         checkpointer: Some(checkpointer),
         log_is_long,
-        _lock: lock,
+        lock,
     };
     let settings = Settings {
         node: options.node,
         epoch: raised.epoch,
+        predecessor: options.predecessor,
         batch_max: options.batch_max,
         post_records: options.post_records,
         monotonic_us: options.monotonic_us,
@@ -138,7 +139,7 @@ pub(crate) fn new_engine(path: &Path) -> (SqliteEngine, i64) {
         connection,
         fence: fence.with_epoch(raised, true),
         log_is_long: Arc::default(),
-        _lock: lock,
+        lock,
     };
     (engine, raised.epoch)
 }

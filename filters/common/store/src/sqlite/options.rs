@@ -49,6 +49,8 @@ pub struct Options {
     pub on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
     /// The lock on the file, when received from another process; `None` to take it.
     pub lock: Option<Lock>,
+    /// The run that has handed the store over and still serves requests: its holds and claims are not orphans.
+    pub predecessor: Option<i64>,
     /// Whether commits check the node's epoch. Always, except in tests that need a ledger damaged by two writers.
     #[doc(hidden)]
     pub fenced: bool,
@@ -71,6 +73,7 @@ impl Options {
             monotonic_us: Box::new(|| 0),
             on_failure: Box::new(|_| {}),
             lock: None,
+            predecessor: None,
             fenced: true,
         }
     }

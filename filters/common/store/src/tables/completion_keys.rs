@@ -154,16 +154,15 @@ pub(super) fn lapse(
     Ok(())
 }
 
-/// Frees every claimed key.
-pub(super) fn free_all(connection: &dyn Sql) -> Result<(), WriteError> {
+/// Frees the keys whose claims have a smaller token.
+pub(super) fn free_before(connection: &dyn Sql, token: i64) -> Result<(), WriteError> {
     let sql = "UPDATE completion_key_totals SET keys = keys - claimed.number
-             FROM (SELECT account_id AS account, count(*) AS number FROM completion_keys WHERE state = ?1 GROUP BY account_id) AS claimed
+             FROM (SELECT account_id AS account, count(*) AS number FROM completion_keys
+                   WHERE state = ?1 AND token < ?2 GROUP BY account_id) AS claimed
              WHERE account_id = claimed.account";
-    connection.execute(sql, values![state::CLAIMED])?;
-    connection.execute(
-        "DELETE FROM completion_keys WHERE state = ?1",
-        values![state::CLAIMED],
-    )?;
+    connection.execute(sql, values![state::CLAIMED, token])?;
+    let sql = "DELETE FROM completion_keys WHERE state = ?1 AND token < ?2";
+    connection.execute(sql, values![state::CLAIMED, token])?;
     Ok(())
 }
 

@@ -48,11 +48,11 @@ pub(crate) fn write(connection: &dyn Sql, part: &IdempotencyPart) -> Result<(), 
             completion_keys::lapse(connection, key, *token)
         }
         IdempotencyPart::Lapse { key, token } => lapse(connection, key, *token),
-        IdempotencyPart::FreeAll => {
-            completion_keys::free_all(connection)?;
+        IdempotencyPart::FreeBefore { token } => {
+            completion_keys::free_before(connection, *token)?;
             connection.execute(
-                "DELETE FROM idempotency WHERE state = ?1",
-                values![state::CLAIMED],
+                "DELETE FROM idempotency WHERE state = ?1 AND locked_until < ?2",
+                values![state::CLAIMED, *token],
             )?;
             Ok(())
         }
