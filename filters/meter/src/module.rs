@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tollgate_clock::Clock;
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{HitPrice, HoldLifetime};
+use tollgate_ledger::Ledger;
 use tollgate_module::{
     Build, BuildError, FilterType, Module, Reload, Reloadable, SectionType, Services, Snapshot,
     provided, reload_snapshot,
@@ -74,12 +75,16 @@ impl Module for MeterModule {
         })?;
         let spending = Arc::new(spending);
         store.observe(spending.clone());
+        let ledger: Ledger = build.get()?;
+        let counted = spending.clone();
+        ledger.count_charges_of_predecessor(move |credential, charged, at| {
+            counted.count(credential, charged, at);
+        });
         build.provide(HoldLifetime(settings.hold));
         let settings = Snapshot::from(settings);
         build.provide(settings.clone());
         let credits: Credits = build.get()?;
-        let mut meter =
-            Meter::new(settings, build.get()?, clock, &credits.topup_url).spending(spending);
+        let mut meter = Meter::new(settings, ledger, clock, &credits.topup_url).spending(spending);
         if let Some(HitPrice(ppm)) = build.find() {
             meter = meter.hit_price_ppm(ppm);
         }

@@ -73,6 +73,16 @@ impl Spending {
         Ok(spending)
     }
 
+    /// Counts a charge of a process that this one has taken over from, where the credential has a cap. The month is that of the charge.
+    pub(crate) fn count(&self, credential: CredentialId, charged: Micros, at: Timestamp) {
+        if let Some(mut cell) = self.cells.get_mut(&credential) {
+            if let Some(period) = cell.period {
+                cell.turn_to(period, at);
+            }
+            cell.spent = cell.spent.saturating_add(charged);
+        }
+    }
+
     /// The remainder of `cap` for `credential`.
     pub(crate) fn left(
         &self,
@@ -150,10 +160,14 @@ impl Cell {
 
     /// A new month starts with nothing spent; reservations stay.
     fn turn(&mut self, cap: SpendingCap, now: Timestamp) {
+        self.turn_to(cap.period, now);
+    }
+
+    fn turn_to(&mut self, period: CapPeriod, now: Timestamp) {
         let month = Month::of(now);
         if month > self.month {
             self.month = month;
-            if cap.period == CapPeriod::Month {
+            if period == CapPeriod::Month {
                 self.spent = Micros::ZERO;
             }
         }
@@ -232,6 +246,24 @@ mod tests {
             at,
         };
         spending.committed(&Part::ChangeCredential(Box::new(change)), Effect::Applied);
+    }
+
+    #[test]
+    fn a_charge_of_another_process_counts_in_its_month() {
+        let spending = Arc::new(Spending::default());
+        let monthly = cap(100, CapPeriod::Month);
+        assert_eq!(spending.left(KEY, monthly, NOVEMBER), Ok(Micros::new(100)));
+        spending.count(KEY, Micros::new(60), NOVEMBER);
+        assert_eq!(spending.left(KEY, monthly, NOVEMBER), Ok(Micros::new(40)));
+        spending.count(KEY, Micros::new(30), DECEMBER);
+        assert_eq!(spending.left(KEY, monthly, DECEMBER), Ok(Micros::new(70)));
+        let other = CredentialId::from_bytes([2; 16]);
+        spending.count(other, Micros::new(60), NOVEMBER);
+        assert_eq!(
+            spending.left(other, monthly, NOVEMBER),
+            Ok(Micros::new(100)),
+            "it had no cap"
+        );
     }
 
     #[test]

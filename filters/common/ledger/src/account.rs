@@ -69,6 +69,17 @@ impl Balance {
         self.charge(actual)
     }
 
+    /// The same, charged to the hold alone: what else is available is not known here.
+    pub(crate) fn settle_within(&mut self, held: Micros, actual: Micros) -> ChargeOutcome {
+        self.release(held);
+        let charged = actual.min(held);
+        self.available -= charged;
+        ChargeOutcome {
+            charged,
+            written_off: actual - charged,
+        }
+    }
+
     /// Releases a hold of `held` without a charge.
     pub(crate) fn release(&mut self, held: Micros) {
         assert!(

@@ -5,22 +5,24 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 
 use tokio::sync::oneshot;
 use tollgate_clock::{Reading, Timestamp};
-use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, IdHasher, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
     Admission, CommitError, Done, Effect, EntryKind, Failure, NewAccount, Observer, Part, PlanPart,
     ReadError, Store, SubmitError, UnitOfWork,
 };
 
-use crate::account::{Balance, ChargeOutcome};
+use crate::account::Balance;
+use crate::adopted::AdoptedHolds;
 use crate::credit::{Credit, CreditError};
 use crate::hold::{Durability, Hold, HoldError, HoldRequest, Settle};
 use crate::ledger::{Charge, ChargeError, StartError, Started};
 use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
+use crate::units::{log_refusal, settled, unit, unit_with};
 
 const SHARDS: usize = 64;
 
@@ -35,14 +37,16 @@ pub(crate) struct Shard {
     pub(crate) open: HashMap<OperationId, Open, BuildHasherDefault<IdHasher>>,
     /// The sum of those holds, in micro-credits; wrapping, since two absurd holds may overflow, and it is only reported.
     pub(crate) held: i64,
+    /// Another process decides on the balances now. Open holds end here, and nothing beyond them is decided.
+    pub(crate) is_handed_over: bool,
 }
 
 /// An open hold.
 #[derive(Debug)]
 pub(crate) struct Open {
-    request: HoldRequest,
+    pub(crate) request: HoldRequest,
     /// Whether it has been queued for the disk. A hold that has not ends there without an entry of its own: as one charge, or as nothing.
-    written: bool,
+    pub(crate) written: bool,
 }
 
 /// State shared by the handle, its holds and the store's callbacks.
@@ -50,11 +54,18 @@ pub(crate) struct Open {
 /// Every movement of credit is queued under the lock that decided it. So the queue has the order of the decisions, and a balance rebuilt
 /// from any prefix of the queue was true at some moment: what a crash leaves never reserves credit twice.
 pub(crate) struct Inner {
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) shards: Box<[Mutex<Shard>]>,
     /// The approximate latest time passed in by a caller, for holds that are dropped and have no time of their own.
     latest: AtomicI64,
+    /// Holds of requests that the predecessor still serves.
+    pub(crate) adopted: Mutex<AdoptedHolds>,
+    /// Counts charges of the predecessor.
+    pub(crate) count_charge: OnceLock<CountCharge>,
 }
+
+/// Counts what was charged to a credential.
+pub(crate) type CountCharge = Box<dyn Fn(CredentialId, Micros, Timestamp) + Send + Sync>;
 
 /// The wait for the result of a unit.
 pub(crate) type Acknowledgement = oneshot::Receiver<Result<tollgate_store::Receipt, CommitError>>;
@@ -69,6 +80,8 @@ impl Inner {
             store,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             latest: AtomicI64::new(now.as_micros()),
+            adopted: Mutex::default(),
+            count_charge: OnceLock::new(),
         });
         let mut started = inner.load().map_err(StartError::Read)?;
         inner.recover(now, &mut started)?;
@@ -84,17 +97,21 @@ impl Inner {
 
     /// Records a time passed in by a caller. Two threads may overwrite a later time with an earlier one of the same moment, which is
     /// acceptable: it is not worth a locked instruction at each hold and each end.
-    fn note(&self, at: Timestamp) {
+    pub(crate) fn note(&self, at: Timestamp) {
         if at > self.latest() {
             self.latest.store(at.as_micros(), Relaxed);
         }
+    }
+
+    pub(crate) fn adopted(&self) -> MutexGuard<'_, AdoptedHolds> {
+        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn latest(&self) -> Timestamp {
         Timestamp::from_micros(self.latest.load(Relaxed))
     }
 
-    fn shard(&self, account: AccountId) -> MutexGuard<'_, Shard> {
+    pub(crate) fn shard(&self, account: AccountId) -> MutexGuard<'_, Shard> {
         lock(&self.shards[usize::from(account.as_bytes()[15]) % SHARDS])
     }
 
@@ -113,8 +130,11 @@ impl Inner {
         let mut orphans = Vec::new();
         self.store
             .open_holds(&mut |hold| {
-                if hold.node == self.store.node() && hold.epoch < self.store.epoch() {
+                if hold.node != self.store.node() {
+                } else if hold.epoch < self.store.earliest_epoch() {
                     orphans.push(hold);
+                } else if hold.epoch < self.store.epoch() {
+                    self.adopted().insert(&hold);
                 }
             })
             .map_err(StartError::Read)?;
@@ -167,7 +187,8 @@ impl Inner {
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
         self.place_hold(request, fallback, |shard, request| {
-            self.write(shard, request).map(Durability::Waiting)
+            self.write(shard, request, Admission::Normal)
+                .map(Durability::Waiting)
         })
     }
 
@@ -180,7 +201,7 @@ impl Inner {
         self.place_hold(request, fallback, |_, request| {
             let operation = request.operation;
             let admitted = self.store.admit();
-            admitted.map_err(|error| not_queued(operation, error))?;
+            admitted.map_err(|error| HoldError::from_submit(operation, error))?;
             Ok(Durability::Unwritten)
         })
     }
@@ -203,6 +224,9 @@ impl Inner {
         );
         self.note(request.at);
         let mut shard = self.shard(account);
+        if shard.is_handed_over {
+            return Err(HoldError::Overloaded { waiting: 0 });
+        }
         let Some(balance) = shard.accounts.get_mut(&account) else {
             return Err(HoldError::NoAccount { account });
         };
@@ -252,10 +276,11 @@ impl Inner {
     }
 
     /// Queues an open hold for the disk, under its shard's lock.
-    fn write(
+    pub(crate) fn write(
         self: &Arc<Self>,
         shard: &mut Shard,
         request: &HoldRequest,
+        admission: Admission,
     ) -> Result<Acknowledgement, HoldError> {
         let request = *request;
         let operation = request.operation;
@@ -275,8 +300,8 @@ impl Inner {
             expires_at: request.expires_at,
         };
         self.store
-            .submit(unit(part, Admission::Normal), done)
-            .map_err(|error| not_queued(operation, error))?;
+            .submit(unit(part, admission), done)
+            .map_err(|error| HoldError::from_submit(operation, error))?;
         if let Some(open) = shard.open.get_mut(&operation) {
             open.written = true;
         }
@@ -290,9 +315,22 @@ impl Inner {
     ) -> Result<Option<Acknowledgement>, HoldError> {
         let mut shard = self.shard(request.account);
         match shard.open.get(&request.operation) {
-            Some(open) if !open.written => self.write(&mut shard, request).map(Some),
+            Some(open) if !open.written => {
+                self.write(&mut shard, request, Admission::Normal).map(Some)
+            }
+            // The handover has written it: durable when what is queued now is.
+            Some(_) => {
+                let (sender, wait) = oneshot::channel();
+                let done: Done = Box::new(move |result| {
+                    let _ = sender.send(result);
+                });
+                self.store
+                    .submit(UnitOfWork::of_all([], Admission::Always), done)
+                    .map_err(|error| HoldError::from_submit(request.operation, error))?;
+                Ok(Some(wait))
+            }
             // It has expired, which its settlement will report.
-            _ => Ok(None),
+            None => Ok(None),
         }
     }
 
@@ -331,6 +369,7 @@ impl Inner {
             accounts,
             open,
             held,
+            is_handed_over,
         } = &mut *shard;
         let balance = accounts
             .get_mut(&account)
@@ -347,7 +386,10 @@ impl Inner {
             };
         };
         *held = held.wrapping_sub(amount.get());
-        let taken = balance.settle(amount, settle.actual);
+        let taken = match *is_handed_over {
+            false => balance.settle(amount, settle.actual),
+            true => balance.settle_within(amount, settle.actual),
+        };
         let settled = settled(taken, balance);
         let part = if written {
             LedgerPart::Settle {
@@ -414,7 +456,7 @@ impl Inner {
     }
 
     /// Queues the release of a hold that was queued for the disk.
-    fn write_release(&self, request: &HoldRequest, at: Timestamp) {
+    pub(crate) fn write_release(&self, request: &HoldRequest, at: Timestamp) {
         let part = LedgerPart::Release {
             operation: request.operation,
             account: request.account,
@@ -462,6 +504,9 @@ impl Inner {
         );
         self.note(charge.at);
         let mut shard = self.shard(account);
+        if shard.is_handed_over && amount.is_positive() {
+            return Err(ChargeError::Overloaded { waiting: 0 });
+        }
         let Some(balance) = shard.accounts.get_mut(&account) else {
             return Err(ChargeError::NoAccount { account });
         };
@@ -514,6 +559,9 @@ impl Inner {
         let account = credit.account;
         self.note(credit.at);
         let mut shard = self.shard(account);
+        if shard.is_handed_over {
+            return Err(CreditError::Overloaded { waiting: 0 });
+        }
         let Some(balance) = shard.accounts.get_mut(&account) else {
             return Err(CreditError::NoAccount { account });
         };
@@ -575,7 +623,7 @@ impl Inner {
         (done, wait)
     }
 
-    fn credit_back(&self, account: AccountId, amount: Micros) {
+    pub(crate) fn credit_back(&self, account: AccountId, amount: Micros) {
         self.credit_in(account, amount, false);
     }
 
@@ -638,48 +686,4 @@ impl Inner {
 pub(crate) fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     // A panic under the lock is a broken invariant of one account; the others must continue.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn not_queued(operation: OperationId, error: SubmitError) -> HoldError {
-    match error {
-        SubmitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
-        SubmitError::Stopped(source) => HoldError::Store { operation, source },
-        _ => HoldError::Store {
-            operation,
-            source: Failure::closed(),
-        },
-    }
-}
-
-fn settled(taken: ChargeOutcome, balance: &Balance) -> Settled {
-    Settled {
-        charged: taken.charged,
-        written_off: taken.written_off,
-        available: balance.available,
-    }
-}
-
-fn unit(part: LedgerPart, admission: Admission) -> UnitOfWork {
-    UnitOfWork::of(Part::Ledger(part), admission)
-}
-
-/// A unit of the ledger's part and, where there is one, of another caller's part with it.
-fn unit_with(
-    part: LedgerPart,
-    attached: Option<AttachedPart>,
-    settled: Settled,
-    admission: Admission,
-) -> UnitOfWork {
-    match attached {
-        None => unit(part, admission),
-        Some(attached) => {
-            UnitOfWork::of_all([Part::Ledger(part), attached.part(settled)], admission)
-        }
-    }
-}
-
-fn log_refusal(result: Result<tollgate_store::Receipt, CommitError>) {
-    if let Err(CommitError::Refused(refusal)) = result {
-        tracing::error!(%refusal, "store refused a decided ledger entry; run `tollgate audit`");
-    }
 }

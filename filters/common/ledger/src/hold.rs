@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tollgate_clock::{Deadline, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::{CommitError, Failure, Receipt, Refusal, UsageRecord};
+use tollgate_store::{CommitError, Failure, Receipt, Refusal, SubmitError, UsageRecord};
 
 use crate::accounts::Inner;
 use crate::settlement::{AttachedPart, SettleError, Settlement};
@@ -87,6 +87,17 @@ pub enum HoldError {
 }
 
 impl HoldError {
+    pub(crate) fn from_submit(operation: OperationId, error: SubmitError) -> HoldError {
+        match error {
+            SubmitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
+            SubmitError::Stopped(source) => HoldError::Store { operation, source },
+            _ => HoldError::Store {
+                operation,
+                source: Failure::closed(),
+            },
+        }
+    }
+
     pub(crate) fn from_commit(operation: OperationId, error: CommitError) -> HoldError {
         match error {
             CommitError::Refused(Refusal::OperationExists(operation)) => {

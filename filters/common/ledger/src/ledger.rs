@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate_clock::{Reading, Timestamp};
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_clock::{Clock, Reading, Timestamp};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use tollgate_store::{CommitError, EntryKind, Failure, Part, ReadError, Store, UsageRecord};
 
 use crate::account::Balance;
@@ -102,6 +102,43 @@ impl Ledger {
     pub fn start(store: Arc<dyn Store>, now: Timestamp) -> Result<(Ledger, Started), StartError> {
         let (inner, started) = Inner::start(store, now)?;
         Ok((Ledger { inner }, started))
+    }
+
+    /// Ends the decisions of this process before its store is handed over: open holds are queued for the disk, new ones are refused like those
+    /// of an overloaded store, and a settlement charges its hold alone.
+    pub fn hand_over(&self) {
+        self.inner.hand_over();
+    }
+
+    /// Commits what the predecessor sends until it closes the connection: the end of a hold that it still had, or the usage of a request
+    /// without cost, with what becomes durable together with it. Then releases the holds that it has left open, and returns their number.
+    ///
+    /// # Errors
+    ///
+    /// When the connection broke. The holds are released all the same.
+    pub fn serve_predecessor(
+        &self,
+        stream: impl std::io::Read + std::io::Write,
+        clock: &Clock,
+    ) -> (std::io::Result<()>, usize) {
+        let served = tollgate_store::serve_predecessor(stream, |units| {
+            self.inner.commit_of_predecessor(units)
+        });
+        (served, self.inner.predecessor_ended(clock.now()))
+    }
+
+    /// Has `count` called for each charge of the predecessor to a credential when it is durable, on the thread of the store. Once.
+    pub fn count_charges_of_predecessor(
+        &self,
+        count: impl Fn(CredentialId, Micros, Timestamp) + Send + Sync + 'static,
+    ) {
+        // There is one that counts.
+        let _ = self.inner.count_charge.set(Box::new(count));
+    }
+
+    /// The number of holds that the predecessor still has.
+    pub fn adopted_holds(&self) -> usize {
+        self.inner.adopted_holds()
     }
 
     /// The available balance of an account; `None` when the account does not exist.

@@ -2,13 +2,16 @@
 
 mod account;
 mod accounts;
+mod adopted;
 pub mod audit;
 mod credit;
+mod handover;
 mod hold;
 mod ledger;
 mod prices;
 mod settlement;
 mod totals;
+mod units;
 
 use tollgate_service::{GATEWAY, provided};
 

@@ -1,5 +1,6 @@
 //! Holds, settlements and credits through a real store.
 
+mod handover;
 mod power_loss;
 mod support;
 

@@ -1,0 +1,39 @@
+//! Adopted holds: those of requests that the predecessor still serves.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
+use tollgate_store::OpenHold;
+
+/// The adopted holds by operation: account and amount.
+#[derive(Debug, Default)]
+pub(crate) struct AdoptedHolds(
+    HashMap<OperationId, (AccountId, Micros), BuildHasherDefault<IdHasher>>,
+);
+
+impl AdoptedHolds {
+    pub(crate) fn insert(&mut self, hold: &OpenHold) {
+        self.0.insert(hold.operation, (hold.account, hold.amount));
+    }
+
+    /// Removes a hold that is open with these values; `false` when there is none.
+    pub(crate) fn end(&mut self, operation: OperationId, account: AccountId, held: Micros) -> bool {
+        let is_open = self.0.get(&operation) == Some(&(account, held));
+        if is_open {
+            self.0.remove(&operation);
+        }
+        is_open
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Removes all: operation, account and amount.
+    pub(crate) fn take(&mut self) -> Vec<(OperationId, AccountId, Micros)> {
+        let all = self.0.drain();
+        all.map(|(operation, (account, held))| (operation, account, held))
+            .collect()
+    }
+}

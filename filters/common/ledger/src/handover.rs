@@ -1,0 +1,158 @@
+//! Handover of the ledger between two processes: one ends its decisions, the other ends the holds that the first still has.
+//!
+//! The predecessor decides what is charged, within each hold. In the successor the end of a hold is checked against the adopted hold, changes
+//! the balance, and is queued for the disk, so that one process decides on every balance. The holds that are left when the predecessor ends are
+//! orphans.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, CredentialId, Micros};
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::{Admission, Answers, CommitError, Done, Part, Refusal, UnitOfWork};
+
+use crate::accounts::{Inner, lock};
+use crate::units::{log_refusal, unit};
+
+impl Inner {
+    /// Ends the decisions of this process, after every open hold was queued for the disk.
+    pub(crate) fn hand_over(self: &Arc<Self>) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.is_handed_over = true;
+            let unwritten = shard.open.values().filter(|open| !open.written);
+            let unwritten: Vec<_> = unwritten.map(|open| open.request).collect();
+            for request in unwritten {
+                // A stopped store ends the process.
+                let _ = self.write(&mut shard, &request, Admission::Always);
+            }
+        }
+    }
+
+    pub(crate) fn adopted_holds(&self) -> usize {
+        self.adopted().len()
+    }
+
+    pub(crate) fn commit_of_predecessor(
+        self: &Arc<Self>,
+        units: Vec<UnitOfWork>,
+    ) -> io::Result<Answers> {
+        let waits: Vec<_> = units
+            .into_iter()
+            .map(|unit| {
+                let (sender, wait) = sync_channel(1);
+                let done: Done = Box::new(move |result| {
+                    let _ = sender.send(result);
+                });
+                self.submit_of_predecessor(unit, done);
+                wait
+            })
+            .collect();
+        let answers = waits.into_iter().map(|wait| match wait.recv() {
+            Ok(Ok(receipt)) => Ok(Ok(receipt)),
+            Ok(Err(CommitError::Refused(refusal))) => Ok(Err(refusal)),
+            _ => Err(io::Error::other("the store has stopped")),
+        });
+        answers.collect()
+    }
+
+    fn submit_of_predecessor(self: &Arc<Self>, unit: UnitOfWork, done: Done) {
+        let taken = unit
+            .parts()
+            .iter()
+            .try_fold(None, |taken, part| match part {
+                Part::Ledger(part) => self.apply(part).map(Some),
+                _ => Ok(taken),
+            });
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(refusal) => return done(Err(CommitError::Refused(refusal))),
+        };
+        let charge = unit.parts().iter().find_map(charge_of);
+        let this = Arc::clone(self);
+        let committed: Done = Box::new(move |result| {
+            if let (Err(_), Some((account, charged))) = (&result, taken) {
+                log_refusal(result.clone());
+                this.credit_back(account, charged);
+            }
+            if let (Ok(_), Some(count), Some((credential, charged, at))) =
+                (&result, this.count_charge.get(), charge)
+            {
+                count(credential, charged, at);
+            }
+            done(result);
+        });
+        // A stopped store drops the callback, which ends the link.
+        let _ = self.store.submit(unit, committed);
+    }
+
+    /// Changes a balance by a part of the predecessor; returns what it has charged to the account.
+    fn apply(&self, part: &LedgerPart) -> Result<(AccountId, Micros), Refusal> {
+        let (operation, account, held, charged) = match *part {
+            LedgerPart::Settle {
+                operation,
+                account,
+                held,
+                charged,
+                ..
+            } => (operation, account, held, charged),
+            LedgerPart::Release {
+                operation,
+                account,
+                held,
+                ..
+            } => (operation, account, held, Micros::ZERO),
+            LedgerPart::Charge {
+                account, charged, ..
+            } if charged == Micros::ZERO => return Ok((account, charged)),
+            _ => return Err(Refusal::Invalid("it is not the end of a hold")),
+        };
+        if charged < Micros::ZERO || charged > held {
+            return Err(Refusal::Invalid("it charges more than its hold"));
+        }
+        if !self.adopted().end(operation, account, held) {
+            return Err(Refusal::NoHold(operation));
+        }
+        let mut shard = self.shard(account);
+        if let Some(balance) = shard.accounts.get_mut(&account) {
+            balance.release(held);
+            balance.available -= charged;
+        }
+        Ok((account, charged))
+    }
+
+    pub(crate) fn predecessor_ended(&self, now: Timestamp) -> usize {
+        self.note(now);
+        let orphans = self.adopted().take();
+        let count = orphans.len();
+        for (operation, account, held) in orphans {
+            let mut shard = self.shard(account);
+            if let Some(balance) = shard.accounts.get_mut(&account) {
+                balance.release(held);
+            }
+            let part = LedgerPart::Release {
+                operation,
+                account,
+                held,
+                at: now,
+            };
+            // A stopped store keeps the hold, and the next start releases it.
+            let _ = self
+                .store
+                .submit(unit(part, Admission::Always), Box::new(log_refusal));
+        }
+        count
+    }
+}
+
+/// The charge of a settlement to a credential.
+fn charge_of(part: &Part) -> Option<(CredentialId, Micros, Timestamp)> {
+    match part {
+        Part::Ledger(LedgerPart::Settle {
+            charged, usage, at, ..
+        }) => Some((usage.credential?, *charged, *at)),
+        _ => None,
+    }
+}

@@ -1,0 +1,40 @@
+//! Units of work of the ledger, and what their results mean.
+
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::{Admission, CommitError, Part, UnitOfWork};
+
+use crate::account::{Balance, ChargeOutcome};
+use crate::settlement::{AttachedPart, Settled};
+
+pub(crate) fn settled(taken: ChargeOutcome, balance: &Balance) -> Settled {
+    Settled {
+        charged: taken.charged,
+        written_off: taken.written_off,
+        available: balance.available,
+    }
+}
+
+pub(crate) fn unit(part: LedgerPart, admission: Admission) -> UnitOfWork {
+    UnitOfWork::of(Part::Ledger(part), admission)
+}
+
+/// A unit of the ledger's part and, where there is one, of another caller's part with it.
+pub(crate) fn unit_with(
+    part: LedgerPart,
+    attached: Option<AttachedPart>,
+    settled: Settled,
+    admission: Admission,
+) -> UnitOfWork {
+    match attached {
+        None => unit(part, admission),
+        Some(attached) => {
+            UnitOfWork::of_all([Part::Ledger(part), attached.part(settled)], admission)
+        }
+    }
+}
+
+pub(crate) fn log_refusal(result: Result<tollgate_store::Receipt, CommitError>) {
+    if let Err(CommitError::Refused(refusal)) = result {
+        tracing::error!(%refusal, "store refused a decided ledger entry; run `tollgate audit`");
+    }
+}
