@@ -69,6 +69,16 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Replace the running gateway by a new process without interruption: it takes over sockets and store, and the earlier process ends its
+    /// open requests. The settings are read again, all of them.
+    Upgrade {
+        /// The program to start. Default: the file that the running process was started from.
+        #[arg(long, value_name = "FILE")]
+        program: Option<PathBuf>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Compare the settings file with the running gateway.
     #[command(subcommand)]
     Settings(SettingsCommand),

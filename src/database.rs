@@ -1,5 +1,6 @@
 //! The database that the settings name: opened for the gateway, for commands while no gateway has it, and for reading.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +13,13 @@ use crate::config::{self, Durability, StoreUrl};
 
 /// Called once when the store stops for good.
 pub(crate) type OnFailure = Box<dyn Fn(&Failure) + Send + Sync>;
+
+/// The run that has handed the store over to this process.
+pub(crate) struct Predecessor {
+    pub(crate) epoch: i64,
+    /// The open files that hold the locks of an SQLite file.
+    pub(crate) locks: Vec<File>,
+}
 
 /// A process that has the database while it runs.
 pub(crate) struct Opener<'o> {
@@ -26,14 +34,19 @@ pub(crate) fn open(
     settings: &config::Store,
     opener: &Opener<'_>,
     on_failure: OnFailure,
+    predecessor: Option<Predecessor>,
 ) -> Result<Arc<dyn Store>, OpenError> {
+    let epoch = predecessor.as_ref().map(|run| run.epoch);
     let clock = opener.clock.clone();
     let monotonic_us = Box::new(move || clock.elapsed().as_micros() as u64);
     match &settings.url {
         StoreUrl::Sqlite(path) => {
+            let lock = predecessor.map(|run| sqlite::Lock::received(path, run.locks));
             let options = sqlite::Options {
                 monotonic_us,
                 on_failure,
+                lock: lock.transpose()?,
+                predecessor: epoch,
                 ..sqlite_options(settings, opener)
             };
             sqlite::open(path, options)
@@ -41,6 +54,7 @@ pub(crate) fn open(
         StoreUrl::Postgres(url) => postgres::open(postgres::Options {
             monotonic_us,
             on_failure,
+            predecessor: epoch,
             ..postgres_options(settings, url, opener)
         }),
     }

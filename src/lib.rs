@@ -15,7 +15,7 @@ pub mod telemetry;
 mod trace_context;
 mod upstream;
 
-pub use gateway::{Address, Books, Gateway, GatewayBuilder, StartError};
+pub use gateway::{Address, Books, Gateway, GatewayBuilder, PredecessorError, StartError};
 pub use proxy::Allocator;
 pub use tollgate_module::{Build, BuildError, FilterType, Module, RouteChange, RouteContext};
 

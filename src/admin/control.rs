@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -18,13 +19,15 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tollgate_clock::Timestamp;
 
-use super::ReloadedSettings;
+use super::{ReloadedSettings, Upgraded};
 use crate::config::Difference;
 
 /// Maximum length of one line in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Time for a line to arrive.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for the answer to an upgrade, each step of which has a shorter limit.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A requested change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +82,11 @@ pub enum Change {
     CacheShow {},
     /// Reads the settings file again and puts it in force.
     SettingsReload {},
+    /// Starts a new process that takes over.
+    Upgrade {
+        /// The program; that of the running process by default.
+        program: Option<PathBuf>,
+    },
     /// Changes nothing, and returns what a reload would change.
     SettingsDiff {},
     /// Changes nothing, and returns the health of the model providers.
@@ -186,6 +194,8 @@ pub enum Applied {
     },
     /// The settings were reloaded.
     Reloaded(ReloadedSettings),
+    /// A new process serves.
+    Upgraded(Upgraded),
     /// What a reload would change.
     Differences {
         /// By their places in the file.
@@ -278,6 +288,8 @@ pub struct Socket {
     listener: std::os::unix::net::UnixListener,
     path: PathBuf,
     owner: u32,
+    /// Whether the file belongs to a successor now.
+    is_released: Arc<AtomicBool>,
 }
 
 impl Socket {
@@ -318,14 +330,53 @@ impl Socket {
             listener,
             path: path.to_owned(),
             owner,
+            is_released: Arc::default(),
         })
+    }
+
+    /// The socket of the predecessor; bound again where it was at another path.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Socket::bind`].
+    pub fn adopt(
+        listener: std::os::unix::net::UnixListener,
+        path: &Path,
+    ) -> Result<Socket, SocketError> {
+        let bound = listener.local_addr();
+        let is_same = bound.is_ok_and(|bound| bound.as_pathname() == Some(path));
+        let there = std::fs::symlink_metadata(path);
+        match there {
+            Ok(there) if is_same && there.file_type().is_socket() => Ok(Socket {
+                listener,
+                path: path.to_owned(),
+                owner: there.uid(),
+                is_released: Arc::default(),
+            }),
+            _ => {
+                drop(listener);
+                Socket::bind(path)
+            }
+        }
+    }
+
+    /// The listening socket, for a successor.
+    pub(super) fn share(&self) -> io::Result<std::os::unix::net::UnixListener> {
+        self.listener.try_clone()
+    }
+
+    /// Whether the file stays when this process ends.
+    pub(super) fn is_released(&self) -> Arc<AtomicBool> {
+        self.is_released.clone()
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // A file left behind would be replaced by the next gateway.
-        let _ = std::fs::remove_file(&self.path);
+        if !self.is_released.load(Ordering::Relaxed) {
+            // A file left behind would be replaced by the next gateway.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -334,6 +385,7 @@ pub(super) async fn serve(
     socket: Socket,
     service: Arc<dyn Changes>,
     mut stopped: watch::Receiver<bool>,
+    mut released: watch::Receiver<bool>,
 ) {
     let listener = match socket
         .listener
@@ -350,6 +402,7 @@ pub(super) async fn serve(
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stopped.wait_for(|stop| *stop) => return,
+            _ = released.wait_for(|released| *released) => break,
         };
         let Ok((stream, _)) = accepted else {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -367,6 +420,9 @@ pub(super) async fn serve(
             }
         });
     }
+    // Open connections get their answers.
+    drop(listener);
+    let _ = stopped.wait_for(|stop| *stop).await;
 }
 
 /// Answers the lines of a connection in order.
@@ -456,7 +512,11 @@ pub fn request(path: &Path, change: &Change) -> Result<Applied, ControlError> {
         }
     };
     let mut exchange = || -> io::Result<Answer> {
-        stream.set_read_timeout(Some(LINE_TIMEOUT))?;
+        let timeout = match change {
+            Change::Upgrade { .. } => UPGRADE_TIMEOUT,
+            _ => LINE_TIMEOUT,
+        };
+        stream.set_read_timeout(Some(timeout))?;
         let mut line = serde_json::to_vec(change)?;
         line.push(b'\n');
         stream.write_all(&line)?;

@@ -39,6 +39,7 @@ pub(super) async fn serve(
     listener: std::net::TcpListener,
     endpoints: Endpoints,
     mut stopped: watch::Receiver<bool>,
+    mut released: watch::Receiver<bool>,
 ) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
@@ -54,6 +55,7 @@ pub(super) async fn serve(
         let accepted = tokio::select! {
             accepted = accept(&listener, &connections) => accepted,
             _ = stopped.wait_for(|stop| *stop) => return,
+            _ = released.wait_for(|released| *released) => return,
         };
         let Ok((stream, permit)) = accepted else {
             // Out of file descriptors, most likely: wait for some to be closed.

@@ -8,10 +8,12 @@ mod http;
 mod service;
 
 use std::future::Future;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tokio::sync::watch;
@@ -54,6 +56,21 @@ pub trait RunningSettings: Send + Sync {
     fn settings(&self) -> Arc<Settings>;
 }
 
+/// A gateway that can be replaced by a new process.
+pub trait Upgrade: Send + Sync {
+    /// Starts a program, by default that of this process, which takes over; the error is for the operator. Blocks.
+    fn upgrade(&self, program: Option<&Path>) -> Result<Upgraded, String>;
+}
+
+/// The result of an upgrade.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Upgraded {
+    /// The process that serves now.
+    pub process: u32,
+    /// The requests that the earlier process still serves.
+    pub open: usize,
+}
+
 /// The settings after a reload.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ReloadedSettings {
@@ -90,6 +107,28 @@ pub struct Options {
     pub providers: JsonSource,
     /// The service that makes the changes.
     pub service: Arc<dyn Changes>,
+    /// The sockets of the predecessor: the address as it is in the settings, and the control socket.
+    pub adopted: Option<((SocketAddr, TcpListener), UnixListener)>,
+}
+
+/// The sockets of the admin thread, for a successor.
+pub struct AdminSockets {
+    /// The address in the settings.
+    pub address: SocketAddr,
+    /// Health and metrics.
+    pub http: TcpListener,
+    /// The control socket.
+    pub control: UnixListener,
+    released: watch::Sender<bool>,
+    is_released: Arc<AtomicBool>,
+}
+
+impl AdminSockets {
+    /// Leaves new connections to the successor.
+    pub fn release(&self) {
+        self.is_released.store(true, Ordering::Relaxed);
+        self.released.send_replace(true);
+    }
 }
 
 /// Why the admin thread did not start.
@@ -115,6 +154,7 @@ pub enum AdminError {
 /// The running admin thread; on drop it ends and its socket is removed.
 pub struct Admin {
     address: SocketAddr,
+    sockets: Option<AdminSockets>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -134,12 +174,29 @@ impl Admin {
             readiness,
             providers,
             service,
+            adopted,
         } = options;
         let listen = |source| AdminError::Listen { address, source };
-        let listener = std::net::TcpListener::bind(address).map_err(listen)?;
+        let configured = address;
+        let (http, control) = adopted.unzip();
+        let listener = match http.filter(|(of, _)| *of == address) {
+            Some((_, listener)) => listener,
+            None => TcpListener::bind(address).map_err(listen)?,
+        };
         listener.set_nonblocking(true).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let control = control::Socket::bind(&socket)?;
+        let control = match control {
+            Some(control) => control::Socket::adopt(control, &socket)?,
+            None => control::Socket::bind(&socket)?,
+        };
+        let (release, released) = watch::channel(false);
+        let sockets = AdminSockets {
+            address: configured,
+            http: listener.try_clone().map_err(listen)?,
+            control: control.share().map_err(listen)?,
+            released: release,
+            is_released: control.is_released(),
+        };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -157,17 +214,23 @@ impl Admin {
                         service: service.clone(),
                     };
                     tokio::join!(
-                        http::serve(listener, endpoints, stopped.clone()),
-                        control::serve(control, service, stopped),
+                        http::serve(listener, endpoints, stopped.clone(), released.clone()),
+                        control::serve(control, service, stopped, released),
                     );
                 });
             })
             .map_err(AdminError::Thread)?;
         Ok(Admin {
             address,
+            sockets: Some(sockets),
             stop,
             thread: Some(thread),
         })
+    }
+
+    /// Its sockets, once.
+    pub fn take_sockets(&mut self) -> Option<AdminSockets> {
+        self.sockets.take()
     }
 
     /// Its address, with the port as assigned by the system.

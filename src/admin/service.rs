@@ -20,7 +20,7 @@ use tollgate_rate_limit::Limits;
 use tollgate_store::{AccountStatus, CacheScope, Store};
 
 use super::control::{Applied, ApplyFuture, CacheState, Change, Changes, SecretText};
-use super::{JsonSource, RunningSettings};
+use super::{JsonSource, RunningSettings, Upgrade};
 use crate::config::Settings;
 use crate::telemetry::chain;
 
@@ -44,6 +44,8 @@ pub struct AdminService {
     plans: Option<Plans>,
     /// `None` while no gateway runs.
     running: Option<Arc<dyn RunningSettings>>,
+    /// `None` while no gateway runs.
+    upgrade: Option<Arc<dyn Upgrade>>,
     /// `None` while no gateway runs.
     cache: Option<Arc<Cache>>,
     /// `None` while no gateway runs.
@@ -80,6 +82,7 @@ impl AdminService {
             models: model_ids(settings),
             credit_limit: meter.credit_limit,
             running: None,
+            upgrade: None,
             cache: None,
             providers: None,
         }
@@ -89,6 +92,13 @@ impl AdminService {
     #[must_use]
     pub fn with_settings(mut self, running: Arc<dyn RunningSettings>) -> AdminService {
         self.running = Some(running);
+        self
+    }
+
+    /// Attaches what replaces a running gateway.
+    #[must_use]
+    pub fn with_upgrade(mut self, upgrade: Arc<dyn Upgrade>) -> AdminService {
+        self.upgrade = Some(upgrade);
         self
     }
 
@@ -169,6 +179,13 @@ impl AdminService {
                 let reload = tokio::task::spawn_blocking(move || running.reload());
                 let reloaded = reload.await.map_err(error_text)?;
                 reloaded.map(Applied::Reloaded)
+            }
+            Change::Upgrade { program } => {
+                let upgrade = self.upgrade.clone();
+                let upgrade = upgrade.ok_or("no gateway runs on this database")?;
+                let upgraded =
+                    tokio::task::spawn_blocking(move || upgrade.upgrade(program.as_deref()));
+                upgraded.await.map_err(error_text)?.map(Applied::Upgraded)
             }
             Change::SettingsDiff {} => {
                 let running = self.running()?;

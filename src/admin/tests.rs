@@ -83,6 +83,7 @@ fn start(socket: &Path, ready: Arc<AtomicBool>, stuck: Stuck) -> Result<Admin, A
     )
     .expect("defaults are good");
     Admin::start(Options {
+        adopted: None,
         address: "127.0.0.1:0".parse().expect("an address"),
         socket: socket.to_owned(),
         telemetry: Telemetry::with_log(&settings, Clock::system(), None).expect("it starts"),

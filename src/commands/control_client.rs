@@ -85,7 +85,7 @@ impl ControlClient {
     /// Opens the database for writing; refused while a gateway has it.
     pub(super) fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
         let on_failure = Box::new(|_: &_| {});
-        database::open(&self.settings.store, &self.opener(), on_failure).map_err(lock_error)
+        database::open(&self.settings.store, &self.opener(), on_failure, None).map_err(lock_error)
     }
 
     /// Rebuilds the state derived from the journal; refused while a gateway has the database.

@@ -23,6 +23,7 @@ mod reload;
 mod repair;
 mod serve;
 mod time;
+mod upgrade;
 mod usage;
 
 use std::io::Write;
@@ -94,7 +95,7 @@ pub fn run(
             let options = demo::Options { port, json, config };
             serve::demo(builder(), &options, environment, out)
         }
-        Command::Serve => serve::serve(builder(), settings()?),
+        Command::Serve => serve::serve(builder(), environment, settings),
         Command::Check { json } => {
             check::check(file()?, &builder().declarations(), environment, json, out)
         }
@@ -107,6 +108,7 @@ pub fn run(
         Command::PayPal(command) => paypal::run(command, &settings()?, out),
         Command::Providers { json } => providers::run(json, &client()?, out),
         Command::Reload { json } => reload::reload(json, &client()?, out),
+        Command::Upgrade { program, json } => upgrade::upgrade(program, json, &client()?, out),
         Command::Settings(SettingsCommand::Diff { json }) => reload::diff(json, &client()?, out),
         Command::Cache(command) => cache::run(command, &client()?, out),
         Command::Usage {

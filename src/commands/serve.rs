@@ -10,17 +10,38 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::exit_code::{FAILURE, SUCCESS};
+use crate::admin::Upgrade;
 use crate::config::{Environment, Settings};
-use crate::gateway::{Reloader, service_manager};
+use crate::gateway::{Predecessor, Reloader, is_started_by_predecessor, service_manager};
 use crate::{Gateway, GatewayBuilder, demo, telemetry};
 
 /// Serves until a stop is requested, or the store fails.
-pub(super) fn serve(builder: GatewayBuilder, settings: Settings) -> anyhow::Result<u8> {
+pub(super) fn serve(
+    builder: GatewayBuilder,
+    environment: &Environment,
+    settings: impl FnOnce() -> anyhow::Result<Settings>,
+) -> anyhow::Result<u8> {
+    let predecessor = Predecessor::of_process(is_started_by_predecessor(environment))?;
+    let Some(predecessor) = predecessor else {
+        return serve_after(builder, settings()?, None);
+    };
+    // Two handles of one connection: one is used up by the start.
+    let report = predecessor.reporter()?;
+    settings()
+        .and_then(|settings| serve_after(builder, settings, Some(predecessor)))
+        .inspect_err(|error| report(format!("{error:#}")))
+}
+
+fn serve_after(
+    builder: GatewayBuilder,
+    settings: Settings,
+    predecessor: Option<Predecessor>,
+) -> anyhow::Result<u8> {
     let _diagnostics = telemetry::diagnostics(&settings.telemetry)?;
-    let hangup = HangupHandler::default();
-    let stop = stop(Some(hangup.clone()))?;
-    let gateway = builder.start(settings)?;
-    hangup.acts_on(&gateway);
+    let signals = SignalHandler::default();
+    let stop = stop(Some(signals.clone()))?;
+    let gateway = builder.start_after(predecessor, settings)?;
+    signals.acts_on(&gateway);
     for address in gateway.addresses() {
         tracing::info!(address = %address.address, tls = address.tls, "listening");
     }
@@ -46,40 +67,52 @@ pub(super) fn demo(
     Ok(SUCCESS)
 }
 
-/// The handler of SIGHUP: log files are reopened, and the settings reloaded. Before the gateway exists it does nothing, since all are new
-/// then.
+/// The handler of SIGHUP, by which log files are reopened and the settings reloaded, and of SIGUSR2, by which the process is replaced by a new
+/// one. Before the gateway exists both do nothing, since all is new then.
 #[derive(Clone, Default)]
-struct HangupHandler {
+struct SignalHandler {
     reloader: Arc<OnceLock<Arc<Reloader>>>,
+    upgrader: Arc<OnceLock<Arc<dyn Upgrade>>>,
 }
 
-impl HangupHandler {
+impl SignalHandler {
     fn acts_on(&self, gateway: &Gateway) {
         // There is one gateway.
         let _ = self.reloader.set(gateway.reloader());
+        let _ = self.upgrader.set(gateway.upgrader());
     }
 
-    fn received(&self) {
+    fn reload(&self) {
         tracing::info!("received SIGHUP, reopening log files and reloading settings");
-        let Some(reloader) = self.reloader.get().cloned() else {
-            return;
-        };
-        // In a thread, as it waits for the disk. The result is logged.
-        let reload = std::thread::Builder::new().name("reload".to_owned());
-        if let Err(error) = reload.spawn(move || drop(reloader.reload())) {
-            tracing::error!(%error, "reloading settings failed: no thread");
+        if let Some(reloader) = self.reloader.get().cloned() {
+            in_thread("reload", move || drop(reloader.reload()));
         }
+    }
+
+    fn upgrade(&self) {
+        tracing::info!("received SIGUSR2, starting a new process that takes over");
+        if let Some(upgrader) = self.upgrader.get().cloned() {
+            in_thread("upgrade", move || drop(upgrader.upgrade(None)));
+        }
+    }
+}
+
+/// Runs what waits for the disk or another process. The result is logged there.
+fn in_thread(name: &str, act: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    if let Err(error) = thread.spawn(act) {
+        tracing::error!(%error, name, "could not start a thread");
     }
 }
 
 /// Completes when a terminal or a service manager requests a stop. Signals are handled from the return of this function, so that one that
 /// arrives while the gateway starts does not abort it. SIGHUP keeps its default where it has no handler.
-fn stop(hangup: Option<HangupHandler>) -> anyhow::Result<impl Future<Output = ()>> {
+fn stop(handler: Option<SignalHandler>) -> anyhow::Result<impl Future<Output = ()>> {
     let (ready, listening) = std::sync::mpsc::sync_channel(1);
     let (request_stop, stop_requested) = oneshot::channel();
     std::thread::Builder::new()
         .name("signals".to_owned())
-        .spawn(move || handle_signals(&ready, request_stop, hangup))
+        .spawn(move || handle_signals(&ready, request_stop, handler))
         .context("cannot start a thread")?;
     listening.recv().context("the thread for signals ended")??;
     Ok(async {
@@ -90,11 +123,11 @@ fn stop(hangup: Option<HangupHandler>) -> anyhow::Result<impl Future<Output = ()
     })
 }
 
-/// Waits for signals: forwards the first stop request, and runs the handler for each SIGHUP, while the gateway drains as well.
+/// Waits for signals: forwards the first stop request, and runs the handler for each other one, while the gateway drains as well.
 fn handle_signals(
     ready: &SyncSender<anyhow::Result<()>>,
     request_stop: oneshot::Sender<()>,
-    hangup: Option<HangupHandler>,
+    handler: Option<SignalHandler>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -105,8 +138,12 @@ fn handle_signals(
             runtime.block_on(async {
                 let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
                 let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
-                let mut hangups = match hangup {
-                    Some(hangup) => Some((signal(SignalKind::hangup()).context("SIGHUP")?, hangup)),
+                let mut others = match handler {
+                    Some(handler) => Some(OtherSignals {
+                        hangup: signal(SignalKind::hangup()).context("SIGHUP")?,
+                        upgrade: signal(SignalKind::user_defined2()).context("SIGUSR2")?,
+                        handler,
+                    }),
                     None => None,
                 };
                 // The parent thread waits for it.
@@ -114,11 +151,11 @@ fn handle_signals(
                 tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
-                    () = handle_hangups(hangups.as_mut()) => {}
+                    () = handle_others(others.as_mut()) => {}
                 }
                 // The gateway may have ended by itself.
                 let _ = request_stop.send(());
-                handle_hangups(hangups.as_mut()).await;
+                handle_others(others.as_mut()).await;
                 anyhow::Ok(())
             })
         });
@@ -128,11 +165,22 @@ fn handle_signals(
     }
 }
 
-/// Runs the handler for each SIGHUP. Does not end.
-async fn handle_hangups(signals: Option<&mut (Signal, HangupHandler)>) {
-    if let Some((signals, hangup)) = signals {
-        while signals.recv().await.is_some() {
-            hangup.received();
+/// The signals that do not request a stop.
+struct OtherSignals {
+    hangup: Signal,
+    upgrade: Signal,
+    handler: SignalHandler,
+}
+
+/// Runs the handler for each of them. Does not end.
+async fn handle_others(signals: Option<&mut OtherSignals>) {
+    if let Some(signals) = signals {
+        loop {
+            tokio::select! {
+                Some(()) = signals.hangup.recv() => signals.handler.reload(),
+                Some(()) = signals.upgrade.recv() => signals.handler.upgrade(),
+                else => break,
+            }
         }
     }
     std::future::pending().await

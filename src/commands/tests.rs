@@ -95,6 +95,7 @@ impl Workspace {
         .with_cache(cache(&settings, &store))
         .with_providers(providers());
         let admin = Admin::start(Options {
+            adopted: None,
             address: settings.admin.address,
             socket: client.socket.clone(),
             telemetry: Telemetry::with_log(&settings, clock, None).expect("it starts"),

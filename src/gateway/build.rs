@@ -1,11 +1,14 @@
 //! The start of a gateway: sockets, store and ledger, modules, routes, proxy, workers, background tasks, and the admin interface last.
 
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tollgate_cache::Cache;
 use tollgate_chain::Limits;
 use tollgate_clock::{Clock, Entropy};
@@ -23,6 +26,7 @@ use tollgate_store::{Failure, Store, sqlite};
 use super::conditions::Conditions;
 use super::prices::{ledger_error, record_new_prices};
 use super::reload::{Parts, Reloader};
+use super::upgrade::{AdoptedAdmin, Followed, Predecessor, Upgrader};
 use super::{
     Address, Gateway, GatewayBuilder, StartError, file_watch, health, maintenance, routes,
     service_manager, settings,
@@ -43,7 +47,11 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Maximum size of one event of a stream in bytes.
 const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gateway, StartError> {
+pub(super) fn start(
+    builder: GatewayBuilder,
+    settings: Settings,
+    mut predecessor: Option<Predecessor>,
+) -> Result<Gateway, StartError> {
     let declarations = builder.declarations();
     let GatewayBuilder {
         modules,
@@ -59,9 +67,21 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     let bound = settings
         .listeners
         .iter()
-        .map(|listener| Bound::open(listener, accept_queue))
+        .map(|listener| {
+            let sockets = predecessor
+                .as_mut()
+                .map(|predecessor| &mut predecessor.sockets);
+            let adopted = sockets.and_then(|sockets| sockets.take_listener(listener.address));
+            Bound::open(listener, accept_queue, adopted)
+        })
         .collect::<Result<Vec<_>, _>>()?;
-    let storage = Storage::open(&settings, &clock, &entropy)?;
+    let relayed = predecessor.as_ref().map(|predecessor| {
+        let socket = predecessor.sockets.relay.try_clone();
+        socket.and_then(|socket| Bound::relayed(socket, predecessor.token))
+    });
+    let relayed = relayed.transpose().map_err(StartError::Threads)?;
+    let handed = predecessor.as_ref().map(Predecessor::take_store);
+    let storage = Storage::open(&settings, &clock, &entropy, handed.transpose()?)?;
     for warning in settings.warnings() {
         tracing::warn!(key = %warning.key, "risky setting: {}", warning.message);
     }
@@ -85,11 +105,12 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     let renderer: Arc<PageRenderer> = built.services.get(GATEWAY).map_err(StartError::Module)?;
 
     let pages = error_page(renderer);
-    let running = Running::start(
+    let mut running = Running::start(
         &settings,
         &mut built,
         RunningDeps {
             bound,
+            relayed,
             pages: pages.clone(),
             telemetry: &telemetry,
             clock: &clock,
@@ -106,7 +127,7 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     conditions.log_changes();
     let logged = conditions.clone();
     built.sweeps.push(Box::new(move || logged.log_changes()));
-    spawn_tasks(&settings, &runtime, &running, &storage, &clock, &mut built);
+    let mut tasks = spawn_tasks(&settings, &runtime, &running, &storage, &clock, &mut built);
     add_metrics(
         &settings, &telemetry, &running, &storage, &clock, &mut built,
     );
@@ -133,7 +154,8 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     ));
     telemetry.metrics().add_source(reloader.metrics());
     if settings.server.watch_settings {
-        runtime.spawn(file_watch::watch(reloader.clone()));
+        let watch = runtime.spawn(file_watch::watch(reloader.clone()));
+        tasks.push(watch.abort_handle());
     }
     let readiness = health::readiness(
         &settings,
@@ -143,24 +165,59 @@ pub(super) fn start(builder: GatewayBuilder, settings: Settings) -> Result<Gatew
     );
     let checks = health::for_listeners(running.liveness.clone(), readiness);
     running.proxy.set_health(checks);
+    let (is_handed_over, handed_over) = watch::channel(false);
+    let upgrader = Arc::new(Upgrader {
+        proxy: running.proxy.clone(),
+        store: storage.store.clone(),
+        ledger: storage.ledger.clone(),
+        purchase_tasks: purchase_tasks.clone(),
+        runtime: runtime.handle().clone(),
+        entropy: entropy.clone(),
+        listeners: std::mem::take(&mut running.sockets),
+        admin: Mutex::default(),
+        tasks,
+        record: record(&runtime, &storage, &clock),
+        is_handed_over,
+        is_done: Mutex::new(false),
+        program: std::env::current_exe(),
+    });
     let admin = start_admin(
         &settings,
         &telemetry,
         &running,
         &storage,
         (&clock, entropy),
-        (&built, conditions, reloader.clone()),
+        (&built, conditions, reloader.clone(), upgrader.clone()),
+        predecessor
+            .as_ref()
+            .map(Predecessor::admin_sockets)
+            .transpose()?,
     );
     let admin = match admin {
-        Ok(admin) => admin,
+        Ok(mut admin) => {
+            upgrader.set_admin(admin.take_sockets());
+            admin
+        }
         Err(error) => {
             running.abort();
             storage.store.close();
             return Err(error);
         }
     };
+    if let Some(predecessor) = predecessor {
+        predecessor.follow(Followed {
+            store: storage.store.clone(),
+            ledger: storage.ledger.clone(),
+            proxy: running.proxy.clone(),
+            clock: clock.clone(),
+        })?;
+    } else {
+        running.proxy.predecessor_ended();
+    }
     Ok(Gateway {
         settings,
+        upgrader,
+        handed_over,
         proxy: running.proxy,
         store: storage.store,
         ledger: storage.ledger,
@@ -186,9 +243,14 @@ struct Storage {
 
 impl Storage {
     /// Opens the store, recovers the ledger, and records prices that are new.
-    fn open(settings: &Settings, clock: &Clock, entropy: &Entropy) -> Result<Storage, StartError> {
+    fn open(
+        settings: &Settings,
+        clock: &Clock,
+        entropy: &Entropy,
+        predecessor: Option<database::Predecessor>,
+    ) -> Result<Storage, StartError> {
         let (fail, failure) = watch::channel(None);
-        let store = open_store(settings, clock, entropy, fail)?;
+        let store = open_store(settings, clock, entropy, fail, predecessor)?;
         let now = clock.now();
         let (ledger, recovered) = Ledger::start(store.clone(), now).map_err(ledger_error)?;
         if recovered.orphans > 0 {
@@ -220,6 +282,7 @@ fn open_store(
     clock: &Clock,
     entropy: &Entropy,
     fail: watch::Sender<Option<Failure>>,
+    predecessor: Option<database::Predecessor>,
 ) -> Result<Arc<dyn Store>, StartError> {
     if !sqlite::has_compile_options() {
         tracing::warn!(
@@ -238,7 +301,12 @@ fn open_store(
         tracing::error!(kind = ?failure.kind, cause = %failure.message, "store failed");
         fail.send_replace(Some(failure.clone()));
     });
-    Ok(database::open(&settings.store, &opener, on_failure)?)
+    Ok(database::open(
+        &settings.store,
+        &opener,
+        on_failure,
+        predecessor,
+    )?)
 }
 
 /// The runtime of background tasks, purchases and the in-process API calls of the pages.
@@ -273,10 +341,14 @@ struct Running {
     workers: Vec<JoinHandle<()>>,
     liveness: Liveness,
     addresses: Vec<Address>,
+    /// Of the listeners, with their addresses in the settings.
+    sockets: Vec<(SocketAddr, TcpListener)>,
 }
 
 struct RunningDeps<'a> {
     bound: Vec<Bound>,
+    /// The socket for requests that the predecessor relays.
+    relayed: Option<Bound>,
     pages: tollgate_filter::ErrorPage,
     telemetry: &'a Telemetry,
     clock: &'a Clock,
@@ -321,13 +393,20 @@ impl Running {
         });
         let addresses = addresses.collect();
         let tls = deps.bound.iter().map(Bound::certificates).collect();
-        let (workers, liveness) = spawn_workers(&proxy, deps.bound).map_err(StartError::Threads)?;
+        let listeners = settings.listeners.iter().zip(&deps.bound);
+        let sockets = listeners
+            .map(|(listener, bound)| Ok((listener.address, bound.socket()?)))
+            .collect::<io::Result<_>>()
+            .map_err(StartError::Threads)?;
+        let bound = deps.bound.into_iter().chain(deps.relayed).collect();
+        let (workers, liveness) = spawn_workers(&proxy, bound).map_err(StartError::Threads)?;
         Ok(Running {
             proxy,
             tls,
             workers,
             liveness,
             addresses,
+            sockets,
         })
     }
 
@@ -348,7 +427,7 @@ fn spawn_tasks(
     storage: &Storage,
     clock: &Clock,
     built: &mut Built,
-) {
+) -> Vec<AbortHandle> {
     let mut sweeps = std::mem::take(&mut built.sweeps);
     let (credentials, today) = (storage.credentials.clone(), clock.clone());
     sweeps.push(Box::new(move || {
@@ -362,8 +441,8 @@ fn spawn_tasks(
         sweeps,
     ));
     let (credentials, store) = (storage.credentials.clone(), storage.store.clone());
-    runtime.spawn(maintenance::record_credential_uses(credentials, store));
-    runtime.spawn(maintenance::record_refused_requests(
+    let uses = runtime.spawn(maintenance::record_credential_uses(credentials, store));
+    let refusals = runtime.spawn(maintenance::record_refused_requests(
         storage.refused.clone(),
         storage.store.clone(),
         clock.clone(),
@@ -382,9 +461,24 @@ fn spawn_tasks(
             settings.store.free_bytes_min,
         ));
     }
-    for task in built.tasks.drain(..) {
-        runtime.spawn(task);
-    }
+    let tasks = built.tasks.drain(..).map(|task| runtime.spawn(task));
+    tasks
+        .chain([uses, refusals])
+        .map(|task| task.abort_handle())
+        .collect()
+}
+
+/// Writes what is recorded from time to time.
+fn record(runtime: &Runtime, storage: &Storage, clock: &Clock) -> Box<dyn Fn() + Send + Sync> {
+    let (runtime, store) = (runtime.handle().clone(), storage.store.clone());
+    let (credentials, refused) = (storage.credentials.clone(), storage.refused.clone());
+    let clock = clock.clone();
+    Box::new(move || {
+        runtime.block_on(async {
+            maintenance::record_uses(&credentials, &*store).await;
+            maintenance::record_refusals(&refused, &*store, &clock).await;
+        });
+    })
 }
 
 fn add_metrics(
@@ -420,7 +514,13 @@ fn start_admin(
     running: &Running,
     storage: &Storage,
     (clock, entropy): (&Clock, Entropy),
-    (built, conditions, reloader): (&Built, Arc<Conditions>, Arc<Reloader>),
+    (built, conditions, reloader, upgrader): (
+        &Built,
+        Arc<Conditions>,
+        Arc<Reloader>,
+        Arc<Upgrader>,
+    ),
+    adopted: Option<AdoptedAdmin>,
 ) -> Result<Admin, StartError> {
     let mut service = AdminService::new(
         settings,
@@ -430,6 +530,7 @@ fn start_admin(
         entropy,
     )
     .with_settings(reloader)
+    .with_upgrade(upgrader)
     .with_providers(health::providers(&running.proxy));
     if let Some(cache) = built.services.find::<Arc<Cache>>() {
         service = service.with_cache(cache);
@@ -442,5 +543,6 @@ fn start_admin(
         readiness: health::readiness(settings, &running.proxy, &storage.store, conditions),
         providers: health::providers(&running.proxy),
         service: Arc::new(service),
+        adopted,
     })?)
 }

@@ -3,6 +3,7 @@
 use tollgate_module::BuildError;
 use tollgate_store::OpenError;
 
+use super::upgrade::PredecessorError;
 use crate::admin::AdminError;
 use crate::proxy::ListenError;
 
@@ -39,6 +40,9 @@ pub enum StartError {
     /// Health, metrics or the control socket could not be served.
     #[error(transparent)]
     Admin(#[from] AdminError),
+    /// The process that started this one did not hand over.
+    #[error(transparent)]
+    Predecessor(#[from] PredecessorError),
     /// The operating system provided no thread or no event queue.
     #[error("cannot start threads; is the limit of processes or files too low?")]
     Threads(#[source] std::io::Error),

@@ -74,12 +74,17 @@ pub(super) async fn watch_disk(store: Arc<dyn Store>, folder: PathBuf, bytes_min
 pub(super) async fn record_credential_uses(credentials: Arc<Credentials>, store: Arc<dyn Store>) {
     loop {
         tokio::time::sleep(RECORD_USES_INTERVAL).await;
-        for uses in credentials.take_uses().chunks(USES_PER_COMMIT) {
-            let part = Part::OAuth(Box::new(OAuthPart::NoteUses(uses.to_vec())));
-            if let Err(error) = commit(&*store, UnitOfWork::of(part, Admission::BestEffort)).await {
-                tracing::debug!(%error, "recording credential uses failed");
-                break;
-            }
+        record_uses(&credentials, &*store).await;
+    }
+}
+
+/// Records which credentials have been used since the last time.
+pub(super) async fn record_uses(credentials: &Credentials, store: &dyn Store) {
+    for uses in credentials.take_uses().chunks(USES_PER_COMMIT) {
+        let part = Part::OAuth(Box::new(OAuthPart::NoteUses(uses.to_vec())));
+        if let Err(error) = commit(store, UnitOfWork::of(part, Admission::BestEffort)).await {
+            tracing::debug!(%error, "recording credential uses failed");
+            break;
         }
     }
 }
@@ -92,12 +97,17 @@ pub(super) async fn record_refused_requests(
 ) {
     loop {
         tokio::time::sleep(RECORD_REFUSED_INTERVAL).await;
-        for rows in refused.take(clock.now()).chunks(REFUSED_PER_COMMIT) {
-            let part = Part::RecordRefusals(rows.to_vec());
-            if let Err(error) = commit(&*store, UnitOfWork::of(part, Admission::BestEffort)).await {
-                tracing::debug!(%error, "recording refused requests failed");
-                break;
-            }
+        record_refusals(&refused, &*store, &clock).await;
+    }
+}
+
+/// Writes the requests that were refused since the last time.
+pub(super) async fn record_refusals(refused: &RefusedRequests, store: &dyn Store, clock: &Clock) {
+    for rows in refused.take(clock.now()).chunks(REFUSED_PER_COMMIT) {
+        let part = Part::RecordRefusals(rows.to_vec());
+        if let Err(error) = commit(store, UnitOfWork::of(part, Admission::BestEffort)).await {
+            tracing::debug!(%error, "recording refused requests failed");
+            break;
         }
     }
 }

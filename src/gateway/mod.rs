@@ -12,6 +12,7 @@ mod routes;
 pub(crate) mod service_manager;
 mod settings;
 mod stop;
+mod upgrade;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -27,15 +28,18 @@ use tollgate_module::{BuildError, Declarations, FilterType, Module, RouteChange,
 use tollgate_purchase::PurchaseTasks;
 use tollgate_store::{Failure, Store};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Upgrade};
 use crate::config::Settings;
 use crate::proxy::Proxy;
 use crate::registry::{self, FilterModule};
 use crate::telemetry::Telemetry;
+use upgrade::Upgrader;
 
 pub use error::StartError;
 pub(crate) use reload::Reloader;
 pub(crate) use settings::services;
+pub use upgrade::PredecessorError;
+pub(crate) use upgrade::{Predecessor, is_started_by_predecessor};
 
 /// Builds a gateway, with modules and filters of other programs besides the built-in ones.
 pub struct GatewayBuilder {
@@ -103,7 +107,16 @@ impl GatewayBuilder {
     ///
     /// Any error that keeps the gateway from serving, with its remedy. Nothing runs then.
     pub fn start(self, settings: Settings) -> Result<Gateway, StartError> {
-        build::start(self, settings)
+        build::start(self, settings, None)
+    }
+
+    /// The same, in place of the process that started this one.
+    pub(crate) fn start_after(
+        self,
+        predecessor: Option<Predecessor>,
+        settings: Settings,
+    ) -> Result<Gateway, StartError> {
+        build::start(self, settings, predecessor)
     }
 }
 
@@ -118,9 +131,22 @@ pub struct Gateway {
     runtime: Runtime,
     purchase_tasks: PurchaseTasks,
     reloader: Arc<Reloader>,
+    upgrader: Arc<Upgrader>,
+    /// Whether a new process serves.
+    handed_over: watch::Receiver<bool>,
     workers: Vec<JoinHandle<()>>,
     addresses: Vec<Address>,
     failure: watch::Receiver<Option<Failure>>,
+}
+
+/// Why a gateway ends.
+enum End {
+    /// On request.
+    Stop,
+    /// A new process serves.
+    HandedOver,
+    /// The store has failed.
+    Failed(Failure),
 }
 
 /// The bound address of a listener.
@@ -170,6 +196,11 @@ impl Gateway {
         self.reloader.clone()
     }
 
+    /// Replaces this process by a new one.
+    pub(crate) fn upgrader(&self) -> Arc<dyn Upgrade> {
+        self.upgrader.clone()
+    }
+
     /// The store.
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
@@ -191,17 +222,18 @@ impl Gateway {
     ///
     /// When the store has failed: an answer that was not durable was not delivered, and a restart recovers.
     pub fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
-        let failed = self.runtime.block_on(async {
+        let end = self.runtime.block_on(async {
             let failed = self.failure.wait_for(Option::is_some);
+            let handed_over = self.handed_over.wait_for(|is_handed_over| *is_handed_over);
             tokio::select! {
-                () = stop => None,
-                failed = failed => failed.ok().and_then(|failed| failed.clone()),
+                () = stop => End::Stop,
+                _ = handed_over => End::HandedOver,
+                failed = failed => match failed.ok().and_then(|failed| failed.clone()) {
+                    Some(failure) => End::Failed(failure),
+                    None => End::Stop,
+                },
             }
         });
-        self.shut_down(failed.is_none());
-        match failed {
-            None => Ok(()),
-            Some(failure) => Err(failure),
-        }
+        self.shut_down(end)
     }
 }

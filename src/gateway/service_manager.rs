@@ -18,6 +18,11 @@ pub(super) fn stopping(open: usize) {
     notify(&[NotifyState::Stopping, NotifyState::Status(&status)]);
 }
 
+/// Another process serves, and is supervised in place of this one.
+pub(super) fn main_process(process: u32) {
+    notify(&[NotifyState::MainPid(process)]);
+}
+
 /// The time within which the service manager expects a message, or restarts the process.
 pub(super) fn watchdog_limit() -> Option<Duration> {
     sd_notify::watchdog_enabled()

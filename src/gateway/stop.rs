@@ -4,41 +4,35 @@
 use std::time::Duration;
 
 use tollgate_purchase::PurchaseTasks;
+use tollgate_store::Failure;
 
-use super::{Gateway, service_manager};
+use super::{End, Gateway, service_manager};
 use crate::proxy::Proxy;
 
 /// Time limit for the last bytes of answers, once no work is under way or none can continue.
 const FINAL_RESPONSES: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// Drains open exchanges if `finish`, then ends every thread.
-    pub(super) fn shut_down(self, finish: bool) {
-        let grace = self.settings.server.grace;
-        self.proxy.drain();
-        service_manager::stopping(self.proxy.open_exchanges());
-        self.purchase_tasks.close();
-        if finish {
-            let open = self.proxy.open_exchanges();
-            tracing::info!(
-                open,
-                ?grace,
-                "draining: refusing new connections, waiting for open requests"
-            );
-            let drained = self.runtime.block_on(async {
-                let drained = drained(&self.proxy, &self.purchase_tasks);
-                tokio::time::timeout(grace, drained).await.is_ok()
-            });
-            if !drained {
-                let (open, purchases) =
-                    (self.proxy.open_exchanges(), self.purchase_tasks.running());
-                tracing::warn!(
-                    open,
-                    purchases,
-                    "grace period expired, aborting open requests"
-                );
+    /// Drains open exchanges unless the store has failed, then ends every thread.
+    pub(super) fn shut_down(mut self, end: End) -> Result<(), Failure> {
+        match &end {
+            End::Stop => {
+                self.proxy.drain();
+                service_manager::stopping(self.proxy.open_exchanges());
             }
+            // Connections that are open may have sent a request already, which the new process answers.
+            End::HandedOver => self.runtime.block_on(async {
+                let closed = self.proxy.closed();
+                let _ = tokio::time::timeout(LAST_REQUESTS, closed).await;
+            }),
+            End::Failed(_) => {}
         }
+        self.proxy.drain();
+        self.purchase_tasks.close();
+        let failed = match end {
+            End::Failed(failure) => Some(failure),
+            End::Stop | End::HandedOver => self.finish(),
+        };
         // After a failed store the only remaining work is the error responses; this is their time limit.
         self.runtime.block_on(async {
             // A client that does not read its response in time is disconnected.
@@ -56,8 +50,45 @@ impl Gateway {
         self.runtime.shutdown_background();
         self.telemetry.close();
         tracing::info!("stopped");
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Waits for open exchanges, for the grace period at most; returns the failure of the store meanwhile.
+    fn finish(&mut self) -> Option<Failure> {
+        let grace = self.settings.server.grace;
+        let open = self.proxy.open_exchanges();
+        tracing::info!(
+            open,
+            ?grace,
+            "draining: refusing new connections, waiting for open requests"
+        );
+        let ended = self.runtime.block_on(async {
+            let failed = self.failure.wait_for(Option::is_some);
+            let drained = drained(&self.proxy, &self.purchase_tasks);
+            tokio::select! {
+                drained = tokio::time::timeout(grace, drained) => Ok(drained.is_ok()),
+                failed = failed => Err(failed.ok().and_then(|failed| failed.clone())),
+            }
+        });
+        match ended {
+            Ok(true) => None,
+            Ok(false) => {
+                let (open, purchases) =
+                    (self.proxy.open_exchanges(), self.purchase_tasks.running());
+                tracing::warn!(
+                    open,
+                    purchases,
+                    "grace period expired, aborting open requests"
+                );
+                None
+            }
+            Err(failure) => failure,
+        }
     }
 }
+
+/// For how long connections of a process that has handed over stay open for their next request.
+const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 /// Waits until no work is under way that could still change the books.
 async fn drained(proxy: &Proxy, purchase_tasks: &PurchaseTasks) {
@@ -69,6 +100,7 @@ async fn drained(proxy: &Proxy, purchase_tasks: &PurchaseTasks) {
             break;
         }
     }
+    proxy.without_predecessor().await;
     // A purchase whose buyer has disconnected still completes, and the store closes after this.
     let purchases = purchase_tasks.running();
     if purchases > 0 {

@@ -70,6 +70,16 @@ pub(super) async fn plain(
     serve_h1(worker, tcp, origin, &connection).await;
 }
 
+/// Serves a connection on which the predecessor relays one request.
+pub(super) async fn relayed(
+    worker: Arc<Worker>,
+    tcp: Tcp,
+    origin: Origin,
+    connection: Arc<Connection>,
+) {
+    serve_h1(worker, tcp, origin, &connection).await;
+}
+
 /// Serves a connection whose TLS handshake is done.
 pub(super) async fn tls<S: IO + 'static>(
     worker: Arc<Worker>,
@@ -236,7 +246,7 @@ async fn serve_h2<S: IO + 'static>(
         count: AtomicUsize::new(0),
         closed: Notify::new(),
     });
-    let mut draining = worker.draining();
+    let mut accepts_none = worker.accepts_none();
     let mut is_shutdown_sent = false;
     let mut malformed = 0;
     loop {
@@ -246,7 +256,7 @@ async fn serve_h2<S: IO + 'static>(
         };
         let accepted = tokio::select! {
             biased;
-            _ = draining.wait_for(|draining| *draining), if !is_shutdown_sent => {
+            _ = accepts_none.wait_for(|none| *none), if !is_shutdown_sent => {
                 is_shutdown_sent = true;
                 connection.graceful_shutdown();
                 continue;

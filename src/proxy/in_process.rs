@@ -74,7 +74,7 @@ async fn serve(
     call: InProcessRequest,
     sender: oneshot::Sender<InProcessResponse>,
 ) {
-    let _open = OpenExchange::enter(&proxy.state);
+    let open = OpenExchange::enter(&proxy.state);
     let now = proxy.clock.reading();
     let Some((request, body)) = request(proxy, call, now) else {
         return;
@@ -96,6 +96,7 @@ async fn serve(
         proxy,
         providers: &current.generation.providers,
         route: Some(entry.index),
+        open: Some(&open),
     };
     let mut exchange = Exchange::beginning(request, now);
     proxy.telemetry.begin_trace(&mut exchange);

@@ -10,6 +10,7 @@ use rustls::ServerConfig;
 
 use super::connection;
 use super::connections::Connections;
+use super::handed_over::{Relayed, TOKEN_BYTES};
 use super::liveness::Liveness;
 use super::memory;
 use super::proxy_protocol;
@@ -38,6 +39,8 @@ pub(crate) struct Bound {
     http2: bool,
     health: bool,
     proxies: Option<Arc<TrustedProxies>>,
+    /// The requests on it are relayed by the predecessor.
+    relayed: Option<Arc<Relayed>>,
 }
 
 /// Why a listener could not be opened.
@@ -52,14 +55,22 @@ pub struct ListenError {
 impl Bound {
     /// Opens the socket of a listener.
     ///
-    /// `accept_queue` is the number of connections that the system keeps until they are accepted.
-    pub(crate) fn open(listener: &Listener, accept_queue: u32) -> Result<Bound, ListenError> {
+    /// `accept_queue` is the number of connections that the system keeps until they are accepted, and `adopted` the socket as the predecessor
+    /// had it open.
+    pub(crate) fn open(
+        listener: &Listener,
+        accept_queue: u32,
+        adopted: Option<TcpListener>,
+    ) -> Result<Bound, ListenError> {
         let (tls, certificates) = server_config(listener).unzip();
         let failed = |source| ListenError {
             address: listener.address,
             source,
         };
-        let socket = TcpListener::bind(listener.address).map_err(failed)?;
+        let socket = match adopted {
+            Some(socket) => socket,
+            None => TcpListener::bind(listener.address).map_err(failed)?,
+        };
         socket.set_nonblocking(true).map_err(failed)?;
         // The standard library listens with a queue of its own choice; a second call changes it (listen(2)).
         let backlog = i32::try_from(accept_queue).unwrap_or(i32::MAX);
@@ -73,7 +84,28 @@ impl Bound {
             http2: listener.http2,
             health: listener.health,
             proxies: listener.proxies.clone(),
+            relayed: None,
         })
+    }
+
+    /// The socket on which the predecessor relays requests.
+    pub(crate) fn relayed(socket: TcpListener, token: [u8; TOKEN_BYTES]) -> io::Result<Bound> {
+        socket.set_nonblocking(true)?;
+        Ok(Bound {
+            address: socket.local_addr()?,
+            socket,
+            tls: None,
+            certificates: None,
+            http2: false,
+            health: false,
+            proxies: None,
+            relayed: Some(Arc::new(Relayed::new(token))),
+        })
+    }
+
+    /// The socket, for a successor.
+    pub(crate) fn socket(&self) -> io::Result<TcpListener> {
+        self.socket.try_clone()
     }
 
     /// Its address, with the port that the system assigned.
@@ -101,6 +133,7 @@ impl Bound {
             http2: self.http2,
             health: self.health,
             proxies: self.proxies.clone(),
+            relayed: self.relayed.clone(),
         })
     }
 }
@@ -132,11 +165,18 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
         .map(|config| Arc::new(Acceptor::from_server_config(config)));
     let proxies = bound.proxies;
     let proxy_protocol = proxies.as_ref().is_some_and(|one| one.proxy_protocol);
-    let mut draining = worker.draining();
+    let is_relay = bound.relayed.is_some();
+    // A predecessor that still relays requests is served until the end.
+    let mut accepts_none = match is_relay {
+        true => worker.draining(),
+        false => worker.accepts_none(),
+    };
+    let mut has_predecessor = worker.proxy().state.has_predecessor.subscribe();
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = draining.wait_for(|draining| *draining) => return,
+            _ = accepts_none.wait_for(|none| *none) => return,
+            _ = has_predecessor.wait_for(|has| !*has), if is_relay => return,
             accepted = listener.accept() => accepted,
         };
         let (socket, peer) = match accepted {
@@ -155,7 +195,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             continue;
         }
         // What a PROXY protocol header names is known only later.
-        let prefix = (!proxy_protocol).then(|| source.connection().limited_prefix());
+        let prefix = (!proxy_protocol && !is_relay).then(|| source.connection().limited_prefix());
         let Some(mut connection) = connections.accept(prefix.flatten()) else {
             continue;
         };
@@ -163,13 +203,14 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
         // not taken earlier: an idle listener would withhold it from the others.
         tokio::select! {
             biased;
-            _ = draining.wait_for(|draining| *draining) => return,
+            _ = accepts_none.wait_for(|none| *none) => return,
             () = connection.take_place() => {}
         }
         // Small writes must be sent at once; what belongs together is joined before it is written.
         let _ = socket.set_nodelay(true);
         let (worker, acceptor) = (worker.clone(), acceptor.clone());
         let (http2, health) = (bound.http2, bound.health);
+        let relayed = bound.relayed.clone();
         let wake_queue = worker.wake_queue().clone();
         let task_slot = connection.task_slot();
         let served = boxed(move || async move {
@@ -178,6 +219,13 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             let _open = worker.proxy().telemetry.connection();
             let mut tcp = Tcp::new(socket);
             let mut source = source;
+            if let Some(relayed) = relayed {
+                let origin = Box::pin(within(worker.limits().head, relayed.origin(&mut tcp)));
+                if let Ok(Some(origin)) = origin.await {
+                    Box::pin(connection::relayed(worker, tcp, origin, connection)).await;
+                }
+                return;
+            }
             if proxy_protocol {
                 // Boxed, as it is rare: a task is as large as its largest branch.
                 match Box::pin(read_header(&worker, &mut tcp, peer)).await {

@@ -10,6 +10,7 @@ mod cors;
 mod forwarded;
 pub(crate) mod fuzz;
 mod generation;
+mod handed_over;
 mod head;
 mod health;
 mod idle_order;
@@ -30,6 +31,7 @@ mod worker;
 mod write_coalescing;
 
 pub(crate) use self::generation::Generation;
+pub(crate) use self::handed_over::{TOKEN_BYTES, Target};
 pub(crate) use self::health::HealthChecks;
 pub(crate) use self::in_process::InProcessClient;
 pub(crate) use self::lifecycle::LifecycleHeaders;

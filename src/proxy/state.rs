@@ -1,7 +1,7 @@
 //! The state that all workers share: routes, providers, limits, and the lifecycle from the start through the drain to the stop.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
@@ -11,6 +11,7 @@ use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ErrorPage, ErrorShape, RelayUpstreams};
 
 use super::generation::{CurrentGeneration, Generation};
+use super::handed_over::Target;
 use super::health::HealthChecks;
 use crate::config::ConnectionLimits;
 use crate::telemetry::Telemetry;
@@ -42,8 +43,17 @@ pub(crate) struct Proxy {
 /// The lifecycle of the gateway between start and end.
 pub(super) struct State {
     pub(super) draining: watch::Sender<bool>,
+    /// Whether connections are accepted by another process, or by none.
+    pub(super) accepts_none: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
-    exchanges: AtomicUsize,
+    /// The exchanges under way, and in the upper half those of them that no filter has decided on yet.
+    exchanges: AtomicU64,
+    /// What happens to requests that begin.
+    pub(super) gate: watch::Sender<Gate>,
+    /// Whether the gate is anything but open. Read by each request.
+    is_gated: AtomicBool,
+    /// Whether connections of the predecessor's requests are accepted.
+    pub(super) has_predecessor: watch::Sender<bool>,
     /// The peak number of concurrent exchanges since the last report.
     peak: AtomicUsize,
     /// Signals the workers to release unused memory.
@@ -52,6 +62,20 @@ pub(super) struct State {
     connections: AtomicUsize,
     closed: Notify,
 }
+
+/// What happens to requests that begin.
+#[derive(Clone, Debug)]
+pub(super) enum Gate {
+    /// They are served.
+    Open,
+    /// They wait.
+    Closed,
+    /// They are relayed to the successor.
+    Relayed(Arc<Target>),
+}
+
+/// One undecided exchange in the count of exchanges.
+const UNDECIDED: u64 = 1 << 32;
 
 /// The settings and dependencies of the proxy.
 pub(crate) struct ProxyDeps {
@@ -79,8 +103,12 @@ impl Proxy {
         };
         let state = State {
             draining: watch::Sender::new(false),
+            accepts_none: watch::Sender::new(false),
             stopped: watch::Sender::new(false),
-            exchanges: AtomicUsize::new(0),
+            exchanges: AtomicU64::new(0),
+            gate: watch::Sender::new(Gate::Open),
+            is_gated: AtomicBool::new(false),
+            has_predecessor: watch::Sender::new(true),
             peak: AtomicUsize::new(0),
             memory_release: watch::Sender::new(()),
             idle: Notify::new(),
@@ -124,19 +152,62 @@ impl Proxy {
 
     /// Stops accepting and lets every connection close after its request under way.
     pub(crate) fn drain(&self) {
+        self.state.accepts_none.send_replace(true);
         self.state.draining.send_replace(true);
     }
 
-    /// Whether [`Proxy::drain`] was called.
+    /// Whether no connections are accepted any more, and those that are open are closed after their next request.
     pub(crate) fn is_draining(&self) -> bool {
-        *self.state.draining.borrow()
+        *self.state.accepts_none.borrow()
+    }
+
+    /// Lets requests that begin from now on wait.
+    pub(crate) fn close_gate(&self) {
+        self.state.is_gated.store(true, Ordering::SeqCst);
+        self.state.gate.send_replace(Gate::Closed);
+    }
+
+    /// Serves requests again, also those that wait.
+    pub(crate) fn open_gate(&self) {
+        self.state.is_gated.store(false, Ordering::SeqCst);
+        self.state.gate.send_replace(Gate::Open);
+    }
+
+    /// Relays requests to the successor, also those that wait, and leaves new connections to it. Connections that are open may still send
+    /// one request each.
+    pub(crate) fn relay_to(&self, target: Target) {
+        self.state
+            .gate
+            .send_replace(Gate::Relayed(Arc::new(target)));
+        self.state.accepts_none.send_replace(true);
+    }
+
+    /// The number of exchanges that no filter has decided on yet.
+    pub(crate) fn undecided_exchanges(&self) -> u64 {
+        self.state.exchanges.load(Ordering::SeqCst) / UNDECIDED
+    }
+
+    /// Accepts no more requests that the predecessor relays.
+    pub(crate) fn predecessor_ended(&self) {
+        self.state.has_predecessor.send_replace(false);
+    }
+
+    /// Waits for the end of the predecessor, whose requests end through this process.
+    pub(crate) async fn without_predecessor(&self) {
+        // The sender lives in `self`, so waiting cannot fail.
+        let _ = self
+            .state
+            .has_predecessor
+            .subscribe()
+            .wait_for(|has| !*has)
+            .await;
     }
 
     /// Waits until no exchange is under way.
     pub(crate) async fn drained(&self) {
         loop {
             let idle = self.state.idle.notified();
-            if self.state.exchanges.load(Ordering::Acquire) == 0 {
+            if self.open_exchanges() == 0 {
                 return;
             }
             idle.await;
@@ -167,7 +238,7 @@ impl Proxy {
 
     /// The number of exchanges under way.
     pub(crate) fn open_exchanges(&self) -> usize {
-        self.state.exchanges.load(Ordering::Acquire)
+        (self.state.exchanges.load(Ordering::Acquire) % UNDECIDED) as usize
     }
 
     /// Makes every worker release unused memory.
@@ -194,23 +265,51 @@ impl Proxy {
 }
 
 /// Counts an exchange from its head to its end; a guard, so that no end is missed.
-pub(super) struct OpenExchange<'p>(&'p State);
+pub(super) struct OpenExchange<'p> {
+    state: &'p State,
+    is_decided: AtomicBool,
+}
 
 impl<'p> OpenExchange<'p> {
+    /// Counts an exchange that is served here.
     pub(super) fn enter(state: &'p State) -> OpenExchange<'p> {
-        let open = state.exchanges.fetch_add(1, Ordering::AcqRel) + 1;
-        if open > state.peak.load(Ordering::Relaxed) {
+        let open = state.exchanges.fetch_add(UNDECIDED + 1, Ordering::SeqCst) % UNDECIDED + 1;
+        if open as usize > state.peak.load(Ordering::Relaxed) {
             // Two threads may overwrite each other by one; no decision depends on it.
-            state.peak.store(open, Ordering::Relaxed);
+            state.peak.store(open as usize, Ordering::Relaxed);
         }
-        OpenExchange(state)
+        OpenExchange {
+            state,
+            is_decided: AtomicBool::new(false),
+        }
+    }
+
+    /// The same, if the gate is open: `None` where the request has to wait.
+    pub(super) fn enter_open(state: &'p State) -> Option<OpenExchange<'p>> {
+        let open = OpenExchange::enter(state);
+        // After the exchange is counted: either it is seen by who has closed the gate, or it sees the closed gate.
+        (!state.is_gated.load(Ordering::SeqCst)).then_some(open)
+    }
+
+    /// What it may cost is decided.
+    pub(super) fn decided(&self) {
+        // Only its own task calls this.
+        if !self.is_decided.load(Ordering::Relaxed) {
+            self.is_decided.store(true, Ordering::Relaxed);
+            self.state.exchanges.fetch_sub(UNDECIDED, Ordering::SeqCst);
+        }
     }
 }
 
 impl Drop for OpenExchange<'_> {
     fn drop(&mut self) {
-        if self.0.exchanges.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.idle.notify_waiters();
+        let counted = match *self.is_decided.get_mut() {
+            true => 1,
+            false => UNDECIDED + 1,
+        };
+        let before = self.state.exchanges.fetch_sub(counted, Ordering::SeqCst);
+        if before % UNDECIDED == 1 {
+            self.state.idle.notify_waiters();
         }
     }
 }

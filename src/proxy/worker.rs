@@ -17,12 +17,13 @@ use tollgate_money::OperationId;
 
 use super::cors;
 use super::generation::{CurrentGeneration, ThreadGeneration};
+use super::handed_over;
 use super::head::{self, Origin};
 use super::health::Probe;
 use super::routes::{self, Found, RouteEntry};
 use super::session::DownstreamSession;
 use super::socket::CorkHandle;
-use super::state::{OpenExchange, Proxy};
+use super::state::{Gate, OpenExchange, Proxy};
 use super::wake::WakeQueue;
 use crate::config::ConnectionLimits;
 use crate::upstream::Providers;
@@ -73,6 +74,10 @@ impl Worker {
         self.proxy.state.draining.subscribe()
     }
 
+    pub(super) fn accepts_none(&self) -> watch::Receiver<bool> {
+        self.proxy.state.accepts_none.subscribe()
+    }
+
     pub(super) fn is_draining(&self) -> bool {
         self.proxy.is_draining()
     }
@@ -85,7 +90,9 @@ impl Worker {
         origin: &Origin,
     ) -> Option<Box<ServerSession>> {
         let proxy = &*self.proxy;
-        let _open = OpenExchange::enter(&proxy.state);
+        let Some(open) = OpenExchange::enter_open(&proxy.state) else {
+            return Box::pin(self.serve_gated(session, cork, origin)).await;
+        };
         let now = proxy.clock.reading();
         let id = OperationId::generate(now.now, &proxy.entropy);
         let (request, known) = head::request(id, session.req_header(), origin);
@@ -120,7 +127,8 @@ impl Worker {
                 if let Some(pages) = &entry.pages {
                     exchange.put(pages.clone());
                 }
-                self.drive(&current, entry, exchange, &mut client).await;
+                self.drive(&current, entry, exchange, &mut client, &open)
+                    .await;
             }
             Dispatch::Error(entry, error) => {
                 if let Some(entry) = entry {
@@ -147,6 +155,23 @@ impl Worker {
             }
         }
         client.into_finished()
+    }
+
+    /// Serves a request that began while the gate was not open: here when it opens again, or by the successor.
+    async fn serve_gated(
+        &self,
+        session: Box<ServerSession>,
+        cork: Option<CorkHandle>,
+        origin: &Origin,
+    ) -> Option<Box<ServerSession>> {
+        let mut gate = self.proxy.state.gate.subscribe();
+        let gate = gate.wait_for(|gate| !matches!(gate, Gate::Closed)).await;
+        let Ok(Gate::Relayed(target)) = gate.map(|gate| gate.clone()) else {
+            return Box::pin(self.serve(session, cork, origin)).await;
+        };
+        let open = OpenExchange::enter(&self.proxy.state);
+        open.decided();
+        handed_over::relay(&target, session, origin, &self.proxy.limits).await
     }
 
     /// Answers a head that could not be parsed.
@@ -190,6 +215,7 @@ impl Worker {
         entry: &RouteEntry,
         exchange: Exchange,
         client: &mut DownstreamSession,
+        open: &OpenExchange<'_>,
     ) {
         let proxy = &*self.proxy;
         let id = exchange.request.id;
@@ -197,6 +223,7 @@ impl Worker {
             proxy,
             providers: &current.generation.providers,
             route: Some(entry.index),
+            open: Some(open),
         };
         let panicked = {
             let mut run = Run::new(exchange, &entry.route.chain, &observer);
@@ -239,6 +266,7 @@ impl Worker {
             proxy: &self.proxy,
             providers: &current.generation.providers,
             route: entry.map(|entry| entry.index),
+            open: None,
         };
         let mut run = Run::new(exchange, &self.proxy.unrouted.chain, &observer);
         refuse(route, &mut run, client, &self.proxy.clock, outcome).await;
@@ -292,11 +320,19 @@ pub(super) struct RouteObserver<'p> {
     pub(super) providers: &'p Providers,
     /// The index of the route in the settings.
     pub(super) route: Option<usize>,
+    /// The count of the exchange.
+    pub(super) open: Option<&'p OpenExchange<'p>>,
 }
 
 impl Observer for RouteObserver<'_> {
     fn ended(&self, exchange: &Exchange, ending: Ending) {
         self.proxy.telemetry.record(exchange, self.route, ending);
+    }
+
+    fn forwarded(&self) {
+        if let Some(open) = self.open {
+            open.decided();
+        }
     }
 
     fn redact(&self, exchange: &Exchange, message: String) -> String {

@@ -23,3 +23,4 @@ mod signed;
 mod starts;
 mod stops;
 mod ucp;
+mod upgrade;

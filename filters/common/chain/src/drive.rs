@@ -85,6 +85,7 @@ async fn exchange<D: Downstream, U: Upstream>(
     }
     let Some(forward) = run.exchange.get::<Forward>() else {
         if run.exchange.get::<Relay>().is_some() {
+            run.forwarded();
             return Box::pin(relay(route, run, downstream, upstream, clock, limits)).await;
         }
         tracing::error!(
@@ -98,6 +99,7 @@ async fn exchange<D: Downstream, U: Upstream>(
         return Box::pin(refuse_with(run, downstream, route, &error)).await;
     };
     let wants_stream = forward.stream;
+    run.forwarded();
 
     run.exchange.record.upstream_started = Some(run.exchange.elapsed(clock));
     let call = tokio::select! {

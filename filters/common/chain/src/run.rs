@@ -12,6 +12,9 @@ pub trait Observer: Send + Sync {
     /// The exchange is finished. Must not block and must not panic.
     fn ended(&self, exchange: &Exchange, ending: Ending);
 
+    /// The exchange is about to be forwarded: it is decided what it may cost, and no filter refuses it any more.
+    fn forwarded(&self) {}
+
     /// The provider's response text, with known secrets redacted. Read when a response is at fault.
     fn redact(&self, exchange: &Exchange, text: String) -> String {
         let _ = exchange;
@@ -67,6 +70,11 @@ impl<'c> Run<'c> {
     /// The provider's response text, safe to report and log.
     pub(crate) fn redact(&self, text: String) -> String {
         self.observer.redact(&self.exchange, text)
+    }
+
+    /// Reports that the exchange is about to be forwarded.
+    pub(crate) fn forwarded(&self) {
+        self.observer.forwarded();
     }
 
     /// Sets the recorded ending.

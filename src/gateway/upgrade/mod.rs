@@ -1,0 +1,322 @@
+//! Upgrade: a new process takes over sockets and store while this one ends its open requests.
+//!
+//! The steps, of which the first two can fail without an effect:
+//!
+//! 1. This process starts the program, with a connection as its standard input, and sends it the listening sockets.
+//! 2. The new process reads its settings, and reports that it is ready.
+//! 3. Requests that begin wait. Those that are not forwarded yet end within a short time, or are refused with 503 when they need credit.
+//! 4. The holds of the rest are made durable, the store is closed, and its locks are sent.
+//! 5. The new process opens the store, accepts connections, and reports that it serves.
+//! 6. Waiting requests, and the next one on each connection that is open here, are relayed to it (`crate::proxy`). The ends of open requests
+//!    are sent to it as units of work (`tollgate_store::Successor`). When none is open any more, this process ends.
+//!
+//! A new process that fails after step 4 leaves this one without a store: it ends with an error then, and what supervises it starts it again.
+
+mod link;
+mod predecessor;
+
+use std::ffi::OsString;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tollgate_clock::Entropy;
+use tollgate_ledger::Ledger;
+use tollgate_purchase::PurchaseTasks;
+use tollgate_store::{Failure, Handover, Store, SuccessorLink};
+
+pub(super) use self::link::Sockets;
+use self::link::{Link, Message, STEP_TIMEOUT, VARIABLE};
+pub use self::predecessor::PredecessorError;
+pub(super) use self::predecessor::{AdoptedAdmin, Followed};
+pub(crate) use self::predecessor::{Predecessor, is_started_by_predecessor};
+use super::service_manager;
+use crate::admin::{AdminSockets, Upgrade, Upgraded};
+use crate::proxy::{Proxy, TOKEN_BYTES, Target};
+use crate::telemetry;
+
+/// For how long the gate is closed for requests that no filter has decided on, and for purchases, until the upgrade is given up.
+const DECISIONS: Duration = Duration::from_secs(2);
+
+/// For how long purchases under way are waited for before the gate is closed.
+const PURCHASES: Duration = Duration::from_secs(20);
+
+/// Interval of the look at what is waited for.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Why there was no upgrade.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpgradeError {
+    #[error("an upgrade is under way or done")]
+    Busy,
+    #[error("could not start `{program}`; name the program with `--program`", program = program.display())]
+    Start {
+        program: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the new process ended: {0}")]
+    Failed(String),
+    #[error("the new process did not answer; its log shows the cause")]
+    Link(#[source] io::Error),
+    #[error("a purchase is under way; try again when it is complete")]
+    Purchase,
+    #[error("could not share a listening socket")]
+    Sockets(#[source] io::Error),
+    #[error("the store has stopped")]
+    Store(#[source] Failure),
+    #[error(
+        "the new process failed after the store was closed: {0}; this process ends, start the gateway again"
+    )]
+    Lost(String),
+}
+
+/// What an upgrade changes in this process.
+pub(super) struct Upgrader {
+    pub(super) proxy: Arc<Proxy>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) ledger: Ledger,
+    pub(super) purchase_tasks: PurchaseTasks,
+    pub(super) runtime: Handle,
+    pub(super) entropy: Entropy,
+    /// Of the listeners, with their addresses in the settings.
+    pub(super) listeners: Vec<(SocketAddr, TcpListener)>,
+    /// Set when the admin interface has started.
+    pub(super) admin: Mutex<Option<AdminSockets>>,
+    /// Tasks that write to the store.
+    pub(super) tasks: Vec<AbortHandle>,
+    /// Writes what is recorded from time to time.
+    pub(super) record: Box<dyn Fn() + Send + Sync>,
+    pub(super) is_handed_over: watch::Sender<bool>,
+    /// Held while an upgrade is under way; set when it is done.
+    pub(super) is_done: Mutex<bool>,
+    /// The program of this process, as it was when it started.
+    pub(super) program: io::Result<PathBuf>,
+}
+
+impl Upgrader {
+    fn run(&self, program: Option<&Path>) -> Result<Upgraded, UpgradeError> {
+        let mut is_done = match self.is_done.try_lock() {
+            Ok(is_done) => is_done,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(UpgradeError::Busy),
+        };
+        if *is_done {
+            return Err(UpgradeError::Busy);
+        }
+        let mut token = [0; TOKEN_BYTES];
+        token.copy_from_slice(&self.entropy.bytes::<TOKEN_BYTES>());
+        let (mut child, link) = self.start(program)?;
+        let prepared = self.prepare(&link, &token).and_then(|address| {
+            self.close_gate()?;
+            Ok(address)
+        });
+        let address = match prepared {
+            Ok(address) => address,
+            Err(error) => {
+                end(&mut child);
+                return Err(error);
+            }
+        };
+        // From here on only the new process can write.
+        *is_done = true;
+        let handover = self.hand_over();
+        let handed = handover.and_then(|handover| {
+            complete(&link, &handover, self.store.earliest_epoch()).map(|()| handover)
+        });
+        let handover = match handed {
+            Ok(handover) => handover,
+            Err(error) => {
+                end(&mut child);
+                // What waits is answered with an error before this process ends.
+                self.proxy.open_gate();
+                return Err(error);
+            }
+        };
+        handover.forward(Box::new(SuccessorLink(link.0)));
+        self.proxy.relay_to(Target { address, token });
+        service_manager::main_process(child.id());
+        if let Some(admin) = &*self.admin() {
+            admin.release();
+        }
+        let open = self.proxy.open_exchanges();
+        self.is_handed_over.send_replace(true);
+        Ok(Upgraded {
+            process: child.id(),
+            open,
+        })
+    }
+
+    pub(super) fn set_admin(&self, sockets: Option<AdminSockets>) {
+        *self.admin() = sockets;
+    }
+
+    fn admin(&self) -> std::sync::MutexGuard<'_, Option<AdminSockets>> {
+        self.admin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the program as this process was started.
+    fn start(&self, program: Option<&Path>) -> Result<(Child, Link), UpgradeError> {
+        let own = self.program.as_ref();
+        let program = match (program, own) {
+            (Some(program), _) => program.to_owned(),
+            (None, Ok(own)) => own.clone(),
+            (None, Err(error)) => {
+                return Err(UpgradeError::Start {
+                    program: PathBuf::from("/proc/self/exe"),
+                    source: io::Error::new(error.kind(), error.to_string()),
+                });
+            }
+        };
+        let failed = |source| UpgradeError::Start {
+            program: program.clone(),
+            source,
+        };
+        let (link, theirs) = UnixStream::pair().map_err(failed)?;
+        let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let child = Command::new(&program)
+            .args(arguments)
+            .env(VARIABLE, "1")
+            // The watchdog expects messages of the main process, whatever its number is.
+            .env_remove("WATCHDOG_PID")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .spawn()
+            .map_err(failed)?;
+        tracing::info!(program = %program.display(), process = child.id(), "started the new process of an upgrade");
+        Ok((child, Link(link)))
+    }
+
+    /// Sends the sockets, and waits until the new process is ready for the store.
+    fn prepare(&self, link: &Link, token: &[u8]) -> Result<SocketAddr, UpgradeError> {
+        let sockets = self.sockets().map_err(UpgradeError::Sockets)?;
+        let address = sockets.relay.local_addr().map_err(UpgradeError::Sockets)?;
+        let message = Message::Sockets {
+            listeners: sockets
+                .listeners
+                .iter()
+                .map(|(address, _)| *address)
+                .collect(),
+            admin: sockets.admin.0,
+            token: base16ct::lower::encode_string(token),
+        };
+        link.0
+            .set_read_timeout(Some(STEP_TIMEOUT))
+            .and_then(|()| link.send(&message, &sockets.files()))
+            .map_err(UpgradeError::Link)?;
+        expect(link, &Message::Prepared)?;
+        Ok(address)
+    }
+
+    fn sockets(&self) -> io::Result<Sockets> {
+        let share =
+            |(address, socket): &(SocketAddr, TcpListener)| Ok((*address, socket.try_clone()?));
+        let admin = self.admin();
+        let admin = admin
+            .as_ref()
+            .ok_or_else(|| io::Error::other("the gateway has not started yet"))?;
+        Ok(Sockets {
+            listeners: self
+                .listeners
+                .iter()
+                .map(share)
+                .collect::<io::Result<_>>()?,
+            relay: TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?,
+            admin: (admin.address, admin.http.try_clone()?),
+            control: admin.control.try_clone()?,
+        })
+    }
+
+    /// Closes the gate, and waits until nothing that is under way writes anything but the end of a hold.
+    fn close_gate(&self) -> Result<(), UpgradeError> {
+        let idle = || self.purchase_tasks.running() == 0;
+        if !self.wait_until(PURCHASES, idle) {
+            return Err(UpgradeError::Purchase);
+        }
+        self.proxy.close_gate();
+        let undecided = || self.proxy.undecided_exchanges();
+        if !self.wait_until(DECISIONS, || undecided() == 0) {
+            tracing::warn!(
+                requests = undecided(),
+                "upgrading while requests are received or answered here: those that need credit are refused with 503"
+            );
+        }
+        if !self.wait_until(DECISIONS, idle) {
+            self.proxy.open_gate();
+            return Err(UpgradeError::Purchase);
+        }
+        Ok(())
+    }
+
+    fn wait_until(&self, limit: Duration, is_reached: impl Fn() -> bool) -> bool {
+        let reached = async {
+            while !is_reached() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        self.runtime
+            .block_on(async { tokio::time::timeout(limit, reached).await.is_ok() })
+    }
+
+    fn hand_over(&self) -> Result<Handover, UpgradeError> {
+        self.purchase_tasks.close();
+        (self.record)();
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.ledger.hand_over();
+        self.store.hand_over().map_err(UpgradeError::Store)
+    }
+}
+
+impl Upgrade for Upgrader {
+    fn upgrade(&self, program: Option<&Path>) -> Result<Upgraded, String> {
+        let upgraded = self.run(program);
+        match &upgraded {
+            Ok(upgraded) => tracing::info!(
+                process = upgraded.process,
+                open = upgraded.open,
+                "the new process serves, ending the open requests"
+            ),
+            Err(error) => {
+                tracing::error!(cause = %telemetry::chain(error), "upgrade failed");
+            }
+        }
+        upgraded.map_err(|error| telemetry::chain(&error))
+    }
+}
+
+/// Sends the locks of the store, and waits until the new process serves.
+fn complete(link: &Link, handover: &Handover, epoch: i64) -> Result<(), UpgradeError> {
+    let files: Vec<_> = handover.files.iter().map(AsFd::as_fd).collect();
+    let served = link
+        .send(&Message::Store { epoch }, &files)
+        .map_err(UpgradeError::Link)
+        .and_then(|()| expect(link, &Message::Serving))
+        .and_then(|()| link.0.set_read_timeout(None).map_err(UpgradeError::Link));
+    served.map_err(|error| UpgradeError::Lost(telemetry::chain(&error)))
+}
+
+fn expect(link: &Link, expected: &Message) -> Result<(), UpgradeError> {
+    match link.receive().map_err(UpgradeError::Link)? {
+        (Message::Failed { problem }, _) => Err(UpgradeError::Failed(problem)),
+        (message, _) if message == *expected => Ok(()),
+        _ => Err(UpgradeError::Failed(String::from(
+            "it sent an unexpected message",
+        ))),
+    }
+}
+
+/// Ends a new process that does not take over.
+fn end(child: &mut Child) {
+    // It may have ended by itself.
+    let _ = child.kill();
+    let _ = child.wait();
+}

@@ -1,0 +1,335 @@
+//! Upgrade: a new process takes over, and the earlier one ends its requests.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::HeaderValue;
+use serde_json::Value;
+use tollgate_testing::{Postgres, RawClient, Script, within};
+use toml::Table;
+
+use super::installation::{Installation, Serving};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, chat, micros, poll};
+
+/// A process that took over. It is no child of the test.
+struct Successor(u64);
+
+impl Successor {
+    async fn of(installation: &Installation) -> Successor {
+        let upgraded = installation.ask(&["upgrade"]).await;
+        Successor(upgraded["process"].as_u64().expect("a process"))
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.0.to_string();
+        let _ = Command::new("sh")
+            .args(["-c", r#"kill -s "$1" "$2" 2>/dev/null"#, "sh", name, &id])
+            .status();
+    }
+
+    /// A process that has ended and was not waited for yet is a zombie.
+    fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    }
+
+    async fn stop(self) {
+        self.signal("TERM");
+        within("the end of the successor", poll(|| self.has_ended())).await;
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        self.signal("KILL");
+    }
+}
+
+async fn first_ended(serving: &mut Serving) -> Option<i32> {
+    let mut status = None;
+    let ended = crate::rig::poll_mut(|| {
+        status = serving.process.has_ended();
+        status.is_some()
+    });
+    within("the end of the first process", ended).await;
+    status.and_then(|status| status.code())
+}
+
+fn set_price(installation: &Installation, output: i64) {
+    let text = std::fs::read_to_string(&installation.config).expect("the settings");
+    let mut table: Table = text.parse().expect("TOML");
+    let model = table["model"].as_array_mut().expect("a list");
+    let price = model[0]["price"].as_table_mut().expect("a price");
+    price.insert("output".into(), output.to_string().into());
+    let text = toml::to_string(&table).expect("tables are TOML");
+    std::fs::write(&installation.config, text).expect("the folder takes files");
+}
+
+fn charged(answer: &Value) -> i64 {
+    micros(&answer["x_svc"]["credits_used"])
+}
+
+/// What the account has available and held.
+async fn balance(installation: &Installation) -> (i64, i64) {
+    let words = ["credits", "show", "--account", &installation.account];
+    let shown = installation.ask(&words).await;
+    (micros(&shown["available"]), micros(&shown["held"]))
+}
+
+async fn spent(installation: &Installation) -> i64 {
+    1000 * 1_000_000 - balance(installation).await.0
+}
+
+/// Asks again and again on connections that stay open, and on a new one where the gateway has closed one; returns the sum of the charges.
+async fn ask_until(address: SocketAddr, key: String, over: Arc<AtomicBool>) -> i64 {
+    let body = chat(false).to_string();
+    let mut charges = 0;
+    let mut connection = RawClient::connect(address).await;
+    while !over.load(Ordering::Relaxed) {
+        connection.post(CHAT, &key, &body).await;
+        let (head, answer) = connection.read_answer().await;
+        assert_eq!(head.status(), 200, "{answer:?}");
+        charges += charged(&serde_json::from_slice(&answer).expect("JSON"));
+        if head.header("connection") == Some("close") {
+            connection = RawClient::connect(address).await;
+        }
+    }
+    charges
+}
+
+fn address(serving: &Serving) -> SocketAddr {
+    let address = serving.url.trim_start_matches("http://");
+    address.parse().expect("an address")
+}
+
+#[tokio::test]
+async fn upgrades_touch_no_stream_and_no_request() {
+    upgrades(Installation::new("").await, 3).await;
+}
+
+#[tokio::test]
+async fn upgrades_on_postgresql_touch_no_stream_and_no_request() {
+    let database = Postgres::shared().database();
+    upgrades(Installation::on_postgres(&database, "").await, 2).await;
+}
+
+async fn upgrades(installation: Installation, count: usize) {
+    let mut serving = installation.serve().await;
+    installation.provider.script(Script::pace("piece").once());
+    let client = serving.client(&installation);
+    let mut stream = client.stream(CHAT, &chat(true)).await;
+    assert_eq!(stream.status, 200);
+    let gate = installation.provider.gate("piece");
+    gate.reached_by(1).await;
+
+    let over = Arc::new(AtomicBool::new(false));
+    let load: Vec<_> = (0..4)
+        .map(|_| {
+            let key = installation.key.clone();
+            tokio::spawn(ask_until(address(&serving), key, over.clone()))
+        })
+        .collect();
+    let mut successors = Vec::new();
+    for _ in 0..count {
+        successors.push(Successor::of(&installation).await);
+        let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        gate.release(1);
+    }
+    over.store(true, Ordering::Relaxed);
+    let mut charges = count as i64 * PRICE_OF_A_CHAT;
+    for client in load {
+        charges += client.await.expect("no request fails");
+    }
+    gate.open();
+    let (events, end) = stream.rest().await;
+    assert!(events.last().expect("events").is_done(), "{end:?}");
+    let events: Vec<Value> = events
+        .iter()
+        .filter(|one| !one.is_done())
+        .map(|one| one.json())
+        .collect();
+    let text = |event: &&Value| event["choices"][0]["delta"]["content"].as_str() != Some("");
+    let pieces = events
+        .iter()
+        .filter(|event| event["choices"][0]["delta"]["content"].is_string())
+        .filter(text);
+    assert_eq!(pieces.count(), 16);
+    let last = events.iter().find(|event| event["x_svc"].is_object());
+    let last = charged(last.expect("the last event has the charge"));
+    assert_eq!(last, PRICE_OF_A_CHAT);
+    drop(client);
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    assert_eq!(
+        spent(&installation).await,
+        charges + last,
+        "all were paid for once"
+    );
+    let serves = successors.pop().expect("there was one");
+    for earlier in successors {
+        within(
+            "the end of an earlier process",
+            poll(|| earlier.has_ended()),
+        )
+        .await;
+    }
+    serves.stop().await;
+    let audit = installation.audit().await;
+    assert_eq!(audit["open_holds"], 0, "{audit}");
+}
+
+/// The earlier process has the connection, and the new one the prices.
+#[tokio::test]
+async fn the_next_request_on_an_open_connection_is_decided_by_the_new_process() {
+    let installation = Installation::new("").await;
+    let serving = installation.serve().await;
+    let mut connection = RawClient::connect(address(&serving)).await;
+    let body = chat(false).to_string();
+    let mut ask = async || {
+        connection.post(CHAT, &installation.key, &body).await;
+        let (head, answer) = connection.read_answer().await;
+        assert_eq!(head.status(), 200, "{answer:?}");
+        let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+        (head, charged(&answer))
+    };
+    assert_eq!(ask().await.1, PRICE_OF_A_CHAT);
+    set_price(&installation, 700);
+    let _successor = Successor::of(&installation).await;
+    let (head, charge) = ask().await;
+    assert_eq!(charge, 150 + 16 * 700);
+    assert_eq!(head.header("connection"), Some("close"));
+}
+
+#[tokio::test]
+async fn sigusr2_starts_a_new_process_too() {
+    let installation = Installation::new("").await;
+    let mut serving = installation.serve().await;
+    serving.process.signal("USR2");
+    let waiting = tokio::task::spawn_blocking(move || {
+        let is_it = |line: &str| line.contains("the new process serves");
+        let line = serving.process.line_where("the new process", is_it);
+        (serving, line)
+    });
+    let (mut serving, line) = waiting.await.expect("the line comes");
+    let process = line.split("process=").nth(1).expect("its number");
+    let process = process.split(' ').next().and_then(|word| word.parse().ok());
+    let successor = Successor(process.expect("a number"));
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    successor.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_process_that_does_not_start_changes_nothing() {
+    let installation = Installation::new("").await;
+    let serving = installation.serve().await;
+    let refused = async |words: &[&str]| {
+        let mut process = installation.spawn(installation.command(words));
+        let status = super::installation::ended(&mut process).await;
+        assert_eq!(status.code(), Some(1));
+        process.output()
+    };
+    let output = refused(&["upgrade", "--program", "/bin/false"]).await;
+    assert!(output.contains("did not answer"), "{output}");
+    let output = refused(&["upgrade", "--program", "/nowhere"]).await;
+    assert!(output.contains("could not start `/nowhere`"), "{output}");
+    let text = std::fs::read_to_string(&installation.config).expect("the settings");
+    std::fs::write(
+        &installation.config,
+        format!("{text}\n[telemetry]\nlog_level = 1\n"),
+    )
+    .expect("written");
+    // The command itself reads the same settings.
+    let valid = installation.folder.path().join("valid.toml");
+    std::fs::write(&valid, &text).expect("written");
+    let mut process = installation.spawn(installation.command_with(&valid, &["upgrade"]));
+    let status = super::installation::ended(&mut process).await;
+    assert_eq!(status.code(), Some(1));
+    let output = process.output();
+    assert!(output.contains("the settings are invalid"), "{output}");
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    std::fs::write(&installation.config, text).expect("written");
+    let successor = Successor::of(&installation).await;
+    let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    successor.stop().await;
+}
+
+#[tokio::test]
+async fn a_kill_of_either_process_charges_no_incomplete_answer_and_loses_no_credit() {
+    for kills_first in [true, false] {
+        let installation = Installation::new("").await;
+        let mut serving = installation.serve().await;
+        installation.provider.script(Script::pace("piece").once());
+        let client = serving.client(&installation);
+        let mut stream = client.stream(CHAT, &chat(true)).await;
+        assert_eq!(stream.status, 200);
+        installation.provider.gate("piece").reached_by(1).await;
+        let successor = Successor::of(&installation).await;
+        assert!(
+            balance(&installation).await.1 > 0,
+            "the stream has its hold"
+        );
+        match kills_first {
+            true => {
+                serving.process.signal("KILL");
+                let free = async || balance(&installation).await.1 == 0;
+                within("the release of the hold", async { while !free().await {} }).await;
+                assert_eq!(
+                    serving
+                        .client(&installation)
+                        .post(CHAT, &chat(false))
+                        .await
+                        .status,
+                    200
+                );
+                assert_eq!(spent(&installation).await, PRICE_OF_A_CHAT);
+                successor.stop().await;
+            }
+            false => {
+                successor.signal("KILL");
+                assert_eq!(first_ended(&mut serving).await, Some(1));
+                let again = installation.serve().await;
+                assert_eq!(spent(&installation).await, 0, "nothing was delivered whole");
+                drop(again);
+            }
+        }
+        let (_, end) = stream.rest().await;
+        drop(end);
+        let audit = installation.audit().await;
+        assert_eq!(audit["open_holds"], 0, "{audit}");
+    }
+}
+
+#[tokio::test]
+async fn an_idempotency_key_stays_claimed_by_the_request_of_the_earlier_process() {
+    let installation = Installation::new("").await;
+    let serving = installation.serve().await;
+    installation.provider.script(Script::pace("piece").once());
+    let gate = installation.provider.gate("piece");
+    let client = Arc::new(serving.client(&installation));
+    let ask = || {
+        let client = client.clone();
+        let mut request = client.request("POST", CHAT, chat(false).to_string().into());
+        let key = HeaderValue::from_static("k1");
+        request.headers_mut().insert("idempotency-key", key);
+        async move { client.send(request).await }
+    };
+    let asked = tokio::spawn(ask());
+    gate.reached_by(1).await;
+    let successor = Successor::of(&installation).await;
+    let repeated = ask().await;
+    assert_eq!(repeated.status, 409, "{}", repeated.text());
+    gate.open();
+    let first = asked.await.expect("no panic");
+    assert_eq!(first.status, 200, "{}", first.text());
+    let replayed = ask().await;
+    assert_eq!(replayed.status, 200, "{}", replayed.text());
+    assert_eq!(replayed.json()["id"], first.json()["id"]);
+    assert_eq!(spent(&installation).await, PRICE_OF_A_CHAT);
+    successor.stop().await;
+}
