@@ -22,6 +22,7 @@ mod silent;
 mod start;
 mod stats;
 mod target;
+mod upgrade;
 mod wire;
 
 use std::path::PathBuf;
@@ -71,6 +72,8 @@ enum Command {
     Gateway(gateway::Options),
     /// Makes a database with accounts, keys and credits, and prints one of the keys.
     Prepare(prepare::Options),
+    /// Reloads and upgrades a gateway under load, and fails when a client notices.
+    Upgrade(upgrade::Options),
     /// Sends a number of requests to one target while a profiler observes it.
     Send(compare::SendOptions),
 }
@@ -92,6 +95,7 @@ fn main() -> anyhow::Result<()> {
         Command::Gateway(options) => gateway::run(&options),
         Command::Prepare(options) => runtime.block_on(prepare::run(&options)),
         Command::Send(options) => runtime.block_on(compare::send(&options)),
+        Command::Upgrade(options) => runtime.block_on(upgrade::run(&options)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The provider of all measurements: prepared answers, sent without delay.
 //!
 //! A word in the request chooses: `#silent` for a stream that stops after its first event, `#paced` for one whose events
-//! are 1 ms apart, `#stamped` for one whose events contain the time of sending; otherwise the standard completion, or the
+//! are 1 ms apart, `#lasting` for one whose events are 100 ms apart, `#stamped` for one whose events contain the time of sending; otherwise the standard completion, or the
 //! standard stream with one write an event.
 
 use std::sync::Arc;
@@ -15,6 +15,9 @@ use tollgate_testing::{Gate, Provider};
 
 /// Between two events of a paced stream.
 const PACE: Duration = Duration::from_millis(1);
+
+/// Between two events of a lasting stream.
+const LONG_PACE: Duration = Duration::from_millis(100);
 
 /// Between the stamped events of a stream: long enough for everything about one to be over before the next.
 const APART: Duration = Duration::from_millis(20);
@@ -35,17 +38,25 @@ pub(crate) async fn run(port: u16) -> Result<()> {
 fn answers() -> Custom {
     let completion = Plan::json(200, standard::completion());
     let stream = Plan::events(standard::stream());
-    let paced = paced(&stream);
+    let lasting = paced(&stream, LONG_PACE);
+    let paced = paced(&stream, PACE);
     let stamped = stamped();
     let silent = silent();
-    let [is_stream, is_paced, is_stamped, is_silent] =
-        ["\"stream\":true", "#paced", "#stamped", "#silent"].map(memmem::Finder::new);
+    let [is_stream, is_paced, is_lasting, is_stamped, is_silent] = [
+        "\"stream\":true",
+        "#paced",
+        "#lasting",
+        "#stamped",
+        "#silent",
+    ]
+    .map(memmem::Finder::new);
     Arc::new(move |request: &Request| {
         let has = |finder: &memmem::Finder<'_>| finder.find(&request.body).is_some();
         let plan = match () {
             () if !request.path.ends_with("/completions") => return None,
             () if !has(&is_stream) => &completion,
             () if has(&is_paced) => &paced,
+            () if has(&is_lasting) => &lasting,
             () if has(&is_stamped) => &stamped,
             () if has(&is_silent) => &silent,
             () => &stream,
@@ -54,12 +65,12 @@ fn answers() -> Custom {
     })
 }
 
-fn paced(stream: &Plan) -> Plan {
+fn paced(stream: &Plan, pace: Duration) -> Plan {
     let mut plan = Plan::default();
     for step in &stream.steps {
         plan.steps.push(step.clone());
         if matches!(step, Step::Piece(_)) {
-            plan.steps.push(Step::Pause(PACE));
+            plan.steps.push(Step::Pause(pace));
         }
     }
     plan

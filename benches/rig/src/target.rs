@@ -33,6 +33,18 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// A gateway at an address.
+    pub(crate) fn at(address: SocketAddr, key: &str) -> Target {
+        Target {
+            name: String::from("tollgate"),
+            address,
+            tls_address: None,
+            ca_file: None,
+            key: key.to_owned(),
+            pids: Vec::new(),
+        }
+    }
+
     /// Reads the list of targets.
     pub(crate) fn list(file: &Path) -> Result<Vec<Self>> {
         let text =

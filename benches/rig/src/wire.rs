@@ -97,6 +97,13 @@ impl Connection {
         }
     }
 
+    /// Whether the server closes the connection after the last answer.
+    pub(crate) fn is_closing(&self) -> bool {
+        let head_end = memmem::find(&self.inbox, b"\r\n\r\n").unwrap_or_default();
+        let head = self.inbox[..head_end].to_ascii_lowercase();
+        memmem::find(&head, b"\r\nconnection: close").is_some()
+    }
+
     /// Sends request `number`.
     pub(crate) async fn send(&mut self, number: usize) -> Result<()> {
         let digits = format!("{:08}", number % 100_000_000);
