@@ -60,6 +60,17 @@ pub(crate) fn open(
     }
 }
 
+/// The process that has the database, for a standby that waits for it; none for a file, whose lock says it.
+pub(crate) fn holder(
+    settings: &config::Store,
+    opener: &Opener<'_>,
+) -> Result<Option<String>, OpenError> {
+    match &settings.url {
+        StoreUrl::Sqlite(_) => Ok(None),
+        StoreUrl::Postgres(url) => postgres::holder(&postgres_options(settings, url, opener)),
+    }
+}
+
 /// Opens the database read-only, beside a gateway or without one.
 pub(crate) fn open_read(
     settings: &config::Store,

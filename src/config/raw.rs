@@ -221,6 +221,9 @@ pub(crate) struct RawStore {
     /// The durability of a commit to an SQLite file: `power` survives a power failure, `process` only the end of the process. With
     /// `process` a power failure may lose the latest charges. A commit to PostgreSQL always survives one.
     pub(crate) durability: Word<Durability>,
+    /// Waits while another gateway has the PostgreSQL database, and takes over when it ends or does not renew its lease. Nothing listens until
+    /// then.
+    pub(crate) standby: Switch<false>,
 }
 
 /// A route: a path pattern and its filter chain.

@@ -219,6 +219,8 @@ pub struct Store {
     pub durability: Durability,
     /// Bytes of free space below which new work is refused; 0 for no check.
     pub free_bytes_min: u64,
+    /// Whether a start waits for the end of another gateway.
+    pub standby: bool,
 }
 
 /// The location of the database.

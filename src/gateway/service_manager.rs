@@ -12,6 +12,14 @@ pub(crate) fn ready(listeners: usize) {
     notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
+/// The process waits for the end of another gateway. The start is complete as far as the service manager is concerned.
+pub(crate) fn standing_by() {
+    notify(&[
+        NotifyState::Ready,
+        NotifyState::Status("standby: another gateway has the database"),
+    ]);
+}
+
 /// The gateway takes no new connections, and waits for this many requests.
 pub(super) fn stopping(open: usize) {
     let status = format!("draining: {open} requests are open");

@@ -366,7 +366,15 @@ pub(super) fn store(
         (None, StoreUrl::Postgres(_)) => Some(context.path("tollgate.sock")),
         (None, StoreUrl::Sqlite(_)) => None,
     };
+    if let (StoreUrl::Sqlite(_), Some(at)) = (&url, raw.standby.written()) {
+        problems.note(
+            "store.standby",
+            at,
+            "waits for the lease of a PostgreSQL database, and `store.url` names a file; remove one of them",
+        );
+    }
     Store {
+        standby: raw.standby.is_on(),
         free_bytes_min: raw
             .free_bytes_min
             .check("store.free_bytes_min", problems)

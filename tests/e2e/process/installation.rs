@@ -148,7 +148,11 @@ impl Installation {
 
     /// The same by a command of one's own.
     pub(super) async fn serve_as(&self, command: Command) -> Serving {
-        let process = self.spawn(command);
+        self.listening(self.spawn(command)).await
+    }
+
+    /// Waits until a process that was started to serve listens.
+    pub(super) async fn listening(&self, process: Process) -> Serving {
         // The stand-in has to run meanwhile, so this thread must not wait.
         let waiting = tokio::task::spawn_blocking(move || {
             let line = |words: [&str; 2]| {

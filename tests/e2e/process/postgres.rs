@@ -70,6 +70,39 @@ async fn a_second_gateway_is_refused_and_takes_over_when_the_first_is_killed() {
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
+#[tokio::test]
+async fn a_standby_takes_over_when_the_gateway_ends_or_is_killed() {
+    let url = Postgres::shared().database();
+    let installation = Installation::on_postgres(&url, QUIET).await;
+    let text = std::fs::read_to_string(&installation.config).expect("the settings");
+    let text = text.replace("[store]", "[store]\nstandby = true");
+    std::fs::write(&installation.config, text).expect("the folder takes files");
+    let standby = || async {
+        let process = installation.spawn(installation.command(&["serve"]));
+        let waiting = tokio::task::spawn_blocking(move || {
+            let is_it =
+                |line: &str| line.contains("standing by") && line.contains("has the database");
+            process.line_where("that it waits", is_it);
+            process
+        });
+        waiting.await.expect("it waits")
+    };
+    let mut serving = installation.serve().await;
+    for signal in ["TERM", "KILL"] {
+        let next = standby().await;
+        let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        serving.process.signal(signal);
+        serving = installation.listening(next).await;
+        let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let mut stopped = standby().await;
+    stopped.signal("TERM");
+    let status = super::installation::ended(&mut stopped).await;
+    assert_eq!(status.code(), Some(0), "{}", stopped.output());
+}
+
 /// A charge that a client received is in the ledger, whatever happened to the database meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_crashes_under_load_delays_requests_and_loses_none() {

@@ -27,7 +27,7 @@ mod wire;
 mod writer;
 
 pub use self::import::{ImportError, Progress, import};
-pub use self::open::{open, open_read};
+pub use self::open::{holder, open, open_read};
 pub use self::options::Options;
 pub use self::recover::rebuild_postings;
 pub use self::url::{DatabaseUrl, UrlError};

@@ -102,6 +102,24 @@ pub fn open_read(options: &Options) -> Result<Arc<dyn Read>, OpenError> {
     }))
 }
 
+/// The process that has a database, if there is one: it has a lease that is fresh. For a standby.
+pub fn holder(options: &Options) -> Result<Option<String>, OpenError> {
+    let name = options.url.to_string();
+    let connection = Connection::open(&target(options)?);
+    let connection = connection.map_err(|error| open_error(&name, "open", error))?;
+    if schema::version(&connection, &name)?.is_none() {
+        return Ok(None);
+    }
+    let held = fresh_lease(&connection, &name)?;
+    Ok(held.map(|held| Holder::describe(&held.holder)))
+}
+
+/// The lease of another process that may still renew it.
+fn fresh_lease(connection: &Connection, name: &str) -> Result<Option<lease::Found>, OpenError> {
+    let held = lease::find(connection, NODE).map_err(|error| row_open_error(name, error))?;
+    Ok(held.filter(|held| !held.is_over && !Holder::is_gone(&held.holder)))
+}
+
 pub(super) fn target(options: &Options) -> Result<Target, OpenError> {
     let password = options.password.as_deref();
     Target::new(options.url.clone(), password).map_err(|error| OpenError::Unreachable {
@@ -124,9 +142,7 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
         let root_secret = root_secret(&connection, &options.random)
             .map_err(|error| write_open_error(&name, error))?;
         let node = NODE;
-        let held = lease::find(&connection, node)
-            .map_err(|error| row_open_error(&name, error))?
-            .filter(|held| !held.is_over && !Holder::is_gone(&held.holder));
+        let held = fresh_lease(&connection, &name)?;
         let end = |end: &str| {
             let ended = connection.run_all(end);
             ended.map_err(|error| open_error(&name, "open", error))

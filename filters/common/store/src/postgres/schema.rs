@@ -140,7 +140,7 @@ pub(super) fn check_readable(connection: &Connection, name: &str) -> Result<(), 
 }
 
 /// The schema of the store, if there is one. A later one than this release knows is refused unless it says that this release can use it.
-fn version(connection: &Connection, name: &str) -> Result<Option<i64>, OpenError> {
+pub(super) fn version(connection: &Connection, name: &str) -> Result<Option<i64>, OpenError> {
     let failed = |error| row_open_error(name, error);
     let sql = "SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = 'meta'";
     if !connection.exists(sql, values![]).map_err(failed)? {
