@@ -87,7 +87,9 @@ impl Framing {
                         return Err("a chunk has no size");
                     }
                     Chunk::Size => match httparse::parse_chunk_size(input) {
-                        Ok(httparse::Status::Complete((length, size))) => {
+                        Ok(httparse::Status::Complete((length, size)))
+                            if length <= SIZE_LINE_BYTES_MAX =>
+                        {
                             input.advance(length);
                             *chunk = match size {
                                 0 => Chunk::Trailer(0),

@@ -154,6 +154,20 @@ async fn bodies_end_by_their_framing_in_chunks_of_any_size() {
 }
 
 #[tokio::test]
+async fn a_chunk_size_line_has_a_limit_in_pieces_of_any_size() {
+    for (extension, fits) in [(4 * 1024 - 4, true), (4 * 1024 - 3, false)] {
+        let extension = "x".repeat(extension);
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5;{extension}\r\nhello\r\n0\r\n\r\n"
+        );
+        for piece in [64, 1 << 16] {
+            let result = exchange(answer.as_bytes().to_vec(), piece).await;
+            assert_eq!(result.is_ok(), fits, "in pieces of {piece}: {result:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn ambiguous_framing_is_refused() {
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(70_000));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
