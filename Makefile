@@ -11,5 +11,5 @@ soak:
 	@TOLLGATE_SOAK_SECONDS=$(SECONDS) TOLLGATE_CHAOS_PROGRAM=$${CARGO_TARGET_DIR:-$$PWD/target}/release/tollgate \
 	    cargo test --quiet --test e2e after_random_faults -- --nocapture
 fuzz: ; @fuzz/run
-bench: ; @benches/run && benches/postgres
+bench: ; @benches/run && benches/postgres && benches/upgrade
 release: ; @benches/pgo

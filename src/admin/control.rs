@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tollgate_clock::Timestamp;
 
 use super::{ReloadedSettings, Upgraded};
@@ -28,6 +29,9 @@ const LINE_BYTES_MAX: u64 = 64 * 1024;
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for the answer to an upgrade, each step of which has a shorter limit.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Time for the answers to requests that have arrived when the gateway stops.
+const ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A requested change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -398,10 +402,12 @@ pub(super) async fn serve(
             return;
         }
     };
+    let mut connections = JoinSet::new();
     loop {
+        while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = stopped.wait_for(|stop| *stop) => return,
+            _ = stopped.wait_for(|stop| *stop) => break,
             _ = released.wait_for(|released| *released) => break,
         };
         let Ok((stream, _)) = accepted else {
@@ -414,15 +420,17 @@ pub(super) async fn serve(
             continue;
         }
         let service = service.clone();
-        tokio::spawn(async move {
+        connections.spawn(async move {
             if let Err(error) = serve_connection(stream, &*service).await {
                 tracing::debug!(%error, "control socket connection failed");
             }
         });
     }
-    // Open connections get their answers.
     drop(listener);
     let _ = stopped.wait_for(|stop| *stop).await;
+    // What was asked is answered: the request for an upgrade ends this process.
+    let answered = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(ANSWERS_TIMEOUT, answered).await;
 }
 
 /// Answers the lines of a connection in order.

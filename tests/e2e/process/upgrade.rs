@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::HeaderValue;
 use serde_json::Value;
-use tollgate_testing::{Postgres, RawClient, Script, within};
+use tollgate_testing::{Client, Postgres, RawClient, Script, within};
 use toml::Table;
 
 use super::installation::{Installation, Serving};
@@ -99,6 +99,19 @@ async fn ask_until(address: SocketAddr, key: String, over: Arc<AtomicBool>) -> i
     charges
 }
 
+/// The same over TLS and HTTP/2, with a large body: a new connection for each request, so that many begin while both processes accept.
+async fn ask_over_tls_until(client: Client, over: Arc<AtomicBool>) -> i64 {
+    let mut body = chat(false);
+    body["messages"][0]["content"] = "word ".repeat(30_000).into();
+    let mut charges = 0;
+    while !over.load(Ordering::Relaxed) {
+        let answer = client.post(CHAT, &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        charges += charged(&answer.json());
+    }
+    charges
+}
+
 fn address(serving: &Serving) -> SocketAddr {
     let address = serving.url.trim_start_matches("http://");
     address.parse().expect("an address")
@@ -125,12 +138,17 @@ async fn upgrades(installation: Installation, count: usize) {
     gate.reached_by(1).await;
 
     let over = Arc::new(AtomicBool::new(false));
-    let load: Vec<_> = (0..4)
+    let mut load: Vec<_> = (0..4)
         .map(|_| {
             let key = installation.key.clone();
             tokio::spawn(ask_until(address(&serving), key, over.clone()))
         })
         .collect();
+    load.extend((0..2).map(|_| {
+        let client = Client::new(&serving.tls_url).with_tls(&installation.ca_pem);
+        let client = client.with_http2().with_key(&installation.key);
+        tokio::spawn(ask_over_tls_until(client, over.clone()))
+    }));
     let mut successors = Vec::new();
     for _ in 0..count {
         successors.push(Successor::of(&installation).await);
@@ -185,21 +203,31 @@ async fn upgrades(installation: Installation, count: usize) {
 async fn the_next_request_on_an_open_connection_is_decided_by_the_new_process() {
     let installation = Installation::new("").await;
     let serving = installation.serve().await;
-    let mut connection = RawClient::connect(address(&serving)).await;
+    let port = serving.tls_url.rsplit(':').next().expect("a port");
+    let tls = format!("127.0.0.1:{port}").parse().expect("an address");
+    let tls = RawClient::connect_tls(tls, &installation.ca_pem).await;
+    let mut connections = [
+        RawClient::connect(address(&serving)).await,
+        tls.expect("a handshake"),
+    ];
     let body = chat(false).to_string();
-    let mut ask = async || {
+    let ask = async |connection: &mut RawClient| {
         connection.post(CHAT, &installation.key, &body).await;
         let (head, answer) = connection.read_answer().await;
         assert_eq!(head.status(), 200, "{answer:?}");
         let answer: Value = serde_json::from_slice(&answer).expect("JSON");
         (head, charged(&answer))
     };
-    assert_eq!(ask().await.1, PRICE_OF_A_CHAT);
+    for connection in &mut connections {
+        assert_eq!(ask(connection).await.1, PRICE_OF_A_CHAT);
+    }
     set_price(&installation, 700);
     let _successor = Successor::of(&installation).await;
-    let (head, charge) = ask().await;
-    assert_eq!(charge, 150 + 16 * 700);
-    assert_eq!(head.header("connection"), Some("close"));
+    for connection in &mut connections {
+        let (head, charge) = ask(connection).await;
+        assert_eq!(charge, 150 + 16 * 700);
+        assert_eq!(head.header("connection"), Some("close"));
+    }
 }
 
 #[tokio::test]
