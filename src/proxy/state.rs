@@ -287,7 +287,7 @@ impl<'p> OpenExchange<'p> {
     /// The same, if the gate is open: `None` where the request has to wait.
     pub(super) fn enter_open(state: &'p State) -> Option<OpenExchange<'p>> {
         let open = OpenExchange::enter(state);
-        // After the exchange is counted: either it is seen by who has closed the gate, or it sees the closed gate.
+        // After the exchange is counted: either the count shows it to the upgrade that has closed the gate, or it sees the closed gate.
         (!state.is_gated.load(Ordering::SeqCst)).then_some(open)
     }
 

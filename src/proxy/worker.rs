@@ -17,7 +17,7 @@ use tollgate_money::OperationId;
 
 use super::cors;
 use super::generation::{CurrentGeneration, ThreadGeneration};
-use super::handed_over;
+use super::handed_over::{self, Target};
 use super::head::{self, Origin};
 use super::health::Probe;
 use super::routes::{self, Found, RouteEntry};
@@ -90,8 +90,17 @@ impl Worker {
         origin: &Origin,
     ) -> Option<Box<ServerSession>> {
         let proxy = &*self.proxy;
-        let Some(open) = OpenExchange::enter_open(&proxy.state) else {
-            return Box::pin(self.serve_gated(session, cork, origin)).await;
+        let open = match OpenExchange::enter_open(&proxy.state) {
+            Some(open) => open,
+            None => {
+                let (open, target) = Box::pin(self.wait_at_gate(&session, origin)).await;
+                if let Some(target) = target {
+                    open.decided();
+                    let relayed = handed_over::relay(&target, session, origin, &proxy.limits);
+                    return Box::pin(relayed).await;
+                }
+                open
+            }
         };
         let now = proxy.clock.reading();
         let id = OperationId::generate(now.now, &proxy.entropy);
@@ -157,21 +166,26 @@ impl Worker {
         client.into_finished()
     }
 
-    /// Serves a request that began while the gate was not open: here when it opens again, or by the successor.
-    async fn serve_gated(
+    /// Waits until a request that began while the gate was closed can be served, here or, where a target is returned, by the successor.
+    async fn wait_at_gate(
         &self,
-        session: Box<ServerSession>,
-        cork: Option<CorkHandle>,
+        session: &ServerSession,
         origin: &Origin,
-    ) -> Option<Box<ServerSession>> {
-        let mut gate = self.proxy.state.gate.subscribe();
+    ) -> (OpenExchange<'_>, Option<Arc<Target>>) {
+        let proxy = &*self.proxy;
+        let mut gate = proxy.state.gate.subscribe();
         let gate = gate.wait_for(|gate| !matches!(gate, Gate::Closed)).await;
-        let Ok(Gate::Relayed(target)) = gate.map(|gate| gate.clone()) else {
-            return Box::pin(self.serve(session, cork, origin)).await;
+        let target = match gate.as_deref() {
+            Ok(Gate::Relayed(target)) => Some(target.clone()),
+            _ => None,
         };
-        let open = OpenExchange::enter(&self.proxy.state);
-        open.decided();
-        handed_over::relay(&target, session, origin, &self.proxy.limits).await
+        let open = OpenExchange::enter(&proxy.state);
+        // The successor does not see the head as it was received: what two programs could read differently is refused here.
+        let id = OperationId::generate(proxy.clock.now(), &proxy.entropy);
+        let (request, known) = head::request(id, session.req_header(), origin);
+        let raw = session.as_http1().map(|h1| h1.get_headers_raw_bytes());
+        let checked = head::check(&request, raw.as_deref(), &proxy.limits).and(known);
+        (open, target.filter(|_| checked.is_ok()))
     }
 
     /// Answers a head that could not be parsed.

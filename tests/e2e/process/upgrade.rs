@@ -221,6 +221,8 @@ async fn the_next_request_on_an_open_connection_is_decided_by_the_new_process() 
     for connection in &mut connections {
         assert_eq!(ask(connection).await.1, PRICE_OF_A_CHAT);
     }
+    let mut ambiguous = RawClient::connect(address(&serving)).await;
+    ask(&mut ambiguous).await;
     set_price(&installation, 700);
     let _successor = Successor::of(&installation).await;
     for connection in &mut connections {
@@ -228,6 +230,16 @@ async fn the_next_request_on_an_open_connection_is_decided_by_the_new_process() 
         assert_eq!(charge, 150 + 16 * 700);
         assert_eq!(head.header("connection"), Some("close"));
     }
+    // The relay would send one of the two fields alone.
+    let both = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+        installation.key,
+        body.len(),
+        body.len()
+    );
+    ambiguous.send(both).await;
+    assert_eq!(ambiguous.read_answer().await.0.status(), 400);
 }
 
 #[tokio::test]
