@@ -119,6 +119,24 @@ pub(crate) fn file(settings: &config::Store) -> Option<PathBuf> {
     }
 }
 
+/// The name of the database, the same for each process that has it.
+pub(crate) fn name(settings: &config::Store) -> String {
+    match &settings.url {
+        StoreUrl::Sqlite(path) => sqlite::resolve(path).display().to_string(),
+        StoreUrl::Postgres(url) => url.to_string(),
+    }
+}
+
+/// Verifies that the database which another process still has can be opened after it: that there is one, and of a schema which this release
+/// can use.
+pub(crate) fn check(settings: &config::Store, opener: &Opener<'_>) -> Result<(), OpenError> {
+    match open_read(settings, opener) {
+        // It will be brought up to date.
+        Ok(_) | Err(OpenError::Older { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// The control socket of the gateway that has the database.
 pub(crate) fn control_socket(settings: &config::Store) -> PathBuf {
     match (&settings.control_socket, &settings.url) {

@@ -80,8 +80,19 @@ pub(super) fn start(
         socket.and_then(|socket| Bound::relayed(socket, predecessor.token))
     });
     let relayed = relayed.transpose().map_err(StartError::Threads)?;
-    let handed = predecessor.as_ref().map(Predecessor::take_store);
-    let storage = Storage::open(&settings, &clock, &entropy, handed.transpose()?)?;
+    let mut handed = None;
+    if let Some(predecessor) = &predecessor {
+        // What can fail before the store is handed over must not fail after it.
+        predecessor.check_store(database::name(&settings.store))?;
+        let opener = Opener {
+            name: "successor",
+            clock: &clock,
+            entropy: &entropy,
+        };
+        database::check(&settings.store, &opener)?;
+        handed = Some(predecessor.take_store()?);
+    }
+    let storage = Storage::open(&settings, &clock, &entropy, handed)?;
     for warning in settings.warnings() {
         tracing::warn!(key = %warning.key, "risky setting: {}", warning.message);
     }
@@ -169,6 +180,7 @@ pub(super) fn start(
     let upgrader = Arc::new(Upgrader {
         proxy: running.proxy.clone(),
         store: storage.store.clone(),
+        database: database::name(&settings.store),
         ledger: storage.ledger.clone(),
         purchase_tasks: purchase_tasks.clone(),
         runtime: runtime.handle().clone(),

@@ -38,6 +38,8 @@ pub(super) enum Message {
         admin: SocketAddr,
         /// What identifies relayed requests, in hexadecimal digits.
         token: String,
+        /// The database.
+        store: String,
     },
     /// The successor has valid settings, and can take over the store.
     Prepared,

@@ -83,6 +83,8 @@ pub(crate) enum UpgradeError {
 pub(super) struct Upgrader {
     pub(super) proxy: Arc<Proxy>,
     pub(super) store: Arc<dyn Store>,
+    /// The database, as a successor has to name it.
+    pub(super) database: String,
     pub(super) ledger: Ledger,
     pub(super) purchase_tasks: PurchaseTasks,
     pub(super) runtime: Handle,
@@ -206,6 +208,7 @@ impl Upgrader {
                 .collect(),
             admin: sockets.admin.0,
             token: base16ct::lower::encode_string(token),
+            store: self.database.clone(),
         };
         link.0
             .set_read_timeout(Some(STEP_TIMEOUT))

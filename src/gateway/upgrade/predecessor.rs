@@ -21,6 +21,7 @@ pub(crate) struct Predecessor {
     link: Link,
     pub(in crate::gateway) sockets: Sockets,
     pub(in crate::gateway) token: [u8; TOKEN_BYTES],
+    store: String,
 }
 
 /// The admin sockets of a predecessor.
@@ -32,6 +33,16 @@ pub enum PredecessorError {
     /// The connection to it.
     #[error("the process that started this one to take over from it does not answer")]
     Link(#[source] io::Error),
+    /// The settings name another database.
+    #[error(
+        "`store.url` names `{new}`, and the running gateway has `{old}`; an upgrade cannot change the database: stop the gateway, then start it"
+    )]
+    OtherStore {
+        /// In the settings.
+        new: String,
+        /// That of the predecessor.
+        old: String,
+    },
     /// It sent something else.
     #[error(
         "the process that started this one sent an unexpected message; it is of another release that cannot be followed"
@@ -54,6 +65,7 @@ impl Predecessor {
             listeners,
             admin,
             token: text,
+            store,
         } = message
         else {
             return Err(PredecessorError::Unexpected);
@@ -66,7 +78,17 @@ impl Predecessor {
             link,
             sockets: sockets.ok_or(PredecessorError::Unexpected)?,
             token,
+            store,
         }))
+    }
+
+    /// Verifies that the settings name its database.
+    pub(in crate::gateway) fn check_store(&self, new: String) -> Result<(), PredecessorError> {
+        let old = self.store.clone();
+        match new == old {
+            true => Ok(()),
+            false => Err(PredecessorError::OtherStore { new, old }),
+        }
     }
 
     /// Reports that everything is ready but the store, and waits for it.

@@ -290,6 +290,24 @@ async fn a_new_process_that_does_not_start_changes_nothing() {
     assert_eq!(status.code(), Some(1));
     let output = process.output();
     assert!(output.contains("the settings are invalid"), "{output}");
+    // Another database, and the same one in a schema that this release does not know.
+    let other = text.replace("tollgate.db", "other.db");
+    std::fs::write(&installation.config, other).expect("written");
+    let mut process = installation.spawn(installation.command_with(&valid, &["upgrade"]));
+    let status = super::installation::ended(&mut process).await;
+    assert_eq!(status.code(), Some(1));
+    let output = process.output();
+    assert!(output.contains("cannot change the database"), "{output}");
+    std::fs::write(&installation.config, &text).expect("written");
+    let database = rusqlite::Connection::open(installation.database()).expect("the database");
+    let schema = |change: &str| {
+        let sql = format!("UPDATE meta SET v = v + {change} WHERE k = 'schema'");
+        database.execute(&sql, []).expect("a row");
+    };
+    schema("1");
+    let output = refused(&["upgrade"]).await;
+    assert!(output.contains("this version knows up to"), "{output}");
+    schema("-1");
     let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     std::fs::write(&installation.config, text).expect("written");
