@@ -185,7 +185,7 @@ pub(super) fn start(
         purchase_tasks: purchase_tasks.clone(),
         runtime: runtime.handle().clone(),
         entropy: entropy.clone(),
-        listeners: std::mem::take(&mut running.sockets),
+        listeners: Mutex::new(std::mem::take(&mut running.sockets)),
         admin: Mutex::default(),
         tasks,
         record: record(&runtime, &storage, &clock),

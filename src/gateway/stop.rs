@@ -15,6 +15,7 @@ const FINAL_RESPONSES: Duration = Duration::from_secs(1);
 impl Gateway {
     /// Drains open exchanges unless the store has failed, then ends every thread.
     pub(super) fn shut_down(mut self, end: End) -> Result<(), Failure> {
+        self.upgrader.close_listeners();
         match &end {
             End::Stop => {
                 self.proxy.drain();

@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -89,8 +89,8 @@ pub(super) struct Upgrader {
     pub(super) purchase_tasks: PurchaseTasks,
     pub(super) runtime: Handle,
     pub(super) entropy: Entropy,
-    /// Of the listeners, with their addresses in the settings.
-    pub(super) listeners: Vec<(SocketAddr, TcpListener)>,
+    /// Of the listeners, with their addresses in the settings. The system accepts connections as long as one of these is open.
+    pub(super) listeners: Mutex<Vec<(SocketAddr, TcpListener)>>,
     /// Set when the admin interface has started.
     pub(super) admin: Mutex<Option<AdminSockets>>,
     /// Tasks that write to the store.
@@ -161,7 +161,18 @@ impl Upgrader {
         *self.admin() = sockets;
     }
 
-    fn admin(&self) -> std::sync::MutexGuard<'_, Option<AdminSockets>> {
+    /// Closes the listening sockets that are kept for a successor.
+    pub(super) fn close_listeners(&self) {
+        self.listeners().clear();
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Vec<(SocketAddr, TcpListener)>> {
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn admin(&self) -> MutexGuard<'_, Option<AdminSockets>> {
         self.admin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -227,7 +238,7 @@ impl Upgrader {
             .ok_or_else(|| io::Error::other("the gateway has not started yet"))?;
         Ok(Sockets {
             listeners: self
-                .listeners
+                .listeners()
                 .iter()
                 .map(share)
                 .collect::<io::Result<_>>()?,
