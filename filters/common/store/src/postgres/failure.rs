@@ -48,8 +48,8 @@ impl ServerError {
     /// What a code means (PostgreSQL, appendix A).
     fn fault(&self) -> Fault {
         match self.code.as_str() {
-            // unique_violation
-            "23505" => Fault::Key,
+            // unique_violation; duplicate_table and duplicate_object, where two processes create one at once
+            "23505" | "42P07" | "42710" => Fault::Key,
             code if code.starts_with("23") => Fault::Constraint,
             // disk_full
             "53100" => Fault::Full,

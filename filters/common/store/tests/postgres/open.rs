@@ -93,7 +93,7 @@ fn of_the_processes_that_open_an_empty_database_at_once_one_makes_the_store_and_
     for refused in refused {
         match refused.err() {
             Some(OpenError::InUse { .. }) => {}
-            Some(other) => panic!("{other}"),
+            Some(other) => panic!("{other:?}"),
             None => unreachable!("it is refused"),
         }
     }
