@@ -134,7 +134,8 @@ impl Inner {
                 } else if hold.epoch < self.store.earliest_epoch() {
                     orphans.push(hold);
                 } else if hold.epoch < self.store.epoch() {
-                    self.adopted().insert(&hold);
+                    self.adopted()
+                        .insert(hold.operation, hold.account, hold.amount);
                 }
             })
             .map_err(StartError::Read)?;

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
-use tollgate_store::OpenHold;
 
 /// The adopted holds by operation: account and amount.
 #[derive(Debug, Default)]
@@ -13,8 +12,8 @@ pub(crate) struct AdoptedHolds(
 );
 
 impl AdoptedHolds {
-    pub(crate) fn insert(&mut self, hold: &OpenHold) {
-        self.0.insert(hold.operation, (hold.account, hold.amount));
+    pub(crate) fn insert(&mut self, operation: OperationId, account: AccountId, held: Micros) {
+        self.0.insert(operation, (account, held));
     }
 
     /// Removes a hold that is open with these values; `false` when there is none.

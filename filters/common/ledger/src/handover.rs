@@ -9,12 +9,21 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, CredentialId, Micros};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{Admission, Answers, CommitError, Done, Part, Refusal, UnitOfWork};
 
 use crate::accounts::{Inner, lock};
 use crate::units::{log_refusal, unit};
+
+/// A hold that the predecessor has ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    operation: OperationId,
+    account: AccountId,
+    held: Micros,
+    charged: Micros,
+}
 
 impl Inner {
     /// Ends the decisions of this process, after every open hold was queued for the disk.
@@ -59,23 +68,23 @@ impl Inner {
     }
 
     fn submit_of_predecessor(self: &Arc<Self>, unit: UnitOfWork, done: Done) {
-        let taken = unit
+        let ended = unit
             .parts()
             .iter()
-            .try_fold(None, |taken, part| match part {
-                Part::Ledger(part) => self.apply(part).map(Some),
-                _ => Ok(taken),
+            .try_fold(None, |ended, part| match part {
+                Part::Ledger(part) => self.apply(part),
+                _ => Ok(ended),
             });
-        let taken = match taken {
-            Ok(taken) => taken,
+        let ended = match ended {
+            Ok(ended) => ended,
             Err(refusal) => return done(Err(CommitError::Refused(refusal))),
         };
         let charge = unit.parts().iter().find_map(charge_of);
         let this = Arc::clone(self);
         let committed: Done = Box::new(move |result| {
-            if let (Err(_), Some((account, charged))) = (&result, taken) {
+            if let (Err(error), Some(ended)) = (&result, &ended) {
                 log_refusal(result.clone());
-                this.credit_back(account, charged);
+                this.undo(ended, error);
             }
             if let (Ok(_), Some(count), Some((credential, charged, at))) =
                 (&result, this.count_charge.get(), charge)
@@ -88,27 +97,41 @@ impl Inner {
         let _ = self.store.submit(unit, committed);
     }
 
-    /// Changes a balance by a part of the predecessor; returns what it has charged to the account.
-    fn apply(&self, part: &LedgerPart) -> Result<(AccountId, Micros), Refusal> {
-        let (operation, account, held, charged) = match *part {
+    /// Changes a balance by a part of the predecessor; returns the hold that it has ended.
+    fn apply(&self, part: &LedgerPart) -> Result<Option<Ended>, Refusal> {
+        let ended = match *part {
             LedgerPart::Settle {
                 operation,
                 account,
                 held,
                 charged,
                 ..
-            } => (operation, account, held, charged),
+            } => Ended {
+                operation,
+                account,
+                held,
+                charged,
+            },
             LedgerPart::Release {
                 operation,
                 account,
                 held,
                 ..
-            } => (operation, account, held, Micros::ZERO),
-            LedgerPart::Charge {
-                account, charged, ..
-            } if charged == Micros::ZERO => return Ok((account, charged)),
+            } => Ended {
+                operation,
+                account,
+                held,
+                charged: Micros::ZERO,
+            },
+            LedgerPart::Charge { charged, .. } if charged == Micros::ZERO => return Ok(None),
             _ => return Err(Refusal::Invalid("it is not the end of a hold")),
         };
+        let Ended {
+            operation,
+            account,
+            held,
+            charged,
+        } = ended;
         if charged < Micros::ZERO || charged > held {
             return Err(Refusal::Invalid("it charges more than its hold"));
         }
@@ -120,7 +143,25 @@ impl Inner {
             balance.release(held);
             balance.available -= charged;
         }
-        Ok((account, charged))
+        Ok(Some(ended))
+    }
+
+    /// Opens a hold again whose end the store has refused, for what was to be committed with it: the predecessor releases it then.
+    fn undo(&self, ended: &Ended, error: &CommitError) {
+        let is_open = !matches!(error, CommitError::Refused(Refusal::NoHold(_)));
+        let mut shard = self.shard(ended.account);
+        if let Some(balance) = shard.accounts.get_mut(&ended.account) {
+            balance.available += ended.charged;
+            if is_open {
+                balance.available -= ended.held;
+                balance.held += ended.held;
+            }
+        }
+        drop(shard);
+        if is_open {
+            self.adopted()
+                .insert(ended.operation, ended.account, ended.held);
+        }
     }
 
     pub(crate) fn predecessor_ended(&self, now: Timestamp) -> usize {

@@ -305,3 +305,43 @@ fn a_message_that_charges_more_than_its_hold_or_ends_another_hold_changes_nothin
     wait(flush(&*store)).expect("everything is durable");
     assert_ledger_balances(&store);
 }
+
+/// The credit of a hold that stays open on the disk must not be spent in memory: the store would find the contradiction and stop.
+#[test]
+fn a_settlement_that_is_refused_with_its_attached_part_leaves_its_hold_for_a_release() {
+    let bed = bed(options());
+    let payer = account_with(&bed.store, &bed.ledger, 1, 100, 0);
+    let hold = bed.ledger.hold(request(payer, 1, 60));
+    let hold = hold.expect("there is credit");
+    let next = hand_over(&bed);
+    // The claim of the key was lost.
+    let attached = AttachedPart::new(move |_| {
+        Part::Idempotency(Box::new(IdempotencyPart::Keep {
+            key: IdempotencyKey {
+                account: payer,
+                endpoint: Endpoint::Chat,
+                key: Arc::from("lost"),
+            },
+            token: 1,
+            answer: KeptAnswer {
+                status: 200,
+                headers: Arc::from("1"),
+                body: None,
+            },
+        }))
+    });
+    let refused = wait(hold.settle_with(settle(10), Some(attached)));
+    assert!(matches!(refused, Err(SettleError::Refused { .. })));
+    bed.store.close();
+    assert_eq!(
+        next.orphans.join().expect("no panic"),
+        0,
+        "the predecessor has released it"
+    );
+    let balance = next.ledger.balance(payer).expect("an account");
+    assert_eq!((balance.available.get(), balance.held.get()), (100, 0));
+    let all = next.ledger.hold(request(payer, 2, 100));
+    wait(all.expect("all is free").settle(settle(100))).expect("durable");
+    wait(flush(&*next.store)).expect("everything is durable");
+    assert_ledger_balances(&next.store);
+}
