@@ -20,6 +20,7 @@ use subtle::ConstantTimeEq;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::head::Origin;
 use super::socket::Tcp;
@@ -112,7 +113,9 @@ async fn relay_within(
     let stream = connect(target, session, origin).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let connection = tokio::spawn(connection);
+    // Ended with this function: the successor sees that the client has disconnected.
+    let mut connections = JoinSet::new();
+    connections.spawn(connection);
     let head = session.req_header();
     let waits = head.version == Version::HTTP_11 && head.headers.contains_key(header::EXPECT);
     let (request, mut body) = request(session)?;
@@ -124,7 +127,7 @@ async fn relay_within(
         tokio::select! {
             biased;
             response = &mut response => break response?,
-            piece = session.read_request_body(), if body.is_some() => match (piece?, &body) {
+            piece = receive(session, body.is_some()) => match (piece?, &body) {
                 (Some(piece), Some(to)) => {
                     // A successor that answers early reads no more; its response follows.
                     if to.send(Ok(Frame::data(piece))).await.is_err() {
@@ -136,9 +139,30 @@ async fn relay_within(
         }
     };
     drop(body);
-    respond(session, response, limits).await?;
-    connection.abort();
-    Ok(())
+    respond(session, response, limits).await
+}
+
+/// The next piece of the request's body while it is read; then an error when the client has disconnected.
+async fn receive(
+    session: &mut ServerSession,
+    reads_body: bool,
+) -> Result<Option<Bytes>, RelayError> {
+    if reads_body {
+        return Ok(session.read_request_body().await?);
+    }
+    gone(session).await;
+    Err(disconnected())
+}
+
+/// Waits until the client has disconnected. Its request is complete: further bytes are the start of the next one.
+async fn gone(session: &mut ServerSession) {
+    while session.read_body_or_idle(true).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn disconnected() -> RelayError {
+    "the client has disconnected".into()
 }
 
 /// Connects, and sends what the successor has to know of the client.
@@ -186,6 +210,11 @@ fn request(
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = http::Request::builder()
         .method(head.method.clone())
+        // A client of HTTP/1.0 cannot read chunks.
+        .version(match head.version {
+            Version::HTTP_10 => Version::HTTP_10,
+            _ => Version::HTTP_11,
+        })
         .uri(path.parse::<Uri>()?)
         .body(())?;
     *request.headers_mut() = headers;
@@ -217,7 +246,15 @@ async fn respond(
         .await
         .map_err(slow)??;
     if !is_head {
-        while let Some(frame) = body.frame().await {
+        let mut is_body_read = session.is_body_done();
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = body.frame() => frame,
+                () = gone(session), if is_body_read => return Err(disconnected()),
+            };
+            let Some(frame) = frame else { break };
+            is_body_read = session.is_body_done();
             // Trailers are not sent by this program.
             if let Ok(data) = frame?.into_data()
                 && !data.is_empty()

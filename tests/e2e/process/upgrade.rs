@@ -221,8 +221,15 @@ async fn the_next_request_on_an_open_connection_is_decided_by_the_new_process() 
     for connection in &mut connections {
         assert_eq!(ask(connection).await.1, PRICE_OF_A_CHAT);
     }
-    let mut ambiguous = RawClient::connect(address(&serving)).await;
-    ask(&mut ambiguous).await;
+    let mut others = Vec::new();
+    for _ in 0..2 {
+        let mut connection = RawClient::connect(address(&serving)).await;
+        ask(&mut connection).await;
+        others.push(connection);
+    }
+    let [ambiguous, old] = &mut others[..] else {
+        unreachable!("two were opened");
+    };
     set_price(&installation, 700);
     let _successor = Successor::of(&installation).await;
     for connection in &mut connections {
@@ -240,6 +247,21 @@ async fn the_next_request_on_an_open_connection_is_decided_by_the_new_process() 
     );
     ambiguous.send(both).await;
     assert_eq!(ambiguous.read_answer().await.0.status(), 400);
+    // HTTP/1.0 has no chunks: the end of the connection ends the stream.
+    let streamed = chat(true).to_string();
+    let request = format!(
+        "POST {CHAT} HTTP/1.0\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{streamed}",
+        installation.key,
+        streamed.len()
+    );
+    old.send(request).await;
+    let answer = old.read_to_end().await.expect("the connection is closed");
+    let answer = String::from_utf8(answer.to_vec()).expect("a text");
+    assert!(
+        !answer.to_lowercase().contains("transfer-encoding"),
+        "{answer}"
+    );
+    assert!(answer.ends_with("data: [DONE]\n\n"), "{answer}");
 }
 
 #[tokio::test]
