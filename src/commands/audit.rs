@@ -84,13 +84,14 @@ fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     writeln!(
         out,
-        "{} accounts, {} operations, {} entries, {} open holds, {} seals, {} costs recalculated: {verdict}",
+        "{} accounts, {} operations, {} entries, {} open holds, {} seals, {} costs recalculated, {} records of the audit log: {verdict}",
         report.accounts,
         report.operations,
         report.entries,
         report.open_holds,
         report.seals,
-        report.priced
+        report.priced,
+        report.audit_records
     )
     .context("cannot print")?;
     if report.clean() {
@@ -114,6 +115,7 @@ struct Shown<'a> {
     priced: u64,
     open_holds: u64,
     seals: u64,
+    audit_records: u64,
     plan: Plan,
     sums: Sums,
     usage_written_off: Box<RawValue>,
@@ -164,6 +166,7 @@ impl Shown<'_> {
             priced: report.priced,
             open_holds: report.open_holds,
             seals: report.seals,
+            audit_records: report.audit_records,
             plan: Plan {
                 x402: report.paid.x402,
                 x402_cents: report.paid.x402_amount.cents(),

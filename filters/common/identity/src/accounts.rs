@@ -6,7 +6,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, LoginId, Micros};
 use tollgate_store::{
     AccountChange, AccountStatus, Admission, CacheScope, CommitError, NewLogin, Part, Refusal,
-    Store, UnitOfWork, commit,
+    Submit, UnitOfWork, commit,
 };
 
 use crate::keys::id_bytes;
@@ -65,7 +65,7 @@ pub enum AccountError {
 
 /// Creates an account with its logins and a zero balance. `draw` fills a slice with random bytes.
 pub async fn create_account(
-    store: &dyn Store,
+    store: &dyn Submit,
     account: NewAccount,
     mut draw: impl FnMut(&mut [u8]) + Send,
 ) -> Result<AccountId, CreateAccountError> {
@@ -102,7 +102,7 @@ pub async fn create_account(
 
 /// Suspends or reactivates an account.
 pub async fn set_status(
-    store: &dyn Store,
+    store: &dyn Submit,
     account: AccountId,
     status: AccountStatus,
     at: Timestamp,
@@ -119,7 +119,7 @@ pub async fn set_status(
 
 /// Sets an account's rate class.
 pub async fn set_class(
-    store: &dyn Store,
+    store: &dyn Submit,
     account: AccountId,
     class: Arc<str>,
     at: Timestamp,
@@ -136,7 +136,7 @@ pub async fn set_class(
 
 /// Sets an account's cache scope.
 pub async fn set_cache_scope(
-    store: &dyn Store,
+    store: &dyn Submit,
     account: AccountId,
     scope: CacheScope,
     at: Timestamp,
@@ -151,7 +151,7 @@ pub async fn set_cache_scope(
     change_account(store, change).await
 }
 
-async fn change_account(store: &dyn Store, change: AccountChange) -> Result<(), AccountError> {
+async fn change_account(store: &dyn Submit, change: AccountChange) -> Result<(), AccountError> {
     let account = change.id;
     let part = Part::ChangeAccount(Box::new(change));
     match commit(store, UnitOfWork::of(part, Admission::Normal)).await {

@@ -9,7 +9,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, SpendingCap};
 use tollgate_store::{
     Admission, CommitError, CredentialChange, CredentialKind, CredentialRow, NewCredential, Part,
-    Read, ReadError, Refusal, Store, UnitOfWork, commit,
+    Read, ReadError, Refusal, Submit, UnitOfWork, commit,
 };
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -160,7 +160,7 @@ pub enum ChangeKeyError {
 
 /// Changes a key of the session's account, if key and session are as they were read. The change is in force on return.
 pub async fn change_key_as(
-    store: &dyn Store,
+    store: &dyn Submit,
     key: KeyId,
     version: i64,
     change: KeyChange,
@@ -197,7 +197,7 @@ pub async fn change_key_as(
 
 /// Creates a key of this form. It is live on return. `draw` fills a slice with random bytes.
 pub async fn create_key(
-    store: &dyn Store,
+    store: &dyn Submit,
     form: &Form,
     key: NewKey,
     mut draw: impl FnMut(&mut [u8]) + Send,
@@ -209,7 +209,7 @@ pub async fn create_key(
 /// Creates a key for a session, if that is still live when the key is written. The id was drawn before, so that a request that is sent
 /// twice creates one key.
 pub async fn create_key_as(
-    store: &dyn Store,
+    store: &dyn Submit,
     form: &Form,
     id: KeyId,
     key: NewKey,
@@ -220,7 +220,7 @@ pub async fn create_key_as(
 }
 
 async fn make_key(
-    store: &dyn Store,
+    store: &dyn Submit,
     form: &Form,
     id: KeyId,
     key: NewKey,
@@ -283,7 +283,7 @@ pub fn list_keys(store: &dyn Read, account: AccountId) -> Result<Vec<Key>, ReadE
 
 /// Revokes a key. It is no longer live on return; idempotent.
 pub async fn revoke_key(
-    store: &dyn Store,
+    store: &dyn Submit,
     key: KeyId,
     at: Timestamp,
 ) -> Result<(), RevokeKeyError> {

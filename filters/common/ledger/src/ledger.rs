@@ -216,6 +216,16 @@ impl Ledger {
         self.book(EntryKind::Grant, credit).await
     }
 
+    /// The same, with parts that become durable in the same commit or not at all. If the reference was booked before, they are written all
+    /// the same.
+    pub async fn grant_with(
+        &self,
+        credit: Credit,
+        attached: Vec<Part>,
+    ) -> Result<Credited, CreditError> {
+        self.book_with(EntryKind::Grant, credit, attached).await
+    }
+
     /// Books revenue refunded as credit.
     pub async fn refund(&self, credit: Credit) -> Result<Credited, CreditError> {
         self.book(EntryKind::Refund, credit).await

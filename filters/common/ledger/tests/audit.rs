@@ -11,8 +11,9 @@ use tollgate_ledger::audit::{Report, audit};
 use tollgate_ledger::{Charge, Credit};
 use tollgate_money::{Micros, OperationId, PaymentId, SubscriptionId, Usd};
 use tollgate_store::{
-    Admission, EntryKind, Part, PaymentRow, PaymentStatus, PlanPart, Route, Store, SubscriptionRow,
-    SubscriptionStatus, UnitOfWork, commit, flush, plan_reference, sqlite,
+    Admission, AuditEvent, AuditOutcome, EntryKind, Part, PaymentRow, PaymentStatus, PlanPart,
+    Route, Store, SubscriptionRow, SubscriptionStatus, UnitOfWork, commit, flush, plan_reference,
+    sqlite,
 };
 
 /// A plan that was paid for once, with a credit of 5.
@@ -69,6 +70,21 @@ fn buys_the_plan(store: &dyn Store) {
     wait(commit(store, UnitOfWork::of_all(parts, Admission::Always))).expect("it is durable");
 }
 
+/// Records an act of an operator.
+fn records_an_act(store: &dyn Store) {
+    let event = AuditEvent {
+        at: NOW,
+        actor: Arc::from("token ops"),
+        action: Arc::from("account_class"),
+        subject: Some(Arc::from(account(1).to_string())),
+        request: Arc::from("req_1"),
+        outcome: AuditOutcome::Done,
+        detail: Arc::from("{}"),
+    };
+    let unit = UnitOfWork::of(Part::Audit(Box::new(event)), Admission::Normal);
+    wait(commit(store, unit)).expect("it is durable");
+}
+
 /// A ledger with one of everything: a credit, a settlement below and one beyond its hold, a release, a charge, a free request, an open
 /// hold, a plan that was paid for, and a previous run.
 fn whole_books() -> tempfile::TempDir {
@@ -108,6 +124,7 @@ fn whole_books() -> tempfile::TempDir {
         // Dropped with the process: the next run releases the first one, and the second one stays open.
         std::mem::forget(hold(2));
         wait(flush(&*store)).expect("everything is durable");
+        records_an_act(&*store);
         store.close();
     }
     folder
@@ -331,6 +348,28 @@ fn every_edit_of_the_ledger_shows() {
         (
             "UPDATE journal SET body = CAST(x'02' || substr(body, 2) AS BLOB)",
             "is of a version that this one does not know",
+        ),
+        // The audit log: records that are changed, lost, or written by another program.
+        (
+            "UPDATE audit_log SET actor = 'uid 1' WHERE number = 2",
+            "record 2 of node 1 in the audit log was changed after it was written",
+        ),
+        (
+            "UPDATE audit_log SET subject = NULL WHERE number = 1",
+            "record 1 of node 1 in the audit log was changed",
+        ),
+        (
+            "DELETE FROM audit_log WHERE number = 1",
+            "record 2 of node 1 in the audit log is the first after record 0",
+        ),
+        (
+            "DELETE FROM audit_log WHERE number = 1; UPDATE audit_log SET number = number - 1",
+            "record 1 of node 1 in the audit log does not follow the one before it",
+        ),
+        (
+            "INSERT INTO audit_log SELECT node, number + 2, at, actor, action, subject, request, outcome, detail, prev, hash
+             FROM audit_log WHERE number = 1",
+            "record 3 of node 1 in the audit log does not follow",
         ),
     ] {
         let report = report_after(edit);

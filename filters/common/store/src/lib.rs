@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod audit_log;
 mod checkout;
 mod codes;
 mod commit;
@@ -37,6 +38,9 @@ mod x402;
 
 use tollgate_service::{GATEWAY, provided};
 
+pub use audit_log::{
+    AuditEvent, AuditLogQuery, AuditOutcome, AuditPosition, AuditRecord, ReadAuditLog,
+};
 pub use checkout::{CheckoutPart, CheckoutRow, ReadCheckouts};
 pub use codes::{
     AccountStatus, AuthorizationState, CacheScope, ChangeKind, CheckoutState, CodePurpose, Contra,
@@ -66,7 +70,8 @@ pub use signin::{
 };
 pub use statement::{DaySpending, ReadStatement, Statement};
 pub use store::{
-    BatchRows, Observer, OperationRows, Read, ReadParts, Snapshot, Store, commit, flush, reading,
+    BatchRows, Observer, OperationRows, Read, ReadParts, Snapshot, Store, Submit, commit, flush,
+    reading,
 };
 pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/010.sql"),
     include_str!("migrations/011.sql"),
     include_str!("migrations/012.sql"),
+    include_str!("migrations/013.sql"),
 ];
 
 /// The SQL keywords that differ between engines.

@@ -6,6 +6,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
+use crate::audit_log::{AuditRecord, ReadAuditLog};
 use crate::checkout::ReadCheckouts;
 use crate::codes::LoginKind;
 use crate::entries::{Entry, Seal};
@@ -31,6 +32,7 @@ use crate::x402::ReadAuthorizations;
 /// Reads of the tables of single parts.
 pub trait ReadParts:
     OAuthRead
+    + ReadAuditLog
     + ReadAuthorizations
     + ReadCheckouts
     + ReadMandates
@@ -44,6 +46,7 @@ pub trait ReadParts:
 
 impl<T> ReadParts for T where
     T: OAuthRead
+        + ReadAuditLog
         + ReadAuthorizations
         + ReadCheckouts
         + ReadMandates
@@ -162,6 +165,9 @@ pub trait Snapshot {
     /// Every subscription.
     fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError>;
 
+    /// Every record of the audit log, by node and number.
+    fn audit_log(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), ReadError>;
+
     /// Every commit of the journal, by node, epoch and number.
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError>;
 
@@ -196,14 +202,17 @@ pub struct OperationRows {
     pub is_duplicate: bool,
 }
 
-/// A store that this process may write to. Only one process at a time has one.
-pub trait Store: Read {
+/// Accepts units of work: the store, or what adds parts to each unit on its way there.
+pub trait Submit: Send + Sync {
     /// Queues a unit of work and returns at once. `done` is called when the unit is durable, refused, or lost with the store; it
     /// is not called when this method returns an error.
     ///
     /// Units become durable in queue order: none is without all those before it.
     fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError>;
+}
 
+/// A store that this process may write to. Only one process at a time has one.
+pub trait Store: Read + Submit {
     /// Whether a unit that starts something would be accepted now.
     fn admit(&self) -> Result<(), SubmitError>;
 
@@ -249,7 +258,7 @@ pub trait Observer: Send + Sync {
 }
 
 /// Queues a unit and waits until it is durable. Dropping the future does not undo it.
-pub async fn commit(store: &dyn Store, unit: UnitOfWork) -> Result<Receipt, CommitError> {
+pub async fn commit(store: &dyn Submit, unit: UnitOfWork) -> Result<Receipt, CommitError> {
     let (sender, wait) = oneshot::channel();
     let done: Done = Box::new(move |result| {
         // The caller may have been cancelled; the unit is durable all the same.

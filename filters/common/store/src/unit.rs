@@ -6,6 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 
+use crate::audit_log::AuditEvent;
 use crate::checkout::CheckoutPart;
 use crate::codes::{AccountStatus, CacheScope};
 use crate::entries::LedgerPart;
@@ -61,6 +62,8 @@ pub enum Part {
     Signin(Box<SigninPart>),
     /// Adds refused requests, and deletes what is beyond the number that an account keeps.
     RecordRefusals(Vec<RefusalRow>),
+    /// Adds a record to the audit log. In a unit that books a reference again, its outcome becomes that of a repetition.
+    Audit(Box<AuditEvent>),
     /// Writes ledger entries.
     Ledger(LedgerPart),
 }
@@ -136,6 +139,13 @@ impl UnitOfWork {
             parts: parts.into_iter().collect(),
             admission,
         }
+    }
+
+    /// The same unit with one more part, the last.
+    #[must_use]
+    pub fn with(mut self, part: Part) -> UnitOfWork {
+        self.parts.push(part);
+        self
     }
 
     /// The parts, in order.

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::{Body, Entry};
 use tollgate_store::{
-    AccountRow, BatchRows, Contra, EntryKind, OperationRows, PaymentRow, PriceRow, SubscriptionRow,
+    AccountRow, AuditRecord, BatchRows, Contra, EntryKind, OperationRows, PaymentRow, PriceRow,
+    SubscriptionRow,
 };
 
+use super::audit_log::AuditLogChain;
 use super::payments::Payments;
 use super::{DerivedDifference, Report, Sums, Violation};
 
@@ -27,6 +29,7 @@ pub(crate) struct Check {
     /// Node, and the epoch, number and hash of its last seal.
     chain: BTreeMap<i64, (i64, i64, [u8; 32])>,
     payments: Payments,
+    audit_log: AuditLogChain,
     unreadable: bool,
 }
 
@@ -304,6 +307,14 @@ impl Check {
             }
         };
         self.wrong(None, None, what);
+    }
+
+    /// Rule 7, for one record of the audit log: it follows the previous one, and has the hash of its content.
+    pub(crate) fn audit_record(&mut self, record: &AuditRecord) {
+        self.report.audit_records += 1;
+        if let Some(what) = self.audit_log.next(record) {
+            self.wrong(None, None, what);
+        }
     }
 
     /// Whether a commit is unreadable.

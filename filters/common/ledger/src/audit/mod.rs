@@ -1,5 +1,6 @@
 //! The audit: reconciliation of balances against the entries.
 
+mod audit_log;
 mod check;
 mod payments;
 
@@ -90,6 +91,8 @@ pub struct Report {
     pub open_holds: u64,
     /// Seals checked.
     pub seals: u64,
+    /// Records of the audit log checked.
+    pub audit_records: u64,
     /// Payments for the plan.
     pub paid: Paid,
     /// The totals.
@@ -133,6 +136,7 @@ pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
     let mut check = Check::default();
     view.batches(&mut |rows| check.batch(&rows))?;
     view.posted(&mut |node, last| check.posted(node, last))?;
+    view.audit_log(&mut |record| check.audit_record(&record))?;
     if check.has_unreadable() {
         // Whatever else the ledger contains, it is incomplete.
         return Ok(check.report());

@@ -5,6 +5,7 @@ use tollgate_money::AccountId;
 
 use super::coalesce::{Step, plan as coalesced};
 use super::journal_tail::JournalTail;
+use crate::audit_log::{AuditEvent, AuditOutcome, AuditRecord};
 use crate::codes::{ChangeKind, EntryKind};
 use crate::commit_id;
 use crate::engine::{Booking, RowError, Rows, Session, WriteError, WriteRows};
@@ -142,12 +143,14 @@ impl Batch {
         let mark = self.mark();
         if let [part] = parts {
             // A part that changed rows before it was refused has undone that itself.
-            return self.part(rows, part).inspect_err(|_| self.rewind(&mark));
+            return self
+                .part(rows, part, false)
+                .inspect_err(|_| self.rewind(&mark));
         }
         rows.begin_unit()?;
         let mut receipt = Receipt::default();
         for part in parts {
-            match self.part(rows, part) {
+            match self.part(rows, part, receipt.repeated.is_some()) {
                 Ok(done) => receipt.repeated = receipt.repeated.or(done.repeated),
                 Err(error) => {
                     rows.undo_unit()?;
@@ -160,9 +163,20 @@ impl Batch {
         Ok(receipt)
     }
 
-    fn part(&mut self, rows: &impl WriteRows, part: &Part) -> Result<Receipt, WriteError> {
-        if let Part::Ledger(part) = part {
-            return self.ledger(rows, part);
+    /// `is_repeated` for a part after one that books a reference again.
+    fn part(
+        &mut self,
+        rows: &impl WriteRows,
+        part: &Part,
+        is_repeated: bool,
+    ) -> Result<Receipt, WriteError> {
+        match part {
+            Part::Ledger(part) => return self.ledger(rows, part),
+            Part::Audit(event) => {
+                self.audit(rows, event, is_repeated)?;
+                return Ok(Receipt::default());
+            }
+            _ => {}
         }
         rows.write_part(part)?;
         if let Some((kind, subject, at)) = changed_subject(part) {
@@ -240,6 +254,22 @@ impl Batch {
         }
         self.push(part);
         Ok(Receipt::default())
+    }
+
+    /// Chains an event to the node's last one. Reads that one each time: acts of operators are rare, and a unit may be undone.
+    fn audit(
+        &self,
+        rows: &impl WriteRows,
+        event: &AuditEvent,
+        is_repeated: bool,
+    ) -> Result<(), WriteError> {
+        let (number, previous) = rows.last_audit_record(self.node)?.unwrap_or_default();
+        let mut event = event.clone();
+        if is_repeated {
+            event.outcome = AuditOutcome::Repeated;
+        }
+        let record = AuditRecord::chained(event, self.node, number + 1, previous);
+        Ok(rows.insert_audit_record(&record)?)
     }
 
     /// A hold that is settled in this batch: only its operation is recorded.

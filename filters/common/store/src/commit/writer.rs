@@ -16,7 +16,7 @@ use crate::opened::{Connections, OpenedStore};
 use crate::queue::{Item, Queue};
 use crate::reads::rebuild_days;
 use crate::rows::RootSecret;
-use crate::store::{Observer, Read, Store};
+use crate::store::{Observer, Read, Store, Submit};
 use crate::unit::{Done, Effect, Part, UnitOfWork};
 
 /// A batch of this size means that requests arrive faster than commits finish.
@@ -174,14 +174,16 @@ impl Drop for Writing {
     }
 }
 
+impl<C: Connections> Submit for OpenedStore<C, Writing> {
+    fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
+        self.writing.shared.queue.push(unit, done)
+    }
+}
+
 impl<C: Connections> Store for OpenedStore<C, Writing>
 where
     OpenedStore<C, Writing>: Read,
 {
-    fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
-        self.writing.shared.queue.push(unit, done)
-    }
-
     fn admit(&self) -> Result<(), SubmitError> {
         self.writing.shared.queue.admit()
     }

@@ -12,6 +12,7 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::error::{EngineError, RowError, WriteError};
 use super::sql::Sql;
+use crate::audit_log::AuditRecord;
 use crate::codes::{ChangeKind, LoginKind};
 use crate::entries::Seal;
 use crate::error::Failure;
@@ -228,6 +229,12 @@ pub(crate) trait Rows: Sql + KeySet {
     /// Visits every subscription.
     fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), RowError>;
 
+    /// Visits every record of the audit log, by node and number.
+    fn audit_records(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), RowError>;
+
+    /// Number and hash of the last record of a node in the audit log.
+    fn last_audit_record(&self, node: i64) -> Result<Option<(i64, [u8; 32])>, RowError>;
+
     /// The account that a login signs in to.
     fn account_of_login(
         &self,
@@ -260,7 +267,10 @@ pub(crate) trait WriteRows: Rows {
     /// Undoes what was written since [`WriteRows::begin_unit`].
     fn undo_unit(&self) -> Result<(), EngineError>;
 
-    /// Writes a part that is not of the ledger to its tables.
+    /// Adds a record to the audit log.
+    fn insert_audit_record(&self, record: &AuditRecord) -> Result<(), EngineError>;
+
+    /// Writes a part that is neither of the ledger nor of the audit log to its tables.
     fn write_part(&self, part: &Part) -> Result<(), WriteError>;
 
     /// Writes a row of the feed of changes.

@@ -8,6 +8,7 @@ use tollgate_money::{AccountId, OperationId};
 
 use super::day_totals::DayTotals;
 use super::tail::{self, each_record};
+use crate::audit_log::AuditRecord;
 use crate::commit_id;
 use crate::engine::{Accounts, DayRange, JournalRows, RowError, Rows};
 use crate::entries::{Body, DecodeError, Entry, LedgerPart, Record};
@@ -51,6 +52,10 @@ impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
 
     fn subscriptions(&self, each: &mut dyn FnMut(SubscriptionRow)) -> Result<(), ReadError> {
         (self.0.subscriptions(each)).map_err(|error| error.reading("subscriptions"))
+    }
+
+    fn audit_log(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), ReadError> {
+        (self.0.audit_records(each)).map_err(|error| error.reading("the audit log"))
     }
 
     fn batches(&self, each: &mut dyn FnMut(BatchRows)) -> Result<(), ReadError> {

@@ -7,8 +7,10 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::columns::{all_credentials, all_prices, hold, login, posted_accounts};
 use super::{
-    checkout, keys, mandate, oauth, parts, plan, refusals, signin, topup, usage_days, x402,
+    audit_log, checkout, keys, mandate, oauth, parts, plan, refusals, signin, topup, usage_days,
+    x402,
 };
+use crate::audit_log::AuditRecord;
 use crate::codes::{ChangeKind, LoginKind};
 use crate::commit_id;
 use crate::engine::{
@@ -264,6 +266,14 @@ impl<C: Sql + KeySet> Rows for C {
         plan::all_subscriptions(self, each)
     }
 
+    fn audit_records(&self, each: &mut dyn FnMut(AuditRecord)) -> Result<(), RowError> {
+        audit_log::all(self, each)
+    }
+
+    fn last_audit_record(&self, node: i64) -> Result<Option<(i64, [u8; 32])>, RowError> {
+        audit_log::last(self, node)
+    }
+
     fn account_of_login(
         &self,
         kind: LoginKind,
@@ -322,6 +332,10 @@ impl<C: Sql + KeySet> WriteRows for C {
         self.keep_unit()
     }
 
+    fn insert_audit_record(&self, record: &AuditRecord) -> Result<(), EngineError> {
+        audit_log::insert(self, record)
+    }
+
     fn write_part(&self, part: &Part) -> Result<(), WriteError> {
         match part {
             Part::CreateAccount(account) => parts::create_account(self, account),
@@ -340,6 +354,7 @@ impl<C: Sql + KeySet> WriteRows for C {
             Part::Mandate(part) => mandate::write(self, part),
             Part::Signin(part) => signin::write(self, part),
             Part::RecordRefusals(rows) => refusals::write(self, rows),
+            Part::Audit(_) => unreachable!("an event of the audit log is chained by the writer"),
             Part::Ledger(_) => unreachable!("a part of the ledger is packed into the journal"),
         }
     }

@@ -1,5 +1,6 @@
 //! Tests that every engine has to pass.
 
+mod audit_log;
 mod authorizations;
 mod checkouts;
 mod keys;
