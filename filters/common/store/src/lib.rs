@@ -26,6 +26,7 @@ mod refusals;
 mod rows;
 mod schema;
 mod seal;
+mod sealing;
 mod signin;
 pub mod sqlite;
 mod statement;
@@ -64,6 +65,7 @@ pub use rows::{
     AccountRow, CredentialRow, LedgerLine, LoginRow, NewAccount, NewCredential, NewLogin, OpenHold,
     PriceRow, RootSecret, UsageFlags, UsageRecord, UsageRow, UsageTotal,
 };
+pub use sealing::Sealer;
 pub use signin::{
     Draft, FailureRule, LoginCodeId, LoginCodeRow, MessageId, MessageRow, NewLoginCode, NewMessage,
     NewSession, SendLimit, SessionRow, SigninPart, SigninRead,

@@ -13,7 +13,7 @@ use tollgate_purchase::idempotency::{Answer, IdempotencyKeys};
 use tollgate_purchase::plan::{PlanState, Plans};
 use tollgate_purchase::wire::{CommerceSubscription, Product, Subscription};
 use tollgate_store::{
-    Admission, AuthorizationKey, AuthorizationRow, CommitError, Part, Route, Store,
+    Admission, AuthorizationKey, AuthorizationRow, CommitError, Part, Route, Sealer, Store,
     SubscriptionRow, UnitOfWork, commit, reading,
 };
 
@@ -24,10 +24,12 @@ use super::health::WatchedFacilitator;
 use super::offer::Terms;
 use super::purchase::{PurchaseOutcome, StoreFailure};
 use super::rows;
-use super::sealing::Sealer;
 use super::signature_limit::UnverifiedSignatureLimit;
 use super::single_flight::SingleFlight;
 use super::transfer::{Change, Transfer};
+
+/// What payments are sealed as, in the store.
+const SEALED_KIND: &str = "tollgate x402 payments";
 
 /// Dependencies of the processor.
 pub struct X402Deps {
@@ -81,7 +83,7 @@ impl Context {
                 &deps.terms.network,
             ),
             single_flight: SingleFlight::new(deps.runtime.clone()),
-            sealer: Sealer::new(&deps.store.root_secret().0),
+            sealer: Sealer::new(&deps.store.root_secret(), SEALED_KIND),
             signature_limit: UnverifiedSignatureLimit::default(),
             counters: Counters::default(),
             deps,

@@ -25,7 +25,6 @@ mod reconcile;
 mod record;
 mod response;
 mod rows;
-mod sealing;
 mod settle;
 mod signature_limit;
 mod single_flight;

@@ -1,7 +1,7 @@
-//! Encryption of payments at rest (AEAD with a synthetic IV).
+//! Encryption of values at rest (AEAD with a synthetic IV), under keys derived from the store's root secret.
 //!
-//! A payment has to survive the process, so that an identical call can settle it; its holder can submit the transfer, so it is not stored
-//! in clear.
+//! A holder of the plain value could act with it: submit a payment, or sign as the service. So it is not in the tables in clear: a single
+//! table, a page of the file, or a log of statements reveals nothing. A reader of the whole database has the root secret too.
 
 use std::fmt;
 
@@ -10,36 +10,38 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+use crate::rows::RootSecret;
+
 /// Bytes of a text's synthetic IV: its MAC.
 const SIV_BYTES: usize = 32;
 
-/// Seals the body of a facilitator call (ChaCha20-Poly1305, RFC 8439).
-pub(crate) struct Sealer {
+/// Seals texts of one kind (ChaCha20-Poly1305, RFC 8439).
+pub struct Sealer {
     root: Zeroizing<[u8; 32]>,
 }
 
 impl Sealer {
-    /// A sealer whose keys are derived from the store's root secret.
-    pub(crate) fn new(root: &[u8; 32]) -> Sealer {
+    /// A sealer whose keys are derived from the store's root secret; `kind` separates them from those of other kinds of texts.
+    pub fn new(root: &RootSecret, kind: &str) -> Sealer {
         Sealer {
-            root: Zeroizing::new(mac(root, &[b"tollgate x402 payments"])),
+            root: Zeroizing::new(mac(&root.0, &[kind.as_bytes()])),
         }
     }
 
-    /// Seals a text. `name` identifies the payment and `digest` what its wallet signed; the rest of the text may differ from one call to
-    /// the next. Each text has a key of its own all the same, derived from its MAC (a synthetic IV, as in RFC 8452), so no random number is
-    /// needed. The MAC precedes the ciphertext.
-    pub(crate) fn seal(&self, name: &[u8], digest: &[u8; 32], text: &[u8]) -> Vec<u8> {
+    /// Seals a text. `name` identifies its row, and `digest` what else has to be the same when it is opened, such as the content that a
+    /// wallet signed. Each text has a key of its own, derived from its MAC (a synthetic IV, as in RFC 8452), so no random number is needed.
+    /// The MAC precedes the ciphertext.
+    pub fn seal(&self, name: &[u8], digest: &[u8; 32], text: &[u8]) -> Vec<u8> {
         let siv = mac(&self.root, &[b"mark", name, digest, text]);
         let mut sealed = text.to_vec();
         self.key(name, digest, &siv)
             .seal_in_place_append_tag(zero(), Aad::from(name), &mut sealed)
-            .expect("a payment is far smaller than what one key can seal");
+            .expect("a text is far smaller than what one key can seal");
         [&siv[..], &sealed].concat()
     }
 
     /// Opens a text that was sealed under the same name and digest; `None` for anything else.
-    pub(crate) fn open(&self, name: &[u8], digest: &[u8; 32], sealed: &[u8]) -> Option<Vec<u8>> {
+    pub fn open(&self, name: &[u8], digest: &[u8; 32], sealed: &[u8]) -> Option<Vec<u8>> {
         let (siv, sealed) = sealed.split_at_checked(SIV_BYTES)?;
         let mut text = sealed.to_vec();
         let length = self
@@ -82,8 +84,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payment_opens_only_under_its_own_reference_in_its_own_store() {
-        let sealer = Sealer::new(&[7; 32]);
+    fn a_text_opens_only_under_its_own_name_in_its_own_store() {
+        let sealer = Sealer::new(&RootSecret([7; 32]), "tests");
         let sealed = sealer.seal(b"one", &[1; 32], b"a payment");
         assert!(!sealed.windows(9).any(|part| part == b"a payment"));
         assert_eq!(
@@ -94,7 +96,9 @@ mod tests {
         assert_eq!(sealer.open(b"one", &[2; 32], &sealed), None);
         assert_eq!(sealer.open(b"one", &[1; 32], &sealed[1..]), None);
         assert_eq!(sealer.open(b"one", &[1; 32], b""), None);
-        let other = Sealer::new(&[8; 32]);
+        let other = Sealer::new(&RootSecret([8; 32]), "tests");
+        assert_eq!(other.open(b"one", &[1; 32], &sealed), None);
+        let other = Sealer::new(&RootSecret([7; 32]), "other tests");
         assert_eq!(other.open(b"one", &[1; 32], &sealed), None);
         // The same signature in another envelope: two texts never share a key, which would reveal how they differ.
         let twin = sealer.seal(b"one", &[1; 32], b"a Payment");
