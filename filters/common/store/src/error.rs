@@ -277,6 +277,9 @@ pub enum Refusal {
     /// The transaction has paid for another signed transfer.
     #[error("the transaction has paid for another payment")]
     TransactionUsed,
+    /// The account at the certificate authority, or the certificate, is stored already, or was changed concurrently.
+    #[error("another gateway has changed the certificate meanwhile")]
+    AcmeConflict,
     /// The notification was received before.
     #[error("the notification was received before")]
     DuplicateNotification,

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod acme;
 mod audit_log;
 mod checkout;
 mod codes;
@@ -39,6 +40,7 @@ mod x402;
 
 use tollgate_service::{GATEWAY, provided};
 
+pub use acme::{AcmeAccountRow, AcmeCertificateRow, AcmePart, ReadAcme};
 pub use audit_log::{
     AuditEvent, AuditLogQuery, AuditOutcome, AuditPosition, AuditRecord, ReadAuditLog,
 };

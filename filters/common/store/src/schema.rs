@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/011.sql"),
     include_str!("migrations/012.sql"),
     include_str!("migrations/013.sql"),
+    include_str!("migrations/014.sql"),
 ];
 
 /// The SQL keywords that differ between engines.

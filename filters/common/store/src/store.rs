@@ -6,6 +6,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
+use crate::acme::ReadAcme;
 use crate::audit_log::{AuditRecord, ReadAuditLog};
 use crate::checkout::ReadCheckouts;
 use crate::codes::LoginKind;
@@ -32,6 +33,7 @@ use crate::x402::ReadAuthorizations;
 /// Reads of the tables of single parts.
 pub trait ReadParts:
     OAuthRead
+    + ReadAcme
     + ReadAuditLog
     + ReadAuthorizations
     + ReadCheckouts
@@ -46,6 +48,7 @@ pub trait ReadParts:
 
 impl<T> ReadParts for T where
     T: OAuthRead
+        + ReadAcme
         + ReadAuditLog
         + ReadAuthorizations
         + ReadCheckouts

@@ -6,6 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 
+use crate::acme::AcmePart;
 use crate::audit_log::AuditEvent;
 use crate::checkout::CheckoutPart;
 use crate::codes::{AccountStatus, CacheScope};
@@ -60,6 +61,8 @@ pub enum Part {
     Mandate(Box<MandatePart>),
     /// Changes sessions, one-time codes, their counters or messages.
     Signin(Box<SigninPart>),
+    /// Changes an account at a certificate authority, or a certificate.
+    Acme(Box<AcmePart>),
     /// Adds refused requests, and deletes what is beyond the number that an account keeps.
     RecordRefusals(Vec<RefusalRow>),
     /// Adds a record to the audit log. In a unit that books a reference again, its outcome becomes that of a repetition.

@@ -3,6 +3,7 @@
 //! A statement is standard enough for SQLite, PostgreSQL and what speaks its protocol. Where a row may have the key of another one, the
 //! statement says `ON CONFLICT DO NOTHING` and the rows that it changed are counted: an error would end a transaction of PostgreSQL.
 
+mod acme;
 mod audit_log;
 mod checkout;
 mod columns;

@@ -7,8 +7,8 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::columns::{all_credentials, all_prices, hold, login, posted_accounts};
 use super::{
-    audit_log, checkout, keys, mandate, oauth, parts, plan, refusals, signin, topup, usage_days,
-    x402,
+    acme, audit_log, checkout, keys, mandate, oauth, parts, plan, refusals, signin, topup,
+    usage_days, x402,
 };
 use crate::audit_log::AuditRecord;
 use crate::codes::{ChangeKind, LoginKind};
@@ -349,6 +349,7 @@ impl<C: Sql + KeySet> WriteRows for C {
             Part::OAuth(part) => oauth::write(self, part),
             Part::Plan(part) => plan::write(self, part),
             Part::Authorization(part) => x402::write(self, part),
+            Part::Acme(part) => acme::write(self, part),
             Part::TopUp(part) => topup::write(self, part),
             Part::Checkout(part) => checkout::write(self, part),
             Part::Mandate(part) => mandate::write(self, part),

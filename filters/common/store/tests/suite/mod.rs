@@ -1,5 +1,6 @@
 //! Tests that every engine has to pass.
 
+mod acme;
 mod audit_log;
 mod authorizations;
 mod checkouts;

@@ -1,0 +1,87 @@
+//! Accounts at certificate authorities and certificates by ACME (RFC 8555): what a restart, or another gateway, continues with.
+
+use std::sync::Arc;
+
+use tollgate_clock::Timestamp;
+
+use crate::error::ReadError;
+
+/// A stored account at a certificate authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcmeAccountRow {
+    /// The URL of the authority's directory.
+    pub directory: Arc<str>,
+    /// The id of the external account that it is bound to; empty for none.
+    pub key_id: Arc<str>,
+    /// Row version from 0, for optimistic locking.
+    pub version: i64,
+    /// Its URL and private key, sealed.
+    pub sealed: Arc<[u8]>,
+    /// When it was stored.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+/// A stored certificate, or the attempts to obtain it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcmeCertificateRow {
+    /// The digest of directory and names.
+    pub id: [u8; 32],
+    /// The URL of the authority's directory.
+    pub directory: Arc<str>,
+    /// The names, in order, separated by spaces.
+    pub names: Arc<str>,
+    /// Row version from 0, for optimistic locking: a change names the version it is based on.
+    pub version: i64,
+    /// The private key and the chain, sealed; `None` before the first order has succeeded.
+    pub sealed: Option<Arc<[u8]>>,
+    /// When it expires.
+    pub expires_at: Option<Timestamp>,
+    /// When it is to be renewed.
+    pub renew_at: Option<Timestamp>,
+    /// Orders begun since the last success: all have failed, but for the one under way.
+    pub failures: u32,
+    /// No order is begun before.
+    pub next_attempt_at: Timestamp,
+    /// Why the last order failed.
+    pub note: Option<Arc<str>>,
+    /// When it was stored.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+/// A change of an account or a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AcmePart {
+    /// Stores an account: [`crate::Refusal::AcmeConflict`] when there is one.
+    InsertAccount(AcmeAccountRow),
+    /// Replaces the previous version of an account: [`crate::Refusal::AcmeConflict`] after a concurrent change.
+    ReplaceAccount(AcmeAccountRow),
+    /// Stores a certificate: [`crate::Refusal::AcmeConflict`] when there is one.
+    InsertCertificate(AcmeCertificateRow),
+    /// Replaces the previous version of a certificate: [`crate::Refusal::AcmeConflict`] after a concurrent change.
+    ReplaceCertificate(AcmeCertificateRow),
+    /// Deletes certificates that expired before a time, with their keys, and those without a certificate whose last attempt was before it.
+    Forget {
+        /// The time.
+        before: Timestamp,
+    },
+}
+
+/// Reads of committed accounts and certificates. Blocks like [`crate::Read`].
+pub trait ReadAcme {
+    /// The account at a directory, bound to this external account (empty for none).
+    fn acme_account(
+        &self,
+        directory: &str,
+        key_id: &str,
+    ) -> Result<Option<AcmeAccountRow>, ReadError>;
+
+    /// One certificate.
+    fn acme_certificate(&self, id: &[u8; 32]) -> Result<Option<AcmeCertificateRow>, ReadError>;
+
+    /// All certificates that were issued by a directory, the latest expiry first.
+    fn acme_certificates(&self, directory: &str) -> Result<Vec<AcmeCertificateRow>, ReadError>;
+}
