@@ -132,9 +132,22 @@ impl Report {
 
 /// Recomputes everything from one snapshot of the store, with or without a running gateway. Blocks.
 pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
+    audit_watched(store, &mut |_, _| {})
+}
+
+/// The same, and `report` is called with the name of the rows that are read and their number so far: before the first of them, and after
+/// each [`REPORT_ROWS`].
+pub fn audit_watched(
+    store: &dyn Read,
+    report: &mut dyn FnMut(&'static str, u64),
+) -> Result<Report, ReadError> {
     let view = store.snapshot()?;
     let mut check = Check::default();
-    view.batches(&mut |rows| check.batch(&rows))?;
+    let mut count = Count::of("commits", report);
+    view.batches(&mut |rows| {
+        count.row();
+        check.batch(&rows);
+    })?;
     view.posted(&mut |node, last| check.posted(node, last))?;
     view.audit_log(&mut |record| check.audit_record(&record))?;
     if check.has_unreadable() {
@@ -142,10 +155,46 @@ pub fn audit(store: &dyn Read) -> Result<Report, ReadError> {
         return Ok(check.report());
     }
     view.prices(&mut |row| check.price(&row))?;
-    view.operations(&mut |rows| check.operation(&rows))?;
+    let mut count = Count::of("operations", report);
+    view.operations(&mut |rows| {
+        count.row();
+        check.operation(&rows);
+    })?;
     view.payments(&mut |row| check.payment(&row))?;
     view.subscriptions(&mut |row| check.subscription(&row))?;
-    view.accounts(&mut |account| check.account(&account))?;
+    let mut count = Count::of("accounts", report);
+    view.accounts(&mut |account| {
+        count.row();
+        check.account(&account);
+    })?;
     view.posting_differences(&mut |account| check.posting_differences(account))?;
     Ok(check.report())
+}
+
+/// Rows between two reports of progress.
+pub const REPORT_ROWS: u64 = 10_000;
+
+/// The rows of one kind that were read.
+struct Count<'r> {
+    what: &'static str,
+    rows: u64,
+    report: &'r mut dyn FnMut(&'static str, u64),
+}
+
+impl<'r> Count<'r> {
+    fn of(what: &'static str, report: &'r mut dyn FnMut(&'static str, u64)) -> Count<'r> {
+        report(what, 0);
+        Count {
+            what,
+            rows: 0,
+            report,
+        }
+    }
+
+    fn row(&mut self) {
+        self.rows += 1;
+        if self.rows.is_multiple_of(REPORT_ROWS) {
+            (self.report)(self.what, self.rows);
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
+use rusqlite::backup::{Backup, StepResult};
 
 use super::descriptor::Descriptor;
 use super::name::FileId;
@@ -56,7 +57,27 @@ pub enum BackupError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The engine finds damage in the file.
+    #[error("`{path}` is damaged: {problem}; make another backup, on another disk", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What the engine reports.
+        problem: String,
+    },
 }
+
+/// Pages that were copied, and all pages of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopiedPages {
+    /// Copied so far.
+    pub done: u64,
+    /// In the store.
+    pub total: u64,
+}
+
+/// Pages of one step of a copy: a few milliseconds on a disk.
+const STEP_PAGES: i32 = 1024;
 
 /// Writes a copy of the store at `path` to the new file `to`, while a gateway serves from it or with none. It has the schema that the store
 /// has, which may be that of an earlier release.
@@ -64,15 +85,21 @@ pub enum BackupError {
 /// The copy is the state of one commit. Until it is complete and synced it has a temporary name (`to` and `.part`). Only its owner can read
 /// it, as with the store. A gateway that opens it releases the holds that were open when it was made.
 pub fn backup(path: &Path, to: &Path) -> Result<(), BackupError> {
-    write_copy(path, to, false)
+    backup_watched(path, to, false, &mut |_| {})
 }
 
 /// The same, and a file at `to` is replaced once the copy is complete and synced: at no time is there neither.
 pub fn backup_replacing(path: &Path, to: &Path) -> Result<(), BackupError> {
-    write_copy(path, to, true)
+    backup_watched(path, to, true, &mut |_| {})
 }
 
-fn write_copy(path: &Path, to: &Path, replaces: bool) -> Result<(), BackupError> {
+/// The same, and `report` is called some times a second with what is copied.
+pub fn backup_watched(
+    path: &Path,
+    to: &Path,
+    replaces: bool,
+    report: &mut dyn FnMut(CopiedPages),
+) -> Result<(), BackupError> {
     let path = &name::resolve(path);
     let failed = |source| BackupError::File {
         path: to.to_owned(),
@@ -101,7 +128,7 @@ fn write_copy(path: &Path, to: &Path, replaces: bool) -> Result<(), BackupError>
         });
     }
     let (source, _) = file::connect_source(path)?;
-    copy(&source, &part).map_err(|error| BackupError::Copy {
+    copy(&source, &part, report).map_err(|error| BackupError::Copy {
         path: to.to_owned(),
         source: Box::new(error),
     })?;
@@ -172,9 +199,56 @@ fn remove(path: &Path) {
     }
 }
 
-fn copy(source: &Connection, to: &Path) -> rusqlite::Result<()> {
+fn copy(
+    source: &Connection,
+    to: &Path,
+    report: &mut dyn FnMut(CopiedPages),
+) -> rusqlite::Result<()> {
     let mut target = Connection::open(to)?;
-    // All pages in one step: one snapshot of the source, which the WAL provides without stopping the writer.
-    rusqlite::backup::Backup::new(source, &mut target)?.step(-1)?;
+    // All steps read one snapshot of the source, that of this transaction, which the WAL provides without stopping the writer. Without it
+    // every commit between two steps would begin the copy again.
+    source.execute_batch("BEGIN")?;
+    source.query_row("SELECT count(*) FROM meta", [], |row| row.get::<_, i64>(0))?;
+    let backup = Backup::new(source, &mut target)?;
+    loop {
+        let step = backup.step(STEP_PAGES)?;
+        let progress = backup.progress();
+        let (left, total) = (progress.remaining as u64, progress.pagecount as u64);
+        report(CopiedPages {
+            done: total.saturating_sub(left),
+            total,
+        });
+        match step {
+            StepResult::Done => break,
+            StepResult::More => {}
+            // Nobody else has the target, and a reader of the WAL waits for no writer.
+            _ => {
+                return Err(rusqlite::Error::SqliteFailure(
+                    rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY),
+                    None,
+                ));
+            }
+        }
+    }
+    drop(backup);
+    source.execute_batch("COMMIT")?;
     target.close().map_err(|(_, error)| error)
+}
+
+/// Has the engine check every page and every index of a backup.
+///
+/// # Errors
+///
+/// When the file does not open, or is damaged.
+pub fn verify_pages(path: &Path) -> Result<(), BackupError> {
+    let (connection, _) = file::connect_source(path)?;
+    let checked = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0));
+    let problem = checked.unwrap_or_else(|error| error.to_string());
+    match &*problem {
+        "ok" => Ok(()),
+        _ => Err(BackupError::Damaged {
+            path: path.to_owned(),
+            problem,
+        }),
+    }
 }

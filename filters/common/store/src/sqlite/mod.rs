@@ -20,7 +20,9 @@ mod read;
 mod recover;
 mod sql;
 
-pub use self::backup::{BackupError, backup, backup_replacing, export};
+pub use self::backup::{
+    BackupError, CopiedPages, backup, backup_replacing, backup_watched, export, verify_pages,
+};
 pub use self::compile_options::has_compile_options;
 pub use self::lock::Lock;
 pub use self::name::resolve;

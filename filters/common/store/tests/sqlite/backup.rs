@@ -25,7 +25,12 @@ fn a_backup_during_writes_is_the_state_of_one_commit() {
         let mut copies = 0;
         while !writer.is_finished() || copies == 0 {
             let copy = folder.path().join(format!("copy-{copies}.db"));
-            sqlite::backup(&source, &copy).expect("a copy beside the writer");
+            let mut reported = Vec::new();
+            sqlite::backup_watched(&source, &copy, false, &mut |pages| reported.push(pages))
+                .expect("a copy beside the writer");
+            let last = reported.last().expect("progress");
+            assert_eq!(last.done, last.total);
+            sqlite::verify_pages(&copy).expect("a copy that is whole");
             let reader = sqlite::open_read(&copy).expect("the copy opens");
             let available = |number| {
                 let row = reader.account(account(number)).expect("a read");
@@ -51,6 +56,25 @@ fn a_backup_during_writes_is_the_state_of_one_commit() {
     let restored =
         sqlite::open(&copy, Options::new(time(1), RootSecret([0; 32]))).expect("a store");
     assert_eq!(restored.root_secret(), store.root_secret());
+}
+
+#[test]
+fn a_damaged_copy_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    write(&store, [new_account(1)]).expect("an account");
+    let copy = folder.path().join("copy.db");
+    sqlite::backup(&folder.path().join("t.db"), &copy).expect("a copy");
+    let mut bytes = std::fs::read(&copy).expect("readable");
+    // The last pages, beyond the schema.
+    let from = bytes.len() - 3 * 4096;
+    bytes[from..].fill(0xa5);
+    std::fs::write(&copy, &bytes).expect("written");
+    let found = sqlite::verify_pages(&copy);
+    assert!(
+        matches!(found, Err(BackupError::Damaged { .. })),
+        "{found:?}"
+    );
 }
 
 fn grant(number: u8, account_number: u8) -> Part {
