@@ -1,5 +1,6 @@
 //! Definition of the command line (clap). The comments are the `--help` texts.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use clap::{Args as Flags, Parser, Subcommand};
@@ -15,6 +16,9 @@ pub struct Args {
     /// The settings file. Default: the value of the environment variable TOLLGATE_CONFIG.
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Print one line of JSON instead of text. Errors are text on the standard error output all the same.
+    #[arg(long, global = true)]
+    pub json: bool,
 }
 
 /// The commands.
@@ -25,18 +29,11 @@ pub enum Command {
         /// The port for HTTP. HTTPS uses the next one. 0 selects two free ports.
         #[arg(long, default_value_t = 8080)]
         port: u16,
-        /// Print one line of JSON when the demo is ready, instead of text.
-        #[arg(long)]
-        json: bool,
     },
     /// Run the gateway until SIGTERM or SIGINT.
     Serve,
     /// Validate the settings and print all errors and warnings. Exit code 0 if they are valid, else 1.
-    Check {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Check,
     /// Print the JSON Schema of the settings.
     Schema,
     /// Print the OpenAPI document of the configured service.
@@ -58,26 +55,15 @@ pub enum Command {
     #[command(subcommand, name = "paypal")]
     PayPal(PayPalCommand),
     /// Show the health of the model providers, as the running gateway sees it.
-    Providers {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Providers,
     /// Reload the settings of the running gateway: all of them, or none and an error.
-    Reload {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Reload,
     /// Replace the running gateway by a new process without interruption: it takes over sockets and store, and the earlier process ends its
     /// open requests. The settings are read again, all of them.
     Upgrade {
         /// The program to start. Default: the file that the running process was started from.
         #[arg(long, value_name = "FILE")]
         program: Option<PathBuf>,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Compare the settings file with the running gateway.
     #[command(subcommand)]
@@ -96,35 +82,30 @@ pub enum Command {
         /// The last day. Default: today.
         #[arg(long, value_name = "DAY")]
         to: Option<String>,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Verify the ledger: journal, balances and holds. Exit code 0 if it is consistent, 1 if not, 2 if the audit could not be completed.
     Audit {
         /// Rebuild balances, open holds and account histories from the journal first. The gateway must be stopped.
         #[arg(long)]
         fix_derived: bool,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        /// Progress.
+        #[command(flatten)]
+        progress: ShowProgress,
     },
     /// Show how a damaged journal would be repaired; with --apply, repair it. Exit codes as for audit.
     Repair {
         /// Repair the database, after a copy of it was made. The gateway must be stopped.
         #[arg(long)]
         apply: bool,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
-    /// Copy the database to a file. The gateway may be running.
+    /// Copy the database to a file, or to a folder of verified backups of which the newest are kept. The gateway may be running.
     Backup {
-        /// The file to create.
-        file: PathBuf,
-        /// Replace the file if it exists, once the copy is complete.
-        #[arg(long)]
-        replace: bool,
+        /// Where to.
+        #[command(flatten)]
+        target: BackupTarget,
+        /// Progress.
+        #[command(flatten)]
+        progress: ShowProgress,
     },
     /// Copy the accounts and the ledger from an SQLite file into the PostgreSQL database that the settings name, which has to be empty. No
     /// gateway may have either. The file gets the ending `.migrated` once the audit of the copy is clean.
@@ -132,9 +113,9 @@ pub enum Command {
         /// The store to copy: `sqlite:` and the path of a file.
         #[arg(long, value_name = "URL")]
         from: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        /// Progress.
+        #[command(flatten)]
+        progress: ShowProgress,
     },
     /// Print a completion script for a shell.
     Completions {
@@ -152,22 +133,40 @@ pub enum Command {
 #[derive(Clone, Debug, Subcommand)]
 pub enum SettingsCommand {
     /// Show the settings that a reload would change, and those that need a restart. Exit code 0 without any of the latter, else 1.
-    Diff {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Diff,
 }
 
 /// `tollgate paypal`
 #[derive(Clone, Debug, Subcommand)]
 pub enum PayPalCommand {
     /// Create the product and the plan that buyers subscribe to, unless they exist, and print the setting to add.
-    Setup {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Setup,
+}
+
+/// Where a backup goes.
+#[derive(Clone, Debug, Flags)]
+pub struct BackupTarget {
+    /// The file to create.
+    #[arg(required_unless_present = "dir")]
+    pub file: Option<PathBuf>,
+    /// Replace the file if it exists, once the copy is complete.
+    #[arg(long, requires = "file")]
+    pub replace: bool,
+    /// Create a file with the time (UTC) in its name in this folder, verify it (every page, and the ledger by an audit), and then remove the
+    /// oldest of the backups that were made this way.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["file", "replace"])]
+    pub dir: Option<PathBuf>,
+    /// How many backups to keep in the folder. Default: 7.
+    #[arg(long, value_name = "N", requires = "dir")]
+    pub keep: Option<NonZeroU16>,
+}
+
+/// Whether progress is shown.
+#[derive(Clone, Copy, Debug, Flags)]
+pub struct ShowProgress {
+    /// Show progress on the standard error output also when that is no terminal.
+    #[arg(long)]
+    pub progress: bool,
 }
 
 /// The id of an account.
@@ -195,9 +194,6 @@ pub enum AccountCommand {
         /// Which accounts share its cached responses: shared (all that share, the default), account (only itself) or off (no caching).
         #[arg(long, value_name = "SCOPE")]
         cache_scope: Option<String>,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Show one account, found by id, e-mail address or phone number.
     Show {
@@ -210,16 +206,9 @@ pub enum AccountCommand {
         /// A phone number for sign-in.
         #[arg(long, value_name = "NUMBER", conflicts_with_all = ["account", "email"])]
         phone: Option<String>,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// List all accounts.
-    List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    List,
     /// Suspend an account: all its credentials are refused from the next request on.
     Suspend {
         /// The account.
@@ -231,9 +220,6 @@ pub enum AccountCommand {
         /// Cancel the account's subscription at PayPal, too.
         #[arg(long, conflicts_with = "lift")]
         end_plan: bool,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Set which accounts share the cached responses of an account.
     CacheScope {
@@ -243,9 +229,6 @@ pub enum AccountCommand {
         /// shared (with all accounts that share), account (only itself) or off (responses are neither stored nor served from the cache).
         #[arg(long, value_name = "SCOPE")]
         cache_scope: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Change the rate class of an account.
     Class {
@@ -255,9 +238,6 @@ pub enum AccountCommand {
         /// The rate class.
         #[arg(long, value_name = "NAME")]
         class: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
 }
 
@@ -287,27 +267,18 @@ pub enum KeyCommand {
         /// The expiry: a day such as 2027-01-31, a time such as 2027-01-31T12:00:00Z, or days from now such as 90d. Default: never.
         #[arg(long, value_name = "WHEN")]
         expires: Option<String>,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// List the keys of an account, without their secrets.
     List {
         /// The account.
         #[command(flatten)]
         account: Account,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Revoke a key: it is refused from the next request on.
     Revoke {
         /// The key's id: key_ and 32 hex digits.
         #[arg(long, value_name = "ID")]
         key: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
 }
 
@@ -315,11 +286,7 @@ pub enum KeyCommand {
 #[derive(Clone, Debug, Subcommand)]
 pub enum CacheCommand {
     /// Show the size of the cache and its counters since the start.
-    Show {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Show,
     /// Remove cached responses.
     #[command(group = clap::ArgGroup::new("what").required(true))]
     Purge {
@@ -332,9 +299,6 @@ pub enum CacheCommand {
         /// Remove all responses.
         #[arg(long, group = "what")]
         all: bool,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
 }
 
@@ -343,11 +307,7 @@ pub enum CacheCommand {
 pub enum PaymentCommand {
     /// List the payments whose outcome is not proved: those that may still move money, each of which blocks further payments of its
     /// account, and those that the facilitator refused after submission, where no node confirms the refusal.
-    List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    List,
     /// Record the outcome of a payment as shown by a block explorer, where the gateway cannot read the chain.
     #[command(group(clap::ArgGroup::new("verdict").required(true)))]
     Close {
@@ -379,18 +339,12 @@ pub enum CreditsCommand {
         /// The idempotency key, such as an invoice number.
         #[arg(long, value_name = "TEXT")]
         reference: String,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Show the balance of an account and its latest ledger entries.
     Show {
         /// The account.
         #[command(flatten)]
         account: Account,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
 }
 

@@ -1,7 +1,5 @@
 //! `tollgate account`: creates, shows and changes accounts.
 
-use std::io::Write;
-
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -15,14 +13,14 @@ use tollgate_store::{
 
 use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
-use super::print;
+use super::output::{self, Output};
 use crate::admin::control::{Applied, Change};
 use crate::args::AccountCommand;
 
 pub(super) fn run(
     command: AccountCommand,
     client: &ControlClient,
-    out: &mut dyn Write,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     match command {
         AccountCommand::Create {
@@ -30,7 +28,6 @@ pub(super) fn run(
             phone,
             class,
             cache_scope,
-            json,
         } => {
             let change = Change::AccountCreate {
                 emails: email,
@@ -43,17 +40,12 @@ pub(super) fn run(
                     "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
                 );
             };
-            if json {
-                print::json(out, &serde_json::json!({ "id": id }))?;
-            } else {
-                writeln!(out, "{id}").context("cannot print")?;
-            }
+            out.line(&serde_json::json!({ "id": id }), &id)?;
         }
         AccountCommand::Show {
             account,
             email,
             phone,
-            json,
         } => {
             let read = client.read()?;
             let row = find(
@@ -62,16 +54,13 @@ pub(super) fn run(
                 email.as_deref(),
                 phone.as_deref(),
             )?;
-            show(&*read, &row, client.clock.now(), json, out)?;
+            show(&*read, &row, client.clock.now(), out)?;
         }
-        AccountCommand::List { json } => {
-            list(&*client.read()?, client.clock.now(), json, out)?;
-        }
+        AccountCommand::List => list(&*client.read()?, client.clock.now(), out)?,
         AccountCommand::Suspend {
             account,
             lift,
             end_plan,
-            json,
         } => {
             client.change(&Change::AccountSuspend {
                 account: account.account.clone(),
@@ -86,39 +75,32 @@ pub(super) fn run(
                 .read()?
                 .mandates_of(control_client::account(&account.account)?, 64)?;
             let charging = current_mandate(rows).filter(|row| !lift && may_charge(row));
-            suspended(&account.account, word, charging.as_ref(), json, out)?;
+            suspended(&account.account, word, charging.as_ref(), out)?;
         }
         AccountCommand::CacheScope {
             account,
             cache_scope,
-            json,
         } => {
             client.change(&Change::AccountCacheScope {
                 account: account.account.clone(),
                 scope: cache_scope.clone(),
             })?;
-            changed(&account.account, "cache_scope", &cache_scope, json, out)?;
+            changed(&account.account, "cache_scope", &cache_scope, out)?;
         }
-        AccountCommand::Class {
-            account,
-            class,
-            json,
-        } => {
+        AccountCommand::Class { account, class } => {
             client.change(&Change::AccountClass {
                 account: account.account.clone(),
                 class: class.clone(),
             })?;
-            changed(&account.account, "class", &class, json, out)?;
+            changed(&account.account, "class", &class, out)?;
         }
     }
     Ok(SUCCESS)
 }
 
-fn changed(id: &str, what: &str, now: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    if json {
-        return print::json(out, &serde_json::json!({ "id": id, what: now }));
-    }
-    writeln!(out, "{id}: {what} is {now}").context("cannot print")
+fn changed(id: &str, what: &str, now: &str, out: &mut Output<'_>) -> anyhow::Result<()> {
+    let line = format_args!("{id}: {what} is {now}");
+    out.line(&serde_json::json!({ "id": id, what: now }), line)
 }
 
 /// Prints the state of an account and a subscription that continues: a suspension cancels nothing at PayPal.
@@ -126,8 +108,7 @@ fn suspended(
     id: &str,
     word: &str,
     charging: Option<&MandateRow>,
-    json: bool,
-    out: &mut dyn Write,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<()> {
     let name = |row: &MandateRow| row.provider_ref.as_deref().unwrap_or_default().to_owned();
     let is_ending = |row: &MandateRow| {
@@ -136,28 +117,19 @@ fn suspended(
             MandateState::CancelAtEnd | MandateState::CancelPending | MandateState::Duplicate
         )
     };
-    if json {
-        let mut output = serde_json::json!({ "id": id, "status": word });
-        if let Some(row) = charging {
-            output["paypal_subscription"] =
-                serde_json::json!({ "id": name(row), "is_ending": is_ending(row) });
-        }
-        return print::json(out, &output);
+    let mut value = serde_json::json!({ "id": id, "status": word });
+    let mut text = format!("{id}: status is {word}");
+    if let Some(row) = charging {
+        let (name, is_ending) = (name(row), is_ending(row));
+        text += &match is_ending {
+            true => format!("\n{id}: subscription {name} is being cancelled at PayPal"),
+            false => format!(
+                "\n{id}: PayPal may continue to charge subscription {name}; use --end-plan to cancel it"
+            ),
+        };
+        value["paypal_subscription"] = serde_json::json!({ "id": name, "is_ending": is_ending });
     }
-    changed(id, "status", word, false, out)?;
-    let Some(row) = charging else { return Ok(()) };
-    let name = name(row);
-    match is_ending(row) {
-        true => writeln!(
-            out,
-            "{id}: subscription {name} is being cancelled at PayPal"
-        ),
-        false => writeln!(
-            out,
-            "{id}: PayPal may continue to charge subscription {name}; use --end-plan to cancel it"
-        ),
-    }
-    .context("cannot print")
+    out.line(&value, text)
 }
 
 fn find(
@@ -209,9 +181,9 @@ impl<'a> Shown<'a> {
             status: status(row.status),
             class: row.class_at(now),
             cache_scope: cache_scope(row.cache_scope),
-            available: print::credits(row.available),
-            held: print::credits(row.held),
-            credit_limit: print::credits(row.credit_limit),
+            available: output::credits(row.available),
+            held: output::credits(row.held),
+            credit_limit: output::credits(row.credit_limit),
             created_at: row.created_at.rfc3339(),
             plan: None,
             emails: None,
@@ -270,8 +242,7 @@ fn show(
     read: &dyn Read,
     row: &AccountRow,
     now: Timestamp,
-    json: bool,
-    out: &mut dyn Write,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<()> {
     let logins = read.logins(row.id)?;
     let of = |kind| -> Vec<String> {
@@ -286,46 +257,40 @@ fn show(
     shown.plan = read
         .subscription(row.id)?
         .map(|row| ShownPlan::of(&row, now));
-    if json {
-        shown.emails = Some(emails);
-        shown.phones = Some(phones);
-        return print::json(out, &shown);
-    }
+    let plan = shown.plan.as_ref().map_or_else(String::new, |plan| {
+        format!(
+            "{} until {}, by {} {}",
+            plan.status, plan.until, plan.route, plan.reference
+        )
+    });
     let lines = [
-        ("id", shown.id),
+        ("id", shown.id.clone()),
         ("status", shown.status.to_owned()),
         ("class", shown.class.to_owned()),
         ("cache scope", shown.cache_scope.to_owned()),
         ("available", row.available.to_string()),
         ("held", row.held.to_string()),
         ("credit limit", row.credit_limit.to_string()),
-        ("created", shown.created_at),
-        (
-            "plan",
-            shown.plan.map_or_else(String::new, |plan| {
-                format!(
-                    "{} until {}, by {} {}",
-                    plan.status, plan.until, plan.route, plan.reference
-                )
-            }),
-        ),
+        ("created", shown.created_at.clone()),
+        ("plan", plan),
         ("e-mail", emails.join(", ")),
         ("phone", phones.join(", ")),
     ];
-    for (name, value) in lines.into_iter().filter(|(_, value)| !value.is_empty()) {
-        writeln!(out, "{name:<13}{value}").context("cannot print")?;
-    }
-    Ok(())
+    shown.emails = Some(emails);
+    shown.phones = Some(phones);
+    out.show(&shown, |out| {
+        for (name, value) in lines.into_iter().filter(|(_, value)| !value.is_empty()) {
+            writeln!(out, "{name:<13}{value}").context("cannot print")?;
+        }
+        Ok(())
+    })
 }
 
-fn list(read: &dyn Read, now: Timestamp, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+fn list(read: &dyn Read, now: Timestamp, out: &mut Output<'_>) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     read.accounts(&mut |row| rows.push(row))?;
     rows.sort_by_key(|row| row.id);
-    if json {
-        let shown: Vec<Shown<'_>> = rows.iter().map(|row| Shown::of(row, now)).collect();
-        return print::json(out, &shown);
-    }
+    let shown: Vec<Shown<'_>> = rows.iter().map(|row| Shown::of(row, now)).collect();
     let rows: Vec<[String; 6]> = rows
         .iter()
         .map(|row| {
@@ -339,9 +304,6 @@ fn list(read: &dyn Read, now: Timestamp, json: bool, out: &mut dyn Write) -> any
             ]
         })
         .collect();
-    print::table(
-        out,
-        ["ID", "STATUS", "CLASS", "AVAILABLE", "HELD", "CREATED"],
-        &rows,
-    )
+    let headings = ["ID", "STATUS", "CLASS", "AVAILABLE", "HELD", "CREATED"];
+    out.show(&shown, |out| output::table(out, headings, &rows))
 }

@@ -6,44 +6,55 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_ledger::audit::{self, Paid, Report};
+use tollgate_store::{Read, ReadError};
 
 use super::control_client::ControlClient;
 use super::exit_code::{Exit, FAILURE, INCOMPLETE, SUCCESS};
-use super::print;
+use super::output::{self, Output};
+use super::progress::Progress;
 
 /// Verifies the ledger and prints the violations.
 pub(super) fn audit(
     client: impl FnOnce() -> anyhow::Result<ControlClient>,
     fix_derived: bool,
-    json: bool,
-    out: &mut dyn Write,
+    show_progress: bool,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     // An error that prevents a complete audit has an exit code of its own: it says nothing about the ledger.
-    run_audit(client, fix_derived, json, out).context(Exit(INCOMPLETE))
+    run_audit(client, fix_derived, show_progress, out).context(Exit(INCOMPLETE))
 }
 
 fn run_audit(
     client: impl FnOnce() -> anyhow::Result<ControlClient>,
     fix_derived: bool,
-    json: bool,
-    out: &mut dyn Write,
+    show_progress: bool,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     let client = client()?;
+    let mut progress = Progress::new(show_progress, &client.clock);
     if fix_derived {
-        let before = audit::audit(&*client.read()?)?;
+        let before = audit_with_progress(&*client.read()?, "the books", &mut progress)?;
         client.rebuild_postings()?;
         for one in before.derived_differences {
             let ((was, was_held), (is, is_held)) = (one.stored, one.summed);
             tracing::warn!(account = %one.account, %was, %is, %was_held, %is_held, "rebuilt balance");
         }
     }
-    let report = audit::audit(&*client.read()?)?;
-    if json {
-        print::json(out, &Shown::of(&report))?;
-    } else {
-        print_text(&report, out)?;
-    }
+    let report = audit_with_progress(&*client.read()?, "the books", &mut progress)?;
+    drop(progress);
+    out.show(&Shown::of(&report), |out| print_text(&report, out))?;
     Ok(if report.clean() { SUCCESS } else { FAILURE })
+}
+
+/// An audit of `what`, with its progress.
+pub(super) fn audit_with_progress(
+    read: &dyn Read,
+    what: &str,
+    progress: &mut Progress,
+) -> Result<Report, ReadError> {
+    audit::audit_watched(read, &mut |rows, count| {
+        progress.report(|| format!("auditing {what}: {count} {rows}"));
+    })
 }
 
 fn print_text(report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -175,17 +186,17 @@ impl Shown<'_> {
                 returned: report.paid.returned,
             },
             sums: Sums {
-                sold: print::credits(sums.sold),
-                granted: print::credits(sums.granted),
-                spent: print::credits(sums.spent),
-                written_off: print::credits(sums.written_off),
-                expired: print::credits(sums.expired),
-                corrected: print::credits(sums.corrected),
-                held: print::credits(sums.held),
-                available: print::credits(sums.available),
-                total: print::credits(sums.total()),
+                sold: output::credits(sums.sold),
+                granted: output::credits(sums.granted),
+                spent: output::credits(sums.spent),
+                written_off: output::credits(sums.written_off),
+                expired: output::credits(sums.expired),
+                corrected: output::credits(sums.corrected),
+                held: output::credits(sums.held),
+                available: output::credits(sums.available),
+                total: output::credits(sums.total()),
             },
-            usage_written_off: print::credits(report.usage_written_off),
+            usage_written_off: output::credits(report.usage_written_off),
             repairs: &report.repairs,
             violations_count: report.violations_count,
             violations: report

@@ -1,52 +1,42 @@
 //! `tollgate cache`: shows and purges the cache of the running gateway.
 
-use std::io::Write;
-
 use anyhow::{Context as _, bail};
 
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
-use super::print;
+use super::output::Output;
 use crate::admin::control::{Applied, CacheState, Change};
 use crate::args::CacheCommand;
 
 pub(super) fn run(
     command: CacheCommand,
     client: &ControlClient,
-    out: &mut dyn Write,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     match command {
-        CacheCommand::Show { json } => {
+        CacheCommand::Show => {
             let Applied::Cache(state) = client.query(&Change::CacheShow {})? else {
                 bail!(
                     "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
                 );
             };
-            show(&state, json, out)?;
+            show(&state, out)?;
         }
-        CacheCommand::Purge {
-            id, model, json, ..
-        } => {
+        CacheCommand::Purge { id, model, .. } => {
             let Applied::Purged { removed } = client.query(&Change::CachePurge { id, model })?
             else {
                 bail!(
                     "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
                 );
             };
-            if json {
-                print::json(out, &serde_json::json!({ "removed": removed }))?;
-            } else {
-                writeln!(out, "{removed} removed").context("cannot print")?;
-            }
+            let purged = serde_json::json!({ "removed": removed });
+            out.line(&purged, format_args!("{removed} removed"))?;
         }
     }
     Ok(SUCCESS)
 }
 
-fn show(state: &CacheState, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    if json {
-        return print::json(out, state);
-    }
+fn show(state: &CacheState, out: &mut Output<'_>) -> anyhow::Result<()> {
     let lines = [
         ("entries", state.entries),
         ("bytes", state.bytes),
@@ -57,8 +47,10 @@ fn show(state: &CacheState, json: bool, out: &mut dyn Write) -> anyhow::Result<(
         ("stored", state.stored),
         ("evicted", state.evicted),
     ];
-    for (name, value) in lines {
-        writeln!(out, "{name:<11}{value}").context("cannot print")?;
-    }
-    Ok(())
+    out.show(state, |out| {
+        for (name, value) in lines {
+            writeln!(out, "{name:<11}{value}").context("cannot print")?;
+        }
+        Ok(())
+    })
 }

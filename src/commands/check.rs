@@ -1,6 +1,5 @@
 //! `tollgate check`, `tollgate schema` and `tollgate openapi`: validation and description of the settings.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use tollgate_module::Declarations;
 use tollgate_onboarding::Installation;
 
 use super::exit_code::{FAILURE, SUCCESS};
-use super::print;
+use super::output::Output;
 use crate::config::{self, Environment, Settings, StoreUrl};
 use crate::gateway::services;
 
@@ -20,48 +19,39 @@ pub(super) fn check(
     file: &Path,
     modules: &Declarations,
     environment: &Environment,
-    as_json: bool,
-    out: &mut dyn Write,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     let checked = config::load(file, environment, modules);
-    if as_json {
-        let findings = checked.as_ref().err().map(|report| &report.findings[..]);
-        let answer = serde_json::json!({
-            "good": checked.is_ok(),
-            "findings": findings.unwrap_or_default(),
-            "warnings": checked.as_ref().map(warnings).unwrap_or_default(),
-        });
-        print::json(out, &answer)?;
-    }
-    match checked {
+    let findings = checked.as_ref().err().map(|report| &report.findings[..]);
+    let warnings = checked.as_ref().map(warnings).unwrap_or_default();
+    let answer = serde_json::json!({
+        "good": checked.is_ok(),
+        "findings": findings.unwrap_or_default(),
+        "warnings": warnings,
+    });
+    out.show(&answer, |out| match &checked {
         Ok(settings) => {
-            if !as_json {
-                for warning in warnings(&settings) {
-                    writeln!(out, "{}: warning: {warning}", file.display())
-                        .context("cannot print")?;
-                }
-                writeln!(
-                    out,
-                    "{}: good (listeners: {}, routes: {}, providers: {}, models: {})",
-                    file.display(),
-                    settings.listeners.len(),
-                    settings.routes.len(),
-                    settings.providers.len(),
-                    settings.catalog.models().len()
-                )
-                .context("cannot print")?;
+            for warning in &warnings {
+                writeln!(out, "{}: warning: {warning}", file.display()).context("cannot print")?;
             }
-            Ok(SUCCESS)
+            writeln!(
+                out,
+                "{}: good (listeners: {}, routes: {}, providers: {}, models: {})",
+                file.display(),
+                settings.listeners.len(),
+                settings.routes.len(),
+                settings.providers.len(),
+                settings.catalog.models().len()
+            )
+            .context("cannot print")
         }
         Err(report) => {
-            if !as_json {
-                let count = report.findings.len();
-                let problems = if count == 1 { "problem" } else { "problems" };
-                writeln!(out, "{report}\n{count} {problems}").context("cannot print")?;
-            }
-            Ok(FAILURE)
+            let count = report.findings.len();
+            let problems = if count == 1 { "problem" } else { "problems" };
+            writeln!(out, "{report}\n{count} {problems}").context("cannot print")
         }
-    }
+    })?;
+    Ok(if checked.is_ok() { SUCCESS } else { FAILURE })
 }
 
 /// The risks of the settings, and those of what they name on this machine and today.
@@ -91,21 +81,23 @@ fn warnings(settings: &Settings) -> Vec<Warning> {
 }
 
 /// Prints the JSON Schema of the settings.
-pub(super) fn schema(modules: &Declarations, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let text = serde_json::to_string_pretty(&config::schema(&modules.sections))
+pub(super) fn schema(modules: &Declarations, out: &mut Output<'_>) -> anyhow::Result<u8> {
+    let mut text = serde_json::to_string_pretty(&config::schema(&modules.sections))
         .context("cannot write JSON")?;
-    writeln!(out, "{text}").context("cannot print")?;
+    text.push('\n');
+    out.document(text.as_bytes())?;
     Ok(SUCCESS)
 }
 
 /// Prints the OpenAPI document.
-pub(super) fn openapi(settings: Settings, out: &mut dyn Write) -> anyhow::Result<u8> {
+pub(super) fn openapi(settings: Settings, out: &mut Output<'_>) -> anyhow::Result<u8> {
     let services = services(&Arc::new(settings));
     let documents = services
         .find()
         .context("this gateway has no onboarding documents")?;
     let document = tollgate_onboarding::openapi(&documents, &Installation::of(&services)?);
-    let text = serde_json::to_string_pretty(&document).context("cannot write JSON")?;
-    writeln!(out, "{text}").context("cannot print")?;
+    let mut text = serde_json::to_string_pretty(&document).context("cannot write JSON")?;
+    text.push('\n');
+    out.document(text.as_bytes())?;
     Ok(SUCCESS)
 }

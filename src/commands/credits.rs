@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
-use tollgate_store::{EntryKind, LedgerLine};
+use tollgate_store::{AccountRow, EntryKind, LedgerLine};
 
 use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
-use super::print;
+use super::output::{self, Output};
 use crate::admin::control::{Applied, Change};
 use crate::args::CreditsCommand;
 
@@ -21,14 +21,13 @@ const LINES: usize = 20;
 pub(super) fn run(
     command: CreditsCommand,
     client: &ControlClient,
-    out: &mut dyn Write,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     match command {
         CreditsCommand::Grant {
             account,
             amount,
             reference,
-            json,
         } => {
             let change = Change::CreditsGrant {
                 account: account.account.clone(),
@@ -46,57 +45,46 @@ pub(super) fn run(
                 );
             };
             let available: Micros = available.parse()?;
-            if json {
-                let booked = Booked {
-                    account: &account.account,
-                    operation: &operation,
-                    repeated,
-                    available: print::credits(available),
-                };
-                print::json(out, &booked)?;
-            } else if repeated {
-                writeln!(
-                    out,
-                    "{}: already granted with this reference; {available} credits available",
-                    account.account
-                )
-                .context("cannot print")?;
-            } else {
-                writeln!(out, "{}: {available} credits available", account.account)
-                    .context("cannot print")?;
-            }
+            let booked = Booked {
+                account: &account.account,
+                operation: &operation,
+                repeated,
+                available: output::credits(available),
+            };
+            let note = match repeated {
+                true => "already granted with this reference; ",
+                false => "",
+            };
+            let line = format_args!("{}: {note}{available} credits available", booked.account);
+            out.line(&booked, line)?;
         }
-        CreditsCommand::Show { account, json } => show(&account.account, json, client, out)?,
+        CreditsCommand::Show { account } => show(&account.account, client, out)?,
     }
     Ok(SUCCESS)
 }
 
-fn show(
-    account: &str,
-    json: bool,
-    client: &ControlClient,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+fn show(account: &str, client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<()> {
     let read = client.read()?;
     let id = control_client::account(account)?;
     let row = read.account(id)?.with_context(|| {
         format!("there is no account `{id}`; `tollgate account list` shows them")
     })?;
     let lines = read.lines(id, Timestamp::MAX, LINES)?;
-    if json {
-        let shown = Shown {
-            account: id.to_string(),
-            available: print::credits(row.available),
-            held: print::credits(row.held),
-            credit_limit: print::credits(row.credit_limit),
-            lines: lines.iter().map(Line::of).collect(),
-        };
-        return print::json(out, &shown);
-    }
+    let shown = Shown {
+        account: id.to_string(),
+        available: output::credits(row.available),
+        held: output::credits(row.held),
+        credit_limit: output::credits(row.credit_limit),
+        lines: lines.iter().map(Line::of).collect(),
+    };
+    out.show(&shown, |out| print_text(&row, &lines, out))
+}
+
+fn print_text(row: &AccountRow, lines: &[LedgerLine], out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(
         out,
-        "{id}: {} credits available, {} held",
-        row.available, row.held
+        "{}: {} credits available, {} held",
+        row.id, row.available, row.held
     )
     .context("cannot print")?;
     let rows: Vec<[String; 5]> = lines
@@ -116,7 +104,7 @@ fn show(
     if rows.is_empty() {
         return Ok(());
     }
-    print::table(out, ["TIME", "KIND", "AMOUNT", "FOR", "OPERATION"], &rows)
+    output::table(out, ["TIME", "KIND", "AMOUNT", "FOR", "OPERATION"], &rows)
 }
 
 /// JSON form of a grant.
@@ -153,7 +141,7 @@ impl Line<'_> {
         Line {
             at: line.entry.at.rfc3339(),
             kind: kind(line.entry.kind),
-            amount: print::credits(amount(line)),
+            amount: output::credits(amount(line)),
             operation: line.entry.operation.to_string(),
             reference: line.entry.reference.as_deref(),
             model: line.usage.as_ref().map(|row| &*row.usage.model),

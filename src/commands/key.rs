@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use tollgate_clock::Timestamp;
 use tollgate_filter::Scopes;
 use tollgate_identity::{Key, list_keys};
@@ -10,14 +10,15 @@ use tollgate_money::{CapPeriod, SpendingCap};
 
 use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
-use super::{print, time};
+use super::output::{self, Output};
+use super::time;
 use crate::admin::control::{Applied, Change};
 use crate::args::KeyCommand;
 
 pub(super) fn run(
     command: KeyCommand,
     client: &ControlClient,
-    out: &mut dyn Write,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     match command {
         KeyCommand::Create {
@@ -28,7 +29,6 @@ pub(super) fn run(
             spend_max,
             spend_period,
             expires,
-            json,
         } => {
             let now = client.clock.now();
             let change = Change::KeyCreate {
@@ -45,44 +45,37 @@ pub(super) fn run(
                     "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
                 );
             };
-            if json {
-                let made = serde_json::json!({
-                    "id": id,
-                    "secret": secret.0,
-                    "account": account.account,
-                });
-                print::json(out, &made)?;
-            } else {
-                writeln!(out, "{id}\n{}", secret.0).context("cannot print")?;
-            }
+            let made = serde_json::json!({
+                "id": id,
+                "secret": secret.0,
+                "account": account.account,
+            });
+            out.line(&made, format_args!("{id}\n{}", secret.0))?;
         }
-        KeyCommand::List { account, json } => {
+        KeyCommand::List { account } => {
             let read = client.read()?;
             let account = control_client::account(&account.account)?;
             if read.account(account)?.is_none() {
                 bail!("there is no account `{account}`; `tollgate account list` shows them");
             }
             let keys = list_keys(&*read, account)?;
-            list(&keys, client.clock.now(), json, out)?;
+            list(&keys, client.clock.now(), out)?;
         }
-        KeyCommand::Revoke { key, json } => {
+        KeyCommand::Revoke { key } => {
             client.change(&Change::KeyRevoke { key: key.clone() })?;
-            if json {
-                let revoked = serde_json::json!({ "id": key, "status": "revoked" });
-                print::json(out, &revoked)?;
-            } else {
-                writeln!(out, "{key}: revoked").context("cannot print")?;
-            }
+            let revoked = serde_json::json!({ "id": key, "status": "revoked" });
+            out.line(&revoked, format_args!("{key}: revoked"))?;
         }
     }
     Ok(SUCCESS)
 }
 
-fn list(keys: &[Key], now: Timestamp, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    if json {
-        let shown: Vec<serde_json::Value> = keys.iter().map(|key| shown(key, now)).collect();
-        return print::json(out, &shown);
-    }
+fn list(keys: &[Key], now: Timestamp, out: &mut Output<'_>) -> anyhow::Result<()> {
+    let shown: Vec<serde_json::Value> = keys.iter().map(|key| shown(key, now)).collect();
+    out.show(&shown, |out| print_text(keys, now, out))
+}
+
+fn print_text(keys: &[Key], now: Timestamp, out: &mut dyn Write) -> anyhow::Result<()> {
     let rows: Vec<[String; 8]> = keys
         .iter()
         .map(|key| {
@@ -99,7 +92,7 @@ fn list(keys: &[Key], now: Timestamp, json: bool, out: &mut dyn Write) -> anyhow
             ]
         })
         .collect();
-    print::table(
+    output::table(
         out,
         [
             "ID",

@@ -1,17 +1,18 @@
 //! `tollgate migrate`: moves the accounts and the ledger from an SQLite file to a PostgreSQL database.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
-use tollgate_ledger::audit::{Report, audit};
+use tollgate_ledger::audit::Report;
 use tollgate_store::sqlite;
 
+use super::audit::audit_with_progress;
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
-use super::print;
+use super::output::Output;
+use super::progress::Progress;
 
 /// What was copied.
 #[derive(Serialize)]
@@ -33,23 +34,32 @@ struct Table {
 pub(super) fn migrate(
     client: &ControlClient,
     from: &str,
-    json: bool,
-    out: &mut dyn Write,
+    show_progress: bool,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     let path = from
         .strip_prefix("sqlite:")
         .context("`--from` is not `sqlite:` and the path of a file")?;
     let path = sqlite::resolve(Path::new(path));
-    let before = audit(&*sqlite::open_read(&path)?)?;
+    let mut progress = Progress::new(show_progress, &client.clock);
+    let original = sqlite::open_read(&path)?;
+    let before = audit_with_progress(&*original, "the original", &mut progress)?;
+    drop(original);
     if !before.clean() {
         bail!(
             "the books of `{from}` do not balance; repair them first (`tollgate audit` with it as `store.url` says how)"
         );
     }
-    let tables = client.import(&path, &mut |progress| {
-        tracing::info!(table = %progress.table, rows = progress.rows, "copied rows");
+    let tables = client.import(&path, &mut |copied| {
+        progress.report(|| {
+            format!(
+                "copied {} rows of the table `{}`",
+                copied.rows, copied.table
+            )
+        });
     })?;
-    let after = audit(&*client.read()?)?;
+    let after = audit_with_progress(&*client.read()?, "the copy", &mut progress)?;
+    drop(progress);
     if !after.clean() || sums(&before) != sums(&after) {
         bail!(
             "the audit of the copy differs from that of `{from}`, which is as it was; empty the database and migrate again"
@@ -74,20 +84,15 @@ pub(super) fn migrate(
         seals: after.seals,
         original: original.to_string_lossy().into_owned(),
     };
-    if json {
-        print::json(out, &migrated)?;
-        return Ok(SUCCESS);
-    }
     let rows: u64 = migrated.tables.iter().map(|table| table.rows).sum();
-    writeln!(
-        out,
+    let line = format_args!(
         "{rows} rows of {} tables: {} accounts, {} seals, the books balance; the original is `{}` now",
         migrated.tables.len(),
         migrated.accounts,
         migrated.seals,
         migrated.original
-    )
-    .context("cannot print")?;
+    );
+    out.line(&migrated, line)?;
     Ok(SUCCESS)
 }
 

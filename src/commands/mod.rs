@@ -1,9 +1,4 @@
-//! The command line: dispatches to one module per command.
-//!
-//! `print`, `time`, `exit_code` and `control_client` are below the commands, and a command does not name this dispatcher.
-//!
-//! Read-only commands read the database beside a running gateway. Commands that make changes send them to the gateway over its control
-//! socket, and where none runs they lock the database and write to it.
+#![doc = include_str!("README.md")]
 
 mod account;
 mod audit;
@@ -15,9 +10,10 @@ mod credits;
 mod exit_code;
 mod key;
 mod migrate;
+mod output;
 mod payment;
 mod paypal;
-mod print;
+mod progress;
 mod providers;
 mod reload;
 mod repair;
@@ -30,7 +26,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{CommandFactory, Parser};
 
 use crate::args::{Args, Command, SettingsCommand};
@@ -38,6 +34,7 @@ use crate::config::{self, Environment, Settings};
 use crate::{GatewayBuilder, demo};
 use control_client::ControlClient;
 use exit_code::{Exit, FAILURE, SUCCESS};
+use output::Output;
 
 /// The variable that names the settings file by default.
 const CONFIG: &str = "TOLLGATE_CONFIG";
@@ -90,15 +87,18 @@ pub fn run(
     };
     let settings = || load(file()?, builder, environment);
     let client = || -> anyhow::Result<ControlClient> { Ok(ControlClient::new(settings()?)) };
+    let json = args.json;
+    if json && matches!(args.command, Command::Serve | Command::Completions { .. }) {
+        bail!("this command has no result that could be JSON; leave out `--json`");
+    }
+    let out = &mut Output::new(out, json);
     match args.command {
-        Command::Demo { port, json } => {
+        Command::Demo { port } => {
             let options = demo::Options { port, json, config };
-            serve::demo(builder(), &options, environment, out)
+            serve::demo(builder(), &options, environment, out.writer())
         }
         Command::Serve => serve::serve(builder(), environment, settings),
-        Command::Check { json } => {
-            check::check(file()?, &builder().declarations(), environment, json, out)
-        }
+        Command::Check => check::check(file()?, &builder().declarations(), environment, out),
         Command::Schema => check::schema(&builder().declarations(), out),
         Command::OpenApi => check::openapi(settings()?, out),
         Command::Account(command) => account::run(command, &client()?, out),
@@ -106,38 +106,41 @@ pub fn run(
         Command::Credits(command) => credits::run(command, &client()?, out),
         Command::Payment(command) => payment::run(command, &client()?, out),
         Command::PayPal(command) => paypal::run(command, &settings()?, out),
-        Command::Providers { json } => providers::run(json, &client()?, out),
-        Command::Reload { json } => reload::reload(json, &client()?, out),
-        Command::Upgrade { program, json } => upgrade::upgrade(program, json, &client()?, out),
-        Command::Settings(SettingsCommand::Diff { json }) => reload::diff(json, &client()?, out),
+        Command::Providers => providers::run(&client()?, out),
+        Command::Reload => reload::reload(&client()?, out),
+        Command::Upgrade { program } => upgrade::upgrade(program, &client()?, out),
+        Command::Settings(SettingsCommand::Diff) => reload::diff(&client()?, out),
         Command::Cache(command) => cache::run(command, &client()?, out),
-        Command::Usage {
-            account,
-            from,
-            to,
-            json,
-        } => {
+        Command::Usage { account, from, to } => {
             let days = usage::Days {
                 from: from.as_deref(),
                 to: to.as_deref(),
             };
-            usage::run(&account.account, days, json, &client()?, out)
+            usage::run(&account.account, days, &client()?, out)
         }
-        Command::Audit { fix_derived, json } => audit::audit(client, fix_derived, json, out),
-        Command::Repair { apply, json } => repair::run(client, apply, json, out),
-        Command::Backup { file, replace } => backup::backup(&client()?, &file, replace, out),
-        Command::Migrate { from, json } => migrate::migrate(&client()?, &from, json, out),
+        Command::Audit {
+            fix_derived,
+            progress,
+        } => audit::audit(client, fix_derived, progress.progress, out),
+        Command::Repair { apply } => repair::run(client, apply, out),
+        Command::Backup { target, progress } => {
+            backup::backup(&client()?, &target, progress.progress, out)
+        }
+        Command::Migrate { from, progress } => {
+            migrate::migrate(&client()?, &from, progress.progress, out)
+        }
         Command::Completions { shell } => {
             // Into memory first: the generator panics where it cannot write, and a closed pipe is no failure.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "tollgate", &mut script);
-            out.write_all(&script).context("cannot print")?;
+            out.document(&script)?;
             Ok(SUCCESS)
         }
         Command::Man { folder } => {
             clap_mangen::generate_to(Args::command(), &folder).with_context(|| {
                 format!("cannot write manual pages into `{}`", folder.display())
             })?;
+            out.show(&serde_json::json!({ "folder": folder }), |_| Ok(()))?;
             Ok(SUCCESS)
         }
     }

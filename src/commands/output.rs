@@ -1,4 +1,4 @@
-//! Output of commands: lines for people, JSON for programs.
+//! Output of commands: lines for people, or with `--json` one JSON value for programs.
 
 use std::io::Write;
 
@@ -7,10 +7,48 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tollgate_money::Micros;
 
-/// Prints one JSON value on a line.
-pub(super) fn json(out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
-    let text = serde_json::to_string(value).context("cannot write JSON")?;
-    writeln!(out, "{text}").context("cannot print")
+/// The standard output of a command, in the form that its user has chosen.
+pub(super) struct Output<'o> {
+    out: &'o mut dyn Write,
+    json: bool,
+}
+
+impl Output<'_> {
+    pub(super) fn new(out: &mut dyn Write, json: bool) -> Output<'_> {
+        Output { out, json }
+    }
+
+    /// Prints the result of a command: `value` as one line of JSON, or else what `text` writes.
+    pub(super) fn show(
+        &mut self,
+        value: &impl Serialize,
+        text: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        if !self.json {
+            return text(self.out);
+        }
+        let line = serde_json::to_string(value).context("cannot write JSON")?;
+        writeln!(self.out, "{line}").context("cannot print")
+    }
+
+    /// The same, with one line of text.
+    pub(super) fn line(
+        &mut self,
+        value: &impl Serialize,
+        line: impl std::fmt::Display,
+    ) -> anyhow::Result<()> {
+        self.show(value, |out| writeln!(out, "{line}").context("cannot print"))
+    }
+
+    /// The output itself, for what prints while it runs.
+    pub(super) fn writer(&mut self) -> &mut dyn Write {
+        self.out
+    }
+
+    /// Prints what has one form only: a document that is JSON already, or a script.
+    pub(super) fn document(&mut self, text: &[u8]) -> anyhow::Result<()> {
+        self.out.write_all(text).context("cannot print")
+    }
 }
 
 /// An amount as a JSON number of credits, exact to the last micro-credit.
@@ -68,7 +106,9 @@ mod tests {
     #[test]
     fn amounts_are_exact_numbers() {
         let mut out = Vec::new();
-        json(&mut out, &credits(Micros::new(9_007_199_254_740_993))).expect("memory takes it");
+        let amount = credits(Micros::new(9_007_199_254_740_993));
+        let mut output = Output::new(&mut out, true);
+        output.line(&amount, "as text").expect("memory takes it");
         assert_eq!(out, b"9007199254.740993\n");
     }
 }

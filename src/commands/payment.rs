@@ -12,7 +12,7 @@ use tollgate_store::{AuthorizationRow, AuthorizationState};
 
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
-use super::print;
+use super::output::{self, Output};
 use crate::admin::control::Change;
 use crate::args::PaymentCommand;
 
@@ -22,10 +22,10 @@ const PAGE: usize = 500;
 pub(super) fn run(
     command: PaymentCommand,
     client: &ControlClient,
-    out: &mut dyn Write,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     match command {
-        PaymentCommand::List { json } => list(json, client, out)?,
+        PaymentCommand::List => list(client, out)?,
         PaymentCommand::Close {
             payment,
             paid,
@@ -37,13 +37,14 @@ pub(super) fn run(
                 paid,
                 shared_transaction,
             })?;
-            writeln!(out, "{payment}: closed").context("cannot print")?;
+            let closed = serde_json::json!({ "payment": payment, "status": "closed" });
+            out.line(&closed, format_args!("{payment}: closed"))?;
         }
     }
     Ok(SUCCESS)
 }
 
-fn list(json: bool, client: &ControlClient, out: &mut dyn Write) -> anyhow::Result<()> {
+fn list(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<()> {
     let store = client.read()?;
     let mut open: Vec<AuthorizationRow> = Vec::new();
     loop {
@@ -55,29 +56,30 @@ fn list(json: bool, client: &ControlClient, out: &mut dyn Write) -> anyhow::Resu
     }
     let now = client.clock.now();
     let shown: Vec<Open<'_>> = open.iter().map(|row| Open::of(row, now)).collect();
-    if json {
-        return print::json(out, &shown);
-    }
+    out.show(&shown, |out| print_text(&shown, out))
+}
+
+fn print_text(shown: &[Open<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
     if shown.is_empty() {
         return writeln!(out, "no payment is open").context("cannot print");
     }
     let rows: Vec<[String; 9]> = shown
-        .into_iter()
+        .iter()
         .map(|open| {
             [
-                open.since,
-                open.ends,
+                open.since.clone(),
+                open.ends.clone(),
                 open.state.to_owned(),
-                open.account,
+                open.account.clone(),
                 format!("{} USD", open.amount),
-                open.transaction.unwrap_or_else(|| "-".to_owned()),
+                open.transaction.as_deref().unwrap_or("-").to_owned(),
                 open.note.unwrap_or("-").to_owned(),
                 open.action.to_owned(),
-                open.payment,
+                open.payment.clone(),
             ]
         })
         .collect();
-    print::table(
+    output::table(
         out,
         [
             "SINCE",

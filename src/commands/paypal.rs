@@ -12,7 +12,7 @@ use tollgate_purchase::key_of;
 use tollgate_purchase::plan::{PRICE, Plan};
 
 use super::exit_code::SUCCESS;
-use super::print;
+use super::output::Output;
 use crate::args::PayPalCommand;
 use crate::config::Settings;
 
@@ -28,9 +28,9 @@ struct Found {
 pub(super) fn run(
     command: PayPalCommand,
     settings: &Settings,
-    out: &mut dyn Write,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
-    let PayPalCommand::Setup { json } = command;
+    let PayPalCommand::Setup = command;
     let known: Option<PayPalSettings> = settings.sections.find().flatten();
     let Some(known) = known else {
         bail!(
@@ -53,10 +53,11 @@ pub(super) fn run(
         .context("this gateway has no section `[brand]`")?;
     let name = format!("{brand} {}", plan.name);
     let found = runtime.block_on(set_up(&client, (&plan.product, &name), &clock))?;
-    if json {
-        print::json(out, &found)?;
-        return Ok(SUCCESS);
-    }
+    out.show(&found, |out| print_text(&found, &known.plan_id, out))?;
+    Ok(SUCCESS)
+}
+
+fn print_text(found: &Found, named: &Option<String>, out: &mut dyn Write) -> anyhow::Result<()> {
     let done = match found.made {
         true => "created",
         false => "exists",
@@ -67,7 +68,7 @@ pub(super) fn run(
         "plan     {}  {PRICE} USD each month, {done}",
         found.plan_id
     )?;
-    if known.plan_id.as_deref() == Some(&*found.plan_id) {
+    if named.as_deref() == Some(&*found.plan_id) {
         writeln!(out, "\nThe settings already name this plan.")?;
     } else {
         writeln!(
@@ -76,7 +77,7 @@ pub(super) fn run(
             found.plan_id
         )?;
     }
-    Ok(SUCCESS)
+    Ok(())
 }
 
 /// Finds the plan or creates it. A plan with any other price is left alone.

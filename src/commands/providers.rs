@@ -3,24 +3,26 @@
 use std::io::Write;
 
 use anyhow::{Context as _, bail};
+use serde::Deserialize as _;
 
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
-use super::print;
+use super::output::{self, Output};
 use crate::admin::control::{Applied, Change};
 use crate::upstream::ProviderView;
 
-pub(super) fn run(json: bool, client: &ControlClient, out: &mut dyn Write) -> anyhow::Result<u8> {
+pub(super) fn run(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<u8> {
     let Applied::Providers { providers } = client.query(&Change::ProvidersShow {})? else {
         bail!(
             "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
         );
     };
-    if json {
-        print::json(out, &providers)?;
-        return Ok(SUCCESS);
-    }
-    let providers: Vec<ProviderView> = serde_json::from_value(providers)
+    out.show(&providers, |out| print_text(&providers, out))?;
+    Ok(SUCCESS)
+}
+
+fn print_text(providers: &serde_json::Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let providers = Vec::<ProviderView>::deserialize(providers)
         .context("the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway")?;
     let mut rows: Vec<[String; 7]> = Vec::new();
     for provider in providers {
@@ -51,8 +53,7 @@ pub(super) fn run(json: bool, client: &ControlClient, out: &mut dyn Write) -> an
     let headings = [
         "PROVIDER", "MODEL", "STATE", "FOR", "CALLS", "WAITING", "OPEN FOR",
     ];
-    print::table(out, headings, &rows)?;
-    Ok(SUCCESS)
+    output::table(out, headings, &rows)
 }
 
 /// The remaining cooldown.

@@ -16,23 +16,18 @@ use tollgate_store::sqlite::{self, Action, BalanceChange, Finding, Repair};
 
 use super::control_client::ControlClient;
 use super::exit_code::{Exit, FAILURE, INCOMPLETE, SUCCESS};
-use super::print;
+use super::output::{self, Output};
 
 /// Shows the effect of a repair, and applies it.
 pub(super) fn run(
     client: impl FnOnce() -> anyhow::Result<ControlClient>,
     apply: bool,
-    json: bool,
-    out: &mut dyn Write,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     // As with the audit: an error that prevents completion says nothing about the ledger.
     let done = client().and_then(|client| repair(&client, apply));
     let done = done.context(Exit(INCOMPLETE))?;
-    if json {
-        print::json(out, &Shown::of(&done))?;
-    } else {
-        print_text(&done, out)?;
-    }
+    out.show(&Shown::of(&done), |out| print_text(&done, out))?;
     Ok(match done.outcome {
         Outcome::Whole | Outcome::Repaired { .. } => SUCCESS,
         Outcome::DryRun | Outcome::Refused => FAILURE,
@@ -313,10 +308,10 @@ impl Shown<'_> {
         };
         let change = |change: &BalanceChange| Change {
             account: change.account.to_string(),
-            available_before: print::credits(change.before.0),
-            held_before: print::credits(change.before.1),
-            available_after: print::credits(change.after.0),
-            held_after: print::credits(change.after.1),
+            available_before: output::credits(change.before.0),
+            held_before: output::credits(change.before.1),
+            available_after: output::credits(change.after.0),
+            held_after: output::credits(change.after.1),
         };
         Shown {
             outcome,

@@ -1,5 +1,7 @@
 //! Commands on a temporary database, with a gateway's control socket and without.
 
+mod backups;
+pub(super) mod json;
 mod machine;
 mod payments;
 
@@ -79,6 +81,14 @@ impl Workspace {
 
     /// A store with an open control socket, as in a gateway.
     fn serve(&self) -> ControlServer {
+        self.serve_with(|service, _| service)
+    }
+
+    /// The same, with more that the control socket can be asked for.
+    fn serve_with(
+        &self,
+        more: impl FnOnce(AdminService, Settings) -> AdminService,
+    ) -> ControlServer {
         let settings = load(&self.file(), &Gateway::builder, &Environment::default())
             .expect("the settings are good");
         let client = ControlClient::new(settings.clone());
@@ -94,6 +104,7 @@ impl Workspace {
         )
         .with_cache(cache(&settings, &store))
         .with_providers(providers());
+        let admin_service = more(admin_service, settings.clone());
         let admin = Admin::start(Options {
             adopted: None,
             address: settings.admin.address,
@@ -132,7 +143,7 @@ fn cache(
 fn providers() -> crate::admin::JsonSource {
     Arc::new(|| {
         serde_json::json!([{
-            "name": "local", "state": "resting", "rests_ms": 8200, "calls": 3, "waiting": 2, "waited": 0,
+            "name": "local", "state": "resting", "rests_ms": 8200, "probe_failed": false, "calls": 3, "waiting": 2, "waited": 0,
             "waited_us": 0, "turned_away": 0, "followed": 0, "not_followed": 0, "hedges_won": 0, "hedges_lost": 0,
             "models": [{
                 "model": "small", "provider_model": "llama3.2", "weight": 1, "state": "working",
@@ -570,6 +581,7 @@ fn paypal_setup_is_idempotent() {
     );
 
     let first = workspace.json("paypal setup");
+    json::compare("paypal setup", &first);
     assert_eq!(first["product_id"], "svc-pro-monthly");
     assert_eq!(first["made"], true);
     let plan = first["plan_id"].as_str().expect("an id").to_owned();

@@ -6,12 +6,14 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 use tollgate_store::UsageTotal;
 
 use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
-use super::{print, time};
+use super::output::{self, Output};
+use super::time;
 
 /// The time shown by default.
 const SHOWN: Duration = Duration::from_hours(30 * 24);
@@ -25,9 +27,8 @@ pub(super) struct Days<'a> {
 pub(super) fn run(
     account: &str,
     days: Days<'_>,
-    json: bool,
     client: &ControlClient,
-    out: &mut dyn Write,
+    out: &mut Output<'_>,
 ) -> anyhow::Result<u8> {
     let read = client.read()?;
     let id = control_client::account(account)?;
@@ -44,11 +45,16 @@ pub(super) fn run(
         None => to - SHOWN,
     };
     let totals = read.usage_totals(id, from, to)?;
-    if json {
-        let shown: Vec<Total<'_>> = totals.iter().map(Total::of).collect();
-        print::json(out, &shown)?;
-        return Ok(SUCCESS);
-    }
+    let shown: Vec<Total<'_>> = totals.iter().map(Total::of).collect();
+    out.show(&shown, |out| print_text(&totals, (from, to), out))?;
+    Ok(SUCCESS)
+}
+
+fn print_text(
+    totals: &[UsageTotal],
+    (from, to): (Timestamp, Timestamp),
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let mut rows: Vec<[String; 6]> = totals
         .iter()
         .map(|total| {
@@ -63,14 +69,13 @@ pub(super) fn run(
         })
         .collect();
     if rows.is_empty() {
-        writeln!(
+        return writeln!(
             out,
             "no usage from {} to {}",
             time::day(from),
             time::day(to - Duration::from_micros(1))
         )
-        .context("cannot print")?;
-        return Ok(SUCCESS);
+        .context("cannot print");
     }
     let sum: Micros = totals.iter().map(|total| total.cost).sum();
     let of = |count: fn(&UsageTotal) -> u64| totals.iter().map(count).sum::<u64>().to_string();
@@ -82,7 +87,7 @@ pub(super) fn run(
         of(|total| total.completion_tokens),
         sum.to_string(),
     ]);
-    print::table(
+    output::table(
         out,
         [
             "DAY",
@@ -93,8 +98,7 @@ pub(super) fn run(
             "CREDITS",
         ],
         &rows,
-    )?;
-    Ok(SUCCESS)
+    )
 }
 
 /// JSON form of the usage of one model on one day.
@@ -117,8 +121,34 @@ impl Total<'_> {
             requests: total.requests,
             prompt_tokens: total.prompt_tokens,
             completion_tokens: total.completion_tokens,
-            credits: print::credits(total.cost),
-            written_off: print::credits(total.written_off),
+            credits: output::credits(total.cost),
+            written_off: output::credits(total.written_off),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_documented_members() {
+        let total = UsageTotal {
+            day_at: Timestamp::from_secs(86_400),
+            model: Arc::from("small"),
+            requests: 2,
+            prompt_tokens: 3,
+            completion_tokens: 4,
+            cost: Micros::new(5),
+            written_off: Micros::ZERO,
+        };
+        let row = serde_json::to_value([Total::of(&total)]).expect("JSON");
+        super::super::tests::json::compare("usage", &row);
+        assert_eq!(
+            (&row[0]["day"], &row[0]["credits"]),
+            (&"1970-01-02".into(), &0.000_005.into())
+        );
     }
 }

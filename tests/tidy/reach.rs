@@ -347,7 +347,11 @@ fn statements_of_all_engines_use_what_all_engines_have() {
 }
 
 /// Files that read something other than settings, each with what.
-const READERS: [(&str, &str); 2] = [
+const READERS: [(&str, &str); 3] = [
+    (
+        "src/commands/backup.rs",
+        "the folder of backups, for its lock and its sync",
+    ),
     ("src/telemetry/log_file.rs", "the access log"),
     (
         "src/telemetry/process.rs",

@@ -101,6 +101,16 @@ fn unclear(
     unproved(store, (account, state), nonce, ends)
 }
 
+/// Stores a refused payment of an account that can be closed; returns its id.
+pub(super) fn unproved_payment(
+    store: &Arc<dyn tollgate_store::Store>,
+    account: &str,
+    nonce: u8,
+) -> String {
+    let state = tollgate_store::AuthorizationState::RefusedAfterSubmit;
+    unproved(store, (account, state), nonce, Timestamp::from_secs(1))
+}
+
 fn unproved(
     store: &Arc<dyn tollgate_store::Store>,
     (account, state): (&str, tollgate_store::AuthorizationState),

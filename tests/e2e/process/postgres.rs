@@ -198,6 +198,10 @@ async fn a_store_moves_from_a_file_to_a_database_with_every_row() {
 
     let (done, output) = run(&migrate).await;
     assert!(done, "{output}");
+    let line = output.lines().find(|line| line.starts_with('{'));
+    let migrated: serde_json::Value = serde_json::from_str(line.expect("JSON")).expect("JSON");
+    let members: Vec<_> = migrated.as_object().expect("an object").keys().collect();
+    assert_eq!(members, ["accounts", "original", "seals", "tables"]);
     assert!(!installation.database().exists(), "the original is renamed");
     let (done, output) = run(&["audit", "--json"]).await;
     assert!(done, "{output}");

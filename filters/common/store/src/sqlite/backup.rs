@@ -221,7 +221,7 @@ fn copy(
         match step {
             StepResult::Done => break,
             StepResult::More => {}
-            // Nobody else has the target, and a reader of the WAL waits for no writer.
+            // No other process has the target, and a reader of the WAL waits for no writer.
             _ => {
                 return Err(rusqlite::Error::SqliteFailure(
                     rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY),
