@@ -92,6 +92,8 @@ pub enum Command {
         #[command(flatten)]
         progress: ShowProgress,
     },
+    /// List what operators have changed, newest first: by commands, and by the admin API. `tollgate audit` verifies the list.
+    AuditLog(AuditLogArgs),
     /// Show how a damaged journal would be repaired; with --apply, repair it. Exit codes as for audit.
     Repair {
         /// Repair the database, after a copy of it was made. The gateway must be stopped.
@@ -127,6 +129,20 @@ pub enum Command {
         /// The folder, such as /usr/local/share/man/man1. It must exist.
         folder: PathBuf,
     },
+}
+
+/// `tollgate audit-log`
+#[derive(Clone, Debug, Flags)]
+pub struct AuditLogArgs {
+    /// Only the acts of one actor: "token NAME", or "uid NUMBER" for a user of the machine.
+    #[arg(long, value_name = "ACTOR")]
+    pub actor: Option<String>,
+    /// Only the acts on one account, key or payment.
+    #[arg(long, value_name = "ID")]
+    pub subject: Option<String>,
+    /// The number of acts.
+    #[arg(long, value_name = "NUMBER", default_value_t = 50)]
+    pub limit: usize,
 }
 
 /// `tollgate settings`
@@ -337,6 +353,18 @@ pub enum CreditsCommand {
         #[arg(long, value_name = "DECIMAL")]
         amount: String,
         /// The idempotency key, such as an invoice number.
+        #[arg(long, value_name = "TEXT")]
+        reference: String,
+    },
+    /// Correct a balance: add credits, or remove them. Idempotent like grant.
+    Correct {
+        /// The account.
+        #[command(flatten)]
+        account: Account,
+        /// The amount in credits, such as 10 or -0.25; at most six decimal places.
+        #[arg(long, value_name = "DECIMAL", allow_hyphen_values = true)]
+        amount: String,
+        /// The idempotency key, such as the number of a complaint.
         #[arg(long, value_name = "TEXT")]
         reference: String,
     },

@@ -4,11 +4,9 @@
 //! file of an SQLite database, takes one JSON object a line and answers each with one. The file is accessible to its owner alone, and the peer must be that user
 //! or root.
 
-use std::future::Future;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,6 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollgate_clock::Timestamp;
 
+use super::changes::{Actor, Changes};
 use super::{ReloadedSettings, Upgraded};
 use crate::config::Difference;
 
@@ -127,6 +126,15 @@ pub enum Change {
         /// Whether that transaction has a transfer of its own for this payment, beside that of another one.
         #[serde(default)]
         shared_transaction: bool,
+    },
+    /// Books a correction by the operator, which adds or removes credits.
+    CreditsCorrect {
+        /// The account's id.
+        account: String,
+        /// The amount, as a decimal number of credits; below zero to remove credits.
+        amount: String,
+        /// The idempotency key.
+        reference: String,
     },
     /// Books credits granted by the operator.
     CreditsGrant {
@@ -249,15 +257,6 @@ pub enum Answer {
     Ok(Applied),
     /// Nothing was changed.
     Error(String),
-}
-
-/// A change in progress.
-pub type ApplyFuture<'a> = Pin<Box<dyn Future<Output = Result<Applied, String>> + Send + 'a>>;
-
-/// The service that makes the changes.
-pub trait Changes: Send + Sync {
-    /// Makes a change and waits until it is durable; the error is a sentence for the operator.
-    fn apply(&self, change: Change) -> ApplyFuture<'_>;
 }
 
 /// Why there is no control socket.
@@ -415,13 +414,13 @@ pub(super) async fn serve(
             continue;
         };
         let peer = stream.peer_cred().map(|peer| peer.uid());
-        if !peer.is_ok_and(|uid| uid == socket.owner || uid == 0) {
+        let Some(uid) = peer.ok().filter(|uid| *uid == socket.owner || *uid == 0) else {
             tracing::warn!("refused control socket connection: peer is neither the owner nor root");
             continue;
-        }
+        };
         let service = service.clone();
         connections.spawn(async move {
-            if let Err(error) = serve_connection(stream, &*service).await {
+            if let Err(error) = serve_connection(stream, uid, &*service).await {
                 tracing::debug!(%error, "control socket connection failed");
             }
         });
@@ -433,8 +432,8 @@ pub(super) async fn serve(
     let _ = tokio::time::timeout(ANSWERS_TIMEOUT, answered).await;
 }
 
-/// Answers the lines of a connection in order.
-async fn serve_connection(stream: UnixStream, service: &dyn Changes) -> io::Result<()> {
+/// Answers the lines of a connection of a user in order.
+async fn serve_connection(stream: UnixStream, uid: u32, service: &dyn Changes) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     let mut line = Vec::new();
@@ -455,9 +454,9 @@ async fn serve_connection(stream: UnixStream, service: &dyn Changes) -> io::Resu
             Err(error) => Answer::Error(format!(
                 "the gateway does not know this request ({error}); use the same version of `tollgate` for the command and the gateway"
             )),
-            Ok(change) => match service.apply(change).await {
+            Ok(change) => match service.apply(change, Actor::User(uid).into()).await {
                 Ok(applied) => Answer::Ok(applied),
-                Err(error) => Answer::Error(error),
+                Err(error) => Answer::Error(error.message),
             },
         };
         write.write_all(&answer_line(&answer)).await?;

@@ -1,6 +1,7 @@
 //! The admin HTTP endpoints: `/live`, `/ready`, `/metrics`, `/providers` and `/cache`.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::control::{Applied, Change, Changes};
+use super::changes::{Actor, Changes};
+use super::control::{Applied, Change};
 use super::{JsonSource, Liveness, Readiness, Workers};
 use crate::telemetry::Telemetry;
 
@@ -57,7 +59,7 @@ pub(super) async fn serve(
             _ = stopped.wait_for(|stop| *stop) => return,
             _ = released.wait_for(|released| *released) => return,
         };
-        let Ok((stream, permit)) = accepted else {
+        let Ok((stream, peer, permit)) = accepted else {
             // Out of file descriptors, most likely: wait for some to be closed.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
@@ -70,7 +72,7 @@ pub(super) async fn serve(
                     Ok::<_, Infallible>(match request.uri().path() {
                         "/cache" => {
                             endpoints
-                                .cache(request.method(), request.uri().query())
+                                .cache(request.method(), request.uri().query(), peer)
                                 .await
                         }
                         _ => endpoints.respond(&request).await,
@@ -92,10 +94,10 @@ pub(super) async fn serve(
 async fn accept(
     listener: &tokio::net::TcpListener,
     places: &Arc<Semaphore>,
-) -> std::io::Result<(tokio::net::TcpStream, OwnedSemaphorePermit)> {
+) -> std::io::Result<(tokio::net::TcpStream, IpAddr, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, place.expect("places are never closed")))
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer.ip(), place.expect("places are never closed")))
 }
 
 impl Endpoints {
@@ -130,7 +132,12 @@ impl Endpoints {
     /// The contents of the cache (GET), or the removal of entries (DELETE with `?id=`, `?model=` or `?all`).
     ///
     /// A page of another origin cannot send a DELETE here: a browser sends a preflight first, which is never granted.
-    async fn cache(&self, method: &Method, query: Option<&str>) -> Response<Full<Bytes>> {
+    async fn cache(
+        &self,
+        method: &Method,
+        query: Option<&str>,
+        peer: IpAddr,
+    ) -> Response<Full<Bytes>> {
         let change = match *method {
             Method::GET | Method::HEAD => Change::CacheShow {},
             Method::DELETE => {
@@ -159,7 +166,11 @@ impl Endpoints {
                 return response;
             }
         };
-        let body = match self.service.apply(change).await {
+        let body = match self
+            .service
+            .apply(change, Actor::Address(peer).into())
+            .await
+        {
             Ok(Applied::Purged { removed }) => serde_json::json!({ "removed": removed }),
             Ok(Applied::Cache(state)) => serde_json::json!(state),
             Ok(_) => serde_json::Value::Null,

@@ -3,9 +3,12 @@
 //! Both run on one thread of their own, so they answer when the threads that serve clients are busy or stuck, and report it: `/live` probes
 //! each of them.
 
+mod audit;
+mod changes;
 pub mod control;
 mod http;
 mod service;
+pub(crate) mod views;
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
@@ -20,7 +23,8 @@ use tokio::sync::watch;
 
 use crate::config::{Difference, Settings};
 use crate::telemetry::Telemetry;
-use control::{Changes, SocketError};
+pub use changes::{Actor, ApplyFuture, Caller, ChangeError, ChangeErrorKind, Changes};
+use control::SocketError;
 pub use service::AdminService;
 
 /// Readiness: whether clients should be routed here, evaluated on each request.

@@ -5,21 +5,23 @@ use std::sync::Arc;
 use secrecy::ExposeSecret;
 use tollgate_cache::{Cache, Lookup, Purge, Removal, Storing};
 use tollgate_clock::{Clock, Entropy, Timestamp};
-use tollgate_filter::{NoCacheEntryId, Resources, Scope, Scopes};
+use tollgate_filter::{Resources, Scope, Scopes};
 use tollgate_identity::{
     Form, KeyId, Login, NewAccount, NewKey, create_account, create_key, revoke_key,
     set_cache_scope, set_class, set_status,
 };
-use tollgate_ledger::{Credit, Ledger};
+use tollgate_ledger::{Credit, Credited, Ledger};
 use tollgate_meter::MeterSettings;
 use tollgate_money::{AccountId, CapPeriod, Micros, OperationId, SpendingCap};
 use tollgate_pay::x402::{Resolution, close_payment};
 use tollgate_purchase::mandates::request_cancellation;
 use tollgate_purchase::plan::Plans;
 use tollgate_rate_limit::Limits;
-use tollgate_store::{AccountStatus, CacheScope, Store};
+use tollgate_store::{AccountStatus, CacheScope, Read, Store, reading};
 
-use super::control::{Applied, ApplyFuture, CacheState, Change, Changes, SecretText};
+use super::audit::{Act, Recorder};
+use super::changes::{ApplyFuture, Caller, ChangeError, Changes};
+use super::control::{Applied, CacheState, Change, SecretText};
 use super::{JsonSource, RunningSettings, Upgrade};
 use crate::config::Settings;
 use crate::telemetry::chain;
@@ -116,8 +118,47 @@ impl AdminService {
         self
     }
 
-    async fn apply_change(&self, change: Change) -> Result<Applied, String> {
+    async fn apply_change(&self, change: Change, caller: Caller) -> Result<Applied, ChangeError> {
         let now = self.clock.now();
+        let Some(act) = Act::of(&change) else {
+            return self.answer(change).await;
+        };
+        let is_upgrade = matches!(change, Change::Upgrade { .. });
+        let new_id = || OperationId::generate(now, &self.entropy).to_string();
+        let recorder = Recorder::new(&*self.store, act, caller, now, new_id);
+        if is_upgrade {
+            // The process that takes over has the store then.
+            recorder.begin().await?;
+        }
+        let result = self.make_change(change, &recorder, now).await;
+        recorder.end(result).await
+    }
+
+    /// What changes nothing.
+    async fn answer(&self, question: Change) -> Result<Applied, ChangeError> {
+        match question {
+            Change::ProvidersShow {} => {
+                let providers = self.providers.as_ref();
+                let providers = providers.ok_or_else(not_running)?();
+                Ok(Applied::Providers { providers })
+            }
+            Change::SettingsDiff {} => {
+                let running = self.running()?;
+                let check = tokio::task::spawn_blocking(move || running.differences());
+                let differences = check.await.map_err(panicked)?;
+                let differences = differences.map_err(ChangeError::conflict)?;
+                Ok(Applied::Differences { differences })
+            }
+            _ => Ok(Applied::Cache(cache_state(self.cache()?))),
+        }
+    }
+
+    async fn make_change(
+        &self,
+        change: Change,
+        recorder: &Recorder<'_>,
+        now: Timestamp,
+    ) -> Result<Applied, ChangeError> {
         match change {
             Change::AccountCreate {
                 emails,
@@ -131,7 +172,7 @@ impl AdminService {
                     class,
                     cache_scope,
                 };
-                self.account_create(new, now).await
+                self.account_create(new, recorder, now).await
             }
             Change::AccountSuspend { account, suspended } => {
                 let status = if suspended {
@@ -139,61 +180,53 @@ impl AdminService {
                 } else {
                     AccountStatus::Active
                 };
-                set_status(&*self.store, parse_account(&account)?, status, now)
-                    .await
-                    .map_err(error_text)?;
+                set_status(recorder, account.parse()?, status, now).await?;
                 Ok(Applied::Done)
             }
             Change::AccountEndPlan { account } => {
-                let rows = self
-                    .store
-                    .mandates_of(parse_account(&account)?, MANDATES_MAX);
+                let account: AccountId = account.parse()?;
+                let read = move |store: &dyn Read| store.mandates_of(account, MANDATES_MAX);
+                let rows = reading(&self.store, read).await?;
                 // A running gateway has PayPal cancel it within seconds, otherwise the next one does at its start.
-                request_cancellation(self.plans()?, rows.map_err(error_text)?, now)
-                    .await
-                    .map_err(error_text)?;
+                let attached = vec![recorder.part()];
+                let requested = request_cancellation(self.plans()?, rows, now, attached).await?;
+                if requested.is_some() {
+                    recorder.set_recorded();
+                }
                 Ok(Applied::Done)
             }
             Change::AccountClass { account, class } => {
                 let class = self.class(&class)?;
-                set_class(&*self.store, parse_account(&account)?, class, now)
-                    .await
-                    .map_err(error_text)?;
+                set_class(recorder, account.parse()?, class, now).await?;
                 Ok(Applied::Done)
             }
             Change::AccountCacheScope { account, scope } => {
                 let scope = read_cache_scope(&scope)?;
-                set_cache_scope(&*self.store, parse_account(&account)?, scope, now)
-                    .await
-                    .map_err(error_text)?;
+                set_cache_scope(recorder, account.parse()?, scope, now).await?;
                 Ok(Applied::Done)
             }
             Change::CachePurge { id, model } => self.purge(id, model),
-            Change::ProvidersShow {} => {
-                let providers = self.providers.as_ref();
-                let providers = providers.ok_or("no gateway runs on this database")?();
-                Ok(Applied::Providers { providers })
-            }
             Change::SettingsReload {} => {
                 let running = self.running()?;
                 let reload = tokio::task::spawn_blocking(move || running.reload());
-                let reloaded = reload.await.map_err(error_text)?;
-                reloaded.map(Applied::Reloaded)
+                let reloaded = reload.await.map_err(panicked)?;
+                reloaded
+                    .map(Applied::Reloaded)
+                    .map_err(ChangeError::conflict)
             }
             Change::Upgrade { program } => {
                 let upgrade = self.upgrade.clone();
-                let upgrade = upgrade.ok_or("no gateway runs on this database")?;
+                let upgrade = upgrade.ok_or_else(not_running)?;
                 let upgraded =
                     tokio::task::spawn_blocking(move || upgrade.upgrade(program.as_deref()));
-                upgraded.await.map_err(error_text)?.map(Applied::Upgraded)
+                let upgraded = upgraded.await.map_err(panicked)?;
+                upgraded
+                    .map(Applied::Upgraded)
+                    .map_err(ChangeError::conflict)
             }
-            Change::SettingsDiff {} => {
-                let running = self.running()?;
-                let check = tokio::task::spawn_blocking(move || running.differences());
-                let differences = check.await.map_err(error_text)??;
-                Ok(Applied::Differences { differences })
+            Change::CacheShow {} | Change::ProvidersShow {} | Change::SettingsDiff {} => {
+                self.answer(change).await
             }
-            Change::CacheShow {} => Ok(Applied::Cache(cache_state(self.cache()?))),
             Change::KeyCreate {
                 account,
                 name,
@@ -207,7 +240,7 @@ impl AdminService {
                     .map(|max| read_cap(&max, spend_period.as_deref()))
                     .transpose()?;
                 let key = NewKey {
-                    account: parse_account(&account)?,
+                    account: account.parse()?,
                     label: name,
                     resources: Resources::API.bits(),
                     scopes: read_scopes(&scopes)?.bits(),
@@ -216,19 +249,16 @@ impl AdminService {
                     expires_at,
                     created_at: now,
                 };
-                let made = create_key(&*self.store, &self.form, key, |out| self.entropy.fill(out))
-                    .await
-                    .map_err(error_text)?;
+                let draw = |out: &mut [u8]| self.entropy.fill(out);
+                let made = create_key(recorder, &self.form, key, draw).await?;
                 Ok(Applied::Key {
                     id: made.id.to_string(),
                     secret: SecretText(made.secret.expose_secret().to_owned()),
                 })
             }
             Change::KeyRevoke { key } => {
-                let key: KeyId = key.parse().map_err(error_text)?;
-                revoke_key(&*self.store, key, now)
-                    .await
-                    .map_err(error_text)?;
+                let key: KeyId = key.parse()?;
+                revoke_key(recorder, key, now).await?;
                 Ok(Applied::Done)
             }
             Change::PaymentClose {
@@ -240,46 +270,67 @@ impl AdminService {
                     None => Resolution::NotMoved,
                     Some(hash) => Resolution::Paid {
                         transaction: hash.parse().map_err(|_| {
-                            format!(
+                            ChangeError::invalid(format!(
                                 "`{hash}` is not a transaction hash; use `0x` and 64 hex digits"
-                            )
+                            ))
                         })?,
                         is_shared,
                     },
                 };
                 let books = (&self.store, self.plans()?);
-                let closed = close_payment(books, now, &payment, verdict).await;
-                closed.map(|()| Applied::Done).map_err(error_text)
+                let attached = vec![recorder.part()];
+                if close_payment(books, now, &payment, verdict, attached).await? {
+                    recorder.set_recorded();
+                }
+                Ok(Applied::Done)
             }
             Change::CreditsGrant {
                 account,
                 amount,
                 reference,
             } => {
-                let credit = Credit {
-                    operation: OperationId::generate(self.clock.now(), &self.entropy),
-                    account: parse_account(&account)?,
-                    amount: amount
-                        .parse()
-                        .map_err(error_text::<tollgate_money::DecimalError>)?,
-                    reference: reference.into(),
-                    at: self.clock.now(),
-                };
-                let booked = self.ledger.grant(credit).await.map_err(error_text)?;
-                Ok(Applied::Credits {
-                    operation: booked.operation.to_string(),
-                    repeated: booked.repeated,
-                    available: booked.available.to_string(),
-                })
+                let credit = self.credit(&account, &amount, reference)?;
+                let attached = vec![recorder.part()];
+                let booked = self.ledger.grant_with(credit, attached).await?;
+                recorder.set_recorded();
+                Ok(credited(booked))
+            }
+            Change::CreditsCorrect {
+                account,
+                amount,
+                reference,
+            } => {
+                let credit = self.credit(&account, &amount, reference)?;
+                let attached = vec![recorder.part()];
+                let booked = self.ledger.correct_with(credit, attached).await?;
+                recorder.set_recorded();
+                Ok(credited(booked))
             }
         }
+    }
+
+    fn credit(
+        &self,
+        account: &str,
+        amount: &str,
+        reference: String,
+    ) -> Result<Credit, ChangeError> {
+        let now = self.clock.now();
+        Ok(Credit {
+            operation: OperationId::generate(now, &self.entropy),
+            account: account.parse()?,
+            amount: amount.parse()?,
+            reference: reference.into(),
+            at: now,
+        })
     }
 
     async fn account_create(
         &self,
         new: NewAccountRequest<'_>,
+        recorder: &Recorder<'_>,
         now: Timestamp,
-    ) -> Result<Applied, String> {
+    ) -> Result<Applied, ChangeError> {
         let NewAccountRequest {
             class, cache_scope, ..
         } = new;
@@ -289,49 +340,52 @@ impl AdminService {
         let emails = new.emails.iter().map(|text| Login::email(text));
         let phones = new.phones.iter().map(|text| Login::phone(text));
         let account = NewAccount {
-            logins: emails
-                .chain(phones)
-                .collect::<Result<_, _>>()
-                .map_err(error_text)?,
+            logins: emails.chain(phones).collect::<Result<_, _>>()?,
             class: self.class(class.as_deref().unwrap_or(DEFAULT_CLASS))?,
             credit_limit: self.credit_limit,
             cache_scope: scope.unwrap_or(CacheScope::Shared),
             created_at: now,
         };
-        let id = create_account(&*self.store, account, |out| self.entropy.fill(out))
-            .await
-            .map_err(error_text)?;
+        let draw = |out: &mut [u8]| self.entropy.fill(out);
+        let id = create_account(recorder, account, draw).await?;
         Ok(Applied::Account { id: id.to_string() })
     }
 
-    fn purge(&self, id: Option<String>, model: Option<String>) -> Result<Applied, String> {
+    fn purge(&self, id: Option<String>, model: Option<String>) -> Result<Applied, ChangeError> {
         let cache = self.cache()?;
         let what = match (id, model) {
-            (Some(id), None) => Purge::Entry(id.parse().map_err(error_text::<NoCacheEntryId>)?),
+            (Some(id), None) => Purge::Entry(id.parse()?),
             (None, Some(model)) => {
                 Purge::Model(find_named(&self.models_on_sale(), &model, "model")?)
             }
             (None, None) => Purge::All,
-            (Some(_), Some(_)) => return Err("name an entry or a model, not both".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err(ChangeError::invalid("name an entry or a model, not both"));
+            }
         };
         let removed = cache.purge(&what);
         tracing::info!(?what, removed, "purged cache entries");
         Ok(Applied::Purged { removed })
     }
 
-    fn plans(&self) -> Result<&Plans, String> {
-        let none = || "this gateway has no section `[plan]`".to_owned();
+    fn plans(&self) -> Result<&Plans, ChangeError> {
+        let none = || ChangeError::conflict("this gateway has no section `[plan]`");
         self.plans.as_ref().ok_or_else(none)
     }
 
-    fn cache(&self) -> Result<&Cache, String> {
+    fn cache(&self) -> Result<&Cache, ChangeError> {
         let none = || "no gateway runs on this database, and the cache exists only in its memory";
-        self.cache.as_deref().ok_or_else(|| none().to_owned())
+        self.cache
+            .as_deref()
+            .ok_or_else(|| ChangeError::unavailable(none()))
     }
 
-    fn running(&self) -> Result<Arc<dyn RunningSettings>, String> {
-        let none =
-            || "no gateway runs on this database; its next start reads the settings".to_owned();
+    fn running(&self) -> Result<Arc<dyn RunningSettings>, ChangeError> {
+        let none = || {
+            ChangeError::unavailable(
+                "no gateway runs on this database; its next start reads the settings",
+            )
+        };
         self.running.clone().ok_or_else(none)
     }
 
@@ -343,11 +397,11 @@ impl AdminService {
         }
     }
 
-    fn class(&self, name: &str) -> Result<Arc<str>, String> {
+    fn class(&self, name: &str) -> Result<Arc<str>, ChangeError> {
         find_named(&self.classes, name, "rate class")
     }
 
-    fn models(&self, names: &[String]) -> Result<Option<Arc<[Arc<str>]>>, String> {
+    fn models(&self, names: &[String]) -> Result<Option<Arc<[Arc<str>]>>, ChangeError> {
         if names.is_empty() {
             return Ok(None);
         }
@@ -361,8 +415,8 @@ impl AdminService {
 }
 
 impl Changes for AdminService {
-    fn apply(&self, change: Change) -> ApplyFuture<'_> {
-        Box::pin(self.apply_change(change))
+    fn apply(&self, change: Change, caller: Caller) -> ApplyFuture<'_> {
+        Box::pin(self.apply_change(change, caller))
     }
 }
 
@@ -389,14 +443,14 @@ fn cache_state(cache: &Cache) -> CacheState {
     }
 }
 
-fn read_cache_scope(word: &str) -> Result<CacheScope, String> {
+fn read_cache_scope(word: &str) -> Result<CacheScope, ChangeError> {
     match word {
         "shared" => Ok(CacheScope::Shared),
         "account" => Ok(CacheScope::Account),
         "off" => Ok(CacheScope::Off),
-        other => Err(format!(
+        other => Err(ChangeError::invalid(format!(
             "there is no cache scope `{other}`; use `shared`, `account` or `off`"
-        )),
+        ))),
     }
 }
 
@@ -406,58 +460,62 @@ fn model_ids(settings: &Settings) -> Vec<Arc<str>> {
 }
 
 /// The element of this name, or an error that lists all of them.
-fn find_named(all: &[Arc<str>], name: &str, what: &str) -> Result<Arc<str>, String> {
+fn find_named(all: &[Arc<str>], name: &str, what: &str) -> Result<Arc<str>, ChangeError> {
     all.iter()
         .find(|one| ***one == *name)
         .cloned()
         .ok_or_else(|| {
             let names: Vec<&str> = all.iter().map(|one| &**one).collect();
-            format!(
+            ChangeError::invalid(format!(
                 "there is no {what} `{name}` in the settings; there is {}",
                 tollgate_filter::settings::words(&names)
-            )
+            ))
         })
 }
 
-fn read_cap(max: &str, period: Option<&str>) -> Result<SpendingCap, String> {
+fn read_cap(max: &str, period: Option<&str>) -> Result<SpendingCap, ChangeError> {
     Ok(SpendingCap {
-        max: max
-            .parse()
-            .map_err(error_text::<tollgate_money::DecimalError>)?,
+        max: max.parse()?,
         period: match period {
             None | Some("total") => CapPeriod::Total,
             Some("month") => CapPeriod::Month,
             Some(other) => {
-                return Err(format!(
+                return Err(ChangeError::invalid(format!(
                     "`{other}` is not a period of a spending cap; use total or month"
-                ));
+                )));
             }
         },
     })
 }
 
-fn read_scopes(names: &[String]) -> Result<Scopes, String> {
+fn read_scopes(names: &[String]) -> Result<Scopes, ChangeError> {
     if names.is_empty() {
         return Ok(Scopes::API);
     }
     names.iter().try_fold(Scopes::NONE, |scopes, name| {
         let scope = Scope::named(name).ok_or_else(|| {
             let names: Vec<&str> = Scope::ALL.into_iter().map(Scope::name).collect();
-            format!(
+            ChangeError::invalid(format!(
                 "there is no scope `{name}`; use {}",
                 tollgate_filter::settings::words(&names)
-            )
+            ))
         })?;
         Ok(scopes.with(scope))
     })
 }
 
-fn parse_account(account: &str) -> Result<AccountId, String> {
-    account
-        .parse()
-        .map_err(error_text::<tollgate_money::IdError>)
+fn credited(booked: Credited) -> Applied {
+    Applied::Credits {
+        operation: booked.operation.to_string(),
+        repeated: booked.repeated,
+        available: booked.available.to_string(),
+    }
 }
 
-fn error_text<E: std::error::Error>(error: E) -> String {
-    chain(&error)
+fn not_running() -> ChangeError {
+    ChangeError::unavailable("no gateway runs on this database")
+}
+
+fn panicked(error: tokio::task::JoinError) -> ChangeError {
+    ChangeError::unavailable(chain(&error))
 }

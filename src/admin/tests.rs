@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tollgate_clock::Clock;
 use tollgate_module::Declarations;
 
-use super::control::{Applied, ApplyFuture, Change, ControlError, request};
+use super::control::{Applied, Change, ControlError, request};
 use super::*;
 use crate::config::{self, Environment};
 
@@ -18,7 +18,7 @@ use crate::config::{self, Environment};
 struct StubService;
 
 impl Changes for StubService {
-    fn apply(&self, change: Change) -> ApplyFuture<'_> {
+    fn apply(&self, change: Change, _: Caller) -> ApplyFuture<'_> {
         Box::pin(async move {
             match change {
                 Change::CreditsGrant { amount, .. } => Ok(Applied::Credits {
@@ -26,7 +26,9 @@ impl Changes for StubService {
                     repeated: false,
                     available: amount,
                 }),
-                Change::KeyRevoke { key } => Err(format!("there is no key `{key}`")),
+                Change::KeyRevoke { key } => {
+                    Err(ChangeError::conflict(format!("there is no key `{key}`")))
+                }
                 _ => Ok(Applied::Done),
             }
         })

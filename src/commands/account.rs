@@ -1,20 +1,16 @@
 //! `tollgate account`: creates, shows and changes accounts.
 
 use anyhow::{Context as _, bail};
-use serde::Serialize;
-use serde_json::value::RawValue;
 use tollgate_clock::Timestamp;
 use tollgate_identity::Login;
 use tollgate_purchase::mandates::{current_mandate, may_charge};
-use tollgate_store::{
-    AccountRow, AccountStatus, CacheScope, LoginKind, MandateRow, MandateState, Read,
-    SubscriptionRow, SubscriptionStatus,
-};
+use tollgate_store::{AccountRow, MandateRow, MandateState, Read};
 
 use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
 use crate::admin::control::{Applied, Change};
+use crate::admin::views::AccountView;
 use crate::args::AccountCommand;
 
 pub(super) fn run(
@@ -153,110 +149,15 @@ fn find(
         .with_context(|| format!("`{}` signs in to no account", login.address()))
 }
 
-/// JSON form of an account.
-#[derive(Serialize)]
-struct Shown<'a> {
-    id: String,
-    status: &'a str,
-    class: &'a str,
-    cache_scope: &'a str,
-    available: Box<RawValue>,
-    held: Box<RawValue>,
-    credit_limit: Box<RawValue>,
-    created_at: String,
-    /// Its plan, active or ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plan: Option<ShownPlan>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    emails: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    phones: Option<Vec<String>>,
-}
-
-impl<'a> Shown<'a> {
-    /// An account at `now`.
-    fn of(row: &'a AccountRow, now: Timestamp) -> Shown<'a> {
-        Shown {
-            id: row.id.to_string(),
-            status: status(row.status),
-            class: row.class_at(now),
-            cache_scope: cache_scope(row.cache_scope),
-            available: output::credits(row.available),
-            held: output::credits(row.held),
-            credit_limit: output::credits(row.credit_limit),
-            created_at: row.created_at.rfc3339(),
-            plan: None,
-            emails: None,
-            phones: None,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct ShownPlan {
-    id: String,
-    status: &'static str,
-    route: &'static str,
-    reference: String,
-    renews: bool,
-    until: String,
-}
-
-impl ShownPlan {
-    fn of(row: &SubscriptionRow, now: Timestamp) -> ShownPlan {
-        ShownPlan {
-            id: row.id.to_string(),
-            status: match row.status_at(now) {
-                SubscriptionStatus::Active => "active",
-                SubscriptionStatus::PastDue => "past due",
-                SubscriptionStatus::Canceled => "canceled",
-                _ => "expired",
-            },
-            route: row.route.word(),
-            reference: row.reference.to_string(),
-            renews: row.renews,
-            until: row.period_end.rfc3339(),
-        }
-    }
-}
-
-fn status(status: AccountStatus) -> &'static str {
-    match status {
-        AccountStatus::Active => "active",
-        AccountStatus::Suspended => "suspended",
-        AccountStatus::Closed => "closed",
-        _ => "unknown",
-    }
-}
-
-fn cache_scope(scope: CacheScope) -> &'static str {
-    match scope {
-        CacheScope::Shared => "shared",
-        CacheScope::Account => "account",
-        CacheScope::Off => "off",
-        _ => "unknown",
-    }
-}
-
 fn show(
     read: &dyn Read,
     row: &AccountRow,
     now: Timestamp,
     out: &mut Output<'_>,
 ) -> anyhow::Result<()> {
-    let logins = read.logins(row.id)?;
-    let of = |kind| -> Vec<String> {
-        logins
-            .iter()
-            .filter(|login| login.kind == kind)
-            .map(|login| login.address.to_string())
-            .collect()
-    };
-    let (emails, phones) = (of(LoginKind::Email), of(LoginKind::Phone));
-    let mut shown = Shown::of(row, now);
-    shown.plan = read
-        .subscription(row.id)?
-        .map(|row| ShownPlan::of(&row, now));
+    let (plan, logins) = (read.subscription(row.id)?, read.logins(row.id)?);
+    let shown = AccountView::of(row, now).with(plan.as_ref(), &logins, now);
+    let joined = |list: &Option<Vec<String>>| list.as_deref().unwrap_or_default().join(", ");
     let plan = shown.plan.as_ref().map_or_else(String::new, |plan| {
         format!(
             "{} until {}, by {} {}",
@@ -266,18 +167,16 @@ fn show(
     let lines = [
         ("id", shown.id.clone()),
         ("status", shown.status.to_owned()),
-        ("class", shown.class.to_owned()),
+        ("class", shown.class.clone()),
         ("cache scope", shown.cache_scope.to_owned()),
         ("available", row.available.to_string()),
         ("held", row.held.to_string()),
         ("credit limit", row.credit_limit.to_string()),
         ("created", shown.created_at.clone()),
         ("plan", plan),
-        ("e-mail", emails.join(", ")),
-        ("phone", phones.join(", ")),
+        ("e-mail", joined(&shown.emails)),
+        ("phone", joined(&shown.phones)),
     ];
-    shown.emails = Some(emails);
-    shown.phones = Some(phones);
     out.show(&shown, |out| {
         for (name, value) in lines.into_iter().filter(|(_, value)| !value.is_empty()) {
             writeln!(out, "{name:<13}{value}").context("cannot print")?;
@@ -290,17 +189,18 @@ fn list(read: &dyn Read, now: Timestamp, out: &mut Output<'_>) -> anyhow::Result
     let mut rows = Vec::new();
     read.accounts(&mut |row| rows.push(row))?;
     rows.sort_by_key(|row| row.id);
-    let shown: Vec<Shown<'_>> = rows.iter().map(|row| Shown::of(row, now)).collect();
+    let shown: Vec<AccountView> = rows.iter().map(|row| AccountView::of(row, now)).collect();
     let rows: Vec<[String; 6]> = rows
         .iter()
-        .map(|row| {
+        .zip(&shown)
+        .map(|(row, shown)| {
             [
-                row.id.to_string(),
-                status(row.status).to_owned(),
-                row.class_at(now).to_string(),
+                shown.id.clone(),
+                shown.status.to_owned(),
+                shown.class.clone(),
                 row.available.to_string(),
                 row.held.to_string(),
-                row.created_at.rfc3339(),
+                shown.created_at.clone(),
             ]
         })
         .collect();

@@ -11,8 +11,8 @@ use tollgate_store::postgres::Progress;
 use tollgate_store::sqlite::{self, Lock, Repair};
 use tollgate_store::{OpenError, Read, Store};
 
-use crate::admin::AdminService;
-use crate::admin::control::{self, Applied, Change, Changes, ControlError};
+use crate::admin::control::{self, Applied, Change, ControlError};
+use crate::admin::{Actor, AdminService, Changes};
 use crate::config::Settings;
 use crate::database::{self, Opener};
 
@@ -77,7 +77,7 @@ impl ControlClient {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .context("cannot wait for the database")?;
-        let applied = runtime.block_on(admin_service.apply(change));
+        let applied = runtime.block_on(admin_service.apply(change, Actor::of_process().into()));
         store.close();
         applied.map_err(anyhow::Error::msg)
     }

@@ -4,15 +4,15 @@ use std::io::Write;
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
-use serde_json::value::RawValue;
 use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
-use tollgate_store::{AccountRow, EntryKind, LedgerLine};
+use tollgate_store::{AccountRow, LedgerLine};
 
 use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
 use crate::admin::control::{Applied, Change};
+use crate::admin::views::{BalanceView, Credits, LineView};
 use crate::args::CreditsCommand;
 
 /// Number of ledger entries shown beside a balance.
@@ -34,33 +34,55 @@ pub(super) fn run(
                 amount,
                 reference,
             };
-            let Applied::Credits {
-                operation,
-                repeated,
-                available,
-            } = client.change(&change)?
-            else {
-                bail!(
-                    "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
-                );
+            book((&change, "granted"), &account.account, client, out)?;
+        }
+        CreditsCommand::Correct {
+            account,
+            amount,
+            reference,
+        } => {
+            let change = Change::CreditsCorrect {
+                account: account.account.clone(),
+                amount,
+                reference,
             };
-            let available: Micros = available.parse()?;
-            let booked = Booked {
-                account: &account.account,
-                operation: &operation,
-                repeated,
-                available: output::credits(available),
-            };
-            let note = match repeated {
-                true => "already granted with this reference; ",
-                false => "",
-            };
-            let line = format_args!("{}: {note}{available} credits available", booked.account);
-            out.line(&booked, line)?;
+            book((&change, "corrected"), &account.account, client, out)?;
         }
         CreditsCommand::Show { account } => show(&account.account, client, out)?,
     }
     Ok(SUCCESS)
+}
+
+/// Has a movement of credit booked, and prints the balance after it.
+fn book(
+    (change, done): (&Change, &str),
+    account: &str,
+    client: &ControlClient,
+    out: &mut Output<'_>,
+) -> anyhow::Result<()> {
+    let Applied::Credits {
+        operation,
+        repeated,
+        available,
+    } = client.change(change)?
+    else {
+        bail!(
+            "the gateway sent an unexpected answer; use the same version of `tollgate` for the command and the gateway"
+        );
+    };
+    let available: Micros = available.parse()?;
+    let booked = Booked {
+        account,
+        operation: &operation,
+        repeated,
+        available: available.into(),
+    };
+    let note = match repeated {
+        true => format!("already {done} with this reference; "),
+        false => String::new(),
+    };
+    let line = format_args!("{account}: {note}{available} credits available");
+    out.line(&booked, line)
 }
 
 fn show(account: &str, client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<()> {
@@ -70,13 +92,7 @@ fn show(account: &str, client: &ControlClient, out: &mut Output<'_>) -> anyhow::
         format!("there is no account `{id}`; `tollgate account list` shows them")
     })?;
     let lines = read.lines(id, Timestamp::MAX, LINES)?;
-    let shown = Shown {
-        account: id.to_string(),
-        available: output::credits(row.available),
-        held: output::credits(row.held),
-        credit_limit: output::credits(row.credit_limit),
-        lines: lines.iter().map(Line::of).collect(),
-    };
+    let shown = BalanceView::of(&row, &lines);
     out.show(&shown, |out| print_text(&row, &lines, out))
 }
 
@@ -90,14 +106,13 @@ fn print_text(row: &AccountRow, lines: &[LedgerLine], out: &mut dyn Write) -> an
     let rows: Vec<[String; 5]> = lines
         .iter()
         .map(|line| {
-            let model = line.usage.as_ref().map(|row| row.usage.model.to_string());
-            let reference = line.entry.reference.as_deref().map(str::to_owned);
+            let shown = LineView::of(line);
             [
-                line.entry.at.rfc3339(),
-                kind(line.entry.kind).to_owned(),
-                amount(line).to_string(),
-                model.or(reference).unwrap_or_default(),
-                line.entry.operation.to_string(),
+                shown.at,
+                shown.kind.to_owned(),
+                LineView::amount(line).to_string(),
+                shown.model.or(shown.reference).unwrap_or_default(),
+                shown.operation,
             ]
         })
         .collect();
@@ -107,64 +122,11 @@ fn print_text(row: &AccountRow, lines: &[LedgerLine], out: &mut dyn Write) -> an
     output::table(out, ["TIME", "KIND", "AMOUNT", "FOR", "OPERATION"], &rows)
 }
 
-/// JSON form of a grant.
+/// JSON form of a booking.
 #[derive(Serialize)]
 struct Booked<'a> {
     account: &'a str,
     operation: &'a str,
     repeated: bool,
-    available: Box<RawValue>,
-}
-
-/// JSON form of a balance.
-#[derive(Serialize)]
-struct Shown<'a> {
-    account: String,
-    available: Box<RawValue>,
-    held: Box<RawValue>,
-    credit_limit: Box<RawValue>,
-    lines: Vec<Line<'a>>,
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    at: String,
-    kind: &'a str,
-    amount: Box<RawValue>,
-    operation: String,
-    reference: Option<&'a str>,
-    model: Option<&'a str>,
-}
-
-impl Line<'_> {
-    fn of(line: &LedgerLine) -> Line<'_> {
-        Line {
-            at: line.entry.at.rfc3339(),
-            kind: kind(line.entry.kind),
-            amount: output::credits(amount(line)),
-            operation: line.entry.operation.to_string(),
-            reference: line.entry.reference.as_deref(),
-            model: line.usage.as_ref().map(|row| &*row.usage.model),
-        }
-    }
-}
-
-/// The effect of a line on the balance: available and granted credit together.
-fn amount(line: &LedgerLine) -> Micros {
-    line.entry.d_available + line.entry.d_held
-}
-
-fn kind(kind: EntryKind) -> &'static str {
-    match kind {
-        EntryKind::Hold => "hold",
-        EntryKind::Settle => "settle",
-        EntryKind::Release => "release",
-        EntryKind::Charge => "charge",
-        EntryKind::TopUp => "top-up",
-        EntryKind::Grant => "grant",
-        EntryKind::Refund => "refund",
-        EntryKind::Expiry => "expiry",
-        EntryKind::Correction => "correction",
-        _ => "unknown",
-    }
+    available: Credits,
 }

@@ -4,15 +4,14 @@ use std::io::Write;
 
 use anyhow::bail;
 use tollgate_clock::Timestamp;
-use tollgate_filter::Scopes;
 use tollgate_identity::{Key, list_keys};
-use tollgate_money::{CapPeriod, SpendingCap};
 
 use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
 use super::time;
 use crate::admin::control::{Applied, Change};
+use crate::admin::views::KeyView;
 use crate::args::KeyCommand;
 
 pub(super) fn run(
@@ -71,24 +70,28 @@ pub(super) fn run(
 }
 
 fn list(keys: &[Key], now: Timestamp, out: &mut Output<'_>) -> anyhow::Result<()> {
-    let shown: Vec<serde_json::Value> = keys.iter().map(|key| shown(key, now)).collect();
-    out.show(&shown, |out| print_text(keys, now, out))
+    let shown: Vec<KeyView> = keys.iter().map(|key| KeyView::of(key, now)).collect();
+    out.show(&shown, |out| print_text(&shown, out))
 }
 
-fn print_text(keys: &[Key], now: Timestamp, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_text(keys: &[KeyView], out: &mut dyn Write) -> anyhow::Result<()> {
     let rows: Vec<[String; 8]> = keys
         .iter()
         .map(|key| {
+            let models = key.models.as_ref();
+            let spending = match (&key.spend_max, key.spend_period) {
+                (Some(max), Some(period)) => format!("{max} ({period})"),
+                _ => "all".to_owned(),
+            };
             [
-                key.id.to_string(),
-                key.label.as_deref().unwrap_or_default().to_owned(),
-                status(key, now).to_owned(),
-                key.hint.as_deref().unwrap_or_default().to_owned(),
-                scopes(key).join(","),
-                models(key).map_or_else(|| "all".to_owned(), |models| models.join(",")),
-                spending(key),
-                key.expires_at
-                    .map_or_else(|| "never".to_owned(), Timestamp::rfc3339),
+                key.id.clone(),
+                key.name.clone().unwrap_or_default(),
+                key.status.to_owned(),
+                key.hint.clone().unwrap_or_default(),
+                key.scopes.join(","),
+                models.map_or_else(|| "all".to_owned(), |models| models.join(",")),
+                spending,
+                key.expires_at.as_deref().unwrap_or("never").to_owned(),
             ]
         })
         .collect();
@@ -106,54 +109,4 @@ fn print_text(keys: &[Key], now: Timestamp, out: &mut dyn Write) -> anyhow::Resu
         ],
         &rows,
     )
-}
-
-fn shown(key: &Key, now: Timestamp) -> serde_json::Value {
-    serde_json::json!({
-        "id": key.id.to_string(),
-        "name": key.label.as_deref(),
-        "status": status(key, now),
-        "hint": key.hint.as_deref(),
-        "scopes": scopes(key),
-        "models": models(key),
-        "spend_max": key.spending_cap.map(|cap| cap.max.to_string()),
-        "spend_period": key.spending_cap.map(period),
-        "created_at": key.created_at.rfc3339(),
-        "expires_at": key.expires_at.map(Timestamp::rfc3339),
-        "revoked_at": key.revoked_at.map(Timestamp::rfc3339),
-    })
-}
-
-fn status(key: &Key, now: Timestamp) -> &'static str {
-    match (key.revoked_at, key.expires_at) {
-        (Some(_), _) => "revoked",
-        (None, Some(end)) if end <= now => "expired",
-        _ => "active",
-    }
-}
-
-fn scopes(key: &Key) -> Vec<&'static str> {
-    Scopes::from_bits(key.scopes)
-        .iter()
-        .map(|scope| scope.name())
-        .collect()
-}
-
-fn spending(key: &Key) -> String {
-    match key.spending_cap {
-        None => "all".to_owned(),
-        Some(cap) => format!("{} ({})", cap.max, period(cap)),
-    }
-}
-
-fn period(cap: SpendingCap) -> &'static str {
-    match cap.period {
-        CapPeriod::Month => "month",
-        _ => "total",
-    }
-}
-
-fn models(key: &Key) -> Option<Vec<&str>> {
-    let models = key.models.as_deref()?;
-    Some(models.iter().map(|model| &**model).collect())
 }

@@ -2,6 +2,7 @@
 
 mod account;
 mod audit;
+mod audit_log;
 mod backup;
 mod cache;
 mod check;
@@ -122,6 +123,7 @@ pub fn run(
             fix_derived,
             progress,
         } => audit::audit(client, fix_derived, progress.progress, out),
+        Command::AuditLog(args) => audit_log::run(args, &client()?, out),
         Command::Repair { apply } => repair::run(client, apply, out),
         Command::Backup { target, progress } => {
             backup::backup(&client()?, &target, progress.progress, out)

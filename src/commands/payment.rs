@@ -3,21 +3,13 @@
 use std::io::Write;
 
 use anyhow::Context as _;
-use serde::Serialize;
-use tollgate_clock::Timestamp;
-use tollgate_evm::{Address, Nonce, TxHash};
-use tollgate_pay::x402::{payment_action, payment_reference};
-use tollgate_purchase::plan::PRICE;
-use tollgate_store::{AuthorizationRow, AuthorizationState};
 
 use super::control_client::ControlClient;
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
 use crate::admin::control::Change;
+use crate::admin::views::{PaymentView, open_payments};
 use crate::args::PaymentCommand;
-
-/// Payments that are read from the store at once.
-const PAGE: usize = 500;
 
 pub(super) fn run(
     command: PaymentCommand,
@@ -46,20 +38,13 @@ pub(super) fn run(
 
 fn list(client: &ControlClient, out: &mut Output<'_>) -> anyhow::Result<()> {
     let store = client.read()?;
-    let mut open: Vec<AuthorizationRow> = Vec::new();
-    loop {
-        let page = store.authorizations_open(open.last(), PAGE)?;
-        if page.is_empty() {
-            break;
-        }
-        open.extend(page);
-    }
+    let open = open_payments(&*store)?;
     let now = client.clock.now();
-    let shown: Vec<Open<'_>> = open.iter().map(|row| Open::of(row, now)).collect();
+    let shown: Vec<PaymentView> = open.iter().map(|row| PaymentView::of(row, now)).collect();
     out.show(&shown, |out| print_text(&shown, out))
 }
 
-fn print_text(shown: &[Open<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_text(shown: &[PaymentView], out: &mut dyn Write) -> anyhow::Result<()> {
     if shown.is_empty() {
         return writeln!(out, "no payment is open").context("cannot print");
     }
@@ -73,7 +58,7 @@ fn print_text(shown: &[Open<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
                 open.account.clone(),
                 format!("{} USD", open.amount),
                 open.transaction.as_deref().unwrap_or("-").to_owned(),
-                open.note.unwrap_or("-").to_owned(),
+                open.note.as_deref().unwrap_or("-").to_owned(),
                 open.action.to_owned(),
                 open.payment.clone(),
             ]
@@ -102,45 +87,4 @@ fn print_text(shown: &[Open<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
          `--shared-transaction`."
     )
     .context("cannot print")
-}
-
-/// JSON form of a payment.
-#[derive(Serialize)]
-struct Open<'a> {
-    payment: String,
-    account: String,
-    state: &'static str,
-    payer: String,
-    nonce: String,
-    /// US dollars.
-    amount: String,
-    /// As reported by the facilitator: its effect is not proved.
-    transaction: Option<String>,
-    since: String,
-    ends: String,
-    note: Option<&'a str>,
-    action: &'static str,
-}
-
-impl Open<'_> {
-    fn of(row: &AuthorizationRow, now: Timestamp) -> Open<'_> {
-        let transaction = row.transaction.map(TxHash);
-        Open {
-            payment: payment_reference(row),
-            account: row.account.to_string(),
-            state: match row.state {
-                AuthorizationState::Settling => "submitted",
-                AuthorizationState::RefusedAfterSubmit => "refused",
-                _ => "unclear",
-            },
-            payer: Address(row.key.payer).to_string(),
-            nonce: Nonce(row.key.nonce).to_string(),
-            amount: PRICE.to_string(),
-            transaction: transaction.map(|hash| hash.to_string()),
-            since: row.created_at.rfc3339(),
-            ends: row.valid_before.rfc3339(),
-            note: row.note.as_deref(),
-            action: payment_action(row, now),
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! Commands on a temporary database, with a gateway's control socket and without.
 
+mod audit_log;
 mod backups;
 pub(super) mod json;
 mod machine;

@@ -4,8 +4,6 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use serde::Serialize;
-use serde_json::value::RawValue;
 use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 use tollgate_store::UsageTotal;
@@ -14,6 +12,7 @@ use super::control_client::{self, ControlClient};
 use super::exit_code::SUCCESS;
 use super::output::{self, Output};
 use super::time;
+use crate::admin::views::UsageView;
 
 /// The time shown by default.
 const SHOWN: Duration = Duration::from_hours(30 * 24);
@@ -45,7 +44,7 @@ pub(super) fn run(
         None => to - SHOWN,
     };
     let totals = read.usage_totals(id, from, to)?;
-    let shown: Vec<Total<'_>> = totals.iter().map(Total::of).collect();
+    let shown: Vec<UsageView> = totals.iter().map(UsageView::of).collect();
     out.show(&shown, |out| print_text(&totals, (from, to), out))?;
     Ok(SUCCESS)
 }
@@ -101,32 +100,6 @@ fn print_text(
     )
 }
 
-/// JSON form of the usage of one model on one day.
-#[derive(Serialize)]
-struct Total<'a> {
-    day: String,
-    model: &'a str,
-    requests: u64,
-    prompt_tokens: u64,
-    completion_tokens: u64,
-    credits: Box<RawValue>,
-    written_off: Box<RawValue>,
-}
-
-impl Total<'_> {
-    fn of(total: &UsageTotal) -> Total<'_> {
-        Total {
-            day: time::day(total.day_at),
-            model: &total.model,
-            requests: total.requests,
-            prompt_tokens: total.prompt_tokens,
-            completion_tokens: total.completion_tokens,
-            credits: output::credits(total.cost),
-            written_off: output::credits(total.written_off),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -144,7 +117,7 @@ mod tests {
             cost: Micros::new(5),
             written_off: Micros::ZERO,
         };
-        let row = serde_json::to_value([Total::of(&total)]).expect("JSON");
+        let row = serde_json::to_value([UsageView::of(&total)]).expect("JSON");
         super::super::tests::json::compare("usage", &row);
         assert_eq!(
             (&row[0]["day"], &row[0]["credits"]),

@@ -85,6 +85,17 @@ fn a_payment_that_was_refused_after_submission_is_listed_and_closed_and_a_transa
     let paid = server.store.payments_of(theirs, 9).expect("readable");
     assert_eq!(paid.len(), 1);
     workspace.good(&format!("payment close {second} --not-moved"));
+    let closed = workspace.json(&format!("audit-log --subject {second}"));
+    assert_eq!(closed[0]["action"], "payment_close");
+    assert_eq!(closed[0]["outcome"], "done");
+    assert_eq!(
+        closed.as_array().map(Vec::len),
+        Some(2),
+        "a refusal before it: {closed}"
+    );
+    let paid_in = workspace.json(&format!("audit-log --subject {first} --limit 9"));
+    assert_eq!(paid_in.as_array().map(Vec::len), Some(2), "{paid_in}");
+    assert_eq!(paid_in[0]["detail"]["paid"], hash);
     let id = account.parse().expect("an id");
     assert_eq!(server.store.payments_of(id, 9).expect("readable").len(), 1);
     server.end();

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tollgate_clock::Timestamp;
 use tollgate_evm::TxHash;
-use tollgate_purchase::plan::{PlanError, Plans};
+use tollgate_purchase::plan::{PayOutcome, PlanError, Plans};
 use tollgate_store::{
-    Admission, AuthorizationRow, AuthorizationState, CommitError, ReadError, Refusal, Store,
+    Admission, AuthorizationRow, AuthorizationState, CommitError, Part, ReadError, Refusal, Store,
     UnitOfWork, commit, reading,
 };
 
@@ -81,13 +81,14 @@ pub fn action(row: &AuthorizationRow, now: Timestamp) -> &'static str {
 }
 
 /// Closes an open payment at `now` by an operator's finding, which is recorded as such. A paid one activates the plan in the same unit of
-/// work.
+/// work. Returns whether `attached` was written with it: not where the plan had been given for the payment before.
 pub async fn close(
     (store, plans): (&Arc<dyn Store>, &Plans),
     now: Timestamp,
     payment: &str,
     resolution: Resolution,
-) -> Result<(), CloseError> {
+    attached: Vec<Part>,
+) -> Result<bool, CloseError> {
     let unknown = || CloseError::Unknown(payment.to_owned());
     let key = rows::read_reference(payment).ok_or_else(unknown)?;
     let row = reading(store, move |store| store.authorization(&key)).await?;
@@ -103,8 +104,9 @@ pub async fn close(
             }
             let dead = row.dead(CLOSED, now).map_err(|_| unknown())?;
             let (part, _) = dead.into_parts();
-            match commit(&**store, UnitOfWork::of(part, Admission::Always)).await {
-                Ok(_) => Ok(()),
+            let parts = std::iter::once(part).chain(attached);
+            match commit(&**store, UnitOfWork::of_all(parts, Admission::Always)).await {
+                Ok(_) => Ok(true),
                 Err(CommitError::Refused(Refusal::AuthorizationConflict)) => Err(CloseError::Moved),
                 Err(error) => Err(CloseError::Write(error)),
             }
@@ -120,8 +122,9 @@ pub async fn close(
                 final_at: None,
             };
             let settlement = row.settled(evidence, now).map_err(|_| unknown())?;
-            match settlement.grant((&**store, plans), |_| Vec::new()).await {
-                Ok(_) => Ok(()),
+            let granted = settlement.grant((&**store, plans), |_| attached.clone());
+            match granted.await {
+                Ok(outcome) => Ok(matches!(outcome, PayOutcome::New(_))),
                 Err(PlanError::AttachedPart(Refusal::TransactionUsed)) => {
                     Err(CloseError::TransactionUsed(transaction))
                 }

@@ -6,7 +6,7 @@
 
 use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
-use tollgate_store::{MandateRow, MandateState, Route};
+use tollgate_store::{MandateRow, MandateState, Part, Route};
 
 use super::context::Inner;
 use super::current::current_mandate;
@@ -16,6 +16,7 @@ use super::mandate::Mandate;
 use crate::plan::{PlanError, Plans, Renewal};
 
 /// Requests cancellation for good of the current mandate among those of one account at `now`; `None` where there is nothing to cancel.
+/// `attached` is written with the request.
 ///
 /// # Errors
 ///
@@ -24,8 +25,10 @@ pub async fn request_cancellation(
     plans: &Plans,
     rows: Vec<MandateRow>,
     now: Timestamp,
+    attached: Vec<Part>,
 ) -> Result<Option<MandateRow>, PlanError> {
-    request(plans, rows, Renewal::Ends, |row| row.cancelled(now)).await
+    let change = |row: Mandate| row.cancelled(now);
+    request(plans, rows, Renewal::Ends, change, attached).await
 }
 
 /// Stores a request about the current mandate, together with the renewal of the subscription that it pays for.
@@ -34,6 +37,7 @@ async fn request(
     rows: Vec<MandateRow>,
     renewal: Renewal,
     change: impl FnOnce(Mandate) -> Option<Mandate>,
+    attached: Vec<Part>,
 ) -> Result<Option<MandateRow>, PlanError> {
     let current = current_mandate(rows).map(Mandate::stored);
     let Some(row) = current.and_then(change) else {
@@ -42,9 +46,8 @@ async fn request(
     tracing::info!(mandate = %row.id, account = %row.account, state = ?row.state, "mandate change requested");
     let reference = row.provider_ref.clone().unwrap_or_default();
     let own = (Route::PayPal, &*reference);
-    plans
-        .set_renewal(row.account, own, renewal, vec![row.part()])
-        .await?;
+    let parts = std::iter::once(row.part()).chain(attached).collect();
+    plans.set_renewal(row.account, own, renewal, parts).await?;
     Ok(Some(row.into_row()))
 }
 
@@ -54,7 +57,7 @@ impl Inner {
         let rows = self.of(account).await.map_err(ChangeError::NotStored)?;
         let now = self.clock.now();
         let change = |row: Mandate| row.cancelled_at_end(now);
-        let row = request(&self.plans, rows, Renewal::Ends, change).await;
+        let row = request(&self.plans, rows, Renewal::Ends, change, Vec::new()).await;
         self.carry_out(row).await
     }
 
@@ -70,7 +73,14 @@ impl Inner {
         // Where the plan is paid otherwise, a charge would pay for it twice.
         state.resumable_until().ok_or(ChangeError::Nothing)?;
         let change = |row: Mandate| row.resume_requested(state.now);
-        let row = request(&self.plans, vec![mandate], Renewal::Runs, change).await;
+        let row = request(
+            &self.plans,
+            vec![mandate],
+            Renewal::Runs,
+            change,
+            Vec::new(),
+        )
+        .await;
         self.carry_out(row).await
     }
 

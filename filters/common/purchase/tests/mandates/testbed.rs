@@ -200,9 +200,10 @@ impl TestBed {
     pub(crate) fn leave(&mut self) -> Option<MandateRow> {
         let (rows, now) = (self.rows(), self.provider.now());
         let process = self.process();
-        let left = process
-            .runtime
-            .block_on(request_cancellation(&process.plans, rows, now));
+        let left =
+            process
+                .runtime
+                .block_on(request_cancellation(&process.plans, rows, now, Vec::new()));
         left.expect("is stored")
     }
 

@@ -1,0 +1,295 @@
+//! The audit log: what a change is recorded as, and the recorder, which puts the record into the unit of work of the change.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use serde_json::{Map, Value};
+use tollgate_clock::Timestamp;
+use tollgate_identity::KeyId;
+use tollgate_store::{
+    Admission, AuditEvent, AuditOutcome, CommitError, Done, Part, Receipt, Store, Submit,
+    SubmitError, UnitOfWork, commit,
+};
+
+use super::changes::{Caller, ChangeError};
+use super::control::{Applied, Change};
+
+/// Maximum length of a text of the detail in characters; the rest is cut.
+const TEXT_CHARS_MAX: usize = 300;
+
+/// What a change is recorded as. Neither secrets nor addresses of persons are in it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Act {
+    action: String,
+    subject: Option<String>,
+    detail: Map<String, Value>,
+}
+
+impl Act {
+    /// The act of a change; `None` for one that changes nothing.
+    pub(super) fn of(change: &Change) -> Option<Act> {
+        let subject = match change {
+            Change::CacheShow {} | Change::SettingsDiff {} | Change::ProvidersShow {} => {
+                return None;
+            }
+            // Named in the unit that creates it.
+            Change::AccountCreate { .. } | Change::KeyCreate { .. } => None,
+            Change::CachePurge { .. } | Change::SettingsReload {} | Change::Upgrade { .. } => None,
+            Change::AccountSuspend { .. }
+            | Change::AccountEndPlan { .. }
+            | Change::AccountClass { .. }
+            | Change::AccountCacheScope { .. }
+            | Change::CreditsGrant { .. }
+            | Change::CreditsCorrect { .. } => Some("account"),
+            Change::KeyRevoke { .. } => Some("key"),
+            Change::PaymentClose { .. } => Some("payment"),
+        };
+        let Ok(Value::Object(mut detail)) = serde_json::to_value(change) else {
+            unreachable!("a change is an object");
+        };
+        let mut take = |key: &str| match detail.remove(key) {
+            Some(Value::String(text)) => Some(cut(text)),
+            _ => None,
+        };
+        let action = take("change").expect("a change has a tag");
+        let subject = subject.and_then(take);
+        for personal in ["emails", "phones"] {
+            if let Some(Value::Array(addresses)) = detail.get(personal) {
+                let count = addresses.len();
+                detail.insert(personal.to_owned(), count.into());
+            }
+        }
+        detail.retain(|_, value| !value.is_null());
+        for value in detail.values_mut() {
+            if let Value::String(text) = value {
+                *text = cut(std::mem::take(text));
+            }
+        }
+        Some(Act {
+            action,
+            subject,
+            detail,
+        })
+    }
+}
+
+fn cut(text: String) -> String {
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
+        Some((end, _)) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+/// What the result of an act adds to its detail.
+fn result(applied: &Applied) -> Map<String, Value> {
+    let value = match applied {
+        Applied::Purged { removed } => serde_json::json!({ "removed": removed }),
+        Applied::Reloaded(settings) => {
+            let keys = settings.changes.iter().map(|change| &change.key);
+            serde_json::json!({
+                "version": settings.version,
+                "digest": settings.digest,
+                "changed": keys.collect::<Vec<_>>(),
+            })
+        }
+        _ => Value::Null,
+    };
+    match value {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}
+
+/// Records one act. As [`Submit`] it adds the record to the unit that is submitted.
+pub(super) struct Recorder<'s> {
+    store: &'s dyn Store,
+    act: Act,
+    at: Timestamp,
+    actor: Arc<str>,
+    request: Arc<str>,
+    is_recorded: Arc<AtomicBool>,
+}
+
+impl<'s> Recorder<'s> {
+    /// The recorder of an act at `at`; `request` is the id of a request that has none.
+    pub(super) fn new(
+        store: &'s dyn Store,
+        act: Act,
+        caller: Caller,
+        at: Timestamp,
+        request: impl FnOnce() -> String,
+    ) -> Recorder<'s> {
+        Recorder {
+            store,
+            act,
+            at,
+            actor: caller.actor.to_string().into(),
+            request: caller.request.unwrap_or_else(request).into(),
+            is_recorded: Arc::default(),
+        }
+    }
+
+    /// The record as a part of a unit that the caller submits itself, who calls [`Recorder::set_recorded`] when that is durable.
+    pub(super) fn part(&self) -> Part {
+        self.part_of(AuditOutcome::Done, self.act.subject.clone(), Map::new())
+    }
+
+    /// The record is durable.
+    pub(super) fn set_recorded(&self) {
+        self.is_recorded.store(true, Relaxed);
+    }
+
+    /// Records the begin of an act whose end this process cannot record.
+    pub(super) async fn begin(&self) -> Result<(), ChangeError> {
+        self.write(AuditOutcome::Begun, Map::new()).await?;
+        self.set_recorded();
+        Ok(())
+    }
+
+    /// Records what became of the act, unless the record is in the store already; logs it in any case.
+    pub(super) async fn end(
+        &self,
+        result_of: Result<Applied, ChangeError>,
+    ) -> Result<Applied, ChangeError> {
+        let Act {
+            action, subject, ..
+        } = &self.act;
+        let (actor, request) = (&*self.actor, &*self.request);
+        let subject = subject.as_deref().unwrap_or_default();
+        match &result_of {
+            Ok(applied) => {
+                let subject = match applied {
+                    Applied::Account { id } | Applied::Key { id, .. } => id,
+                    _ => subject,
+                };
+                tracing::info!(actor, action, subject, request, "operator act");
+                if !self.is_recorded.load(Relaxed) {
+                    let written = self.write(AuditOutcome::Done, result(applied)).await;
+                    written.map_err(|error| {
+                        ChangeError::unavailable(format!(
+                            "it is done, but not in the audit log: {error}"
+                        ))
+                    })?;
+                }
+            }
+            Err(error) => {
+                tracing::info!(actor, action, subject, request, cause = %error, "operator act refused");
+                let is_personal = ["emails", "phones"]
+                    .iter()
+                    .any(|key| self.act.detail.contains_key(*key));
+                let cause = match is_personal {
+                    // The message may name an address.
+                    true => error.kind.word().to_owned(),
+                    false => cut(error.message.clone()),
+                };
+                let mut detail = Map::new();
+                detail.insert("error".to_owned(), cause.into());
+                if let Err(error) = self.write(AuditOutcome::Refused, detail).await {
+                    tracing::warn!(%error, "recording a refused operator act failed");
+                }
+            }
+        }
+        result_of
+    }
+
+    async fn write(
+        &self,
+        outcome: AuditOutcome,
+        detail: Map<String, Value>,
+    ) -> Result<(), ChangeError> {
+        let part = self.part_of(outcome, self.act.subject.clone(), detail);
+        commit(self.store, UnitOfWork::of(part, Admission::Normal)).await?;
+        Ok(())
+    }
+
+    fn part_of(
+        &self,
+        outcome: AuditOutcome,
+        subject: Option<String>,
+        more: Map<String, Value>,
+    ) -> Part {
+        let mut detail = self.act.detail.clone();
+        detail.extend(more);
+        Part::Audit(Box::new(AuditEvent {
+            at: self.at,
+            actor: self.actor.clone(),
+            action: self.act.action.as_str().into(),
+            subject: subject.map(Into::into),
+            request: self.request.clone(),
+            outcome,
+            detail: Value::Object(detail).to_string().into(),
+        }))
+    }
+}
+
+impl Submit for Recorder<'_> {
+    fn submit(&self, unit: UnitOfWork, done: Done) -> Result<(), SubmitError> {
+        let subject = created(unit.parts()).or_else(|| self.act.subject.clone());
+        let part = self.part_of(AuditOutcome::Done, subject, Map::new());
+        let is_recorded = self.is_recorded.clone();
+        let done: Done = Box::new(move |result: Result<Receipt, CommitError>| {
+            is_recorded.fetch_or(result.is_ok(), Relaxed);
+            done(result);
+        });
+        self.store.submit(unit.with(part), done)
+    }
+}
+
+/// The id of what a unit creates.
+fn created(parts: &[Part]) -> Option<String> {
+    parts.iter().find_map(|part| match part {
+        Part::CreateAccount(account) => Some(account.id.to_string()),
+        Part::InsertCredential(key) => Some(KeyId(key.id).to_string()),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_act_has_neither_addresses_of_persons_nor_texts_of_any_length() {
+        let act = Act::of(&Change::AccountCreate {
+            emails: vec!["a@example.net".to_owned(), "b@example.net".to_owned()],
+            phones: vec!["+4930123456".to_owned()],
+            class: Some("x".repeat(1000)),
+            cache_scope: None,
+        })
+        .expect("an act");
+        assert_eq!(act.action, "account_create");
+        assert_eq!(act.subject, None);
+        let detail = Value::Object(act.detail);
+        let class = "x".repeat(TEXT_CHARS_MAX);
+        assert_eq!(
+            detail,
+            serde_json::json!({ "emails": 2, "phones": 1, "class": class })
+        );
+    }
+
+    #[test]
+    fn the_subject_of_an_act_is_not_repeated_in_its_detail() {
+        let act = Act::of(&Change::CreditsGrant {
+            account: "acct_1".to_owned(),
+            amount: "5".to_owned(),
+            reference: "invoice 1".to_owned(),
+        })
+        .expect("an act");
+        assert_eq!(act.subject.as_deref(), Some("acct_1"));
+        assert_eq!(
+            Value::Object(act.detail),
+            serde_json::json!({ "amount": "5", "reference": "invoice 1" })
+        );
+    }
+
+    #[test]
+    fn a_question_is_no_act() {
+        for change in [
+            Change::CacheShow {},
+            Change::ProvidersShow {},
+            Change::SettingsDiff {},
+        ] {
+            assert_eq!(Act::of(&change), None, "{change:?}");
+        }
+    }
+}

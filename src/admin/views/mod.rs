@@ -1,0 +1,41 @@
+//! JSON forms of what operators see, for commands and for the admin API.
+
+mod account;
+mod audit_log;
+mod credits;
+mod key;
+mod payment;
+mod usage;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tollgate_clock::Timestamp;
+use tollgate_money::Micros;
+
+pub(crate) use self::account::AccountView;
+pub(crate) use self::audit_log::AuditRecordView;
+pub(crate) use self::credits::{BalanceView, LineView};
+pub(crate) use self::key::KeyView;
+pub(crate) use self::payment::{PaymentView, open_payments};
+pub(crate) use self::usage::UsageView;
+
+/// An amount of credits, exact to the last micro-credit.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub(crate) struct Credits(#[schemars(with = "f64")] Box<RawValue>);
+
+impl From<Micros> for Credits {
+    fn from(amount: Micros) -> Credits {
+        Credits(
+            RawValue::from_string(amount.to_string()).expect("an amount prints as a JSON number"),
+        )
+    }
+}
+
+/// The day of a time: `2026-01-31`.
+fn day(time: Timestamp) -> String {
+    let mut text = time.rfc3339();
+    text.truncate(10);
+    text
+}
