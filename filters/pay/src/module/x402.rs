@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use http::HeaderValue;
-use secrecy::ExposeSecret;
 use tollgate_filter::ServiceIdentity;
 use tollgate_module::{Build, BuildError};
 use tollgate_purchase::plan::Plan;
@@ -11,9 +9,7 @@ use tollgate_purchase::wire::Product;
 use tollgate_store::Store;
 
 use crate::X402Settings;
-use crate::x402::{
-    CONFIRM, HttpFacilitator, HttpNode, Node, Processor, WAIT, X402Deps, payment_reference,
-};
+use crate::x402::{CONFIRM, Node, Processor, WAIT, X402Deps, payment_reference};
 
 /// Payments that are read from the store at once.
 const PAGE: usize = 500;
@@ -26,19 +22,8 @@ pub(super) fn processor(build: &Build<'_>) -> Result<Option<Processor>, BuildErr
     let Some(known) = settings else {
         return Ok(None);
     };
-    let bearer = known.facilitator_token.as_ref().and_then(|token| {
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).ok()?;
-        value.set_sensitive(true);
-        Some(value)
-    });
-    let roots = known.roots.as_deref();
-    let facilitator = HttpFacilitator::new(&known.facilitator_url, roots, Arc::new(bearer))
-        .map_err(BuildError::of)?;
-    let node = known
-        .rpc_url
-        .map(|url| HttpNode::new(url.expose_secret(), roots))
-        .transpose()
-        .map_err(BuildError::of)?;
+    let facilitator = known.facilitator().map_err(BuildError::of)?;
+    let node = known.node().map_err(BuildError::of)?;
     let (plan, service): (Plan, ServiceIdentity) = (build.get()?, build.get()?);
     Ok(Some(Processor::new(X402Deps {
         store,

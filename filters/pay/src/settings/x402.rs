@@ -1,5 +1,8 @@
 //! The section `[payments.x402]`: sale of the plan by signed transfers.
 
+use std::sync::Arc;
+
+use http::HeaderValue;
 use rustls::pki_types::CertificateDer;
 use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
@@ -10,7 +13,7 @@ use tollgate_filter::settings::{At, BaseUrl, Problems, Whole};
 use tollgate_module::{Named, Section, SectionContext, Services, provided};
 use tollgate_purchase::plan::PRICE;
 
-use crate::x402::Terms;
+use crate::x402::{HttpClientError, HttpFacilitator, HttpNode, Terms};
 
 /// A known token: its chain, its contract, and its name and version in the wallets' signature domain. The same token has another name on
 /// another chain, and a payment signed with the wrong one is never valid.
@@ -121,6 +124,37 @@ pub struct X402Settings {
 }
 
 provided! { "pay" => [X402Settings]; }
+
+impl X402Settings {
+    /// A client of the facilitator. Nothing is sent before the first call.
+    ///
+    /// # Errors
+    ///
+    /// An address or roots that cannot be used.
+    pub fn facilitator(&self) -> Result<HttpFacilitator, HttpClientError> {
+        let bearer = self.facilitator_token.as_ref().and_then(|token| {
+            let text = format!("Bearer {}", token.expose_secret());
+            let mut value = HeaderValue::from_str(&text).ok()?;
+            value.set_sensitive(true);
+            Some(value)
+        });
+        HttpFacilitator::new(
+            &self.facilitator_url,
+            self.roots.as_deref(),
+            Arc::new(bearer),
+        )
+    }
+
+    /// A client of the chain's node, where the settings name one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`X402Settings::facilitator`].
+    pub fn node(&self) -> Result<Option<HttpNode>, HttpClientError> {
+        let node = |url: &SecretString| HttpNode::new(url.expose_secret(), self.roots.as_deref());
+        self.rpc_url.as_ref().map(node).transpose()
+    }
+}
 
 impl Section for RawX402 {
     const NAME: &'static str = "payments.x402";

@@ -14,6 +14,7 @@ mod failure;
 mod import;
 mod key_set;
 mod lease;
+mod measure;
 mod open;
 mod options;
 mod read;
@@ -27,6 +28,7 @@ mod wire;
 mod writer;
 
 pub use self::import::{ImportError, Progress, import};
+pub use self::measure::{Measured, measure};
 pub use self::open::{holder, open, open_read};
 pub use self::options::Options;
 pub use self::recover::rebuild_postings;
