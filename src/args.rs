@@ -34,6 +34,9 @@ pub enum Command {
     Serve,
     /// Validate the settings and print all errors and warnings. Exit code 0 if they are valid, else 1.
     Check,
+    /// Check this machine and every other party that the settings name: durable writes, limits, clock, DNS, certificates, model providers,
+    /// Redis, PayPal's plan and the x402 facilitator. The gateway may be running; nothing is changed. Exit code 1 if a check has failed.
+    Doctor,
     /// Print the JSON Schema of the settings.
     Schema,
     /// Print the OpenAPI document of the configured service.

@@ -111,6 +111,26 @@ pub(crate) fn import(
     }
 }
 
+/// The times of the server; `None` where the settings name a file.
+pub(crate) fn measure(
+    settings: &config::Store,
+    clock: &Clock,
+) -> Option<Result<postgres::Measured, OpenError>> {
+    let entropy = Entropy::system();
+    let opener = Opener {
+        name: "doctor",
+        clock,
+        entropy: &entropy,
+    };
+    match &settings.url {
+        StoreUrl::Sqlite(_) => None,
+        StoreUrl::Postgres(url) => {
+            let options = postgres_options(settings, url, &opener);
+            Some(postgres::measure(&options, clock))
+        }
+    }
+}
+
 /// The file of the database, with all links resolved; none where a server has it.
 pub(crate) fn file(settings: &config::Store) -> Option<PathBuf> {
     match &settings.url {

@@ -8,6 +8,7 @@ mod cache;
 mod check;
 mod control_client;
 mod credits;
+mod doctor;
 mod exit_code;
 mod key;
 mod migrate;
@@ -29,6 +30,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{CommandFactory, Parser};
+use tollgate_clock::Clock;
 
 use crate::args::{Args, Command, SettingsCommand};
 use crate::config::{self, Environment, Settings};
@@ -100,6 +102,10 @@ pub fn run(
         }
         Command::Serve => serve::serve(builder(), environment, settings),
         Command::Check => check::check(file()?, &builder().declarations(), environment, out),
+        Command::Doctor => {
+            let settings = config::load(file()?, environment, &builder().declarations());
+            doctor::run(settings, &Clock::system(), out)
+        }
         Command::Schema => check::schema(&builder().declarations(), out),
         Command::OpenApi => check::openapi(settings()?, out),
         Command::Account(command) => account::run(command, &client()?, out),

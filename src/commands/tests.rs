@@ -2,6 +2,7 @@
 
 mod audit_log;
 mod backups;
+mod doctor;
 pub(super) mod json;
 mod machine;
 mod payments;

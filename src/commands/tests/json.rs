@@ -159,6 +159,7 @@ fn each_command_prints_the_documented_members_with_json() {
     let of = format!("--account {account}");
     let lines = [
         ("check", String::new()),
+        ("doctor", String::new()),
         ("account create", String::from("--phone +4930123456")),
         ("account show", of.clone()),
         ("account list", String::new()),
@@ -191,7 +192,10 @@ fn each_command_prints_the_documented_members_with_json() {
         ("man", folder.clone()),
     ];
     for (command, arguments) in &lines {
-        compare(command, &workspace.json(&format!("{command} {arguments}")));
+        let (_, text) = workspace
+            .run(&format!("{command} {arguments} --json"))
+            .unwrap_or_else(|error| panic!("{command}: {error}"));
+        compare(command, &serde_json::from_str(&text).expect(command));
         left.remove(*command);
     }
     assert_eq!(left, BTreeSet::new(), "every command was run");

@@ -21,7 +21,7 @@ impl Workspace {
         self.run("check").expect("it runs")
     }
 
-    fn write(&self, name: &str, text: &str, mode: u32) {
+    pub(super) fn write(&self, name: &str, text: &str, mode: u32) {
         let path = self.folder.path().join(name);
         std::fs::write(&path, text).expect("written");
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its owner");

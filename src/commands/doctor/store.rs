@@ -1,0 +1,240 @@
+//! The database: the time of a durable write, free space, the schema, and the gateway that has it.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_clock::Clock;
+use tollgate_store::OpenError;
+
+use super::checks::{Checks, gigabytes, milliseconds};
+use super::finding::Finding;
+use crate::config::{Settings, StoreUrl};
+use crate::database;
+use crate::telemetry;
+
+/// Durable writes that are measured, and the time after which no further one is made.
+const WRITES: usize = 32;
+const WRITES_LIMIT: Duration = Duration::from_secs(3);
+
+/// Bytes of each: a page of the log.
+const WRITE_BYTES: usize = 4096;
+
+/// A median above which every response is noticeably late: each waits for one commit.
+const SLOW: Duration = Duration::from_millis(20);
+
+/// `TMPFS_MAGIC` and `RAMFS_MAGIC` (statfs(2)).
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// The process that answers at the control socket; none where no gateway runs.
+pub(super) async fn gateway(settings: &Settings) -> io::Result<Option<i32>> {
+    let socket = database::control_socket(&settings.store);
+    let connected = tokio::time::timeout(
+        Duration::from_secs(2),
+        tokio::net::UnixStream::connect(&socket),
+    );
+    match connected.await {
+        Ok(Ok(stream)) => Ok(stream.peer_cred()?.pid()),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // The socket of a gateway that was killed.
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+pub(super) fn describe_gateway(process: Result<&Option<i32>, &io::Error>) -> Finding {
+    let name = "gateway";
+    match process {
+        Ok(Some(process)) => Finding::ok(name, format!("process {process} runs")),
+        Ok(None) => Finding::ok(name, "none runs with this database on this machine"),
+        Err(error) => Finding::warning(name, format!("its control socket: {error}"))
+            .remedy("run this command as the gateway's user"),
+    }
+}
+
+pub(super) fn start(checks: &mut Checks, settings: &Arc<Settings>) {
+    let clock = checks.clock.clone();
+    match &settings.store.url {
+        StoreUrl::Sqlite(path) => {
+            let path = tollgate_store::sqlite::resolve(path);
+            let folder = match path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+                _ => PathBuf::from("."),
+            };
+            let (at, timing) = (folder.clone(), clock.clone());
+            checks.start_blocking("durable write", move || durable_write(&at, &timing));
+            let least = settings.store.free_bytes_min;
+            checks.start_blocking("free disk space", move || free_space(&folder, &path, least));
+        }
+        StoreUrl::Postgres(_) => {
+            let (settings, timing) = (settings.clone(), clock.clone());
+            checks.start_blocking("durable write", move || postgres(&settings, &timing));
+        }
+    }
+    let settings = settings.clone();
+    checks.start_blocking("database", move || schema(&settings, &clock));
+}
+
+/// The time of a write and its sync, as each commit makes one, in a file without a name, which is gone with the process.
+fn durable_write(folder: &Path, clock: &Clock) -> Finding {
+    let name = "durable write";
+    let mut times = Vec::with_capacity(WRITES);
+    let began = clock.elapsed();
+    let measured = tempfile::tempfile_in(folder).and_then(|mut file| {
+        while times.len() < WRITES && clock.elapsed() - began < WRITES_LIMIT {
+            let start = clock.elapsed();
+            file.write_all(&[0; WRITE_BYTES])?;
+            file.sync_data()?;
+            times.push(clock.elapsed() - start);
+        }
+        Ok(())
+    });
+    if let Err(error) = measured {
+        return Finding::failed(name, format!("cannot write in `{}` ({error})", folder.display())).remedy(
+            "run this command as the gateway's user; if it is, give the folder to that user, and free space on its disk",
+        );
+    }
+    let in_memory = rustix::fs::statfs(folder)
+        .is_ok_and(|found| IN_MEMORY.contains(&(found.f_type as u64 & 0xffff_ffff)));
+    describe_writes(name, times, in_memory)
+}
+
+fn describe_writes(name: &str, mut times: Vec<Duration>, in_memory: bool) -> Finding {
+    times.sort_unstable();
+    let (Some(median), Some(worst)) = (times.get(times.len() / 2), times.last()) else {
+        return Finding::failed(name, "nothing could be measured");
+    };
+    let measured = format!(
+        "{} median, {} worst of {}",
+        milliseconds(*median),
+        milliseconds(*worst),
+        times.len()
+    );
+    if in_memory {
+        return Finding::warning(name, format!("{measured}, in memory (tmpfs)")).remedy(
+            "put the database on a disk (`store.url`): everything in it is lost with the machine's next start",
+        );
+    }
+    match *median > SLOW {
+        false => Finding::ok(name, measured),
+        true => Finding::warning(name, measured).remedy(
+            "every response waits for such a write; use a local disk, best an SSD with power-loss protection, not one over a network",
+        ),
+    }
+}
+
+/// The time of a round trip to the server and of a commit that it makes durable.
+fn postgres(settings: &Settings, clock: &Clock) -> Finding {
+    let name = "durable write";
+    match database::measure(&settings.store, clock) {
+        None => Finding::skipped(name, "the settings name a file"),
+        Some(Err(error)) => Finding::failed(name, telemetry::chain(&error))
+            .remedy("start the server, or correct `store.url` and its password"),
+        Some(Ok(measured)) => {
+            let mut trips = measured.round_trips;
+            trips.sort_unstable();
+            let trip = trips.get(trips.len() / 2).copied().unwrap_or_default();
+            let found = describe_writes(name, measured.commits, false);
+            Finding {
+                measured: format!(
+                    "{}; a round trip takes {}",
+                    found.measured,
+                    milliseconds(trip)
+                ),
+                ..found
+            }
+        }
+    }
+}
+
+fn free_space(folder: &Path, database: &Path, least: u64) -> Finding {
+    let name = "free disk space";
+    let found = match rustix::fs::statvfs(folder) {
+        Ok(found) => found,
+        Err(error) => return Finding::failed(name, format!("`{}`: {error}", folder.display())),
+    };
+    let free = found.f_bavail * found.f_frsize;
+    let used = std::fs::metadata(database).map_or(0, |file| file.len());
+    describe_space(name, free, used, least)
+}
+
+fn describe_space(name: &str, free: u64, used: u64, least: u64) -> Finding {
+    let measured = format!(
+        "{} free, the database has {}",
+        gigabytes(free),
+        gigabytes(used)
+    );
+    if free < least {
+        return Finding::failed(name, measured).remedy(format!(
+            "free space: below {} (`store.free_bytes_min`) new requests get 503",
+            gigabytes(least)
+        ));
+    }
+    // A repair and a backup on the same disk need that much.
+    if free < used.saturating_mul(2).max(least.saturating_mul(2)) {
+        return Finding::warning(name, measured)
+            .remedy("free space: a repair needs twice the size of the database");
+    }
+    Finding::ok(name, measured)
+}
+
+/// Whether the database can be read by this release.
+fn schema(settings: &Settings, clock: &Clock) -> Finding {
+    let name = "database";
+    let shown = database::name(&settings.store);
+    let entropy = tollgate_clock::Entropy::system();
+    let opener = database::Opener {
+        name: "doctor",
+        clock,
+        entropy: &entropy,
+    };
+    match database::open_read(&settings.store, &opener) {
+        Ok(_) => Finding::ok(name, format!("{shown} has the schema of this release")),
+        Err(OpenError::Missing { .. }) => Finding::ok(
+            name,
+            format!("{shown} does not exist yet; the first start creates it"),
+        ),
+        Err(error @ OpenError::Older { .. }) => Finding::warning(name, telemetry::chain(&error)),
+        Err(error) => Finding::failed(name, telemetry::chain(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::doctor::finding::Status;
+
+    #[test]
+    fn the_median_decides_and_memory_is_no_disk() {
+        let ms = |times: &[u64]| -> Vec<Duration> {
+            times.iter().copied().map(Duration::from_millis).collect()
+        };
+        for (times, in_memory, wanted) in [
+            (ms(&[1, 900, 2]), false, Status::Ok),
+            (ms(&[1, 30, 40]), false, Status::Warning),
+            (ms(&[1, 1, 1]), true, Status::Warning),
+            (ms(&[]), false, Status::Failed),
+        ] {
+            let found = describe_writes("w", times.clone(), in_memory);
+            assert_eq!(found.status, wanted, "{times:?}: {found}");
+        }
+        let found = describe_writes("w", ms(&[1, 900, 2]), false);
+        assert_eq!(found.measured, "2.00 ms median, 900 ms worst of 3");
+    }
+
+    #[test]
+    fn too_little_space_is_a_failure_and_too_little_for_a_repair_a_warning() {
+        for (free, used, least, wanted) in [
+            (99, 0, 100, Status::Failed),
+            (199, 0, 100, Status::Warning),
+            (200, 0, 100, Status::Ok),
+            (900, 500, 100, Status::Warning),
+            (1000, 500, 100, Status::Ok),
+        ] {
+            let found = describe_space("s", free, used, least);
+            assert_eq!(found.status, wanted, "{free} {used} {least}: {found}");
+        }
+    }
+}
