@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod authority;
 mod certificate;
 mod client;
 pub mod collector;
@@ -21,6 +22,7 @@ mod server;
 pub mod wallet;
 mod wire;
 
+pub use authority::{AcmeCall, Authority, EXTERNAL_ACCOUNT, Misbehaviour};
 pub use certificate::Certificate;
 pub use client::{Answer, Client, Event, EventStream, RawClient, StreamEnd};
 pub use facilitator::Facilitator;
