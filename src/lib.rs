@@ -1,5 +1,6 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
+mod acme;
 pub mod admin;
 mod args;
 pub mod commands;

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use tollgate_clock::Timestamp;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 /// How long before its end a certificate is worth a warning: time for a renewal that has failed once.
 pub(crate) const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -22,15 +22,73 @@ pub(crate) const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
 /// A certificate chain with its key, read and checked.
 #[derive(Clone)]
 pub struct Certificate {
-    /// The chain's file, for messages.
-    pub file: PathBuf,
+    /// Where it comes from.
+    pub origin: CertificateOrigin,
     /// The chain and the key; they belong together.
     pub key: Arc<CertifiedKey>,
+    /// When the listener's own certificate begins to be valid.
+    pub begins_at: Timestamp,
     /// When the listener's own certificate expires.
     pub expires_at: Timestamp,
 }
 
+/// Where a certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateOrigin {
+    /// The file of its chain.
+    File(PathBuf),
+    /// A certificate authority, by ACME, under this label.
+    Acme(Arc<str>),
+}
+
+impl fmt::Display for CertificateOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CertificateOrigin::File(file) => file.display().fmt(f),
+            CertificateOrigin::Acme(label) => f.write_str(label),
+        }
+    }
+}
+
 impl Certificate {
+    /// A certificate that an authority has issued: its chain in PEM, and the key in DER (PKCS #8).
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, except its dates.
+    pub(crate) fn issued(
+        label: Arc<str>,
+        chain: &[u8],
+        key: PrivateKeyDer<'static>,
+        provider: &CryptoProvider,
+    ) -> Result<Certificate, String> {
+        let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|error| error.to_string())?;
+        let signing = provider.key_provider.load_private_key(key);
+        let signing = signing.map_err(|error| error.to_string())?;
+        let pair = CertifiedKey::new(chain, signing);
+        pair.keys_match().map_err(|error| error.to_string())?;
+        Certificate::new(CertificateOrigin::Acme(label), pair)
+    }
+
+    fn new(origin: CertificateOrigin, pair: CertifiedKey) -> Result<Certificate, String> {
+        let end = pair.end_entity_cert().map_err(|error| error.to_string())?;
+        let (_, parsed) = X509Certificate::from_der(end).map_err(|error| error.to_string())?;
+        let validity = parsed.validity();
+        let time = |at: &ASN1Time| Timestamp::from_secs(at.timestamp());
+        Ok(Certificate {
+            origin,
+            begins_at: time(&validity.not_before),
+            expires_at: time(&validity.not_after),
+            key: Arc::new(pair),
+        })
+    }
+
+    /// The certificate in messages and metrics: its file, or `acme:` and its first name.
+    pub fn label(&self) -> String {
+        self.origin.to_string()
+    }
+
     /// Whether the certificate was issued for `name`.
     pub fn serves(&self, name: &ServerName<'_>) -> bool {
         let Ok(end) = self.key.end_entity_cert() else {
@@ -44,23 +102,29 @@ impl Certificate {
 impl Certificate {
     /// What an operator has to know of its dates, if anything.
     pub fn expiry_warning(&self, now: Timestamp) -> Option<String> {
-        let (file, at) = (self.file.display(), self.expires_at.rfc3339());
+        let (origin, at) = (&self.origin, self.expires_at.rfc3339());
+        // One by ACME is renewed after two thirds of its lifetime: half of the rest is time for renewals that have failed.
+        let (before, remedy) = match origin {
+            CertificateOrigin::File(_) => (EXPIRY_WARNING, "renew it and run `tollgate reload`"),
+            CertificateOrigin::Acme(_) => (
+                EXPIRY_WARNING.min(self.expires_at.duration_since(self.begins_at) / 6),
+                "its renewal fails, the log has the reason",
+            ),
+        };
         if self.expires_at <= now {
             return Some(format!(
-                "the certificate `{file}` has expired at {at}, and clients refuse to connect: renew it and run `tollgate reload`"
+                "the certificate `{origin}` has expired at {at}, and clients refuse to connect: {remedy}"
             ));
         }
-        let is_soon = self.expires_at <= now + EXPIRY_WARNING;
-        is_soon.then(|| {
-            format!("the certificate `{file}` expires at {at}: renew it and run `tollgate reload`")
-        })
+        let is_soon = self.expires_at <= now + before;
+        is_soon.then(|| format!("the certificate `{origin}` expires at {at}: {remedy}"))
     }
 }
 
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificate")
-            .field("file", &self.file)
+            .field("origin", &self.origin)
             .finish_non_exhaustive()
     }
 }
@@ -158,19 +222,11 @@ pub(crate) fn read_pair(
         }
         Err(error) => return Err(bad(certificate, &error)),
     }
-    let end = pair
-        .end_entity_cert()
-        .map_err(|error| bad(certificate, &error))?;
-    let (_, parsed) =
-        X509Certificate::from_der(end).map_err(|error| CertificateError::BadCertificate {
+    Certificate::new(CertificateOrigin::File(certificate.to_owned()), pair).map_err(|reason| {
+        CertificateError::BadCertificate {
             file: certificate.to_owned(),
-            reason: error.to_string(),
-        })?;
-    let expires_at = Timestamp::from_secs(parsed.validity().not_after.timestamp());
-    Ok(Certificate {
-        file: certificate.to_owned(),
-        key: Arc::new(pair),
-        expires_at,
+            reason,
+        }
     })
 }
 

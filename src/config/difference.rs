@@ -89,7 +89,8 @@ impl Source {
         let folder = self.file.parent().unwrap_or(Path::new(""));
         let named = values.iter().filter(|(key, _)| {
             let name = key.rsplit('.').next().unwrap_or(key);
-            name.ends_with("_file") || key.contains("].tls[")
+            let is_certificate = name == "certificate" || name == "key";
+            name.ends_with("_file") || (is_certificate && key.contains("].tls["))
         });
         let named = named.map(|(_, (file, _))| folder.join(file));
         std::iter::once(self.file.clone()).chain(named).collect()

@@ -4,6 +4,7 @@
 //! [`Report`] of all errors, each with its place. Relative paths start from the folder of the settings file, so a command uses the same
 //! database wherever it is started.
 
+mod acme;
 mod certificate;
 mod check;
 mod difference;
@@ -28,7 +29,8 @@ use tollgate_module::{Declarations, SectionType, Services};
 use toml::Spanned;
 use toml::de::DeTable;
 
-pub use certificate::{Certificate, CertificateError};
+pub use acme::{AcmeChallenge, AcmeOrder, ExternalAccount};
+pub use certificate::{Certificate, CertificateError, CertificateOrigin};
 pub use check::CheckContext;
 pub use difference::{Difference, DifferenceKind};
 pub use environment::{Environment, PREFIX};
@@ -41,7 +43,7 @@ pub use settings::{
     AccessLog, Admin, ClientAddressForm, Concurrency, ConnectionLimits, Cors, Durability,
     Lifecycle, Listener, LogFormat, LogLevel, Otlp, Probe, Provider, ProviderHealth,
     ProviderTimeouts, RetryBudget, Route, Sections, Server, Service, Settings, Store, StoreUrl,
-    Telemetry, Upstream,
+    Telemetry, TlsSource, Upstream,
 };
 pub use source::Source;
 pub(crate) use source::Stamp;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use tollgate_filter::settings::{Amount, At, Number, OptionalWord, Switch, Whole, Word};
 use tollgate_filter::{AfterLeaving, CapMember, Choice, ErrorShape};
 
+use super::acme::AcmeChallenge;
 use super::proxies::ForwardedField;
 use super::settings::{ClientAddressForm, Cors, Durability, LogFormat, LogLevel};
 
@@ -129,7 +130,7 @@ pub(crate) struct RawListener {
     /// Default: required
     /// Range: an IP address, no names; port 0 selects a free one
     pub(crate) address: Option<At<String>>,
-    /// Certificates with their keys; the first is the default for clients without SNI. None: no TLS.
+    /// Certificates: files with their keys, or by ACME; the first is the default for clients without SNI. None: no TLS.
     pub(crate) tls: Vec<RawTls>,
     /// Certificate authorities of clients (mutual TLS). A client without a certificate of one of them is refused in the handshake; its name in
     /// the certificate means nothing, and it needs a key all the same. The file is read at start.
@@ -161,22 +162,74 @@ pub(crate) struct RawListener {
     pub(crate) proxy_protocol: Switch<false>,
 }
 
-/// A certificate chain and its key, as PEM files.
+/// A certificate chain and its key, as PEM files, or a certificate by ACME.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTls {
     /// A certificate chain. With several, a client gets the first that matches its SNI, or the first of all.
     ///
     /// Type: path
-    /// Default: required in `tls`
+    /// Default: required in `tls`, without `acme`
     /// Range: PEM, the listener's own certificate first
     pub(crate) certificate: Option<At<String>>,
     /// The private key of the certificate.
     ///
     /// Type: path
-    /// Default: required in `tls`
+    /// Default: required in `tls`, without `acme`
     /// Range: PEM; RSA, ECDSA P-256 or P-384, Ed25519
     pub(crate) key: Option<At<String>>,
+    /// A certificate that the gateway obtains and renews by itself, instead of the two files.
+    pub(crate) acme: Option<RawAcme>,
+}
+
+/// A certificate by ACME (RFC 8555).
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawAcme {
+    /// The DNS names of the certificate, all of which have to lead to this gateway. See "Certificates by ACME".
+    ///
+    /// Type: list of names
+    /// Default: required in `acme`
+    /// Range: 1 to 100, no wildcards
+    pub(crate) names: Option<At<Vec<At<String>>>>,
+    /// Mail addresses at which the authority may reach the operator.
+    ///
+    /// Type: list of addresses
+    pub(crate) contact: Option<At<Vec<At<String>>>>,
+    /// Whether the operator agrees to the authority's terms of service, for Let's Encrypt those at `https://letsencrypt.org/repository/`.
+    ///
+    /// Default: required in `acme`
+    /// Range: `true`
+    pub(crate) terms_agreed: Switch<false>,
+    /// The URL of the authority's directory. `https://acme-staging-v02.api.letsencrypt.org/directory` is Let's Encrypt's for trials.
+    ///
+    /// Type: URL
+    /// Default: that of Let's Encrypt
+    /// Range: `https`
+    pub(crate) directory: Option<At<String>>,
+    /// The roots that the directory's own certificate must come from, for an authority of your own.
+    ///
+    /// Type: path
+    /// Default: the system's roots
+    /// Range: PEM
+    pub(crate) ca_file: Option<At<String>>,
+    /// How control over the names is proved: by a request at port 80, or by a handshake at port 443 (RFC 8737).
+    ///
+    /// Range: `tls-alpn-01` without `client_ca` only
+    pub(crate) challenge: Word<AcmeChallenge>,
+    /// The id of an external account that the authority requires (RFC 8555 section 7.3.4).
+    pub(crate) key_id: Option<At<String>>,
+    /// The variable with the MAC key of that account.
+    ///
+    /// Range: a name; with `key_id` only
+    pub(crate) mac_key_env: Option<At<String>>,
+    /// The file with the MAC key of that account.
+    ///
+    /// Type: path
+    /// Range: with `key_id` only
+    pub(crate) mac_key_file: Option<At<String>>,
+    /// Wait after an order has failed; it doubles with each failure, up to a day, and is never shorter than a `Retry-After` of the authority.
+    pub(crate) retry_secs: Whole<300, 1, 86_400>,
 }
 
 /// The HTTP endpoints for health and metrics.

@@ -18,6 +18,7 @@ use tollgate_filter::{Catalog, ErrorShape, RequiredAccess, ServiceIdentity};
 use tollgate_module::{CheckedSection, Services};
 use tollgate_store::postgres::DatabaseUrl;
 
+use super::acme::AcmeOrder;
 use super::certificate::Certificate;
 use super::memory::Memory;
 use super::pattern::PathPattern;
@@ -104,10 +105,22 @@ impl std::fmt::Debug for Sections {
 }
 
 impl Settings {
-    /// The certificates of all listeners.
+    /// The certificates of all listeners that are read from files.
     pub fn certificates(&self) -> impl Iterator<Item = &Certificate> {
-        let listeners = self.listeners.iter();
-        listeners.flat_map(|listener| &listener.certificates)
+        let sources = self.listeners.iter().flat_map(|listener| &listener.tls);
+        sources.filter_map(|source| match source {
+            TlsSource::Files(certificate) => Some(certificate),
+            TlsSource::Acme(_) => None,
+        })
+    }
+
+    /// The certificates of all listeners that are obtained by ACME.
+    pub fn acme_orders(&self) -> impl Iterator<Item = &Arc<AcmeOrder>> {
+        let sources = self.listeners.iter().flat_map(|listener| &listener.tls);
+        sources.filter_map(|source| match source {
+            TlsSource::Files(_) => None,
+            TlsSource::Acme(order) => Some(order),
+        })
     }
 
     /// The provider of this name.
@@ -188,7 +201,7 @@ pub struct Listener {
     /// Its address; port 0 selects a free one.
     pub address: SocketAddr,
     /// Certificates, the first for clients that send no server name. Empty: no TLS.
-    pub certificates: Vec<Certificate>,
+    pub tls: Vec<TlsSource>,
     /// The authorities that clients need a certificate of; `None`: they need none.
     pub client_roots: Option<Arc<RootCertStore>>,
     /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
@@ -197,6 +210,15 @@ pub struct Listener {
     pub health: bool,
     /// The trusted proxies in front of it, which report the client's address.
     pub proxies: Option<Arc<TrustedProxies>>,
+}
+
+/// Where a certificate of a listener comes from.
+#[derive(Clone, Debug)]
+pub enum TlsSource {
+    /// From files, which are read with the settings.
+    Files(Certificate),
+    /// From a certificate authority, while the gateway runs.
+    Acme(Arc<AcmeOrder>),
 }
 
 /// `[admin]`: health and metrics.

@@ -1,5 +1,6 @@
 //! The settings from the operator's side: files, variables, messages.
 
+mod acme;
 mod reference;
 mod shipped;
 
@@ -344,7 +345,7 @@ fn a_certificate_and_its_key_belong_together() {
         tls = [{ certificate = '/etc/tollgate/tls/chain.pem', key = '/etc/tollgate/tls/key.pem' }]\n";
     let (folder, good) = with_certificates(text);
     let settings = check(&good, &Environment::default()).expect("a pair");
-    let pair = &settings.listeners[0].certificates[0];
+    let pair = settings.certificates().next().expect("a certificate");
     assert!(pair.serves(&"localhost".try_into().expect("a name")));
     assert!(!pair.serves(&"example.net".try_into().expect("a name")));
 

@@ -16,13 +16,14 @@ use tollgate_identity::{Credentials, RefusedRequests};
 use tollgate_ledger::Ledger;
 use tollgate_memory::{MemoryBudget, Owner};
 use tollgate_meter::MeterSettings;
-use tollgate_module::{Built, GATEWAY, Snapshot};
+use tollgate_module::{Built, GATEWAY};
 use tollgate_pages::{PageRenderer, error_page};
 use tollgate_portal::InProcessApi;
 use tollgate_purchase::PurchaseTasks;
 use tollgate_rate_limit::Limits as RateLimits;
 use tollgate_store::{Failure, Store, sqlite};
 
+use super::certificates::ListenerCertificates;
 use super::conditions::Conditions;
 use super::prices::{ledger_error, record_new_prices};
 use super::reload::{Parts, Reloader};
@@ -31,11 +32,12 @@ use super::{
     Address, Gateway, GatewayBuilder, StartError, file_watch, health, maintenance, routes,
     service_manager, settings,
 };
+use crate::acme::{Acme, AcmeDeps};
 use crate::admin::{self, Admin, AdminService};
 use crate::config::{Durability, Settings};
 use crate::database::{self, Opener};
 use crate::proxy::{
-    Bound, Certificates, Generation, InProcessClient, Liveness, Proxy, ProxyDeps,
+    AcmeChallenges, Bound, Generation, InProcessClient, Liveness, Proxy, ProxyDeps,
     report_accept_queue, spawn_workers,
 };
 use crate::telemetry::{self, Telemetry, sources};
@@ -64,6 +66,7 @@ pub(super) fn start(
     // Sockets first: a port in use is the most common mistake, and is found before the store is touched.
     let accept_queue = settings.server.limits.accept_queue;
     report_accept_queue(accept_queue);
+    let challenges = Arc::new(AcmeChallenges::default());
     let bound = settings
         .listeners
         .iter()
@@ -72,7 +75,7 @@ pub(super) fn start(
                 .as_mut()
                 .map(|predecessor| &mut predecessor.sockets);
             let adopted = sockets.and_then(|sockets| sockets.take_listener(listener.address));
-            Bound::open(listener, accept_queue, adopted)
+            Bound::open(listener, accept_queue, &challenges, adopted)
         })
         .collect::<Result<Vec<_>, _>>()?;
     let relayed = predecessor.as_ref().map(|predecessor| {
@@ -93,6 +96,18 @@ pub(super) fn start(
         handed = Some(predecessor.take_store()?);
     }
     let storage = Storage::open(&settings, &clock, &entropy, handed)?;
+    let certificates = ListenerCertificates::new(&bound, &settings);
+    let install = certificates.clone();
+    let acme = Acme::new(
+        AcmeDeps {
+            store: storage.store.clone(),
+            clock: clock.clone(),
+            entropy: entropy.clone(),
+            challenges: challenges.clone(),
+            install: Box::new(move |id, certificate| install.install(id, certificate)),
+        },
+        settings.acme_orders().cloned().collect(),
+    );
     for warning in settings.warnings() {
         tracing::warn!(key = %warning.key, "risky setting: {}", warning.message);
     }
@@ -122,6 +137,7 @@ pub(super) fn start(
         RunningDeps {
             bound,
             relayed,
+            challenges,
             pages: pages.clone(),
             telemetry: &telemetry,
             clock: &clock,
@@ -129,9 +145,9 @@ pub(super) fn start(
         },
     )?;
     api.connect(&running.proxy, runtime.handle().clone());
-    let certificates = Snapshot::from(settings.certificates().cloned().collect::<Vec<_>>());
     let conditions = Arc::new(Conditions::new(
-        certificates.clone(),
+        certificates.all(),
+        acme.status(),
         storage.store.clone(),
         clock.clone(),
     ));
@@ -144,7 +160,9 @@ pub(super) fn start(
     );
     telemetry
         .metrics()
-        .add_source(sources::certificates(certificates.clone()));
+        .add_source(sources::certificates(certificates.all()));
+    telemetry.metrics().add_source(acme.status().metrics());
+    tasks.push(runtime.spawn(acme.clone().run()).abort_handle());
     let parts = Parts {
         modules,
         declarations,
@@ -155,8 +173,8 @@ pub(super) fn start(
         clock: clock.clone(),
         telemetry: telemetry.clone(),
         runtime: runtime.handle().clone(),
-        tls: running.tls.clone(),
         certificates,
+        acme,
     };
     let reloader = Arc::new(Reloader::new(
         settings.clone(),
@@ -348,8 +366,6 @@ fn memory_budget(settings: &Settings) -> MemoryBudget {
 /// What serves requests.
 struct Running {
     proxy: Arc<Proxy>,
-    /// The certificates of each listener.
-    tls: Vec<Option<Arc<Certificates>>>,
     workers: Vec<JoinHandle<()>>,
     liveness: Liveness,
     addresses: Vec<Address>,
@@ -361,6 +377,7 @@ struct RunningDeps<'a> {
     bound: Vec<Bound>,
     /// The socket for requests that the predecessor relays.
     relayed: Option<Bound>,
+    challenges: Arc<AcmeChallenges>,
     pages: tollgate_filter::ErrorPage,
     telemetry: &'a Telemetry,
     clock: &'a Clock,
@@ -383,6 +400,7 @@ impl Running {
         let meter: MeterSettings = settings.sections.find().unwrap_or_default();
         let proxy = Arc::new(Proxy::new(ProxyDeps {
             generation,
+            challenges: deps.challenges,
             pages: deps.pages,
             relayed_to: settings.sections.find().unwrap_or_default(),
             telemetry: deps.telemetry.clone(),
@@ -404,7 +422,6 @@ impl Running {
             tls: bound.is_tls(),
         });
         let addresses = addresses.collect();
-        let tls = deps.bound.iter().map(Bound::certificates).collect();
         let listeners = settings.listeners.iter().zip(&deps.bound);
         let sockets = listeners
             .map(|(listener, bound)| Ok((listener.address, bound.socket()?)))
@@ -414,7 +431,6 @@ impl Running {
         let (workers, liveness) = spawn_workers(&proxy, bound).map_err(StartError::Threads)?;
         Ok(Running {
             proxy,
-            tls,
             workers,
             liveness,
             addresses,

@@ -11,6 +11,7 @@ use tollgate_clock::Clock;
 use tollgate_module::Snapshot;
 use tollgate_store::Store;
 
+use crate::acme::AcmeStatus;
 use crate::admin::Ready;
 use crate::config::Certificate;
 
@@ -25,6 +26,7 @@ pub(super) struct Conditions {
     store: Arc<dyn Store>,
     clock: Clock,
     certificates: Snapshot<Vec<Certificate>>,
+    acme: AcmeStatus,
     refusals: Mutex<Refusals>,
     /// The conditions that the log has.
     logged: Mutex<BTreeSet<String>>,
@@ -41,11 +43,13 @@ struct Refusals {
 impl Conditions {
     pub(super) fn new(
         certificates: Snapshot<Vec<Certificate>>,
+        acme: AcmeStatus,
         store: Arc<dyn Store>,
         clock: Clock,
     ) -> Conditions {
         Conditions {
             certificates,
+            acme,
             store,
             clock,
             refusals: Mutex::default(),
@@ -63,6 +67,7 @@ impl Conditions {
         found
             .warnings
             .extend(expiries.filter_map(|one| one.expiry_warning(now)));
+        found.warnings.extend(self.acme.warnings());
         found
     }
 
@@ -154,6 +159,7 @@ mod tests {
                 store,
                 clock,
                 certificates: Snapshot::from(certificates),
+                acme: AcmeStatus::default(),
                 refusals: Mutex::default(),
                 logged: Mutex::default(),
             };

@@ -1,6 +1,7 @@
 //! The gateway as a whole: built from settings and modules (`build`), run, drained and stopped (`stop`).
 
 mod build;
+mod certificates;
 mod conditions;
 mod error;
 mod file_watch;

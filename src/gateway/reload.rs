@@ -13,16 +13,18 @@ use tokio::task::JoinHandle;
 use tollgate_clock::Clock;
 use tollgate_counters::Source;
 use tollgate_filter::ErrorPage;
-use tollgate_module::{BuildError, Declarations, Module, Reload, Services, Snapshot};
+use tollgate_module::{BuildError, Declarations, Module, Reload, Services};
 use tollgate_store::Store;
 
+use super::certificates::ListenerCertificates;
 use super::error::StartError;
 use super::prices::record_new_prices;
 use super::routes::{self, NamedFilter};
 use super::settings;
+use crate::acme::Acme;
 use crate::admin::{ReloadedSettings, RunningSettings};
-use crate::config::{Certificate, Difference, DifferenceKind, Report, Settings};
-use crate::proxy::{Certificates, Generation, Proxy, Routes};
+use crate::config::{Difference, DifferenceKind, Report, Settings};
+use crate::proxy::{Generation, Proxy, Routes};
 use crate::telemetry::{self, Telemetry};
 use crate::upstream::Providers;
 
@@ -58,10 +60,8 @@ pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) telemetry: Telemetry,
     pub(super) runtime: Handle,
-    /// The certificates of each listener, as its handshakes use them.
-    pub(super) tls: Vec<Option<Arc<Certificates>>>,
-    /// The certificates of all listeners, for their expiry.
-    pub(super) certificates: Snapshot<Vec<Certificate>>,
+    pub(super) certificates: ListenerCertificates,
+    pub(super) acme: Acme,
 }
 
 struct State {
@@ -279,13 +279,8 @@ impl Reloader {
         for call in checked.apply {
             call();
         }
-        for (tls, listener) in parts.tls.iter().zip(&new.listeners) {
-            if let Some(tls) = tls {
-                tls.replace(listener.certificates.clone());
-            }
-        }
-        let certificates = new.certificates().cloned().collect();
-        parts.certificates.replace(certificates);
+        parts.certificates.configure(new);
+        parts.acme.configure(new.acme_orders().cloned().collect());
         telemetry::set_level(new.telemetry.log_level);
         state.version += 1;
         parts.proxy.replace_generation(Generation {
@@ -341,7 +336,7 @@ fn restarted(old: &Settings, new: &Settings) -> Vec<String> {
         keys.push("route".to_owned());
     }
     for (old, new) in old.listeners.iter().zip(&new.listeners) {
-        if old.certificates.is_empty() != new.certificates.is_empty() {
+        if old.tls.is_empty() != new.tls.is_empty() {
             keys.push(format!("listener[{}].tls", new.address));
         }
     }

@@ -95,10 +95,11 @@ pub(super) async fn tls<S: IO + 'static>(
         old_tls: version.is_none_or(|version| version != "TLSv1_3"),
         health,
     };
-    if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-        Box::pin(serve_h2(worker, stream, origin, connection)).await;
-    } else {
-        serve_h1(worker, stream, origin, &connection).await;
+    match stream.selected_alpn_proto() {
+        Some(ALPN::H2) => Box::pin(serve_h2(worker, stream, origin, connection)).await,
+        // A validation by a certificate authority, which carries no data (RFC 8737 section 3).
+        Some(ALPN::Custom(_)) => {}
+        _ => serve_h1(worker, stream, origin, &connection).await,
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use pingora_core::listeners::tls::Acceptor;
 use rustls::ServerConfig;
 
+use super::acme::AcmeChallenges;
 use super::connection;
 use super::connections::Connections;
 use super::handed_over::{Relayed, TOKEN_BYTES};
@@ -55,14 +56,15 @@ pub struct ListenError {
 impl Bound {
     /// Opens the socket of a listener.
     ///
-    /// `accept_queue` is the number of connections that the system keeps until they are accepted, and `adopted` the socket as the predecessor
-    /// had it open.
+    /// `accept_queue` is the number of connections that the system keeps until they are accepted, `challenges` are answered in handshakes, and
+    /// `adopted` is the socket as the predecessor had it open.
     pub(crate) fn open(
         listener: &Listener,
         accept_queue: u32,
+        challenges: &Arc<AcmeChallenges>,
         adopted: Option<TcpListener>,
     ) -> Result<Bound, ListenError> {
-        let (tls, certificates) = server_config(listener).unzip();
+        let (tls, certificates) = server_config(listener, challenges).unzip();
         let failed = |source| ListenError {
             address: listener.address,
             source,

@@ -4,6 +4,7 @@
 //! the usage of an answer whose client has disconnected, and cost more than the call made here ([`crate::upstream`]). The sockets are
 //! accepted here as well, so that every resource a client can hold open has a limit in one place.
 
+mod acme;
 mod connection;
 mod connections;
 mod cors;
@@ -30,6 +31,7 @@ mod wake;
 mod worker;
 mod write_coalescing;
 
+pub(crate) use self::acme::{AcmeChallenges, ChallengeResponse};
 pub(crate) use self::generation::Generation;
 pub(crate) use self::handed_over::{TOKEN_BYTES, Target};
 pub(crate) use self::health::HealthChecks;

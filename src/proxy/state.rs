@@ -10,6 +10,7 @@ use tollgate_chain::{Chain, Limits, Route};
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ErrorPage, ErrorShape, RelayUpstreams};
 
+use super::acme::AcmeChallenges;
 use super::generation::{CurrentGeneration, Generation};
 use super::handed_over::Target;
 use super::health::HealthChecks;
@@ -21,6 +22,8 @@ pub(crate) struct Proxy {
     pub(super) generation: ArcSwap<Generation>,
     /// The generation of requests that the pages make. Here, as a generation owns the pages: they must not own one.
     pub(super) in_process: OnceLock<CurrentGeneration>,
+    /// Challenges of certificate authorities, which are answered before the routes.
+    pub(super) challenges: Arc<AcmeChallenges>,
     /// Set when the gateway is built.
     pub(super) health: OnceLock<HealthChecks>,
     /// The version of the current generation.
@@ -81,6 +84,8 @@ const UNDECIDED: u64 = 1 << 32;
 pub(crate) struct ProxyDeps {
     /// The first generation.
     pub(crate) generation: Generation,
+    /// Challenges of certificate authorities.
+    pub(crate) challenges: Arc<AcmeChallenges>,
     /// Renders error pages for addresses without a route.
     pub(crate) pages: ErrorPage,
     /// The upstreams that requests may be relayed to.
@@ -117,6 +122,7 @@ impl Proxy {
         };
         let ProxyDeps {
             generation,
+            challenges,
             pages,
             relayed_to,
             telemetry,
@@ -131,6 +137,7 @@ impl Proxy {
             version: AtomicU64::new(generation.version),
             generation: ArcSwap::from_pointee(generation),
             in_process: OnceLock::new(),
+            challenges,
             pages,
             relayed_to,
             telemetry,

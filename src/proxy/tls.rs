@@ -8,12 +8,14 @@ use rustls::pki_types::ServerName;
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 
+use super::acme::{ACME_TLS, AcmeChallenges};
 use crate::config::{Certificate, Listener};
 
-/// The certificates of one listener, which a reload replaces for the handshakes after it.
+/// The certificates of one listener, which a reload, or an order that has succeeded, replaces for the handshakes after it.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     list: ArcSwap<Vec<Certificate>>,
+    challenges: Arc<AcmeChallenges>,
 }
 
 impl Certificates {
@@ -25,27 +27,35 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if let Some(validation) = self.challenges.resolve(&hello) {
+            return validation;
+        }
         let requested = hello
             .server_name()
             .and_then(|name| ServerName::try_from(name).ok());
         let list = self.list.load();
         let matching =
             requested.and_then(|name| list.iter().find(|certificate| certificate.serves(&name)));
-        // A client that sends no server name, or an unknown one, receives the first certificate and decides for itself.
+        // A client that sends no server name, or an unknown one, receives the first certificate and decides for itself. Before the first
+        // order of a listener has succeeded there is none, and the handshake is refused: no client could verify a makeshift one.
         matching
             .or(list.first())
             .map(|certificate| certificate.key.clone())
     }
 }
 
-/// The TLS configuration of a listener, and its certificates; `None` without certificates.
-pub(crate) fn server_config(listener: &Listener) -> Option<(Arc<ServerConfig>, Arc<Certificates>)> {
-    if listener.certificates.is_empty() {
+/// The TLS configuration of a listener, and its certificates, of which there are none yet; `None` without TLS.
+pub(crate) fn server_config(
+    listener: &Listener,
+    challenges: &Arc<AcmeChallenges>,
+) -> Option<(Arc<ServerConfig>, Arc<Certificates>)> {
+    if listener.tls.is_empty() {
         return None;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificates = Arc::new(Certificates {
-        list: ArcSwap::from_pointee(listener.certificates.clone()),
+        list: ArcSwap::default(),
+        challenges: challenges.clone(),
     });
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
@@ -59,9 +69,8 @@ pub(crate) fn server_config(listener: &Listener) -> Option<(Arc<ServerConfig>, A
         ),
     };
     let mut config = builder.with_cert_resolver(certificates.clone());
-    config.alpn_protocols = match listener.http2 {
-        true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        false => vec![b"http/1.1".to_vec()],
-    };
+    let http2 = listener.http2.then_some(&b"h2"[..]);
+    let protocols = http2.into_iter().chain([b"http/1.1", ACME_TLS]);
+    config.alpn_protocols = protocols.map(<[u8]>::to_vec).collect();
     Some((Arc::new(config), certificates))
 }

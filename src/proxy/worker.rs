@@ -112,13 +112,14 @@ impl Worker {
             .generation
             .routes
             .find(&request.method, &request.path);
-        let probe = origin
-            .health
-            .then(|| Probe::of(&request.method, &request.path))
-            .flatten();
-        let answer = match (checked, probe, found) {
+        let before_routes = match proxy.challenges.reply(&request) {
+            Some(reply) => Some(Dispatch::Challenge(reply)),
+            None if origin.health => Probe::of(&request.method, &request.path).map(Dispatch::Probe),
+            None => None,
+        };
+        let answer = match (checked, before_routes, found) {
             (Err(error), ..) => Dispatch::Error(None, error),
-            (Ok(()), Some(probe), _) => Dispatch::Probe(probe),
+            (Ok(()), Some(dispatch), _) => dispatch,
             (Ok(()), None, Found::Route(entry)) => Dispatch::Drive(entry),
             (Ok(()), None, Found::OtherMethods { allow, first }) => options(&request, allow, first),
             (Ok(()), None, Found::None) => Dispatch::Error(None, routes::not_found()),
@@ -156,6 +157,10 @@ impl Worker {
             }
             Dispatch::Probe(probe) => {
                 let outcome = Outcome::reply(Box::pin(probe.reply(proxy)).await);
+                Box::pin(self.answer(&current, None, exchange, &mut client, outcome)).await;
+            }
+            Dispatch::Challenge(reply) => {
+                let outcome = Outcome::reply(reply);
                 Box::pin(self.answer(&current, None, exchange, &mut client, outcome)).await;
             }
             Dispatch::Preflight(entry, reply) => {
@@ -307,6 +312,8 @@ enum Dispatch<'p> {
     Drive(&'p RouteEntry),
     Error(Option<&'p RouteEntry>, ApiError),
     Preflight(&'p RouteEntry, Reply),
+    /// The request of a certificate authority.
+    Challenge(Reply),
     /// A load balancer's own request.
     Probe(Probe),
 }

@@ -14,7 +14,7 @@ mod json;
 mod log_file;
 mod metrics;
 mod models;
-mod names;
+pub(crate) mod names;
 mod process;
 pub mod sources;
 mod traces;

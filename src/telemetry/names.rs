@@ -107,7 +107,13 @@ metrics! {
     DISK_FREE = "tollgate_disk_free_bytes", Gauge, [],
         "Bytes that are free on the database's file system, for users other than root.";
     CERTIFICATE_EXPIRY = "tollgate_certificate_expiry_timestamp_seconds", Gauge, ["certificate"],
-        "When the certificate of a listener expires, in seconds since 1970. The label is its file.";
+        "When the certificate of a listener expires, in seconds since 1970. The label is its file, or `acme:` and its first name.";
+    ACME_ORDERS = "tollgate_acme_orders_total", Counter, ["result"],
+        "Orders of certificates by ACME, by their end: a certificate was issued (issued), or the order failed (failed).";
+    ACME_FAILURES = "tollgate_acme_failures", Gauge, ["certificate"],
+        "Orders of a certificate by ACME that have failed since the last that succeeded.";
+    ACME_MISSING = "tollgate_acme_certificate_missing", Gauge, ["certificate"],
+        "Whether there is no certificate yet, and handshakes for its names are refused (1).";
     LINES_DROPPED = "tollgate_log_lines_dropped_total", Counter, ["log"],
         "Lines of the access log, or of the diagnostics, that were lost because their destination was too slow, blocked or broken.";
     LINES_SUPPRESSED = "tollgate_log_lines_suppressed_total", Counter, [],

@@ -102,9 +102,9 @@ pub(crate) fn certificates(certificates: Snapshot<Vec<Certificate>>) -> Source {
         let certificates = certificates.load();
         let expiries: BTreeMap<String, i64> = certificates
             .iter()
-            .map(|one| (one.file.display().to_string(), one.expires_at.as_secs()))
+            .map(|one| (one.label(), one.expires_at.as_secs()))
             .collect();
-        let values = expiries.iter().map(|(file, at)| (file.as_str(), *at));
+        let values = expiries.iter().map(|(label, at)| (label.as_str(), *at));
         samples.numbers(names::CERTIFICATE_EXPIRY, values);
     })
 }

@@ -1,5 +1,6 @@
 //! The real program: signals, kills, and failed starts.
 
+mod acme;
 mod chaos;
 mod codes;
 mod credits;

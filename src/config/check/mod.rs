@@ -3,6 +3,7 @@
 //! Every function records problems and continues. A missing or invalid value is replaced by its default; the result is discarded then, so
 //! it is never used.
 
+mod acme;
 mod catalog;
 mod otlp;
 mod provider;

@@ -12,13 +12,13 @@ use tollgate_module::{Inputs, Named, world_readable};
 use tollgate_store::postgres::DatabaseUrl;
 
 use super::values::in_existing_folder;
-use super::{CheckContext, required};
+use super::{CheckContext, acme, required};
 use crate::config::certificate::{self, Certificate};
 use crate::config::memory::Memory;
 use crate::config::proxies::{Network, TrustedProxies};
 use crate::config::raw::{RawAdmin, RawListener, RawServer, RawService, RawStore, RawTls};
 use crate::config::settings::{
-    Admin, ConnectionLimits, Listener, Server, Service, Store, StoreUrl,
+    Admin, ConnectionLimits, Listener, Server, Service, Store, StoreUrl, TlsSource,
 };
 
 const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
@@ -73,7 +73,7 @@ pub(super) fn service(
     let base_url = base.unwrap_or_else(|| {
         let port = first.map_or(LISTENER.port(), |listener| listener.address.port());
         let scheme = match first {
-            Some(listener) if !listener.certificates.is_empty() => "https",
+            Some(listener) if !listener.tls.is_empty() => "https",
             _ => "http",
         };
         // Port 0 is resolved only later; it is stored as written and replaced once the socket is bound.
@@ -142,7 +142,7 @@ pub(super) fn listeners(
     if raw.is_empty() {
         return vec![Listener {
             address: LISTENER,
-            certificates: Vec::new(),
+            tls: Vec::new(),
             client_roots: None,
             http2: true,
             health: false,
@@ -160,11 +160,11 @@ pub(super) fn listeners(
             "`address = \"0.0.0.0:8080\"`",
         )
         .and_then(|at| address(&key, at, problems).map(|address| (at, address)));
-        let certificates = one
+        let tls = one
             .tls
             .iter()
             .enumerate()
-            .filter_map(|(number, pair)| tls(index, number, pair, context, problems))
+            .filter_map(|(number, source)| tls((index, number), source, one, context, problems))
             .collect();
         let client_roots = client_roots(index, one, context, problems);
         let proxies = proxies(index, one, problems);
@@ -184,7 +184,7 @@ pub(super) fn listeners(
         let http2 = one.http2.is_on();
         let listener = Listener {
             address,
-            certificates,
+            tls,
             client_roots,
             http2,
             health: one.health.is_on(),
@@ -269,8 +269,29 @@ fn client_roots(
 }
 
 fn tls(
-    listener: usize,
-    number: usize,
+    at: (usize, usize),
+    raw: &RawTls,
+    of: &RawListener,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Option<TlsSource> {
+    let (listener, number) = at;
+    let Some(order) = &raw.acme else {
+        return files(at, raw, context, problems).map(TlsSource::Files);
+    };
+    for (name, at) in [("certificate", &raw.certificate), ("key", &raw.key)] {
+        if let Some(at) = at {
+            let key = format!("listener.{listener}.tls.{number}.{name}");
+            let message = "is set beside `acme`, which obtains the certificate; write each in an element of `tls` of its own";
+            problems.note(key, at, message);
+        }
+    }
+    let order = acme::order(at, order, of, context, problems)?;
+    Some(TlsSource::Acme(Arc::new(order)))
+}
+
+fn files(
+    (listener, number): (usize, usize),
     raw: &RawTls,
     context: &CheckContext<'_>,
     problems: &mut Problems,

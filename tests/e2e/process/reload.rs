@@ -15,7 +15,7 @@ const RELOADED: &str = "tollgate_settings_reloads_total{result=\"ok\"}";
 const FAILED: &str = "tollgate_settings_reloads_total{result=\"failed\"}";
 
 /// Rewrites the settings file.
-fn edit(installation: &Installation, change: impl FnOnce(&mut Table)) {
+pub(super) fn edit(installation: &Installation, change: impl FnOnce(&mut Table)) {
     let text = std::fs::read_to_string(&installation.config).expect("the settings");
     let mut table: Table = text.parse().expect("TOML");
     change(&mut table);
@@ -24,7 +24,7 @@ fn edit(installation: &Installation, change: impl FnOnce(&mut Table)) {
 }
 
 /// The table of a list at an index.
-fn element<'t>(table: &'t mut Table, list: &str, at: usize) -> &'t mut Table {
+pub(super) fn element<'t>(table: &'t mut Table, list: &str, at: usize) -> &'t mut Table {
     let list = table[list].as_array_mut().expect("a list");
     list[at].as_table_mut().expect("a table")
 }
@@ -37,7 +37,7 @@ fn set_price(installation: &Installation, output: i64) {
     });
 }
 
-fn toml_of(text: &str) -> toml::Value {
+pub(super) fn toml_of(text: &str) -> toml::Value {
     toml::Value::Table(text.parse().expect("TOML"))
 }
 

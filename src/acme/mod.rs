@@ -1,0 +1,136 @@
+//! Certificates by ACME (RFC 8555): obtained from a certificate authority, stored, and renewed while the gateway runs.
+//!
+//! A task for each certificate (`renewal`) reads its row, waits until an order is due, and claims the attempt by a write that names the
+//! version of the row it is based on: of several processes on one database one orders, and the others load what it stores. An attempt counts
+//! as failed from its claim on, so that a process which ends in the middle neither repeats it at once nor forgets the backoff.
+//! `order` proves control over the names and exchanges a request for the certificate. `records` seals the account's key and the private keys
+//! of certificates under the root secret of the store. The challenges are answered by `crate::proxy`.
+
+mod client;
+mod order;
+mod records;
+mod renewal;
+mod status;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tollgate_clock::{Clock, Entropy};
+use tollgate_store::Store;
+
+use crate::config::{AcmeOrder, Certificate};
+use crate::proxy::AcmeChallenges;
+use records::Records;
+pub(crate) use status::AcmeStatus;
+
+/// What obtaining certificates depends on.
+pub(crate) struct AcmeDeps {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
+    pub(crate) challenges: Arc<AcmeChallenges>,
+    /// Puts the certificate of an order in force.
+    pub(crate) install: Install,
+}
+
+/// Puts the certificate with this id in force for the next handshake.
+pub(crate) type Install = Box<dyn Fn([u8; 32], Certificate) + Send + Sync>;
+
+/// The certificates of one gateway. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Acme {
+    context: Arc<Context>,
+    orders: watch::Sender<Vec<Arc<AcmeOrder>>>,
+}
+
+/// What the tasks share.
+struct Context {
+    deps: AcmeDeps,
+    records: Arc<Records>,
+    status: AcmeStatus,
+}
+
+impl Acme {
+    /// Puts the stored certificates of these orders in force. Nothing is ordered before [`Acme::run`]. Blocks.
+    pub(crate) fn new(deps: AcmeDeps, orders: Vec<Arc<AcmeOrder>>) -> Acme {
+        let records = Arc::new(Records::new(deps.store.clone()));
+        let context = Arc::new(Context {
+            records,
+            deps,
+            status: AcmeStatus::default(),
+        });
+        for order in &orders {
+            context.status.begin(order);
+            match context.records.best(order, context.deps.clock.now()) {
+                Ok(Some(certificate)) => context.install(order, certificate),
+                Ok(None) => {}
+                Err(error) => {
+                    let cause = crate::telemetry::chain(&error);
+                    tracing::error!(certificate = %order.label(), %cause, "loading stored certificate failed");
+                }
+            }
+        }
+        Acme {
+            context,
+            orders: watch::Sender::new(orders),
+        }
+    }
+
+    /// Obtains these certificates from now on. Attempts under way for those that stay continue.
+    pub(crate) fn configure(&self, orders: Vec<Arc<AcmeOrder>>) {
+        self.orders.send_replace(orders);
+    }
+
+    /// The state of the certificates.
+    pub(crate) fn status(&self) -> AcmeStatus {
+        self.context.status.clone()
+    }
+
+    /// Obtains and renews until it is cancelled.
+    pub(crate) async fn run(self) {
+        let mut orders = self.orders.subscribe();
+        // Dropping the set cancels its tasks.
+        let mut tasks = JoinSet::new();
+        let mut running: HashMap<[u8; 32], (Arc<AcmeOrder>, tokio::task::AbortHandle)> =
+            HashMap::new();
+        loop {
+            let wanted: HashMap<[u8; 32], Arc<AcmeOrder>> = orders
+                .borrow_and_update()
+                .iter()
+                .rev()
+                .map(|order| (order.id(), order.clone()))
+                .collect();
+            running.retain(|id, (order, task)| {
+                let stays = wanted.get(id).is_some_and(|new| new == order);
+                if !stays {
+                    task.abort();
+                    if !wanted.contains_key(id) {
+                        self.context.status.end(order);
+                    }
+                }
+                stays
+            });
+            for (id, order) in wanted {
+                running.entry(id).or_insert_with(|| {
+                    self.context.status.begin(&order);
+                    let maintained = renewal::maintain(self.context.clone(), order.clone());
+                    (order, tasks.spawn(maintained))
+                });
+            }
+            tokio::select! {
+                changed = orders.changed() => if changed.is_err() { return },
+                // Those that were cancelled.
+                Some(_) = tasks.join_next() => {}
+            }
+        }
+    }
+}
+
+impl Context {
+    fn install(&self, order: &AcmeOrder, certificate: Certificate) {
+        self.status.installed(order);
+        (self.deps.install)(order.id(), certificate);
+    }
+}

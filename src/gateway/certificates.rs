@@ -1,0 +1,103 @@
+//! The certificates of all listeners in force: those that are read from files with the settings, and those that ACME orders have obtained.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::pki_types::ServerName;
+use tollgate_module::Snapshot;
+
+use crate::config::{Certificate, Settings, TlsSource};
+use crate::proxy::{Bound, Certificates};
+
+/// Composes the list of each listener, after a reload and after an order. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct ListenerCertificates {
+    shared: Arc<Shared>,
+    all: Snapshot<Vec<Certificate>>,
+}
+
+struct Shared {
+    /// Of each listener; `None` without TLS.
+    listeners: Vec<Option<Arc<Certificates>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Of each listener.
+    sources: Vec<Vec<TlsSource>>,
+    /// By the id of their order.
+    issued: HashMap<[u8; 32], Certificate>,
+}
+
+fn serves(certificate: &Certificate, name: &str) -> bool {
+    ServerName::try_from(name).is_ok_and(|name| certificate.serves(&name))
+}
+
+impl ListenerCertificates {
+    /// Those of the settings that are read from files.
+    pub(super) fn new(bound: &[Bound], settings: &Settings) -> ListenerCertificates {
+        let listeners = bound.iter().map(Bound::certificates).collect();
+        let certificates = ListenerCertificates {
+            shared: Arc::new(Shared {
+                listeners,
+                state: Mutex::default(),
+            }),
+            all: Snapshot::from(Vec::new()),
+        };
+        certificates.configure(settings);
+        certificates
+    }
+
+    /// All of them, for their expiry.
+    pub(super) fn all(&self) -> Snapshot<Vec<Certificate>> {
+        self.all.clone()
+    }
+
+    /// Uses those of other settings from the next handshake on.
+    pub(super) fn configure(&self, settings: &Settings) {
+        let mut state = self.state();
+        let listeners = settings.listeners.iter();
+        state.sources = listeners.map(|listener| listener.tls.clone()).collect();
+        let before = std::mem::take(&mut state.issued);
+        for order in settings.acme_orders() {
+            // Names that are added to an entry leave the others their certificate until there is one for all.
+            let names =
+                |one: &Certificate| order.names.iter().filter(|name| serves(one, name)).count();
+            let similar = || before.values().max_by_key(|one| names(one));
+            let found = before.get(&order.id()).or_else(similar);
+            if let Some(certificate) = found.filter(|one| names(one) > 0) {
+                state.issued.insert(order.id(), certificate.clone());
+            }
+        }
+        self.apply(&state);
+    }
+
+    /// Uses the certificate of an order from the next handshake on.
+    pub(super) fn install(&self, id: [u8; 32], certificate: Certificate) {
+        let mut state = self.state();
+        state.issued.insert(id, certificate);
+        self.apply(&state);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        let state = self.shared.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn apply(&self, state: &State) {
+        let mut all: Vec<Certificate> = Vec::new();
+        for (listener, sources) in self.shared.listeners.iter().zip(&state.sources) {
+            let list = sources.iter().filter_map(|source| match source {
+                TlsSource::Files(certificate) => Some(certificate.clone()),
+                TlsSource::Acme(order) => state.issued.get(&order.id()).cloned(),
+            });
+            let list: Vec<Certificate> = list.collect();
+            all.extend(list.iter().cloned());
+            if let Some(listener) = listener {
+                listener.replace(list);
+            }
+        }
+        self.all.replace(all);
+    }
+}
