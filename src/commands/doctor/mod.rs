@@ -78,7 +78,7 @@ fn settings(settings: &Settings, clock: &Clock) -> Vec<Finding> {
         Finding::warning(name, one.message.to_string())
     }));
     found.extend(settings.certificates().map(|one| {
-        let name = format!("certificate {}", one.file.display());
+        let name = format!("certificate {}", one.label());
         let left = one.expires_at.as_secs() - clock.now().as_secs();
         let measured = format!(
             "its key matches; valid until {}, {} days",
