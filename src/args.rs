@@ -39,9 +39,13 @@ pub enum Command {
     Doctor,
     /// Print the JSON Schema of the settings.
     Schema,
-    /// Print the OpenAPI document of the configured service.
+    /// Print the OpenAPI document of the configured service, or of the admin API, which needs no settings.
     #[command(name = "openapi")]
-    OpenApi,
+    OpenApi {
+        /// Print that of the admin API.
+        #[arg(long)]
+        admin: bool,
+    },
     /// Create, show and change accounts.
     #[command(subcommand)]
     Account(AccountCommand),

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tollgate_clock::Timestamp;
 
 use super::changes::{Actor, Changes};
-use super::{ReloadedSettings, Upgraded};
+use super::running::{ReloadedSettings, Upgraded};
 use crate::config::Difference;
 
 /// Maximum length of one line in bytes.
@@ -218,7 +218,7 @@ pub enum Applied {
 }
 
 /// The contents of the cache, and its counters since the start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CacheState {
     /// Stored answers.
     pub entries: u64,

@@ -1,7 +1,7 @@
-//! The admin HTTP endpoints: `/live`, `/ready`, `/metrics`, `/providers` and `/cache`.
+//! The admin HTTP endpoints: `/live`, `/ready`, `/metrics`, `/providers`, `/cache`, and the admin API.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,16 +11,21 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tollgate_filter::{ApiError, ErrorCode, ErrorShape};
 
+use super::access::Access;
+use super::api::Api;
 use super::changes::{Actor, Changes};
 use super::control::{Applied, Change};
-use super::{JsonSource, Liveness, Readiness, Workers};
+use super::running::{JsonSource, Liveness, Readiness, Workers};
+use crate::config::AdminRole;
 use crate::telemetry::Telemetry;
 
 /// Maximum concurrent connections; a scraper needs one.
 const CONNECTIONS_MAX: usize = 64;
-/// Time limit for the head of a request.
+/// Time limit for a TLS handshake, and for the head of a request.
 const HEAD: Duration = Duration::from_secs(5);
 /// Time limit for a connection, so that one that stops reading is closed.
 const CONNECTION: Duration = Duration::from_secs(60);
@@ -34,6 +39,16 @@ pub(super) struct Endpoints {
     pub(super) readiness: Readiness,
     pub(super) providers: JsonSource,
     pub(super) service: Arc<dyn Changes>,
+    pub(super) access: Arc<Access>,
+    pub(super) api: Option<Api>,
+}
+
+/// The client of a connection.
+#[derive(Clone, Copy)]
+struct Peer {
+    address: SocketAddr,
+    /// Whether it needs no token for what is read here: on loopback, or known by a certificate.
+    is_trusted: bool,
 }
 
 /// Serves until `stopped` completes.
@@ -66,42 +81,90 @@ pub(super) async fn serve(
         };
         let endpoints = endpoints.clone();
         tokio::spawn(async move {
-            let service = service_fn(move |request: Request<Incoming>| {
-                let endpoints = endpoints.clone();
-                async move {
-                    Ok::<_, Infallible>(match request.uri().path() {
-                        "/cache" => {
-                            endpoints
-                                .cache(request.method(), request.uri().query(), peer)
-                                .await
+            let mut peer = Peer {
+                address: peer,
+                is_trusted: endpoints.access.is_local(),
+            };
+            match endpoints.access.acceptor() {
+                None => serve_connection(stream, endpoints, peer).await,
+                Some((acceptor, is_known)) => {
+                    peer.is_trusted |= is_known;
+                    let handshake = tokio::time::timeout(HEAD, acceptor.accept(stream));
+                    match handshake.await {
+                        Ok(Ok(stream)) => serve_connection(stream, endpoints, peer).await,
+                        Ok(Err(error)) => {
+                            tracing::debug!(%error, peer = %peer.address, "admin TLS handshake failed");
                         }
-                        _ => endpoints.respond(&request).await,
-                    })
+                        Err(_) => {}
+                    }
                 }
-            });
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD)
-                .serve_connection(TokioIo::new(stream), service);
-            // Errors of a scraper's connection are ignored.
-            let _ = tokio::time::timeout(CONNECTION, connection).await;
+            }
             drop(permit);
         });
     }
+}
+
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    endpoints: Arc<Endpoints>,
+    peer: Peer,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let endpoints = endpoints.clone();
+        async move { Ok::<_, Infallible>(endpoints.answer(request, peer).await) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    // Errors of a scraper's connection are ignored.
+    let _ = tokio::time::timeout(CONNECTION, connection).await;
 }
 
 /// The next connection, and its place.
 async fn accept(
     listener: &tokio::net::TcpListener,
     places: &Arc<Semaphore>,
-) -> std::io::Result<(tokio::net::TcpStream, IpAddr, OwnedSemaphorePermit)> {
+) -> std::io::Result<(tokio::net::TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await;
     let (stream, peer) = listener.accept().await?;
-    Ok((stream, peer.ip(), place.expect("places are never closed")))
+    Ok((stream, peer, place.expect("places are never closed")))
 }
 
 impl Endpoints {
-    async fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
+        let path = request.uri().path();
+        if let Some(api) = self.api.as_ref().filter(|_| Api::has(path)) {
+            return api.respond(request, peer.address).await;
+        }
+        let is_purge = path == "/cache" && *request.method() == Method::DELETE;
+        let is_change = is_purge && !self.access.is_local();
+        let is_health = matches!(path, "/live" | "/ready");
+        let mut actor = Actor::Address(peer.address.ip());
+        if is_change || !(peer.is_trusted || is_health) {
+            let role = match is_change {
+                true => AdminRole::Operate,
+                false => AdminRole::Read,
+            };
+            match self.access.token(request.headers(), peer.address) {
+                Ok(token) if token.role >= role => actor = Actor::Token(token.name.to_string()),
+                Ok(_) => {
+                    let message = "The token has the role `read`, and this needs `operate`.";
+                    return refused(&ApiError::new(ErrorCode::KeyNotPermitted, message));
+                }
+                Err(error) => return refused(&error),
+            }
+        }
+        match path {
+            "/cache" => {
+                let (method, query) = (request.method(), request.uri().query());
+                self.cache(method, query, actor).await
+            }
+            _ => self.respond(&request, peer).await,
+        }
+    }
+
+    async fn respond(&self, request: &Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
         let known = matches!(
             request.uri().path(),
             "/live" | "/ready" | "/metrics" | "/providers"
@@ -115,7 +178,7 @@ impl Endpoints {
         }
         match request.uri().path() {
             "/live" => live(&(self.liveness)().await),
-            "/ready" => self.ready().await,
+            "/ready" => self.ready(peer.is_trusted).await,
             "/metrics" => response(StatusCode::OK, METRICS, self.telemetry.metrics().render()),
             "/providers" => {
                 let body = format!("{}\n", (self.providers)());
@@ -124,7 +187,7 @@ impl Endpoints {
             _ => response(
                 StatusCode::NOT_FOUND,
                 "text/plain",
-                "here are /live, /ready, /metrics, /providers and /cache\n",
+                "here are /live, /ready, /metrics, /providers, /cache and /admin/v1/openapi.json\n",
             ),
         }
     }
@@ -136,7 +199,7 @@ impl Endpoints {
         &self,
         method: &Method,
         query: Option<&str>,
-        peer: IpAddr,
+        actor: Actor,
     ) -> Response<Full<Bytes>> {
         let change = match *method {
             Method::GET | Method::HEAD => Change::CacheShow {},
@@ -166,11 +229,7 @@ impl Endpoints {
                 return response;
             }
         };
-        let body = match self
-            .service
-            .apply(change, Actor::Address(peer).into())
-            .await
-        {
+        let body = match self.service.apply(change, actor.into()).await {
             Ok(Applied::Purged { removed }) => serde_json::json!({ "removed": removed }),
             Ok(Applied::Cache(state)) => serde_json::json!(state),
             Ok(_) => serde_json::Value::Null,
@@ -181,7 +240,8 @@ impl Endpoints {
         response(StatusCode::OK, "application/json", format!("{body}\n"))
     }
 
-    async fn ready(&self) -> Response<Full<Bytes>> {
+    /// Readiness; the reasons only `with_reasons`.
+    async fn ready(&self, with_reasons: bool) -> Response<Full<Bytes>> {
         let workers = (self.liveness)().await;
         let mut ready = (self.readiness)();
         if let Some(message) = unresponsive(&workers) {
@@ -197,11 +257,11 @@ impl Endpoints {
         } else {
             StatusCode::SERVICE_UNAVAILABLE
         };
-        let body = serde_json::json!({
-            "ready": ready.reasons.is_empty(),
-            "reasons": ready.reasons,
-            "warnings": ready.warnings,
-        });
+        let mut body = serde_json::json!({ "ready": ready.reasons.is_empty() });
+        if with_reasons {
+            body["reasons"] = ready.reasons.into();
+            body["warnings"] = ready.warnings.into();
+        }
         response(status, "application/json", format!("{body}\n"))
     }
 }
@@ -228,6 +288,13 @@ fn unresponsive(workers: &Workers) -> Option<String> {
         .collect();
     let (count, names) = (names.len(), names.join(", "));
     Some(format!("{count} of {all} workers do not answer: {names}"))
+}
+
+fn refused(error: &ApiError) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(error.body(ErrorShape::Envelope)));
+    *response.status_mut() = error.status();
+    error.write_headers(response.headers_mut());
+    response
 }
 
 fn response(

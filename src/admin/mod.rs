@@ -1,103 +1,43 @@
-//! The admin interface: health and metrics over HTTP on loopback, changes to accounts over the control socket.
+//! The admin interface: health, metrics and the admin API over HTTP, changes to accounts over the control socket.
 //!
 //! Both run on one thread of their own, so they answer when the threads that serve clients are busy or stuck, and report it: `/live` probes
 //! each of them.
 
+mod access;
+mod api;
 mod audit;
 mod changes;
 pub mod control;
 mod http;
+mod running;
 mod service;
 pub(crate) mod views;
 
-use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tokio::sync::watch;
 
-use crate::config::{Difference, Settings};
 use crate::telemetry::Telemetry;
+pub use access::Access;
+use api::Api;
+pub use api::ApiDeps;
+pub(crate) use api::openapi;
 pub use changes::{Actor, ApplyFuture, Caller, ChangeError, ChangeErrorKind, Changes};
 use control::SocketError;
+pub use running::{
+    JsonSource, Liveness, LivenessCheck, Readiness, Ready, ReloadedSettings, RunningSettings,
+    Upgrade, Upgraded, Workers,
+};
 pub use service::AdminService;
-
-/// Readiness: whether clients should be routed here, evaluated on each request.
-pub type Readiness = Box<dyn Fn() -> Ready + Send + Sync>;
-
-/// Liveness: which workers are stuck, evaluated on each request.
-pub type Liveness = Box<dyn Fn() -> LivenessCheck + Send + Sync>;
-
-/// A liveness check in progress.
-pub type LivenessCheck = Pin<Box<dyn Future<Output = Workers> + Send>>;
-
-/// The result of a liveness check.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Workers {
-    /// The number of workers.
-    pub all: usize,
-    /// The indices of those that did not answer in time.
-    pub unresponsive: Vec<usize>,
-}
-
-/// A value shown as JSON, evaluated on each request.
-pub type JsonSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
-
-/// The settings of a running gateway.
-pub trait RunningSettings: Send + Sync {
-    /// Reads the settings file again and puts it in force, all or nothing; the error is for the operator. Blocks.
-    fn reload(&self) -> Result<ReloadedSettings, String>;
-
-    /// What a reload would change; the error is for the operator. Blocks.
-    fn differences(&self) -> Result<Vec<Difference>, String>;
-
-    /// The settings in force.
-    fn settings(&self) -> Arc<Settings>;
-}
-
-/// A gateway that can be replaced by a new process.
-pub trait Upgrade: Send + Sync {
-    /// Starts a program, by default that of this process, which takes over; the error is for the operator. Blocks.
-    fn upgrade(&self, program: Option<&Path>) -> Result<Upgraded, String>;
-}
-
-/// The result of an upgrade.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Upgraded {
-    /// The process that serves now.
-    pub process: u32,
-    /// The requests that the earlier process still serves.
-    pub open: usize,
-}
-
-/// The settings after a reload.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct ReloadedSettings {
-    /// Their version: 1 at the start, and one more with each reload.
-    pub version: u64,
-    /// The first digits of a hash over the file and the variables that override it.
-    pub digest: String,
-    /// What has changed.
-    pub changes: Vec<Difference>,
-}
-
-/// The content of `/ready`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Ready {
-    /// Reasons why no client should be routed here; empty when ready.
-    pub reasons: Vec<String>,
-    /// Warnings for the operator that do not affect readiness.
-    pub warnings: Vec<String>,
-}
 
 /// The inputs of the admin thread.
 pub struct Options {
-    /// The address of `/live`, `/ready`, `/metrics` and `/providers`; port 0 selects a free one.
+    /// The address of health, metrics and the admin API; port 0 selects a free one.
     pub address: SocketAddr,
     /// The path of the control socket: beside the database.
     pub socket: PathBuf,
@@ -111,6 +51,10 @@ pub struct Options {
     pub providers: JsonSource,
     /// The service that makes the changes.
     pub service: Arc<dyn Changes>,
+    /// Who may use the address.
+    pub access: Arc<Access>,
+    /// The inputs of the admin API; without them there is none.
+    pub api: Option<ApiDeps>,
     /// The sockets of the predecessor: the address as it is in the settings, and the control socket.
     pub adopted: Option<((SocketAddr, TcpListener), UnixListener)>,
 }
@@ -178,6 +122,8 @@ impl Admin {
             readiness,
             providers,
             service,
+            access,
+            api,
             adopted,
         } = options;
         let listen = |source| AdminError::Listen { address, source };
@@ -210,7 +156,10 @@ impl Admin {
             .name("admin".to_owned())
             .spawn(move || {
                 runtime.block_on(async move {
+                    let api = api.map(|deps| Api::new(deps, service.clone(), access.clone()));
                     let endpoints = http::Endpoints {
+                        access,
+                        api,
                         telemetry,
                         liveness,
                         readiness,

@@ -22,7 +22,7 @@ use tollgate_store::{AccountStatus, CacheScope, Read, Store, reading};
 use super::audit::{Act, Recorder};
 use super::changes::{ApplyFuture, Caller, ChangeError, Changes};
 use super::control::{Applied, CacheState, Change, SecretText};
-use super::{JsonSource, RunningSettings, Upgrade};
+use super::running::{JsonSource, RunningSettings, Upgrade};
 use crate::config::Settings;
 use crate::telemetry::chain;
 

@@ -1,5 +1,7 @@
 //! The admin thread over real sockets.
 
+mod beyond_loopback;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -77,13 +79,24 @@ impl TestAdmin {
 }
 
 fn start(socket: &Path, ready: Arc<AtomicBool>, stuck: Stuck) -> Result<Admin, AdminError> {
-    let settings = config::load_text(
+    start_with(socket, ready, stuck, |_| {})
+}
+
+/// The same with other settings of access. The address is one of loopback in any case.
+fn start_with(
+    socket: &Path,
+    ready: Arc<AtomicBool>,
+    stuck: Stuck,
+    change: impl FnOnce(&mut config::Admin),
+) -> Result<Admin, AdminError> {
+    let mut settings = config::load_text(
         Path::new("t.toml"),
         "",
         &Environment::default(),
         &Declarations::default(),
     )
     .expect("defaults are good");
+    change(&mut settings.admin);
     Admin::start(Options {
         adopted: None,
         address: "127.0.0.1:0".parse().expect("an address"),
@@ -108,6 +121,8 @@ fn start(socket: &Path, ready: Arc<AtomicBool>, stuck: Stuck) -> Result<Admin, A
         }),
         providers: Arc::new(|| serde_json::json!([{"name": "local", "state": "working"}])),
         service: Arc::new(StubService),
+        access: Arc::new(Access::new(&settings.admin, Clock::system())),
+        api: None,
     })
 }
 

@@ -96,7 +96,16 @@ pub(super) fn openapi(settings: Settings, out: &mut Output<'_>) -> anyhow::Resul
         .find()
         .context("this gateway has no onboarding documents")?;
     let document = tollgate_onboarding::openapi(&documents, &Installation::of(&services)?);
-    let mut text = serde_json::to_string_pretty(&document).context("cannot write JSON")?;
+    print_document(&document, out)
+}
+
+/// Prints the OpenAPI document of the admin API.
+pub(super) fn admin_openapi(out: &mut Output<'_>) -> anyhow::Result<u8> {
+    print_document(&crate::admin::openapi(), out)
+}
+
+fn print_document(document: &serde_json::Value, out: &mut Output<'_>) -> anyhow::Result<u8> {
+    let mut text = serde_json::to_string_pretty(document).context("cannot write JSON")?;
     text.push('\n');
     out.document(text.as_bytes())?;
     Ok(SUCCESS)

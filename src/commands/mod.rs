@@ -107,7 +107,8 @@ pub fn run(
             doctor::run(settings, &Clock::system(), out)
         }
         Command::Schema => check::schema(&builder().declarations(), out),
-        Command::OpenApi => check::openapi(settings()?, out),
+        Command::OpenApi { admin: true } => check::admin_openapi(out),
+        Command::OpenApi { admin: false } => check::openapi(settings()?, out),
         Command::Account(command) => account::run(command, &client()?, out),
         Command::Key(command) => key::run(command, &client()?, out),
         Command::Credits(command) => credits::run(command, &client()?, out),

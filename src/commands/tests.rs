@@ -15,7 +15,7 @@ use tollgate_ledger::Ledger;
 
 use super::*;
 use crate::Gateway;
-use crate::admin::{Admin, AdminService, Options, Ready, Workers};
+use crate::admin::{Access, Admin, AdminService, Options, Ready, Workers};
 use crate::telemetry::Telemetry;
 
 const SETTINGS: &str = "
@@ -116,6 +116,8 @@ impl Workspace {
             readiness: Box::new(Ready::default),
             providers: providers(),
             service: Arc::new(admin_service),
+            access: Arc::new(Access::new(&settings.admin, Clock::system())),
+            api: None,
         })
         .expect("the admin thread starts");
         ControlServer {

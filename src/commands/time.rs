@@ -3,30 +3,17 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use jiff::ToSpan;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use tollgate_clock::Timestamp;
+
+use crate::admin::views;
+pub(super) use crate::admin::views::day;
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// The day of a time: `2026-01-31`.
-pub(super) fn day(time: Timestamp) -> String {
-    let mut text = time.rfc3339();
-    text.truncate(10);
-    text
-}
-
 /// The first and the last moment (exclusive) of a day.
 pub(super) fn read_day(text: &str) -> anyhow::Result<(Timestamp, Timestamp)> {
-    let wrong = || format!("`{text}` is not a day; write it like 2026-01-31");
-    let date: Date = text.parse().with_context(wrong)?;
-    let start = |date: Date| -> anyhow::Result<Timestamp> {
-        let midnight = date.to_zoned(TimeZone::UTC).with_context(wrong)?;
-        Ok(midnight.timestamp().into())
-    };
-    let next = date.checked_add(1.day()).with_context(wrong)?;
-    Ok((start(date)?, start(next)?))
+    views::read_day(text)
+        .with_context(|| format!("`{text}` is not a day; write it like 2026-01-31"))
 }
 
 /// A future time: a day (its first moment), an RFC 3339 time, or days from now (`90d`).

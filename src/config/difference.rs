@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_filter::settings::Problems;
 use tollgate_module::Declarations;
@@ -21,7 +22,7 @@ use super::{inherited, load};
 const NAMES: [&str; 5] = ["name", "id", "provider", "address", "certificate"];
 
 /// A setting that differs between two versions, without its values.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// Its key. Elements of lists are named by their name, id, path or address.
     pub key: String,
@@ -34,7 +35,7 @@ pub struct Difference {
 }
 
 /// What became of a setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DifferenceKind {
     /// It is new.
@@ -90,7 +91,8 @@ impl Source {
         let named = values.iter().filter(|(key, _)| {
             let name = key.rsplit('.').next().unwrap_or(key);
             let is_certificate = name == "certificate" || name == "key";
-            name.ends_with("_file") || (is_certificate && key.contains("].tls["))
+            let is_tls = key.contains("].tls[") || key.starts_with("admin.tls.");
+            name.ends_with("_file") || name == "client_ca" || (is_certificate && is_tls)
         });
         let named = named.map(|(_, (file, _))| folder.join(file));
         std::iter::once(self.file.clone()).chain(named).collect()

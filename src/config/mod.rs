@@ -40,10 +40,10 @@ pub use proxies::{ForwardedField, Network, NetworkError, TrustedProxies};
 pub use report::{Finding, Place, Report};
 pub use schema::schema;
 pub use settings::{
-    AccessLog, Admin, ClientAddressForm, Concurrency, ConnectionLimits, Cors, Durability,
-    Lifecycle, Listener, LogFormat, LogLevel, Otlp, Probe, Provider, ProviderHealth,
-    ProviderTimeouts, RetryBudget, Route, Sections, Server, Service, Settings, Store, StoreUrl,
-    Telemetry, TlsSource, Upstream,
+    AccessLog, Admin, AdminRole, AdminTls, AdminToken, ClientAddressForm, Concurrency,
+    ConnectionLimits, Cors, Durability, Lifecycle, Listener, LogFormat, LogLevel, Otlp, Probe,
+    Provider, ProviderHealth, ProviderTimeouts, RetryBudget, Route, Sections, Server, Service,
+    Settings, Store, StoreUrl, Telemetry, TlsSource, Upstream,
 };
 pub use source::Source;
 pub(crate) use source::Stamp;

@@ -3,11 +3,14 @@
 //! Nothing is required here: a missing key is recorded by the validation, together with all other errors. The comments are the descriptions
 //! in the JSON Schema.
 
+mod admin;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_filter::settings::{Amount, At, Number, OptionalWord, Switch, Whole, Word};
 use tollgate_filter::{AfterLeaving, CapMember, Choice, ErrorShape};
 
+pub(crate) use self::admin::{RawAdmin, RawAdminTls, RawAdminToken};
 use super::acme::AcmeChallenge;
 use super::proxies::ForwardedField;
 use super::settings::{ClientAddressForm, Cors, Durability, LogFormat, LogLevel};
@@ -25,7 +28,7 @@ pub(crate) struct RawSettings {
     pub(crate) server: RawServer,
     /// The listeners for clients.
     pub(crate) listener: Vec<RawListener>,
-    /// The HTTP endpoints for health and metrics.
+    /// The admin interface: health, metrics, and the admin API.
     pub(crate) admin: RawAdmin,
     /// The database of accounts, keys and the ledger.
     pub(crate) store: RawStore,
@@ -230,24 +233,6 @@ pub(crate) struct RawAcme {
     pub(crate) mac_key_file: Option<At<String>>,
     /// Wait after an order has failed; it doubles with each failure, up to a day, and is never shorter than a `Retry-After` of the authority.
     pub(crate) retry_secs: Whole<300, 1, 86_400>,
-}
-
-/// The HTTP endpoints for health and metrics.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RawAdmin {
-    /// The address of the admin interface.
-    ///
-    /// Type: address and port
-    /// Default: `127.0.0.1:9090`
-    /// Range: loopback only; port 0 selects a free one
-    pub(crate) address: Option<At<String>>,
-    /// The control socket, by which commands make changes through the running gateway.
-    ///
-    /// Type: path
-    /// Default: the SQLite file with `.sock` after its name; `tollgate.sock` with PostgreSQL
-    /// Range: in an existing folder
-    pub(crate) socket: Option<At<String>>,
 }
 
 /// The database of accounts, keys and the ledger.

@@ -2,6 +2,8 @@
 //!
 //! They are created by [`super::load`] alone. No code outside `config` reads a file or the environment for a setting.
 
+mod admin;
+
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -18,6 +20,7 @@ use tollgate_filter::{Catalog, ErrorShape, RequiredAccess, ServiceIdentity};
 use tollgate_module::{CheckedSection, Services};
 use tollgate_store::postgres::DatabaseUrl;
 
+pub use self::admin::{Admin, AdminRole, AdminTls, AdminToken};
 use super::acme::AcmeOrder;
 use super::certificate::Certificate;
 use super::memory::Memory;
@@ -219,13 +222,6 @@ pub enum TlsSource {
     Files(Certificate),
     /// From a certificate authority, while the gateway runs.
     Acme(Arc<AcmeOrder>),
-}
-
-/// `[admin]`: health and metrics.
-#[derive(Clone, Copy, Debug)]
-pub struct Admin {
-    /// A loopback address; port 0 selects a free one.
-    pub address: SocketAddr,
 }
 
 /// `[store]`: the database of the books.

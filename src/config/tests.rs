@@ -1,6 +1,7 @@
 //! The settings from the operator's side: files, variables, messages.
 
 mod acme;
+mod admin;
 mod reference;
 mod shipped;
 

@@ -85,7 +85,9 @@ impl Settings {
                 TlsSource::Acme(_) => None,
             })
         });
-        let found = certificates.filter_map(|(key, one)| {
+        let admin = self.admin.tls.iter();
+        let admin = admin.map(|tls| (String::from("admin.tls.certificate"), &tls.certificate));
+        let found = certificates.chain(admin).filter_map(|(key, one)| {
             let message = one.expiry_warning(now)?.into();
             Some(Warning { key, message })
         });

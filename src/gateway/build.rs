@@ -33,7 +33,7 @@ use super::{
     service_manager, settings,
 };
 use crate::acme::{Acme, AcmeDeps};
-use crate::admin::{self, Admin, AdminService};
+use crate::admin::{self, Access, Admin, AdminService};
 use crate::config::{Durability, Settings};
 use crate::database::{self, Opener};
 use crate::proxy::{
@@ -175,7 +175,9 @@ pub(super) fn start(
         runtime: runtime.handle().clone(),
         certificates,
         acme,
+        access: Arc::new(Access::new(&settings.admin, clock.clone())),
     };
+    let access = parts.access.clone();
     let reloader = Arc::new(Reloader::new(
         settings.clone(),
         built.services.clone(),
@@ -217,7 +219,13 @@ pub(super) fn start(
         &running,
         &storage,
         (&clock, entropy),
-        (&built, conditions, reloader.clone(), upgrader.clone()),
+        (
+            &built,
+            conditions,
+            access,
+            reloader.clone(),
+            upgrader.clone(),
+        ),
         predecessor
             .as_ref()
             .map(Predecessor::admin_sockets)
@@ -542,9 +550,10 @@ fn start_admin(
     running: &Running,
     storage: &Storage,
     (clock, entropy): (&Clock, Entropy),
-    (built, conditions, reloader, upgrader): (
+    (built, conditions, access, reloader, upgrader): (
         &Built,
         Arc<Conditions>,
+        Arc<Access>,
         Arc<Reloader>,
         Arc<Upgrader>,
     ),
@@ -555,7 +564,7 @@ fn start_admin(
         storage.store.clone(),
         storage.ledger.clone(),
         clock.clone(),
-        entropy,
+        entropy.clone(),
     )
     .with_settings(reloader)
     .with_upgrade(upgrader)
@@ -571,6 +580,12 @@ fn start_admin(
         readiness: health::readiness(settings, &running.proxy, &storage.store, conditions),
         providers: health::providers(&running.proxy),
         service: Arc::new(service),
+        access,
+        api: Some(admin::ApiDeps {
+            store: storage.store.clone(),
+            clock: clock.clone(),
+            entropy,
+        }),
         adopted,
     })?)
 }

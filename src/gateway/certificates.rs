@@ -26,6 +26,8 @@ struct Shared {
 struct State {
     /// Of each listener.
     sources: Vec<Vec<TlsSource>>,
+    /// Of the admin address, which serves it by itself.
+    admin: Option<Certificate>,
     /// By the id of their order.
     issued: HashMap<[u8; 32], Certificate>,
 }
@@ -59,6 +61,8 @@ impl ListenerCertificates {
         let mut state = self.state();
         let listeners = settings.listeners.iter();
         state.sources = listeners.map(|listener| listener.tls.clone()).collect();
+        let admin = settings.admin.tls.as_ref();
+        state.admin = admin.map(|tls| tls.certificate.clone());
         let before = std::mem::take(&mut state.issued);
         for order in settings.acme_orders() {
             // Names that are added to an entry leave the others their certificate until there is one for all.
@@ -86,7 +90,7 @@ impl ListenerCertificates {
     }
 
     fn apply(&self, state: &State) {
-        let mut all: Vec<Certificate> = Vec::new();
+        let mut all: Vec<Certificate> = state.admin.iter().cloned().collect();
         for (listener, sources) in self.shared.listeners.iter().zip(&state.sources) {
             let list = sources.iter().filter_map(|source| match source {
                 TlsSource::Files(certificate) => Some(certificate.clone()),

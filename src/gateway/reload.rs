@@ -22,7 +22,7 @@ use super::prices::record_new_prices;
 use super::routes::{self, NamedFilter};
 use super::settings;
 use crate::acme::Acme;
-use crate::admin::{ReloadedSettings, RunningSettings};
+use crate::admin::{Access, ReloadedSettings, RunningSettings};
 use crate::config::{Difference, DifferenceKind, Report, Settings};
 use crate::proxy::{Generation, Proxy, Routes};
 use crate::telemetry::{self, Telemetry};
@@ -32,7 +32,9 @@ use crate::upstream::Providers;
 const REMEDY: &str = "restart the gateway, or restore the earlier value";
 
 /// The gateway's own settings that a reload changes, by the beginnings of their keys.
-const RELOADED: [&str; 7] = [
+const RELOADED: [&str; 9] = [
+    "admin.tls.",
+    "admin.token[",
     "model[",
     "provider[",
     "upstream.",
@@ -62,6 +64,8 @@ pub(super) struct Parts {
     pub(super) runtime: Handle,
     pub(super) certificates: ListenerCertificates,
     pub(super) acme: Acme,
+    /// Who may use the admin address.
+    pub(super) access: Arc<Access>,
 }
 
 struct State {
@@ -281,6 +285,7 @@ impl Reloader {
         }
         parts.certificates.configure(new);
         parts.acme.configure(new.acme_orders().cloned().collect());
+        parts.access.replace(&new.admin);
         telemetry::set_level(new.telemetry.log_level);
         state.version += 1;
         parts.proxy.replace_generation(Generation {
@@ -324,7 +329,7 @@ fn maintain(runtime: &Handle, providers: &Arc<Providers>) -> JoinHandle<()> {
 }
 
 /// Settings of the gateway itself that differ and are fixed although their keys are reloaded: the metrics count by the routes of the start,
-/// and a listener has TLS or not.
+/// and a listener, or the admin address, has TLS or not.
 fn restarted(old: &Settings, new: &Settings) -> Vec<String> {
     let mut keys = Vec::new();
     let routes = |settings: &Settings| -> Vec<String> {
@@ -339,6 +344,9 @@ fn restarted(old: &Settings, new: &Settings) -> Vec<String> {
         if old.tls.is_empty() != new.tls.is_empty() {
             keys.push(format!("listener[{}].tls", new.address));
         }
+    }
+    if old.admin.tls.is_some() != new.admin.tls.is_some() {
+        keys.push("admin.tls".to_owned());
     }
     keys
 }

@@ -5,6 +5,7 @@
 
 mod account_pages;
 mod addresses;
+mod admin;
 mod bodies;
 mod cache;
 mod corpus;

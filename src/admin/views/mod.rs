@@ -3,6 +3,7 @@
 mod account;
 mod audit_log;
 mod credits;
+mod day;
 mod key;
 mod payment;
 mod usage;
@@ -10,12 +11,12 @@ mod usage;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tollgate_clock::Timestamp;
 use tollgate_money::Micros;
 
 pub(crate) use self::account::AccountView;
 pub(crate) use self::audit_log::AuditRecordView;
 pub(crate) use self::credits::{BalanceView, LineView};
+pub(crate) use self::day::{day, read_day};
 pub(crate) use self::key::KeyView;
 pub(crate) use self::payment::{PaymentView, open_payments};
 pub(crate) use self::usage::UsageView;
@@ -31,11 +32,4 @@ impl From<Micros> for Credits {
             RawValue::from_string(amount.to_string()).expect("an amount prints as a JSON number"),
         )
     }
-}
-
-/// The day of a time: `2026-01-31`.
-fn day(time: Timestamp) -> String {
-    let mut text = time.rfc3339();
-    text.truncate(10);
-    text
 }

@@ -4,6 +4,7 @@
 //! it is never used.
 
 mod acme;
+mod admin;
 mod catalog;
 mod otlp;
 mod provider;
@@ -63,7 +64,7 @@ pub(super) fn settings(
     let mut route_warnings = Vec::new();
     Some(Settings {
         server: server::server(&raw.server, problems),
-        admin: server::admin(&raw.admin, problems),
+        admin: admin::admin(&raw.admin, context, problems),
         store: server::store(&raw.store, raw.admin.socket.as_ref(), context, problems),
         upstream: provider::upstream(&raw.upstream, problems),
         routes: route::routes(

@@ -1,4 +1,4 @@
-//! `[service]`, `[server]`, `[[listener]]`, `[admin]` and `[store]`.
+//! `[service]`, `[server]`, `[[listener]]` and `[store]`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -16,16 +16,14 @@ use super::{CheckContext, acme, required};
 use crate::config::certificate::{self, Certificate};
 use crate::config::memory::Memory;
 use crate::config::proxies::{Network, TrustedProxies};
-use crate::config::raw::{RawAdmin, RawListener, RawServer, RawService, RawStore, RawTls};
+use crate::config::raw::{RawListener, RawServer, RawService, RawStore, RawTls};
 use crate::config::settings::{
-    Admin, ConnectionLimits, Listener, Server, Service, Store, StoreUrl, TlsSource,
+    ConnectionLimits, Listener, Server, Service, Store, StoreUrl, TlsSource,
 };
 
 const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// The share of an address by default, where half of all connections are fewer.
 const SHARE_MIN: usize = 16;
-
-const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 pub(super) fn service(
     raw: &RawService,
@@ -330,24 +328,7 @@ fn files(
     .ok()
 }
 
-pub(super) fn admin(raw: &RawAdmin, problems: &mut Problems) -> Admin {
-    let address = raw.address.as_ref().and_then(|at| {
-        let address = address("admin.address", at, problems)?;
-        if !address.ip().is_loopback() {
-            problems.note(
-                "admin.address",
-                at,
-                format_args!("is `{address}`, which is reachable from other machines; use `127.0.0.1` or `[::1]`"),
-            );
-        }
-        Some(address)
-    });
-    Admin {
-        address: address.unwrap_or(ADMIN),
-    }
-}
-
-fn address(key: &str, at: &At<String>, problems: &mut Problems) -> Option<SocketAddr> {
+pub(super) fn address(key: &str, at: &At<String>, problems: &mut Problems) -> Option<SocketAddr> {
     let address = at.value.parse().ok();
     if address.is_none() {
         problems.note(

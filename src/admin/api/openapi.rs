@@ -1,0 +1,117 @@
+//! The OpenAPI document of the admin API (OpenAPI 3.1).
+
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::endpoint::{BASE, Endpoint, endpoints};
+use super::messages::ErrorAnswer;
+use crate::config::AdminRole;
+
+/// Statuses of errors, and when they are answered.
+const ERRORS: [(&str, &str); 9] = [
+    ("400", "The request is invalid."),
+    ("401", "The token is missing or invalid."),
+    ("403", "The role of the token does not allow it."),
+    ("404", "What the request names does not exist."),
+    (
+        "409",
+        "The request contradicts the state, or the `Idempotency-Key` was used with another amount.",
+    ),
+    ("413", "The body is too large."),
+    ("415", "The body is not `application/json`."),
+    ("429", "Too many invalid tokens from this address."),
+    ("503", "The store is not available: try again."),
+];
+
+/// The document.
+pub(crate) fn openapi() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+    });
+    let mut generator = settings.into_generator();
+    let error = generator.subschema_for::<ErrorAnswer>();
+    let mut paths = Map::new();
+    for endpoint in endpoints() {
+        let path = paths
+            .entry(format!("{BASE}{}", endpoint.path))
+            .or_insert_with(|| json!({}));
+        let method = endpoint.method.as_str().to_lowercase();
+        path[method] = operation(&endpoint, &mut generator);
+    }
+    let responses = ERRORS.iter().map(|(status, description)| {
+        let content = json!({ "application/json": { "schema": error } });
+        let response = json!({ "description": description, "content": content });
+        (format!("Error{status}"), response)
+    });
+    let responses: Map<String, Value> = responses.collect();
+    let schemas = generator.take_definitions(true);
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "tollgate admin API",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "What the command line of tollgate does, over HTTP at the admin address. Tokens are those of `[[admin.token]]` in \
+                            the settings; every change is recorded in the audit log.",
+        },
+        "security": [{ "token": [] }],
+        "paths": paths,
+        "components": {
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            "schemas": schemas,
+            "responses": responses,
+        },
+    })
+}
+
+fn operation(endpoint: &Endpoint, generator: &mut SchemaGenerator) -> Value {
+    let text = json!({ "type": "string" });
+    let path = endpoint
+        .names()
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": text }));
+    let query = endpoint.query.iter().map(|(name, description)| {
+        json!({ "name": name, "in": "query", "description": description, "schema": text })
+    });
+    let mut parameters: Vec<Value> = path.chain(query).collect();
+    if endpoint.has_key {
+        parameters.push(json!({
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": true,
+            "description": "The reference of the booking: 1 to 255 visible ASCII characters, such as an invoice number.",
+            "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
+        }));
+    }
+    let answer = (endpoint.answer)(generator);
+    let mut responses = Map::new();
+    let content = json!({ "application/json": { "schema": answer } });
+    let request_id = json!({ "X-Request-Id": {
+        "description": "The id of the request, which the audit log has.", "schema": text,
+    } });
+    responses.insert(
+        endpoint.status.as_str().to_owned(),
+        json!({ "description": endpoint.summary, "content": content, "headers": request_id }),
+    );
+    for (status, _) in ERRORS {
+        let reference = json!({ "$ref": format!("#/components/responses/Error{status}") });
+        responses.insert(status.to_owned(), reference);
+    }
+    let role = match endpoint.role {
+        AdminRole::Read => "read",
+        AdminRole::Operate => "operate",
+    };
+    let mut operation = json!({
+        "operationId": endpoint.id,
+        "summary": endpoint.summary,
+        "description": format!("Needs the role `{role}`."),
+        "parameters": parameters,
+        "responses": responses,
+    });
+    if let Some(body) = endpoint.body {
+        operation["requestBody"] = json!({
+            "required": true,
+            "content": { "application/json": { "schema": body(generator) } },
+        });
+    }
+    operation
+}

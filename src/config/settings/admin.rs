@@ -1,0 +1,56 @@
+//! `[admin]`: health, metrics and the admin API.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use tollgate_filter::settings::Words;
+use tollgate_identity::Digest;
+
+use crate::config::certificate::Certificate;
+
+/// `[admin]`: health, metrics and the admin API.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// The address; port 0 selects a free one. Beyond loopback only with TLS, and with tokens or authorities of clients.
+    pub address: SocketAddr,
+    /// TLS; `None` for plain text.
+    pub tls: Option<AdminTls>,
+    /// The tokens of the admin API.
+    pub tokens: Vec<AdminToken>,
+}
+
+/// `[admin.tls]`: the certificate of the admin address.
+#[derive(Clone, Debug)]
+pub struct AdminTls {
+    /// The certificate with its key.
+    pub certificate: Certificate,
+    /// The authorities that clients need a certificate of; `None`: they need none.
+    pub client_roots: Option<Arc<RootCertStore>>,
+}
+
+/// A `[[admin.token]]`.
+#[derive(Clone, Debug)]
+pub struct AdminToken {
+    /// Its name, for the audit log.
+    pub name: Arc<str>,
+    /// What its holder may do.
+    pub role: AdminRole,
+    /// The digest of the token; the token itself is not kept.
+    pub digest: Digest,
+}
+
+/// What the holder of a token of the admin API may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdminRole {
+    /// Read everything, without secrets.
+    #[default]
+    Read,
+    /// Read and change everything.
+    Operate,
+}
+
+impl Words for AdminRole {
+    const WORDS: &'static [(&'static str, AdminRole)] =
+        &[("read", AdminRole::Read), ("operate", AdminRole::Operate)];
+}
