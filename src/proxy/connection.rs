@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use super::connections::Connection;
 use super::head::Origin;
-use super::socket::{CorkHandle, Corked, Tcp};
+use super::socket::{ClientSocket, CorkHandle, Corked};
 use super::source::Source;
 use super::wake::{boxed, coalesce_wakes};
 use super::worker::{HeadFault, Worker};
@@ -33,7 +33,7 @@ const MALFORMED_MAX: u32 = 32;
 /// Serves a connection without TLS.
 pub(super) async fn plain(
     worker: Arc<Worker>,
-    mut tcp: Tcp,
+    mut tcp: ClientSocket,
     source: Source,
     connection: Arc<Connection>,
     (http2, health): (bool, bool),
@@ -73,7 +73,7 @@ pub(super) async fn plain(
 /// Serves a connection on which the predecessor relays one request.
 pub(super) async fn relayed(
     worker: Arc<Worker>,
-    tcp: Tcp,
+    tcp: ClientSocket,
     origin: Origin,
     connection: Arc<Connection>,
 ) {

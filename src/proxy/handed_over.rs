@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::head::Origin;
-use super::socket::Tcp;
+use super::socket::ClientSocket;
 use super::source::Source;
 use crate::config::ConnectionLimits;
 use crate::upstream::within;
@@ -65,7 +65,7 @@ impl Relayed {
     }
 
     /// The origin of the request on a connection; `None` for one that is not the predecessor's.
-    pub(super) async fn origin(&self, tcp: &mut Tcp) -> Option<Origin> {
+    pub(super) async fn origin(&self, tcp: &mut ClientSocket) -> Option<Origin> {
         let mut preface = [0; PREFACE_BYTES];
         tcp.read_exact(&mut preface).await.ok()?;
         let (token, rest) = preface.split_at(TOKEN_BYTES);

@@ -15,7 +15,7 @@ use super::handed_over::{Relayed, TOKEN_BYTES};
 use super::liveness::Liveness;
 use super::memory;
 use super::proxy_protocol;
-use super::socket::Tcp;
+use super::socket::ClientSocket;
 use super::source::Source;
 use super::state::{OpenConnection, Proxy};
 use super::tls::{Certificates, server_config};
@@ -219,7 +219,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             let connection = Arc::new(connection);
             let _connection = OpenConnection::enter(worker.proxy().clone());
             let _open = worker.proxy().telemetry.connection();
-            let mut tcp = Tcp::new(socket);
+            let mut tcp = ClientSocket::new(socket);
             let mut source = source;
             if let Some(relayed) = relayed {
                 let origin = Box::pin(within(worker.limits().head, relayed.origin(&mut tcp)));
@@ -257,7 +257,11 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
 }
 
 /// Reads the PROXY protocol header of a connection, and the client that it names if any. `None`: the connection is to be closed.
-async fn read_header(worker: &Worker, tcp: &mut Tcp, peer: SocketAddr) -> Option<Option<IpAddr>> {
+async fn read_header(
+    worker: &Worker,
+    tcp: &mut ClientSocket,
+    peer: SocketAddr,
+) -> Option<Option<IpAddr>> {
     let fault = match within(worker.limits().head, proxy_protocol::read(tcp)).await {
         Ok(Ok(reported)) => return Some(reported),
         Ok(Err(proxy_protocol::ReadError::Unused)) => return None,

@@ -6,7 +6,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::socket::Tcp;
+use super::socket::ClientSocket;
 
 /// The signature of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -57,7 +57,7 @@ impl From<io::Error> for ReadError {
 }
 
 /// Reads the header and nothing after it. `None`: the proxy connects on its own behalf, or does not know the client.
-pub(super) async fn read(tcp: &mut Tcp) -> Result<Option<IpAddr>, ReadError> {
+pub(super) async fn read(tcp: &mut ClientSocket) -> Result<Option<IpAddr>, ReadError> {
     loop {
         if let Some(header) = parse(tcp.read_ahead())? {
             tcp.skip(header.length).await?;

@@ -27,14 +27,14 @@ const SKIP_BYTES: usize = 1024;
 
 /// An accepted TCP socket, with the bytes that were read to detect the protocol.
 #[derive(Debug)]
-pub(crate) struct Tcp {
+pub(crate) struct ClientSocket {
     socket: TcpStream,
     read_ahead: BytesMut,
 }
 
-impl Tcp {
-    pub(crate) fn new(socket: TcpStream) -> Tcp {
-        Tcp {
+impl ClientSocket {
+    pub(crate) fn new(socket: TcpStream) -> ClientSocket {
+        ClientSocket {
             socket,
             read_ahead: BytesMut::new(),
         }
@@ -87,7 +87,7 @@ impl Tcp {
     }
 }
 
-impl AsyncRead for Tcp {
+impl AsyncRead for ClientSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -106,7 +106,7 @@ impl AsyncRead for Tcp {
     }
 }
 
-impl AsyncWrite for Tcp {
+impl AsyncWrite for ClientSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -282,37 +282,37 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
 // What Pingora's sessions require of a stream besides reading and writing.
 
 #[async_trait]
-impl Shutdown for Tcp {
+impl Shutdown for ClientSocket {
     async fn shutdown(&mut self) {
         // A socket that cannot be shut down is closed all the same when it is dropped.
         let _ = AsyncWriteExt::shutdown(&mut self.socket).await;
     }
 }
 
-impl UniqueID for Tcp {
+impl UniqueID for ClientSocket {
     fn id(&self) -> UniqueIDType {
         self.socket.as_raw_fd()
     }
 }
 
-impl Ssl for Tcp {}
+impl Ssl for ClientSocket {}
 
 #[async_trait]
-impl Peek for Tcp {}
+impl Peek for ClientSocket {}
 
-impl GetTimingDigest for Tcp {
+impl GetTimingDigest for ClientSocket {
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
         Vec::new()
     }
 }
 
-impl GetProxyDigest for Tcp {
+impl GetProxyDigest for ClientSocket {
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
         None
     }
 }
 
-impl GetSocketDigest for Tcp {
+impl GetSocketDigest for ClientSocket {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
         None
     }

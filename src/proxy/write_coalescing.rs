@@ -183,7 +183,7 @@ mod tests {
     use tollgate_testing::{Certificate, RawClient};
 
     use super::*;
-    use crate::proxy::socket::Tcp;
+    use crate::proxy::socket::ClientSocket;
     use crate::proxy::socket::tests::{Scripted, Turn, pattern};
 
     /// What can be read now.
@@ -306,7 +306,7 @@ mod tests {
         for tls in [false, true] {
             let accepted = async {
                 let (socket, _) = listener.accept().await.expect("a client");
-                let tcp = Tcp::new(socket);
+                let tcp = ClientSocket::new(socket);
                 let acceptor = Acceptor::from_server_config(certificate.server_config(&["h2"]));
                 let stream: Box<dyn IO> = match tls {
                     false => Box::new(tcp),
