@@ -5,6 +5,7 @@
 //! database wherever it is started.
 
 mod acme;
+mod address;
 mod certificate;
 mod check;
 mod difference;
@@ -30,6 +31,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 pub use acme::{AcmeChallenge, AcmeOrder, ExternalAccount};
+pub use address::ListenAddress;
 pub use certificate::{Certificate, CertificateError, CertificateOrigin};
 pub use check::CheckContext;
 pub use difference::{Difference, DifferenceKind};

@@ -127,12 +127,17 @@ pub(crate) struct RawServer {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawListener {
-    /// The address to listen on.
+    /// The address to listen on, or `unix:` and the path of a Unix socket. See "Unix sockets".
     ///
-    /// Type: address and port
+    /// Type: address and port, or path
     /// Default: required
-    /// Range: an IP address, no names; port 0 selects a free one
+    /// Range: an IP address, no names; port 0 selects a free one; a path of at most 107 bytes in an existing folder
     pub(crate) address: Option<At<String>>,
+    /// The permissions of the file of a Unix socket.
+    ///
+    /// Default: `0660`
+    /// Range: octal digits; with a Unix socket only
+    pub(crate) socket_mode: Option<At<String>>,
     /// Certificates: files with their keys, or by ACME; the first is the default for clients without SNI. None: no TLS.
     pub(crate) tls: Vec<RawTls>,
     /// Certificate authorities of clients (mutual TLS). A client without a certificate of one of them is refused in the handshake; its name in

@@ -4,7 +4,6 @@
 
 mod admin;
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,6 +21,7 @@ use tollgate_store::postgres::DatabaseUrl;
 
 pub use self::admin::{Admin, AdminRole, AdminTls, AdminToken};
 use super::acme::AcmeOrder;
+use super::address::ListenAddress;
 use super::certificate::Certificate;
 use super::memory::Memory;
 use super::pattern::PathPattern;
@@ -202,7 +202,9 @@ pub struct ConnectionLimits {
 #[derive(Clone, Debug)]
 pub struct Listener {
     /// Its address; port 0 selects a free one.
-    pub address: SocketAddr,
+    pub address: ListenAddress,
+    /// The permissions of a Unix socket.
+    pub socket_mode: u32,
     /// Certificates, the first for clients that send no server name. Empty: no TLS.
     pub tls: Vec<TlsSource>,
     /// The authorities that clients need a certificate of; `None`: they need none.

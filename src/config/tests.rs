@@ -4,6 +4,7 @@ mod acme;
 mod admin;
 mod reference;
 mod shipped;
+mod unix_socket;
 
 use std::path::{Path, PathBuf};
 

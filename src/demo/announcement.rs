@@ -82,7 +82,7 @@ impl Announcement<'_> {
     fn tls_url(&self) -> Option<String> {
         let tls = self.addresses.iter().find(|one| one.tls)?;
         // By name, since the certificate is for the name.
-        Some(format!("https://localhost:{}", tls.address.port()))
+        Some(format!("https://localhost:{}", tls.address.tcp()?.port()))
     }
 
     fn line(&self) -> Line<'_> {

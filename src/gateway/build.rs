@@ -1,7 +1,6 @@
 //! The start of a gateway: sockets, store and ledger, modules, routes, proxy, workers, background tasks, and the admin interface last.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -34,11 +33,11 @@ use super::{
 };
 use crate::acme::{Acme, AcmeDeps};
 use crate::admin::{self, Access, Admin, AdminService};
-use crate::config::{Durability, Settings};
+use crate::config::{Durability, ListenAddress, Settings};
 use crate::database::{self, Opener};
 use crate::proxy::{
-    AcmeChallenges, Bound, Generation, InProcessClient, Liveness, Proxy, ProxyDeps,
-    report_accept_queue, spawn_workers,
+    AcmeChallenges, Bound, Generation, InProcessClient, ListenSocket, Liveness, Proxy, ProxyDeps,
+    SocketFile, report_accept_queue, spawn_workers,
 };
 use crate::telemetry::{self, Telemetry, sources};
 use crate::upstream::Providers;
@@ -74,7 +73,7 @@ pub(super) fn start(
             let sockets = predecessor
                 .as_mut()
                 .map(|predecessor| &mut predecessor.sockets);
-            let adopted = sockets.and_then(|sockets| sockets.take_listener(listener.address));
+            let adopted = sockets.and_then(|sockets| sockets.take_listener(&listener.address));
             Bound::open(listener, accept_queue, &challenges, adopted)
         })
         .collect::<Result<Vec<_>, _>>()?;
@@ -205,6 +204,11 @@ pub(super) fn start(
         purchase_tasks: purchase_tasks.clone(),
         runtime: runtime.handle().clone(),
         entropy: entropy.clone(),
+        files: settings
+            .listeners
+            .iter()
+            .filter_map(|listener| SocketFile::of(&listener.address))
+            .collect(),
         listeners: Mutex::new(std::mem::take(&mut running.sockets)),
         admin: Mutex::default(),
         tasks,
@@ -378,7 +382,7 @@ struct Running {
     liveness: Liveness,
     addresses: Vec<Address>,
     /// Of the listeners, with their addresses in the settings.
-    sockets: Vec<(SocketAddr, TcpListener)>,
+    sockets: Vec<(ListenAddress, ListenSocket)>,
 }
 
 struct RunningDeps<'a> {
@@ -432,7 +436,7 @@ impl Running {
         let addresses = addresses.collect();
         let listeners = settings.listeners.iter().zip(&deps.bound);
         let sockets = listeners
-            .map(|(listener, bound)| Ok((listener.address, bound.socket()?)))
+            .map(|(listener, bound)| Ok((listener.address.clone(), bound.socket()?)))
             .collect::<io::Result<_>>()
             .map_err(StartError::Threads)?;
         let bound = deps.bound.into_iter().chain(deps.relayed).collect();

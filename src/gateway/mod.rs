@@ -30,7 +30,7 @@ use tollgate_purchase::PurchaseTasks;
 use tollgate_store::{Failure, Store};
 
 use crate::admin::{Admin, Upgrade};
-use crate::config::Settings;
+use crate::config::{ListenAddress, Settings};
 use crate::proxy::Proxy;
 use crate::registry::{self, FilterModule};
 use crate::telemetry::Telemetry;
@@ -151,10 +151,10 @@ enum End {
 }
 
 /// The bound address of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Address and port, the port as assigned by the system.
-    pub address: SocketAddr,
+    /// Address and port, the port as assigned by the system, or the path of a Unix socket.
+    pub address: ListenAddress,
     /// Whether it uses TLS.
     pub tls: bool,
 }

@@ -16,6 +16,9 @@ impl Gateway {
     /// Drains open exchanges unless the store has failed, then ends every thread.
     pub(super) fn shut_down(mut self, end: End) -> Result<(), Failure> {
         self.upgrader.close_listeners();
+        if !matches!(end, End::HandedOver) {
+            self.upgrader.remove_files();
+        }
         match &end {
             End::Stop => {
                 self.proxy.drain();

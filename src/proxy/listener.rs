@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::acme::AcmeChallenges;
 use super::connection;
 use super::connections::Connections;
 use super::handed_over::{Relayed, TOKEN_BYTES};
+use super::listen_socket::ListenSocket;
 use super::liveness::Liveness;
 use super::memory;
 use super::proxy_protocol;
@@ -21,7 +23,7 @@ use super::state::{OpenConnection, Proxy};
 use super::tls::{Certificates, server_config};
 use super::wake::{boxed, coalesce_wakes};
 use super::worker::Worker;
-use crate::config::{Listener, TrustedProxies};
+use crate::config::{ListenAddress, Listener, TrustedProxies};
 use crate::telemetry::{ProxyProtocolFault, accept_queue_max};
 use crate::upstream::within;
 
@@ -33,8 +35,8 @@ const TIMER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A listening socket and its protocol.
 pub(crate) struct Bound {
-    socket: TcpListener,
-    address: SocketAddr,
+    socket: ListenSocket,
+    address: ListenAddress,
     tls: Option<Arc<ServerConfig>>,
     certificates: Option<Arc<Certificates>>,
     http2: bool,
@@ -46,9 +48,9 @@ pub(crate) struct Bound {
 
 /// Why a listener could not be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}; is another program using it, or is the port reserved?")]
+#[error("cannot listen on {address}; is another program using it, or may the gateway not use it?")]
 pub struct ListenError {
-    address: SocketAddr,
+    address: ListenAddress,
     #[source]
     source: io::Error,
 }
@@ -62,22 +64,23 @@ impl Bound {
         listener: &Listener,
         accept_queue: u32,
         challenges: &Arc<AcmeChallenges>,
-        adopted: Option<TcpListener>,
+        adopted: Option<ListenSocket>,
     ) -> Result<Bound, ListenError> {
         let (tls, certificates) = server_config(listener, challenges).unzip();
         let failed = |source| ListenError {
-            address: listener.address,
+            address: listener.address.clone(),
             source,
         };
-        let socket = match adopted {
+        let socket = match adopted.filter(|socket| socket.is_reachable(&listener.address)) {
             Some(socket) => socket,
-            None => TcpListener::bind(listener.address).map_err(failed)?,
+            None => ListenSocket::open(listener).map_err(failed)?,
         };
-        socket.set_nonblocking(true).map_err(failed)?;
+        socket.permit(listener).map_err(failed)?;
+        socket.set_nonblocking().map_err(failed)?;
         // The standard library listens with a queue of its own choice; a second call changes it (listen(2)).
         let backlog = i32::try_from(accept_queue).unwrap_or(i32::MAX);
-        rustix::net::listen(&socket, backlog).map_err(|error| failed(error.into()))?;
-        let address = socket.local_addr().map_err(failed)?;
+        rustix::net::listen(socket.as_fd(), backlog).map_err(|error| failed(error.into()))?;
+        let address = socket.address(&listener.address).map_err(failed)?;
         Ok(Bound {
             socket,
             address,
@@ -94,8 +97,8 @@ impl Bound {
     pub(crate) fn relayed(socket: TcpListener, token: [u8; TOKEN_BYTES]) -> io::Result<Bound> {
         socket.set_nonblocking(true)?;
         Ok(Bound {
-            address: socket.local_addr()?,
-            socket,
+            address: ListenAddress::Tcp(socket.local_addr()?),
+            socket: ListenSocket::Tcp(socket),
             tls: None,
             certificates: None,
             http2: false,
@@ -106,13 +109,13 @@ impl Bound {
     }
 
     /// The socket, for a successor.
-    pub(crate) fn socket(&self) -> io::Result<TcpListener> {
+    pub(crate) fn socket(&self) -> io::Result<ListenSocket> {
         self.socket.try_clone()
     }
 
     /// Its address, with the port that the system assigned.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+    pub(crate) fn address(&self) -> ListenAddress {
+        self.address.clone()
     }
 
     /// Whether it uses TLS.
@@ -129,7 +132,7 @@ impl Bound {
     pub(super) fn share(&self) -> io::Result<Bound> {
         Ok(Bound {
             socket: self.socket.try_clone()?,
-            address: self.address,
+            address: self.address.clone(),
             tls: self.tls.clone(),
             certificates: self.certificates.clone(),
             http2: self.http2,
@@ -155,7 +158,7 @@ pub(crate) fn report_accept_queue(accept_queue: u32) {
 
 /// Accepts until the gateway drains.
 pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<Connections>) {
-    let listener = match tokio::net::TcpListener::from_std(bound.socket) {
+    let listener = match bound.socket.register() {
         Ok(listener) => listener,
         Err(error) => {
             tracing::error!(address = %bound.address, %error, "registering listening socket failed");
@@ -181,7 +184,7 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             _ = has_predecessor.wait_for(|has| !*has), if is_relay => return,
             accepted = listener.accept() => accepted,
         };
-        let (socket, peer) = match accepted {
+        let (mut tcp, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 if !is_connection_error(&error) {
@@ -208,8 +211,6 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             _ = accepts_none.wait_for(|none| *none) => return,
             () = connection.take_place() => {}
         }
-        // Small writes must be sent at once; what belongs together is joined before it is written.
-        let _ = socket.set_nodelay(true);
         let (worker, acceptor) = (worker.clone(), acceptor.clone());
         let (http2, health) = (bound.http2, bound.health);
         let relayed = bound.relayed.clone();
@@ -219,7 +220,6 @@ pub(super) async fn accept(worker: Arc<Worker>, bound: Bound, connections: Arc<C
             let connection = Arc::new(connection);
             let _connection = OpenConnection::enter(worker.proxy().clone());
             let _open = worker.proxy().telemetry.connection();
-            let mut tcp = ClientSocket::new(socket);
             let mut source = source;
             if let Some(relayed) = relayed {
                 let origin = Box::pin(within(worker.limits().head, relayed.origin(&mut tcp)));

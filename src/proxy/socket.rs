@@ -1,4 +1,4 @@
-//! The byte streams under a session: a TCP socket, and a cork that joins writes.
+//! The byte streams under a session: the socket of a client, and a cork that joins writes.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ use pingora_core::protocols::{
     TimingDigest, UniqueID, UniqueIDType,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 /// Larger writes bypass the cork's buffer: copying them would cost more than a second system call.
 const CORK_BYTES_MAX: usize = 16 * 1024;
@@ -25,17 +25,26 @@ const CORK_BYTES_MAX: usize = 16 * 1024;
 /// Buffer for bytes that are read and discarded.
 const SKIP_BYTES: usize = 1024;
 
-/// An accepted TCP socket, with the bytes that were read to detect the protocol.
+/// An accepted socket, with the bytes that were read to detect the protocol.
 #[derive(Debug)]
 pub(crate) struct ClientSocket {
-    socket: TcpStream,
+    socket: Socket,
     read_ahead: BytesMut,
 }
 
 impl ClientSocket {
+    /// A connection by TCP.
     pub(crate) fn new(socket: TcpStream) -> ClientSocket {
         ClientSocket {
-            socket,
+            socket: Socket::Tcp(socket),
+            read_ahead: BytesMut::new(),
+        }
+    }
+
+    /// A connection on a Unix socket.
+    pub(crate) fn of_unix(socket: UnixStream) -> ClientSocket {
+        ClientSocket {
+            socket: Socket::Unix(socket),
             read_ahead: BytesMut::new(),
         }
     }
@@ -84,6 +93,63 @@ impl ClientSocket {
                 return Ok(false);
             }
         }
+    }
+}
+
+/// The stream of a socket of either family.
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Calls a method of the stream of either family.
+macro_rules! of_either {
+    ($socket:expr, $method:ident $(, $argument:expr)*) => {
+        match $socket.get_mut() {
+            Socket::Tcp(socket) => Pin::new(socket).$method($($argument),*),
+            Socket::Unix(socket) => Pin::new(socket).$method($($argument),*),
+        }
+    };
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        of_either!(self, poll_read, cx, out)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        of_either!(self, poll_write, cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        of_either!(self, poll_write_vectored, cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        of_either!(self, poll_flush, cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        of_either!(self, poll_shutdown, cx)
     }
 }
 
@@ -291,7 +357,10 @@ impl Shutdown for ClientSocket {
 
 impl UniqueID for ClientSocket {
     fn id(&self) -> UniqueIDType {
-        self.socket.as_raw_fd()
+        match &self.socket {
+            Socket::Tcp(socket) => socket.as_raw_fd(),
+            Socket::Unix(socket) => socket.as_raw_fd(),
+        }
     }
 }
 

@@ -24,4 +24,5 @@ mod signed;
 mod starts;
 mod stops;
 mod ucp;
+mod unix_socket;
 mod upgrade;

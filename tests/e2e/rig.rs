@@ -111,7 +111,7 @@ impl Rig {
             let addresses: Vec<SocketAddr> = gateway
                 .addresses()
                 .iter()
-                .map(|listener| listener.address)
+                .map(|listener| listener.address.tcp().expect("TCP"))
                 .collect();
             let sent = started.send((addresses, gateway.admin_address(), gateway.books()));
             assert!(sent.is_ok(), "the test waits for its gateway");

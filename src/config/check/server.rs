@@ -13,6 +13,7 @@ use tollgate_store::postgres::DatabaseUrl;
 
 use super::values::in_existing_folder;
 use super::{CheckContext, acme, required};
+use crate::config::address::ListenAddress;
 use crate::config::certificate::{self, Certificate};
 use crate::config::memory::Memory;
 use crate::config::proxies::{Network, TrustedProxies};
@@ -22,6 +23,10 @@ use crate::config::settings::{
 };
 
 const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+/// The permissions of a Unix socket by default: the gateway's user and group.
+const SOCKET_MODE: u32 = 0o660;
+/// The longest path of a socket (unix(7)), in bytes.
+const SOCKET_PATH_MAX: usize = 107;
 /// The share of an address by default, where half of all connections are fewer.
 const SHARE_MIN: usize = 16;
 
@@ -69,7 +74,8 @@ pub(super) fn service(
         );
     }
     let base_url = base.unwrap_or_else(|| {
-        let port = first.map_or(LISTENER.port(), |listener| listener.address.port());
+        let address = first.and_then(|listener| listener.address.tcp());
+        let port = address.unwrap_or(LISTENER).port();
         let scheme = match first {
             Some(listener) if !listener.tls.is_empty() => "https",
             _ => "http",
@@ -139,7 +145,8 @@ pub(super) fn listeners(
 ) -> Vec<Listener> {
     if raw.is_empty() {
         return vec![Listener {
-            address: LISTENER,
+            address: ListenAddress::Tcp(LISTENER),
+            socket_mode: SOCKET_MODE,
             tls: Vec::new(),
             client_roots: None,
             http2: true,
@@ -157,7 +164,8 @@ pub(super) fn listeners(
             one.address.as_ref(),
             "`address = \"0.0.0.0:8080\"`",
         )
-        .and_then(|at| address(&key, at, problems).map(|address| (at, address)));
+        .and_then(|at| Some((at, listen_address(&key, at, context, problems)?)));
+        let socket_mode = socket_mode(index, one, address.as_ref().map(|(_, at)| at), problems);
         let tls = one
             .tls
             .iter()
@@ -171,17 +179,21 @@ pub(super) fn listeners(
         };
         let taken = listeners
             .iter()
-            .find(|(_, other)| other.address == address && address.port() != 0);
+            .find(|(_, other)| other.address == address)
+            .filter(|_| address.tcp().is_none_or(|address| address.port() != 0));
         if let Some((first, _)) = taken {
             problems.note(
                 &key,
                 at,
-                format_args!("is `{address}`, as `listener.{first}` already is; use another port"),
+                format_args!(
+                    "is `{address}`, as `listener.{first}` already is; use another port or path"
+                ),
             );
         }
         let http2 = one.http2.is_on();
         let listener = Listener {
             address,
+            socket_mode,
             tls,
             client_roots,
             http2,
@@ -194,6 +206,63 @@ pub(super) fn listeners(
         .into_iter()
         .map(|(_, listener)| listener)
         .collect()
+}
+
+fn listen_address(
+    key: &str,
+    at: &At<String>,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Option<ListenAddress> {
+    let address = ListenAddress::parse(&at.value, context.folder);
+    match &address {
+        None => problems.note(
+            key,
+            at,
+            format_args!(
+                "is `{}`; use an address and a port, such as `127.0.0.1:8080` or `[::]:443`, or `unix:` and the path of a socket",
+                at.value
+            ),
+        ),
+        Some(ListenAddress::Unix(path)) => {
+            if path.as_os_str().len() > SOCKET_PATH_MAX {
+                let message = format_args!(
+                    "names a path of more than {SOCKET_PATH_MAX} bytes, which no socket can have; use a shorter one"
+                );
+                problems.note(key, at, message);
+            }
+            in_existing_folder(problems, key, at, path);
+        }
+        Some(ListenAddress::Tcp(_)) => {}
+    }
+    address
+}
+
+/// The permissions of the file of a Unix socket.
+fn socket_mode(
+    listener: usize,
+    raw: &RawListener,
+    address: Option<&ListenAddress>,
+    problems: &mut Problems,
+) -> u32 {
+    let Some(at) = &raw.socket_mode else {
+        return SOCKET_MODE;
+    };
+    let key = format!("listener.{listener}.socket_mode");
+    if matches!(address, Some(ListenAddress::Tcp(_))) {
+        let message = "is set for an address that is no Unix socket; leave it out";
+        problems.note(&key, at, message);
+    }
+    let mode = u32::from_str_radix(&at.value, 8).ok();
+    let mode = mode.filter(|mode| *mode <= 0o777 && at.value.len() <= 4);
+    if mode.is_none() {
+        let message = format_args!(
+            "is `{}`; write three or four octal digits, such as `0660`",
+            at.value
+        );
+        problems.note(&key, at, message);
+    }
+    mode.unwrap_or(SOCKET_MODE)
 }
 
 /// The trusted proxies in front of a listener.

@@ -14,6 +14,9 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::config::ListenAddress;
+use crate::proxy::ListenSocket;
+
 /// The variable by which a process learns that its standard input is the connection to its predecessor.
 pub(super) const VARIABLE: &str = "TOLLGATE_UPGRADE";
 
@@ -33,7 +36,7 @@ pub(super) enum Message {
     /// The sockets, as files: listeners, the socket for relayed requests, the admin address, the control socket.
     Sockets {
         /// The addresses of the listeners in the settings of the predecessor, in order.
-        listeners: Vec<SocketAddr>,
+        listeners: Vec<ListenAddress>,
         /// The admin address in its settings.
         admin: SocketAddr,
         /// What identifies relayed requests, in hexadecimal digits.
@@ -116,7 +119,7 @@ impl Link {
 #[derive(Debug)]
 pub(in crate::gateway) struct Sockets {
     /// With their addresses in the settings.
-    pub(in crate::gateway) listeners: Vec<(SocketAddr, TcpListener)>,
+    pub(in crate::gateway) listeners: Vec<(ListenAddress, ListenSocket)>,
     pub(in crate::gateway) relay: TcpListener,
     pub(in crate::gateway) admin: (SocketAddr, TcpListener),
     pub(in crate::gateway) control: UnixListener,
@@ -136,7 +139,7 @@ impl Sockets {
 
     /// The sockets of a message; `None` when the files do not match it.
     pub(super) fn of_files(
-        listeners: Vec<SocketAddr>,
+        listeners: Vec<ListenAddress>,
         admin: SocketAddr,
         mut files: Vec<OwnedFd>,
     ) -> Option<Sockets> {
@@ -146,9 +149,13 @@ impl Sockets {
         let control = UnixListener::from(files.pop()?);
         let admin = (admin, TcpListener::from(files.pop()?));
         let relay = TcpListener::from(files.pop()?);
-        let sockets = files.into_iter().map(TcpListener::from);
+        let listeners = listeners.into_iter().zip(files);
+        let listeners = listeners.map(|(address, file)| {
+            let socket = ListenSocket::received(&address, file);
+            (address, socket)
+        });
         Some(Sockets {
-            listeners: listeners.into_iter().zip(sockets).collect(),
+            listeners: listeners.collect(),
             relay,
             admin,
             control,
@@ -156,8 +163,11 @@ impl Sockets {
     }
 
     /// Takes the socket of a listener with this address in the settings.
-    pub(in crate::gateway) fn take_listener(&mut self, address: SocketAddr) -> Option<TcpListener> {
-        let found = self.listeners.iter().position(|(of, _)| *of == address)?;
+    pub(in crate::gateway) fn take_listener(
+        &mut self,
+        address: &ListenAddress,
+    ) -> Option<ListenSocket> {
+        let found = self.listeners.iter().position(|(of, _)| of == address)?;
         Some(self.listeners.remove(found).1)
     }
 }

@@ -40,7 +40,8 @@ pub(super) use self::predecessor::{AdoptedAdmin, Followed};
 pub(crate) use self::predecessor::{Predecessor, is_started_by_predecessor};
 use super::service_manager;
 use crate::admin::{AdminSockets, Upgrade, Upgraded};
-use crate::proxy::{Proxy, TOKEN_BYTES, Target};
+use crate::config::ListenAddress;
+use crate::proxy::{ListenSocket, Proxy, SocketFile, TOKEN_BYTES, Target};
 use crate::telemetry;
 
 /// For how long the gate is closed for requests that no filter has decided on, and for purchases, until the upgrade is given up.
@@ -90,7 +91,9 @@ pub(super) struct Upgrader {
     pub(super) runtime: Handle,
     pub(super) entropy: Entropy,
     /// Of the listeners, with their addresses in the settings. The system accepts connections as long as one of these is open.
-    pub(super) listeners: Mutex<Vec<(SocketAddr, TcpListener)>>,
+    pub(super) listeners: Mutex<Vec<(ListenAddress, ListenSocket)>>,
+    /// The files of those that are Unix sockets.
+    pub(super) files: Vec<SocketFile>,
     /// Set when the admin interface has started.
     pub(super) admin: Mutex<Option<AdminSockets>>,
     /// Tasks that write to the store.
@@ -166,7 +169,12 @@ impl Upgrader {
         self.listeners().clear();
     }
 
-    fn listeners(&self) -> MutexGuard<'_, Vec<(SocketAddr, TcpListener)>> {
+    /// Removes the files of Unix sockets, where no successor uses them.
+    pub(super) fn remove_files(&self) {
+        self.files.iter().for_each(SocketFile::remove);
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Vec<(ListenAddress, ListenSocket)>> {
         self.listeners
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -215,7 +223,7 @@ impl Upgrader {
             listeners: sockets
                 .listeners
                 .iter()
-                .map(|(address, _)| *address)
+                .map(|(address, _)| address.clone())
                 .collect(),
             admin: sockets.admin.0,
             token: base16ct::lower::encode_string(token),
@@ -230,8 +238,9 @@ impl Upgrader {
     }
 
     fn sockets(&self) -> io::Result<Sockets> {
-        let share =
-            |(address, socket): &(SocketAddr, TcpListener)| Ok((*address, socket.try_clone()?));
+        let share = |(address, socket): &(ListenAddress, ListenSocket)| {
+            Ok((address.clone(), socket.try_clone()?))
+        };
         let admin = self.admin();
         let admin = admin
             .as_ref()

@@ -14,10 +14,10 @@ use super::installation::{Installation, Serving};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, chat, micros, poll};
 
 /// A process that took over. It is no child of the test.
-struct Successor(u64);
+pub(super) struct Successor(u64);
 
 impl Successor {
-    async fn of(installation: &Installation) -> Successor {
+    pub(super) async fn of(installation: &Installation) -> Successor {
         let upgraded = installation.ask(&["upgrade"]).await;
         Successor(upgraded["process"].as_u64().expect("a process"))
     }
@@ -35,7 +35,7 @@ impl Successor {
         stat.map_or(true, |stat| stat.contains(") Z "))
     }
 
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         self.signal("TERM");
         within("the end of the successor", poll(|| self.has_ended())).await;
     }
@@ -47,7 +47,7 @@ impl Drop for Successor {
     }
 }
 
-async fn first_ended(serving: &mut Serving) -> Option<i32> {
+pub(super) async fn first_ended(serving: &mut Serving) -> Option<i32> {
     let mut status = None;
     let ended = crate::rig::poll_mut(|| {
         status = serving.process.has_ended();

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::{client, server};
 
 use crate::head::{Framing, Head, find};
@@ -21,6 +21,12 @@ impl Io for TcpStream {
     fn reset_on_close(&self) {
         // Fails on a connection that is broken already, which is the intended state.
         let _ = self.set_zero_linger();
+    }
+}
+
+impl Io for UnixStream {
+    fn reset_on_close(&self) {
+        // Such a connection has no reset.
     }
 }
 

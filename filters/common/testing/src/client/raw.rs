@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
 use rustls_pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::event::{self, Event, StreamEnd};
@@ -40,6 +41,16 @@ impl RawClient {
         // Small writes have to be sent one by one.
         let _ = socket.set_nodelay(true);
         Self::over(Wire::new(Box::new(socket)))
+    }
+
+    /// A connection to the Unix socket at `path`.
+    ///
+    /// # Errors
+    ///
+    /// When the connection fails.
+    pub async fn connect_unix(path: &Path) -> io::Result<Self> {
+        let socket = within("a connection", UnixStream::connect(path)).await?;
+        Ok(Self::over(Wire::new(Box::new(socket))))
     }
 
     /// A connection to `address` with TLS, for a server whose certificate for `localhost` the authority in `ca_pem` signed.
