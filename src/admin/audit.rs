@@ -29,9 +29,10 @@ impl Act {
     /// The act of a change; `None` for one that changes nothing.
     pub(super) fn of(change: &Change) -> Option<Act> {
         let subject = match change {
-            Change::CacheShow {} | Change::SettingsDiff {} | Change::ProvidersShow {} => {
-                return None;
-            }
+            Change::CacheShow {}
+            | Change::GatewayShow {}
+            | Change::ProvidersShow {}
+            | Change::SettingsDiff {} => return None,
             // Named in the unit that creates it.
             Change::AccountCreate { .. } | Change::KeyCreate { .. } => None,
             Change::CachePurge { .. } | Change::SettingsReload {} | Change::Upgrade { .. } => None,
@@ -286,6 +287,7 @@ mod tests {
     fn a_question_is_no_act() {
         for change in [
             Change::CacheShow {},
+            Change::GatewayShow {},
             Change::ProvidersShow {},
             Change::SettingsDiff {},
         ] {

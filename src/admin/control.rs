@@ -94,6 +94,9 @@ pub enum Change {
     SettingsDiff {},
     /// Changes nothing, and returns the health of the model providers.
     ProvidersShow {},
+    /// Changes nothing, and returns which process answers. The credentials of the socket's peer do not say it after an upgrade: they are those
+    /// of the process that has called listen(2).
+    GatewayShow {},
     /// Creates a key.
     KeyCreate {
         /// The id of the account that pays.
@@ -203,6 +206,13 @@ pub enum Applied {
     Providers {
         /// A list, as at `/providers` of the admin address.
         providers: serde_json::Value,
+    },
+    /// The process that answers.
+    Gateway {
+        /// Its id.
+        process: u32,
+        /// Its release.
+        version: String,
     },
     /// The settings were reloaded.
     Reloaded(ReloadedSettings),

@@ -137,6 +137,10 @@ impl AdminService {
     /// What changes nothing.
     async fn answer(&self, question: Change) -> Result<Applied, ChangeError> {
         match question {
+            Change::GatewayShow {} => Ok(Applied::Gateway {
+                process: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            }),
             Change::ProvidersShow {} => {
                 let providers = self.providers.as_ref();
                 let providers = providers.ok_or_else(not_running)?();
@@ -224,9 +228,10 @@ impl AdminService {
                     .map(Applied::Upgraded)
                     .map_err(ChangeError::conflict)
             }
-            Change::CacheShow {} | Change::ProvidersShow {} | Change::SettingsDiff {} => {
-                self.answer(change).await
-            }
+            Change::CacheShow {}
+            | Change::GatewayShow {}
+            | Change::ProvidersShow {}
+            | Change::SettingsDiff {} => self.answer(change).await,
             Change::KeyCreate {
                 account,
                 name,

@@ -15,7 +15,7 @@ const OTHER_DESCRIPTORS: u64 = 256;
 const CLOCK_LIMIT: Duration = Duration::from_secs(3);
 
 /// Starts the checks. `process` is the running gateway, whose limits count rather than those of this command.
-pub(super) fn start(checks: &mut Checks, settings: Option<&Settings>, process: Option<i32>) {
+pub(super) fn start(checks: &mut Checks, settings: Option<&Settings>, process: Option<u32>) {
     if let Some(settings) = settings {
         let limits = &settings.server.limits;
         checks.known(descriptors(limits.connections_max, process));
@@ -25,7 +25,7 @@ pub(super) fn start(checks: &mut Checks, settings: Option<&Settings>, process: O
 }
 
 /// The limit of open files (`RLIMIT_NOFILE`): a client is one, and its request another one to the provider.
-fn descriptors(connections_max: usize, process: Option<i32>) -> Finding {
+fn descriptors(connections_max: usize, process: Option<u32>) -> Finding {
     let name = "limit of descriptors";
     let (path, whose) = match process {
         Some(process) => (format!("/proc/{process}/limits"), "the running gateway"),
@@ -124,10 +124,10 @@ mod tests {
         assert_eq!(soft_limit(table, "Max processes"), None);
         assert_eq!(descriptors(0, None).status, Status::Ok);
         assert_eq!(descriptors(1 << 60, None).status, Status::Skipped);
-        let low = descriptors(1 << 60, i32::try_from(std::process::id()).ok());
+        let low = descriptors(1 << 60, Some(std::process::id()));
         assert_eq!(low.status, Status::Warning);
         assert!(low.remedy.expect("one").contains("LimitNOFILE"));
-        assert_eq!(descriptors(0, Some(-1)).status, Status::Skipped);
+        assert_eq!(descriptors(0, Some(u32::MAX)).status, Status::Skipped);
     }
 
     #[test]

@@ -58,9 +58,9 @@ async fn check(settings: Result<Settings, Report>, clock: &Clock) -> Vec<Finding
             for finding in self::settings(&settings, clock) {
                 checks.known(finding);
             }
-            let process = store::gateway(&settings).await;
-            checks.known(store::describe_gateway(process.as_ref()));
-            machine::start(&mut checks, Some(&settings), process.ok().flatten());
+            let (process, gateway) = store::gateway(&settings).await;
+            checks.known(gateway);
+            machine::start(&mut checks, Some(&settings), process);
             store::start(&mut checks, &settings);
             network::start(&mut checks, &settings);
             payments::start(&mut checks, &settings);

@@ -1,6 +1,6 @@
 //! The database: the time of a durable write, free space, the schema, and the gateway that has it.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use tollgate_store::OpenError;
 
 use super::checks::{Checks, gigabytes, milliseconds};
 use super::finding::Finding;
+use crate::admin::control::{self, Applied, Change, ControlError};
 use crate::config::{Settings, StoreUrl};
 use crate::database;
 use crate::telemetry;
@@ -27,31 +28,44 @@ const SLOW: Duration = Duration::from_millis(20);
 /// `TMPFS_MAGIC` and `RAMFS_MAGIC` (statfs(2)).
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// The process that answers at the control socket; none where no gateway runs.
-pub(super) async fn gateway(settings: &Settings) -> io::Result<Option<i32>> {
-    let socket = database::control_socket(&settings.store);
-    let connected = tokio::time::timeout(
-        Duration::from_secs(2),
-        tokio::net::UnixStream::connect(&socket),
-    );
-    match connected.await {
-        Ok(Ok(stream)) => Ok(stream.peer_cred()?.pid()),
-        Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        // The socket of a gateway that was killed.
-        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err(io::ErrorKind::TimedOut.into()),
-    }
-}
+/// Time limit of the running gateway's answer.
+const GATEWAY_LIMIT: Duration = Duration::from_secs(3);
 
-pub(super) fn describe_gateway(process: Result<&Option<i32>, &io::Error>) -> Finding {
+/// Asks the gateway at the control socket. Returns its process, where one runs, and the finding.
+pub(super) async fn gateway(settings: &Settings) -> (Option<u32>, Finding) {
     let name = "gateway";
-    match process {
-        Ok(Some(process)) => Finding::ok(name, format!("process {process} runs")),
-        Ok(None) => Finding::ok(name, "none runs with this database on this machine"),
-        Err(error) => Finding::warning(name, format!("its control socket: {error}"))
+    let socket = database::control_socket(&settings.store);
+    let ask =
+        tokio::task::spawn_blocking(move || control::request(&socket, &Change::GatewayShow {}));
+    let finding = match tokio::time::timeout(GATEWAY_LIMIT, ask).await {
+        Ok(Ok(Ok(Applied::Gateway { process, version }))) => {
+            let measured = format!("process {process} runs release {version}");
+            let finding = match version == env!("CARGO_PKG_VERSION") {
+                true => Finding::ok(name, measured),
+                false => Finding::warning(name, measured).remedy(format!(
+                    "this command is of release {}: `tollgate upgrade` has the gateway hand over to it",
+                    env!("CARGO_PKG_VERSION")
+                )),
+            };
+            return (Some(process), finding);
+        }
+        Ok(Ok(Err(ControlError::NoGateway { .. }))) => {
+            Finding::ok(name, "none runs with this database on this machine")
+        }
+        Ok(Ok(Err(ControlError::Refused(_)) | Ok(_))) => {
+            Finding::warning(name, "one of an earlier release runs")
+                .remedy("`tollgate upgrade` has it hand over to this one")
+        }
+        Ok(Ok(Err(error))) => Finding::warning(name, telemetry::chain(&error))
             .remedy("run this command as the gateway's user"),
-    }
+        Ok(Err(error)) => Finding::failed(name, error.to_string()),
+        Err(_) => Finding::failed(
+            name,
+            "it has not answered at its control socket within 3 seconds",
+        )
+        .remedy("see its log; `/live` at the admin address says which worker is stuck"),
+    };
+    (None, finding)
 }
 
 pub(super) fn start(checks: &mut Checks, settings: &Arc<Settings>) {
