@@ -1,4 +1,4 @@
-.PHONY: demo test chaos soak fuzz bench release
+.PHONY: demo test chaos soak fuzz bench release package package-test sbom
 
 demo: ; @tests/run --tools build && cargo run --profile demo -- demo
 test: ; @tests/run
@@ -13,3 +13,10 @@ soak:
 fuzz: ; @fuzz/run
 bench: ; @benches/run && benches/postgres && benches/upgrade
 release: ; @benches/pgo
+package: ; @packages/build
+# Of the program that the tests use, which is built fast and packaged with its size.
+package-test:
+	@cargo build --quiet --locked
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && packages/build --profile dev --output "$$dir" && packages/test "$$dir"/*.deb && \
+	    packages/check-kubernetes "$${CARGO_TARGET_DIR:-$$PWD/target}/debug/tollgate"
+sbom: ; @packages/sbom tollgate.cdx.json
