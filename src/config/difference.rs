@@ -81,24 +81,21 @@ impl Source {
         }
     }
 
-    /// The settings file, and the files that it names: certificates, keys and secrets.
-    pub(super) fn files(&self) -> Vec<PathBuf> {
-        let mut problems = Problems::default();
-        let table = document::parse(&self.text, &mut problems);
-        let mut values = BTreeMap::new();
-        self.flatten(&table, ("", ""), &Origins::new(), &mut values);
+    /// The files that settings name, by the keys of the settings: certificates, keys and secrets.
+    pub(super) fn named_files(&self, modules: &Declarations) -> Vec<(String, PathBuf)> {
         let folder = self.file.parent().unwrap_or(Path::new(""));
-        let named = values.iter().filter(|(key, _)| {
+        let named = self.values(modules).into_iter().filter(|(key, _)| {
             let name = key.rsplit('.').next().unwrap_or(key);
             let is_certificate = name == "certificate" || name == "key";
             let is_tls = key.contains("].tls[") || key.starts_with("admin.tls.");
-            name.ends_with("_file") || name == "client_ca" || (is_certificate && is_tls)
+            name.ends_with("_file") || key == "admin.tls.client_ca" || (is_certificate && is_tls)
         });
-        let named = named.map(|(_, (file, _))| folder.join(file));
-        std::iter::once(self.file.clone()).chain(named).collect()
+        named
+            .map(|(key, (file, _))| (key, folder.join(file)))
+            .collect()
     }
 
-    /// The keys in which `new` differs, in its order; `needs_restart` decides by the key.
+    /// The keys in which `new` differs, in its order, or whose file has another content; `needs_restart` decides by the key.
     pub fn differences(
         &self,
         new: &Source,
@@ -116,7 +113,9 @@ impl Source {
         for (key, (value, place)) in &after {
             match before.get(key) {
                 None => found.push((place, difference(key, place, DifferenceKind::Added))),
-                Some((other, _)) if other != value => {
+                Some((other, _))
+                    if other != value || self.contents.get(key) != new.contents.get(key) =>
+                {
                     found.push((place, difference(key, place, DifferenceKind::Changed)));
                 }
                 Some(_) => {}

@@ -78,7 +78,7 @@ pub fn load(
         }],
     })?;
     let mut settings = load_text(file, &text, environment, modules)?;
-    settings.source.record_stamps(stamp);
+    settings.source.record_files(stamp, modules);
     Ok(settings)
 }
 

@@ -1,9 +1,12 @@
 //! The text and the environment that settings were read from.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use tollgate_module::Declarations;
 
 use super::environment::Environment;
 
@@ -15,6 +18,8 @@ pub struct Source {
     pub(super) environment: Environment,
     /// The files that were read, as they were then. Empty where the settings are a text.
     pub(super) stamps: Vec<(PathBuf, Stamp)>,
+    /// Hashes of the files that settings name, by the keys of the settings: certificates, keys and secrets may change without their names.
+    pub(super) contents: BTreeMap<String, blake3::Hash>,
 }
 
 /// What changes with a file: whether it is there, its inode, size and time of change.
@@ -42,13 +47,23 @@ impl Source {
             text: text.into(),
             environment: environment.clone(),
             stamps: Vec::new(),
+            contents: BTreeMap::new(),
         }
     }
 
     /// Records the files that were read, `file` as it was before it was read. The others were read a moment ago.
-    pub(super) fn record_stamps(&mut self, file: Stamp) {
-        let others = self.files().into_iter().skip(1);
-        let others = others.map(|other| (other.clone(), Stamp::of(&other)));
+    pub(super) fn record_files(&mut self, file: Stamp, modules: &Declarations) {
+        let others = self.named_files(modules);
+        self.contents = others
+            .iter()
+            .filter_map(|(key, other)| {
+                Some((key.clone(), blake3::hash(&std::fs::read(other).ok()?)))
+            })
+            .collect();
+        let others = others.into_iter().map(|(_, other)| {
+            let stamp = Stamp::of(&other);
+            (other, stamp)
+        });
         self.stamps = std::iter::once((self.file.clone(), file))
             .chain(others)
             .collect();

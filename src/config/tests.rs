@@ -2,6 +2,7 @@
 
 mod acme;
 mod admin;
+mod contents;
 mod reference;
 mod shipped;
 mod unix_socket;

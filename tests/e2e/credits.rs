@@ -5,7 +5,7 @@ use tollgate_money::{AccountId, MICROS_PER_CREDIT};
 use tollgate_testing::paypal::{
     CLIENT_ID, CLIENT_SECRET, Delivery, Effect, Event, Fault, Operation, PayPal,
 };
-use tollgate_testing::{Answer, within};
+use tollgate_testing::{Answer, Certificate, within};
 
 use crate::rig::{Browser, PROVIDER_KEY, Rig, SECRETS, Setup};
 
@@ -61,6 +61,14 @@ impl PayPalRig {
 
     /// Orders an amount through the pages; returns the page that leads to PayPal and its path.
     async fn order(&mut self, dollars: &str) -> (Answer, String) {
+        let sent = self.submit_order(dollars).await;
+        assert_eq!(sent.status, 303, "{}", sent.text());
+        let path = sent.header("location").expect("a way on").to_owned();
+        (self.browser.get(&path).await, path)
+    }
+
+    /// Orders an amount through the pages; returns the answer to the form.
+    async fn submit_order(&mut self, dollars: &str) -> Answer {
         let review = self
             .browser
             .get(&format!("/credits/add?amount={dollars}"))
@@ -68,10 +76,7 @@ impl PayPalRig {
         assert_eq!(review.status, 200, "{}", review.text());
         let id = field(&review, "id");
         let fields = [("id", id.as_str()), ("amount", dollars)];
-        let sent = self.browser.submit("/credits/add", &fields).await;
-        assert_eq!(sent.status, 303, "{}", sent.text());
-        let path = sent.header("location").expect("a way on").to_owned();
-        (self.browser.get(&path).await, path)
+        self.browser.submit("/credits/add", &fields).await
     }
 
     fn available(&self) -> i64 {
@@ -117,6 +122,63 @@ pub(crate) fn order_of(page: &Answer) -> String {
         .split_once("/checkoutnow?token=")
         .unwrap_or_else(|| panic!("no link to PayPal in {}", page.text()));
     after.split('"').next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn a_rotated_secret_for_paypal_is_used_after_a_reload() {
+    const TOKEN: &str = "6f0e9d8c7b6a59483726150f4e3d2c1b";
+    let paypal = PayPal::start().await;
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let (ca, secret) = (folder.path().join("ca.pem"), folder.path().join("secret"));
+    std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
+    std::fs::write(&secret, "EARevokedSecret0a1b2c").expect("the folder takes files");
+    let file = format!("client_secret_file = '{}'", secret.display());
+    let settings = settings(&paypal, &ca).replace("client_secret_env = 'PAYPAL_SECRET'", &file);
+    let token = "[[admin.token]]\nname = 'ops'\nrole = 'operate'\ntoken_env = 'ADMIN'";
+    let [id, _] = variables();
+    SECRETS.used("a token of the admin API", TOKEN);
+    let admin = ("ADMIN", TOKEN);
+    let rig = Setup {
+        environment: Environment::of([("PROVIDER_KEY", PROVIDER_KEY), id, admin]),
+        ..Setup::with(&format!("{settings}{token}"))
+    }
+    .start()
+    .await;
+    let account = rig.new_account("free", 0).await;
+    let browser = Browser::signed_in_as(&rig, account, "mara@example.com").await;
+    let mut fixture = PayPalRig {
+        rig,
+        paypal,
+        browser,
+        account,
+    };
+    let refused = fixture.submit_order("20").await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
+
+    std::fs::write(&secret, CLIENT_SECRET).expect("the folder takes files");
+    let operator = fixture.rig.operator().with_key(TOKEN);
+    let nothing = serde_json::json!({});
+    let reload = || operator.post("/admin/v1/settings/reload", &nothing);
+    let reloaded = reload().await;
+    assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+    let changed = &reloaded.json()["changes"][0];
+    assert_eq!(changed["key"], "payments.paypal.client_secret_file");
+    assert_eq!(changed["needs_restart"], false);
+    let (page, _) = fixture.order("50").await;
+    order_of(&page);
+    // What is fixed at the start is refused as before, also with a secret that has changed.
+    std::fs::write(&ca, Certificate::for_localhost().ca_pem).expect("the folder takes files");
+    std::fs::write(&secret, "EAnotherSecret0a1b2c3").expect("the folder takes files");
+    let refused = reload().await;
+    assert_eq!(refused.status, 409);
+    assert!(
+        refused.text().contains("payments.paypal.ca_file"),
+        "{}",
+        refused.text()
+    );
+    let (page, _) = fixture.order("100").await;
+    order_of(&page);
+    fixture.close().await;
 }
 
 #[tokio::test]

@@ -252,10 +252,14 @@ async fn a_reload_adds_models_providers_and_limits_and_changes_chains_and_keys()
         "tollgate_tokens_total{direction=\"prompt\",model=\"tiny\",provider=\"second\"}";
     assert_eq!(serving.metric(with_model).await, 0, "it has its counters");
 
-    // The key alone changes: no difference in the settings file.
+    // The key alone changes, not the name of its file.
     std::fs::write(&key, crate::rig::PROVIDER_KEY).expect("the folder takes files");
     let reloaded = installation.ask(&["reload"]).await;
-    assert_eq!(reloaded["changes"], Value::Array(Vec::new()));
+    assert_eq!(
+        reloaded["changes"][0]["key"],
+        "provider[second].api_key_file"
+    );
+    assert_eq!(reloaded["changes"].as_array().map(Vec::len), Some(1));
     let answer = client.post(CHAT, &request).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(

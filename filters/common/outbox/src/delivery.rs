@@ -8,6 +8,7 @@ use tollgate_clock::Clock;
 use tollgate_counters::{Counters, labels};
 use tollgate_identity::Signin;
 use tollgate_identity::signin::CodeMessage;
+use tollgate_module::Snapshot;
 use tollgate_store::{
     CommitError, Effect, LoginKind, Observer, Part, ReadError, SigninPart, Store,
 };
@@ -45,8 +46,7 @@ pub struct Senders {
 /// The queue of messages and its senders.
 pub struct Outbox {
     signin: Signin,
-    mail: Option<Arc<dyn Sender>>,
-    sms: Option<Arc<dyn Sender>>,
+    senders: Snapshot<Senders>,
     /// The name of the service.
     service: String,
     /// The host that codes are bound to.
@@ -84,11 +84,11 @@ impl Observer for QueueObserver {
 }
 
 impl Outbox {
-    /// An outbox that delivers through these senders once [`Outbox::run`] is called. Messages of a kind without a sender are dropped.
+    /// An outbox that delivers each message through the senders in force once [`Outbox::run`] is called. Messages of a kind without a sender are dropped.
     pub fn new(
         store: &dyn Store,
         signin: Signin,
-        Senders { mail, sms }: Senders,
+        senders: Snapshot<Senders>,
         (service, host): (&str, &str),
         clock: Clock,
     ) -> Outbox {
@@ -96,8 +96,7 @@ impl Outbox {
         store.observe(Arc::new(QueueObserver(wake.clone())));
         Outbox {
             signin,
-            mail,
-            sms,
+            senders,
             service: service.to_owned(),
             host: host.to_owned(),
             clock,
@@ -186,8 +185,8 @@ impl Outbox {
         + use<>,
     > {
         let sender = match message.kind {
-            LoginKind::Phone => self.sms.clone(),
-            _ => self.mail.clone(),
+            LoginKind::Phone => self.senders.load().sms.clone(),
+            _ => self.senders.load().mail.clone(),
         };
         let sender = sender?;
         if message.recipient.is_empty() || message.expires_at <= self.clock.now() {

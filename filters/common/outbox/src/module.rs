@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use tollgate_clock::Clock;
+use tollgate_clock::{Clock, Entropy};
 use tollgate_counters::{Metric, metrics};
 use tollgate_filter::{BrandName, ServiceIdentity};
 use tollgate_identity::Signin;
-use tollgate_module::{Build, BuildError, Module, Reload, SectionType, Services, provided};
+use tollgate_module::{
+    Build, BuildError, Module, Reload, SectionType, Services, Snapshot, provided,
+};
 use tollgate_store::Store;
 
 use crate::config::{RawSignin, SigninSettings};
@@ -17,7 +19,7 @@ use crate::sms::Sms;
 
 const NAME: &str = "signin";
 
-provided! { NAME => [SigninSettings]; }
+provided! { NAME => [SigninSettings, Senders]; }
 
 metrics! {
     MESSAGES = "tollgate_messages_total", Counter, ["event"],
@@ -47,20 +49,17 @@ impl Module for SigninModule {
         let (BrandName(brand), service): (_, ServiceIdentity) = (build.get()?, build.get()?);
         let host = host(&service.base_url);
         let signin = Signin::new(store.clone(), settings.rules(build.get()?));
-        let mail = settings.mail.as_ref().map(|mail| Mail::new(mail, host));
-        let mail = mail.transpose().map_err(delivery_error)?;
-        let entropy = build.get()?;
-        let sms = settings
-            .sms
-            .as_ref()
-            .map(|sms| Sms::new(sms, clock.clone(), entropy));
-        let sms = sms.transpose().map_err(delivery_error)?;
-        let senders = Senders {
-            mail: mail.map(|mail| Arc::new(mail) as Arc<dyn Sender>),
-            sms: sms.map(|sms| Arc::new(sms) as Arc<dyn Sender>),
-        };
+        let senders = senders(&settings, host, clock.clone(), build.get()?)?;
+        let senders = Snapshot::from(senders);
         let names = (&*brand, host);
-        let outbox = Outbox::new(&*store, signin.clone(), senders, names, clock.clone());
+        let outbox = Outbox::new(
+            &*store,
+            signin.clone(),
+            senders.clone(),
+            names,
+            clock.clone(),
+        );
+        build.provide(senders);
         let deliveries = outbox.counters();
         build.metrics(Box::new(move |samples| {
             samples.numbers(MESSAGES, deliveries.values());
@@ -72,19 +71,56 @@ impl Module for SigninModule {
         Ok(())
     }
 
-    /// The senders need a restart, and so does the length of codes: people have codes of the earlier one.
+    /// Whether there is a sender needs a restart, since pages offer what it sends, and so does the length of codes: people have codes of the
+    /// earlier one. A message under way is sent by the sender that it began with.
     fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
         let signin: Signin = running.get(NAME)?;
         let old: SigninSettings = running.get(NAME)?;
         let new: SigninSettings = settings.get(NAME)?;
         let refused = Reload::refused([
             ("code_digits", old.length != new.length),
-            ("mail", old.mail != new.mail),
-            ("sms", old.sms != new.sms),
+            ("mail", old.mail.is_some() != new.mail.is_some()),
+            ("sms", old.sms.is_some() != new.sms.is_some()),
         ]);
+        if let Some(refused) = refused {
+            return Ok(refused);
+        }
         let rules = new.rules(settings.get(NAME)?);
-        Ok(refused.unwrap_or_else(|| Reload::ready(move || signin.replace_rules(rules))))
+        let in_force: Snapshot<Senders> = running.get(NAME)?;
+        let replaced = match (&old.mail, &old.sms) == (&new.mail, &new.sms) {
+            // With their connections.
+            true => None,
+            false => {
+                let service: ServiceIdentity = running.get(NAME)?;
+                let (clock, entropy) = (running.get(NAME)?, running.get(NAME)?);
+                Some(senders(&new, host(&service.base_url), clock, entropy)?)
+            }
+        };
+        Ok(Reload::ready(move || {
+            signin.replace_rules(rules);
+            if let Some(senders) = replaced {
+                in_force.replace(senders);
+            }
+        }))
     }
+}
+
+/// The senders that are configured.
+fn senders(
+    settings: &SigninSettings,
+    host: &str,
+    clock: Clock,
+    entropy: Entropy,
+) -> Result<Senders, BuildError> {
+    let mail = settings.mail.as_ref().map(|mail| Mail::new(mail, host));
+    let mail = mail.transpose().map_err(delivery_error)?;
+    let sms = settings.sms.as_ref();
+    let sms = sms.map(|sms| Sms::new(sms, clock, entropy));
+    let sms = sms.transpose().map_err(delivery_error)?;
+    Ok(Senders {
+        mail: mail.map(|mail| Arc::new(mail) as Arc<dyn Sender>),
+        sms: sms.map(|sms| Arc::new(sms) as Arc<dyn Sender>),
+    })
 }
 
 fn delivery_error(error: impl std::error::Error + Send + Sync + 'static) -> BuildError {
@@ -103,7 +139,6 @@ fn host(url: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_clock::Entropy;
     use tollgate_filter::SignupGrant;
     use tollgate_module::{Built, Section, check_text};
     use tollgate_money::Micros;
@@ -152,6 +187,44 @@ mod tests {
             assert_eq!(reload(fixed), Err(vec![key]), "{fixed}");
         }
         assert!(!signin.rules().sign_up, "nothing has changed");
+        store.close();
+    }
+
+    #[test]
+    fn a_rotated_password_makes_new_senders_and_the_same_password_keeps_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let clock = Clock::system();
+        let options = sqlite::Options::new(clock.now(), RootSecret([7; 32]));
+        let store = sqlite::open(&folder.path().join("tollgate.db"), options).expect("a store");
+        let mail = "[mail]\nsmtp_url = 'smtp://localhost'\nfrom = 'a@svc.example'";
+        let settings = |password: &str| {
+            let mut services = settings(mail, 0);
+            let mut signin: SigninSettings = services.find().expect("the section");
+            let mail = signin.mail.as_mut().expect("mail");
+            mail.login = Some((String::from("a"), password.into()));
+            services.provide(signin);
+            services
+        };
+        let mut built = Built::default();
+        built.services = settings("before");
+        built.services.provide(store.clone());
+        built.services.provide(clock);
+        built.services.provide(Entropy::system());
+        built.services.provide(BrandName("Tolls".into()));
+        built.services.provide(ServiceIdentity {
+            name: "svc".to_owned(),
+            base_url: "https://svc.example".to_owned(),
+            root_url: "https://svc.example".to_owned(),
+        });
+        built.module(&SigninModule).expect("it has all services");
+        let senders: Snapshot<Senders> = built.services.find().expect("the senders");
+        let sender = || senders.load().mail.clone().expect("mail");
+        let first = sender();
+        for (password, is_kept) in [("before", true), ("after", false)] {
+            let reload = SigninModule.reload(&built.services, &settings(password));
+            assert_eq!(reload.expect("everything is there").apply(), Ok(()));
+            assert_eq!(Arc::ptr_eq(&first, &sender()), is_kept, "{password}");
+        }
         store.close();
     }
 

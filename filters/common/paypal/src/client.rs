@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -62,9 +63,18 @@ pub struct Client {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
+    /// In place of those of the settings, which may have been rotated.
+    credentials: ArcSwap<Credentials>,
     pub(crate) clock: Clock,
     pub(crate) certificates: Certificates,
     http: reqwest::Client,
+}
+
+/// The OAuth client, as which access tokens are requested, and the token.
+#[derive(Debug)]
+struct Credentials {
+    id: SecretString,
+    secret: SecretString,
     tokens: Tokens,
 }
 
@@ -122,10 +132,10 @@ impl Client {
         Ok(Client {
             shared: Arc::new(Shared {
                 certificates: Certificates::new(roots),
+                credentials: ArcSwap::from_pointee(Credentials::of(&settings)),
                 settings,
                 clock,
                 http,
-                tokens: Tokens::default(),
             }),
         })
     }
@@ -160,7 +170,12 @@ impl Client {
             let token = self.token().await?;
             let (status, headers, body) = self.send(&call, &token).await?;
             if status == 401 && again {
-                self.shared.tokens.drop_refused(&token).await;
+                self.shared
+                    .credentials
+                    .load_full()
+                    .tokens
+                    .drop_refused(&token)
+                    .await;
                 again = false;
                 continue;
             }
@@ -220,19 +235,29 @@ impl Client {
         Ok((status, headers, body))
     }
 
+    /// Uses the OAuth client of other settings from the next call on, which requests an access token if it is another one.
+    pub fn replace_credentials(&self, settings: &Settings) {
+        let (old, new) = (self.shared.credentials.load(), Credentials::of(settings));
+        let pair =
+            |of: &Credentials| [&of.id, &of.secret].map(|one| one.expose_secret().to_owned());
+        if pair(&old) != pair(&new) {
+            self.shared.credentials.store(Arc::new(new));
+        }
+    }
+
     async fn token(&self) -> Result<Token, Error> {
         let Shared {
             settings,
             http,
-            tokens,
             clock,
             ..
         } = &*self.shared;
-        tokens
+        let credentials = self.shared.credentials.load_full();
+        (credentials.tokens)
             .get(clock, || async {
                 let (id, secret) = (
-                    settings.client_id.expose_secret(),
-                    settings.client_secret.expose_secret(),
+                    credentials.id.expose_secret(),
+                    credentials.secret.expose_secret(),
                 );
                 let pair = Zeroizing::new([id, ":", secret].concat());
                 let mut basic =
@@ -274,6 +299,25 @@ impl Client {
                 })
             })
             .await
+    }
+}
+
+impl Credentials {
+    fn of(settings: &Settings) -> Credentials {
+        Credentials {
+            id: settings.client_id.clone(),
+            secret: settings.client_secret.clone(),
+            tokens: Tokens::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Whether a client of these settings can serve `other` by [`Client::replace_credentials`]. The brand counts for nothing: it is fixed.
+    pub fn differs_in_credentials_alone(&self, other: &Settings) -> bool {
+        self.environment == other.environment
+            && (&self.webhook_id, &self.roots) == (&other.webhook_id, &other.roots)
+            && (self.verify, self.timeouts) == (other.verify, other.timeouts)
     }
 }
 

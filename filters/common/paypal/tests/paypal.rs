@@ -55,6 +55,28 @@ fn order(key: &str) -> NewOrder<'_> {
 }
 
 #[tokio::test]
+async fn a_rotated_secret_is_used_for_the_next_token() {
+    let paypal = PayPal::start().await;
+    let with = |secret: &str| Settings {
+        client_secret: SecretString::from(secret.to_owned()),
+        ..settings(&paypal)
+    };
+    let client = Client::new(with("revoked"), Clock::system()).expect("a client");
+    let used_elsewhere = client.clone();
+    let refused = client.create_order(&order("first")).await;
+    refused.expect_err("the secret is not valid any more");
+    assert!(with("revoked").differs_in_credentials_alone(&with(CLIENT_SECRET)));
+    client.replace_credentials(&with(CLIENT_SECRET));
+    let created = used_elsewhere.create_order(&order("first")).await;
+    created.expect("the new secret is valid");
+    let other = Settings {
+        webhook_id: None,
+        ..with(CLIENT_SECRET)
+    };
+    assert!(!with(CLIENT_SECRET).differs_in_credentials_alone(&other));
+}
+
+#[tokio::test]
 async fn an_order_is_created_approved_and_captured_once() {
     let paypal = PayPal::start().await;
     let client = client(&paypal);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_counters::{Counters, Metric, Source, metrics};
 use tollgate_filter::ServiceIdentity;
-use tollgate_module::{Build, BuildError, Module, SectionType};
+use tollgate_module::{Build, BuildError, Module, Reload, SectionType, Services};
 use tollgate_paypal::{Client, PlanSubscriptions};
 use tollgate_purchase::mandates::{MandateDeps, Mandates};
 use tollgate_purchase::{Credits, Draw, PurchaseTasks, TopUpDeps, TopUps};
@@ -91,6 +91,24 @@ impl Module for PayPalModule {
         build.background(async move { mandates.run().await });
         build.provide(client);
         Ok(())
+    }
+
+    /// The OAuth client is rotated; everything else needs a restart.
+    fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
+        let old: Option<PayPalSettings> = running.get("paypal")?;
+        let new: Option<PayPalSettings> = settings.get("paypal")?;
+        let client: Option<Client> = running.find();
+        match (old, new, client) {
+            (Some(old), Some(new), Some(client))
+                if old.plan_id == new.plan_id
+                    && old.client.differs_in_credentials_alone(&new.client) =>
+            {
+                Ok(Reload::ready(move || {
+                    client.replace_credentials(&new.client)
+                }))
+            }
+            _ => Ok(Reload::Fixed),
+        }
     }
 }
 
