@@ -18,5 +18,6 @@ package: ; @packages/build
 package-test:
 	@cargo build --quiet --locked
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && packages/build --profile dev --output "$$dir" && packages/test "$$dir"/*.deb && \
+	    packages/test-image "$${CARGO_TARGET_DIR:-$$PWD/target}/debug/tollgate" && \
 	    packages/check-kubernetes "$${CARGO_TARGET_DIR:-$$PWD/target}/debug/tollgate"
 sbom: ; @packages/sbom tollgate.cdx.json
