@@ -78,6 +78,12 @@ pub enum Command {
     /// Show and purge the response cache of the running gateway.
     #[command(subcommand)]
     Cache(CacheCommand),
+    /// Show the gateways that work on the PostgreSQL database, and what ended ones have left. Needs no running gateway.
+    Nodes {
+        /// Default: show them.
+        #[command(subcommand)]
+        command: Option<NodesCommand>,
+    },
     /// Show the usage of an account in tokens and credits, by day (UTC) and model.
     Usage {
         /// The account.
@@ -150,6 +156,17 @@ pub struct AuditLogArgs {
     /// The number of acts.
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     pub limit: usize,
+}
+
+/// `tollgate nodes`
+#[derive(Clone, Debug, Subcommand)]
+pub enum NodesCommand {
+    /// Recover a node whose process has ended: release its holds and return its credit to the accounts. A node that runs does this for others
+    /// a minute after the end of their lease.
+    Recover {
+        /// The node's name, or its number.
+        name: String,
+    },
 }
 
 /// `tollgate settings`

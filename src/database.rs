@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 use tollgate_clock::{Clock, Entropy};
-use tollgate_store::postgres::{self, DatabaseUrl, ImportError, Progress};
+use tollgate_ledger::Ledger;
+use tollgate_store::postgres::{self, DatabaseUrl, ImportError, NodeRole, NodeState, Progress};
 use tollgate_store::{Failure, OpenError, Read, RootSecret, Store, sqlite};
 
 use crate::config::{self, Durability, StoreUrl};
@@ -38,12 +39,12 @@ pub(crate) fn open(
 ) -> Result<Arc<dyn Store>, OpenError> {
     let epoch = predecessor.as_ref().map(|run| run.epoch);
     let clock = opener.clock.clone();
-    let monotonic_us = Box::new(move || clock.elapsed().as_micros() as u64);
+    let monotonic_us = move || clock.elapsed().as_micros() as u64;
     match &settings.url {
         StoreUrl::Sqlite(path) => {
             let lock = predecessor.map(|run| sqlite::Lock::received(path, run.locks));
             let options = sqlite::Options {
-                monotonic_us,
+                monotonic_us: Box::new(monotonic_us),
                 on_failure,
                 lock: lock.transpose()?,
                 predecessor: epoch,
@@ -51,13 +52,74 @@ pub(crate) fn open(
             };
             sqlite::open(path, options)
         }
-        StoreUrl::Postgres(url) => postgres::open(postgres::Options {
-            monotonic_us,
-            on_failure,
-            predecessor: epoch,
-            ..postgres_options(settings, url, opener)
-        }),
+        StoreUrl::Postgres(url) => {
+            let options = || postgres::Options {
+                role: match settings.node {
+                    Some(_) => NodeRole::OneOfMany,
+                    None => NodeRole::Alone,
+                },
+                ..postgres_options(settings, url, opener)
+            };
+            // Nodes of the other kind have ended, and have left what they had.
+            if let Err(OpenError::Unrecovered { nodes, .. }) = postgres::check_nodes(&options()) {
+                for node in nodes {
+                    recover(settings, url, opener, node)?;
+                }
+            }
+            postgres::open(postgres::Options {
+                monotonic_us: Arc::new(monotonic_us),
+                on_failure,
+                predecessor: epoch,
+                ..options()
+            })
+        }
     }
+}
+
+/// The nodes of the database; none of a file, which has one.
+pub(crate) fn nodes(
+    settings: &config::Store,
+    opener: &Opener<'_>,
+) -> Result<Vec<NodeState>, OpenError> {
+    match &settings.url {
+        StoreUrl::Sqlite(_) => Ok(Vec::new()),
+        StoreUrl::Postgres(url) => postgres::nodes(&postgres_options(settings, url, opener)),
+    }
+}
+
+/// Recovers a node whose process has ended; refused while it has its lease. Nothing to do for a file.
+pub(crate) fn recover_node(
+    settings: &config::Store,
+    opener: &Opener<'_>,
+    node: i64,
+) -> Result<(), OpenError> {
+    match &settings.url {
+        StoreUrl::Sqlite(_) => Ok(()),
+        StoreUrl::Postgres(url) => recover(settings, url, opener, node),
+    }
+}
+
+fn recover(
+    settings: &config::Store,
+    url: &DatabaseUrl,
+    opener: &Opener<'_>,
+    node: i64,
+) -> Result<(), OpenError> {
+    let store = postgres::open(postgres::Options {
+        role: NodeRole::Recovery(node),
+        ..postgres_options(settings, url, opener)
+    })?;
+    let recovered = Ledger::recover_node(store, opener.clock.now());
+    let started = recovered.map_err(|error| OpenError::Recovery {
+        node,
+        source: Box::new(error),
+    })?;
+    tracing::warn!(
+        node,
+        holds = started.orphans,
+        "recovered a node whose process had ended"
+    );
+    Ok(())
 }
 
 /// The process that has the database, for a standby that waits for it; none for a file, whose lock says it.
@@ -192,7 +254,7 @@ fn postgres_options(
     let random = RootSecret(opener.entropy.bytes());
     let password = settings.password.as_ref();
     postgres::Options {
-        node_name: opener.name.to_owned(),
+        node_name: settings.node.as_deref().unwrap_or(opener.name).to_owned(),
         password: password.map(|password| password.expose_secret().as_bytes().into()),
         ..postgres::Options::new(url.clone(), opener.clock.now(), random)
     }

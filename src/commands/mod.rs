@@ -12,6 +12,7 @@ mod doctor;
 mod exit_code;
 mod key;
 mod migrate;
+mod nodes;
 mod output;
 mod payment;
 mod paypal;
@@ -119,6 +120,7 @@ pub fn run(
         Command::Upgrade { program } => upgrade::upgrade(program, &client()?, out),
         Command::Settings(SettingsCommand::Diff) => reload::diff(&client()?, out),
         Command::Cache(command) => cache::run(command, &client()?, out),
+        Command::Nodes { command } => nodes::run(command, &settings()?, out),
         Command::Usage { account, from, to } => {
             let days = usage::Days {
                 from: from.as_deref(),

@@ -4,6 +4,7 @@
 //! in the JSON Schema.
 
 mod admin;
+mod store;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,9 +12,10 @@ use tollgate_filter::settings::{Amount, At, Number, OptionalWord, Switch, Whole,
 use tollgate_filter::{AfterLeaving, CapMember, Choice, ErrorShape};
 
 pub(crate) use self::admin::{RawAdmin, RawAdminTls, RawAdminToken};
+pub(crate) use self::store::RawStore;
 use super::acme::AcmeChallenge;
 use super::proxies::ForwardedField;
-use super::settings::{ClientAddressForm, Cors, Durability, LogFormat, LogLevel};
+use super::settings::{ClientAddressForm, Cors, LogFormat, LogLevel};
 
 /// The highest weight of a provider.
 pub(crate) const WEIGHT_MAX: u64 = 1000;
@@ -238,35 +240,6 @@ pub(crate) struct RawAcme {
     pub(crate) mac_key_file: Option<At<String>>,
     /// Wait after an order has failed; it doubles with each failure, up to a day, and is never shorter than a `Retry-After` of the authority.
     pub(crate) retry_secs: Whole<300, 1, 86_400>,
-}
-
-/// The database of accounts, keys and the ledger.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RawStore {
-    /// The database. A file is created when it is missing; in an empty PostgreSQL database the tables are created.
-    ///
-    /// Type: `sqlite:` and a path, or `postgres://user@host:port/database`
-    /// Default: `sqlite:tollgate.db`
-    pub(crate) url: Option<At<String>>,
-    /// The variable that contains the password for a PostgreSQL database.
-    ///
-    /// Type: name of a variable
-    /// Range: a variable that is set; not beside `password_file`
-    pub(crate) password_env: Option<At<String>>,
-    /// The file that contains the password for a PostgreSQL database.
-    ///
-    /// Type: path
-    /// Range: a readable file with one word; not beside `password_env`
-    pub(crate) password_file: Option<At<String>>,
-    /// Free space of an SQLite file's file system below which new requests are refused with 503; 0 for no check.
-    pub(crate) free_bytes_min: Whole<268_435_456, 0, 1_099_511_627_776>,
-    /// The durability of a commit to an SQLite file: `power` survives a power failure, `process` only the end of the process. With
-    /// `process` a power failure may lose the latest charges. A commit to PostgreSQL always survives one.
-    pub(crate) durability: Word<Durability>,
-    /// Waits while another gateway has the PostgreSQL database, and takes over when it ends or does not renew its lease. Nothing listens until
-    /// then.
-    pub(crate) standby: Switch<false>,
 }
 
 /// A route: a path pattern and its filter chain.

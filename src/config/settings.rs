@@ -239,6 +239,8 @@ pub struct Store {
     pub durability: Durability,
     /// Bytes of free space below which new work is refused; 0 for no check.
     pub free_bytes_min: u64,
+    /// The name of this gateway among several that work on the database; none for the only one.
+    pub node: Option<String>,
     /// Whether a start waits for the end of another gateway.
     pub standby: bool,
 }

@@ -303,6 +303,7 @@ impl Storage {
         }
         record_new_prices(settings, &*store, now)?;
         let credentials = Credentials::open(&*store, now).map_err(ledger_error)?;
+        credentials.follow(&store, clock);
         let limits: RateLimits = settings.sections.find().unwrap_or_default();
         for class in credentials.classes() {
             if limits.class(&class).is_none() {
@@ -501,9 +502,17 @@ fn spawn_tasks(
             settings.store.free_bytes_min,
         ));
     }
+    let duties = maintenance::run_duties(storage.store.clone(), std::mem::take(&mut built.duties));
+    let duties = runtime.spawn(duties);
+    if storage.store.has_allotments() {
+        let (settings, store) = (settings.store.clone(), storage.store.clone());
+        runtime.spawn(maintenance::recover_nodes(settings, store, clock.clone()));
+    }
+    // Every observer of the store is there by now.
+    storage.store.follow_changes();
     let tasks = built.tasks.drain(..).map(|task| runtime.spawn(task));
     tasks
-        .chain([uses, refusals])
+        .chain([uses, refusals, duties])
         .map(|task| task.abort_handle())
         .collect()
 }

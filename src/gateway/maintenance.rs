@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tollgate_clock::Clock;
+use tokio::task::JoinSet;
+use tollgate_clock::{Clock, Entropy};
 use tollgate_identity::{Credentials, RefusedRequests};
 use tollgate_ledger::Ledger;
-use tollgate_module::Sweep;
-use tollgate_store::{Admission, OAuthPart, Part, Store, UnitOfWork, commit};
+use tollgate_module::{Duty, Sweep};
+use tollgate_store::{Admission, OAuthPart, OpenError, Part, Store, UnitOfWork, commit};
 
+use crate::config;
+use crate::database::{self, Opener};
 use crate::proxy::Proxy;
+use crate::telemetry;
 
 /// Interval of the removal of expired holds and unused counters, and of the release of freed memory.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
@@ -34,6 +38,73 @@ const USES_PER_COMMIT: usize = 500;
 /// With fewer concurrent exchanges than this there is no memory worth releasing.
 const RELEASE_THRESHOLD: usize = 100;
 
+/// Interval at which credit of accounts without requests is returned to their shared balances.
+const RETURN_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Interval at which a node looks whether it has the duties of the cluster.
+const DUTIES_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Interval at which the node that has the duties looks for nodes whose process has ended.
+const RECOVERY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// For how long a node may be without a lease before another one recovers it: its process may still run, cut off from the database, and end
+/// answers.
+const RECOVERED_AFTER: Duration = Duration::from_secs(60);
+
+/// Runs the duties of the cluster while this node has them.
+pub(super) async fn run_duties(store: Arc<dyn Store>, duties: Vec<Duty>) {
+    let mut running = JoinSet::new();
+    loop {
+        match (store.has_duties(), running.is_empty()) {
+            (true, true) => {
+                for duty in &duties {
+                    running.spawn(duty());
+                }
+            }
+            (false, false) => running.shutdown().await,
+            _ => {}
+        }
+        tokio::time::sleep(DUTIES_INTERVAL).await;
+    }
+}
+
+/// Recovers nodes whose process has ended, while this node has the duties of the cluster.
+pub(super) async fn recover_nodes(settings: config::Store, store: Arc<dyn Store>, clock: Clock) {
+    loop {
+        tokio::time::sleep(RECOVERY_INTERVAL).await;
+        if !store.has_duties() {
+            continue;
+        }
+        let (settings, clock) = (settings.clone(), clock.clone());
+        let recovered = tokio::task::spawn_blocking(move || recover_ended(&settings, &clock)).await;
+        if let Ok(Err(error)) = recovered {
+            tracing::warn!(
+                error = telemetry::chain(&error),
+                "recovering nodes failed, retrying"
+            );
+        }
+    }
+}
+
+fn recover_ended(settings: &config::Store, clock: &Clock) -> Result<(), OpenError> {
+    let entropy = Entropy::system();
+    let opener = Opener {
+        name: "recovery",
+        clock,
+        entropy: &entropy,
+    };
+    for node in database::nodes(settings, &opener)? {
+        let is_ended = node
+            .lease
+            .as_ref()
+            .is_none_or(|lease| lease.now >= lease.until + RECOVERED_AFTER);
+        if is_ended && !node.is_recovered && node.is_one_of_many {
+            database::recover_node(settings, &opener, node.node)?;
+        }
+    }
+    Ok(())
+}
+
 /// Runs the periodic tasks of a serving gateway.
 pub(super) async fn run_maintenance(
     proxy: Arc<Proxy>,
@@ -42,8 +113,13 @@ pub(super) async fn run_maintenance(
     sweeps: Vec<Sweep>,
 ) {
     let mut peak = 0;
+    let mut returned = clock.elapsed();
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
+        if clock.elapsed() >= returned + RETURN_INTERVAL {
+            returned = clock.elapsed();
+            ledger.return_idle(clock.now());
+        }
         let expired = ledger.sweep(clock.reading());
         if expired > 0 {
             tracing::warn!(holds = expired, "released expired holds");

@@ -50,6 +50,7 @@ impl Gateway {
         }
         drop(self.admin);
         // The last releases and settlements are in the queue by now.
+        self.ledger.return_all();
         self.store.close();
         self.runtime.shutdown_background();
         self.telemetry.close();

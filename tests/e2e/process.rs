@@ -15,6 +15,7 @@ mod logs;
 mod mandates;
 mod memory;
 mod mpp;
+mod nodes;
 mod postgres;
 mod prices;
 mod reload;

@@ -96,6 +96,9 @@ impl Auth {
             Presented::Nothing => return Err(Refusal::Missing),
             Presented::Unreadable(why) => return Err(Refusal::Unreadable(why)),
         };
+        if !self.credentials.is_current() {
+            return Err(Refusal::Outdated);
+        }
         let credential = self.find(text, now).ok_or(Refusal::Invalid)?;
         if !Resources::from_bits(credential.resources).has(self.access.resource) {
             return Err(Refusal::WrongResource);

@@ -2,6 +2,8 @@
 //!
 //! Unknown, malformed, expired and revoked credentials get the same response, so that guessing reveals nothing.
 
+use std::time::Duration;
+
 use http::{HeaderValue, header};
 use tollgate_filter::{ApiError, ErrorCode, RequiredAccess, Resource};
 
@@ -25,6 +27,8 @@ pub(crate) enum Refusal {
     Differ,
     /// Its credential is unknown, expired or revoked.
     Invalid,
+    /// What other nodes have revoked is not known here at the moment.
+    Outdated,
     /// Its credential is bound to another resource.
     WrongResource,
     /// The account is suspended.
@@ -159,6 +163,11 @@ impl Refusal {
                 ),
                 &challenges.invalid_token,
             ),
+            Refusal::Outdated => ApiError::new(
+                ErrorCode::StoreUnavailable,
+                "The gateway cannot read at the moment which credentials other nodes have revoked. Try again in a second.",
+            )
+            .retry_after(Duration::from_secs(1)),
             Refusal::Suspended => ApiError::new(
                 ErrorCode::AccountSuspended,
                 "The account is suspended. Write to the operator of this service.",

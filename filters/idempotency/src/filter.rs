@@ -68,11 +68,11 @@ impl Idempotency {
         store: Arc<dyn Store>,
         clock: Clock,
     ) -> Idempotency {
-        let token = first_token(store.earliest_epoch());
+        let token = first_token(store.node(), store.earliest_epoch());
         let filter = Idempotency {
             settings: settings.into(),
             claim: hold.saturating_add(AFTER_HOLD),
-            claims: OpenClaims::new(first_token(store.epoch())),
+            claims: OpenClaims::new(first_token(store.node(), store.epoch())),
             store,
             clock,
             counters: Arc::default(),

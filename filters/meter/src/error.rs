@@ -75,6 +75,7 @@ pub(crate) fn too_much_abandoned(wait: Duration) -> ApiError {
 pub(crate) fn hold_failed(error: HoldError) -> Result<Outcome, FilterError> {
     match error {
         HoldError::Overloaded { .. } => Ok(Outcome::refuse(overloaded())),
+        HoldError::CreditUnavailable { .. } => Ok(Outcome::refuse(credit_unavailable())),
         HoldError::Store { .. } => Err(FilterError::new(store_unavailable(), error)),
         _ => Err(FilterError::new(unmetered(), error)),
     }
@@ -100,6 +101,14 @@ pub(crate) fn unmetered() -> ApiError {
         ErrorCode::InternalError,
         "The request could not be metered. Nothing was charged; try again later.",
     )
+}
+
+fn credit_unavailable() -> ApiError {
+    ApiError::new(
+        ErrorCode::CreditUnavailable,
+        "The account's credit is being collected from other nodes of the gateway. Nothing was charged; try again in a second.",
+    )
+    .retry_after(Duration::from_secs(1))
 }
 
 fn overloaded() -> ApiError {

@@ -7,17 +7,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::HeaderName;
-use tollgate_clock::{Clock, Deadline, Timestamp};
+use tollgate_clock::{Clock, Timestamp};
 use tollgate_filter::{
-    AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Clamped, Contract,
-    Ending, Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome,
-    OutputCap, Phase, Principal, Step, Tail, Tokens, Unpaid,
+    AnswerProgress, AnswerUsage, BeforeCharge, Body, CacheStatus, Charge, Contract, Ending,
+    Estimated, Exchange, FailureMode, Filter, FilterError, Forward, Model, Outcome, Phase,
+    Principal, Step, Tail, Tokens, Unpaid,
 };
-use tollgate_ledger::{
-    AttachedPart, Balance, Hold, HoldError, HoldRequest, Ledger, Settle, Settled, Settlement,
-};
+use tollgate_ledger::{AttachedPart, Balance, Hold, Ledger, Settle, Settled, Settlement};
 use tollgate_module::Snapshot;
-use tollgate_money::{CredentialId, Micros, SpendingCap};
+use tollgate_money::{Micros, SpendingCap};
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{UsageFlags, UsageRecord};
 
@@ -40,7 +38,7 @@ const LEAST: Micros = Micros::new(1);
 
 /// Holds the worst case before the upstream is called, and settles the usage when the answer is over.
 pub struct Meter {
-    settings: Snapshot<MeterSettings>,
+    pub(crate) settings: Snapshot<MeterSettings>,
     pub(crate) ledger: Ledger,
     pub(crate) clock: Clock,
     topup_url: Arc<str>,
@@ -52,12 +50,12 @@ pub struct Meter {
 }
 
 /// The quote of one exchange and the credit held for it. Private to this filter; released when it is dropped with the exchange.
-struct Held {
-    quote: Quote,
+pub(crate) struct Held {
+    pub(crate) quote: Quote,
     /// Placed when the exchange goes upstream. An answer from the cache or from another filter has none.
-    hold: Option<Hold>,
+    pub(crate) hold: Option<Hold>,
     /// The reservation against the credential's own cap.
-    kept: Option<(SpendingCap, Reserved)>,
+    pub(crate) kept: Option<(SpendingCap, Reserved)>,
 }
 
 /// Why no request can be paid for.
@@ -227,7 +225,8 @@ impl Meter {
         } = *principal(exchange)?;
         let balance = self.ledger.balance(account).ok_or(MeterError::NoAccount)?;
         let funds = balance.total().saturating_add(balance.credit_limit);
-        if !funds.is_positive() {
+        // One of several nodes does not know what the account has received elsewhere: its hold decides.
+        if !funds.is_positive() && !self.ledger.has_allotments() {
             let no_credit = Unaffordable::NoCredit(balance.spendable());
             return Ok((balance, Some(no_credit)));
         }
@@ -273,115 +272,20 @@ impl Meter {
         Ok(Outcome::Continue)
     }
 
-    /// Holds the worst case in memory; for a stream also on the disk, concurrently with the upstream call.
-    fn hold(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
-        let Principal {
-            account,
-            credential,
-            spending_cap,
-            ..
-        } = *principal(exchange)?;
-        let operation = exchange.request.id;
-        let is_stream = exchange.record.stream;
-        let at = exchange.now(&self.clock);
-        let elapsed = exchange.elapsed(&self.clock);
-        let held = exchange
-            .get_mut::<Held>()
-            .ok_or(MeterError::Missing { what: "quote" })?;
-        let quote = &held.quote;
-        let mut clamped = None;
-        let mut kept = None;
-        if let Some(cap) = spending_cap {
-            match self.keep(credential, cap, quote, at) {
-                Ok((reserved, smaller)) => {
-                    kept = Some((cap, reserved));
-                    clamped = smaller;
-                }
-                Err(reached) => return Ok(self.refuse_cap(quote, reached)),
-            }
-        }
-        let hold = self.settings.load().hold;
-        let request = HoldRequest {
-            operation,
-            account,
-            amount: clamped.as_ref().unwrap_or(quote).amount,
-            price_version: Some(quote.model.price_version),
-            at,
-            deadline: Deadline::after(elapsed, hold),
-            expires_at: at + hold,
-        };
-        // From the original request: clamping to its key's cap does not exclude further clamping.
-        let fallback = |available| {
-            let smaller = self.clamp(quote, available)?;
-            let amount = smaller.amount;
-            clamped = Some(smaller);
-            Some(amount)
-        };
-        // No byte of a whole answer is sent before it is settled: a hold in memory is enough until then, and its settlement is one row.
-        let placed = if is_stream {
-            self.ledger.hold_within(request, fallback)
-        } else {
-            self.ledger.reserve_within(request, fallback)
-        };
-        let hold = match placed {
-            Ok(hold) => hold,
-            Err(HoldError::InsufficientCredit { available, .. }) => {
-                return Ok(self.refuse(quote, available));
-            }
-            Err(error) => return hold_failed(error),
-        };
-        held.hold = Some(hold);
-        held.kept = kept;
-        if let Some(clamped) = clamped {
-            let cap = OutputCap {
-                tokens: clamped.sizes.output_each,
-                member: clamped.model.cap_member,
-            };
-            let quote = clamped.amount;
-            held.quote = clamped;
-            let forward = exchange
-                .get_mut::<Forward>()
-                .ok_or(MeterError::Missing { what: "forward" })?;
-            forward.body.cap_output(cap);
-            forward.quote = Some(quote);
-            exchange.put(Clamped);
-            self.counters.events.inc(MeterEvent::Clamped);
-        }
-        Ok(Outcome::Continue)
-    }
-
-    /// Reserves the worst case under the credential's own cap, or the remainder of the cap where the request has no output cap.
-    fn keep(
-        &self,
-        credential: CredentialId,
-        cap: SpendingCap,
-        quote: &Quote,
-        now: Timestamp,
-    ) -> Result<(Reserved, Option<Quote>), CapReached> {
-        let reserve = |amount| self.spending.reserve(credential, cap, amount, now);
-        match reserve(quote.amount) {
-            Ok(reserved) => Ok((reserved, None)),
-            Err(reached) => match self.clamp(quote, reached.left) {
-                Some(smaller) => reserve(smaller.amount).map(|reserved| (reserved, Some(smaller))),
-                None => Err(reached),
-            },
-        }
-    }
-
     #[cold]
-    fn refuse_cap(&self, quote: &Quote, reached: CapReached) -> Outcome {
+    pub(crate) fn refuse_cap(&self, quote: &Quote, reached: CapReached) -> Outcome {
         self.counters.events.inc(MeterEvent::Refused);
         let floor = self.settings.load().clamp_tokens_min.map(NonZeroU64::get);
         Outcome::refuse(cap_reached(Some(quote.least(floor)), reached))
     }
 
     /// The quote for the longest answer that `available` pays for, where the request has no output cap.
-    fn clamp(&self, quote: &Quote, available: Micros) -> Option<Quote> {
+    pub(crate) fn clamp(&self, quote: &Quote, available: Micros) -> Option<Quote> {
         let floor = self.settings.load().clamp_tokens_min?.get();
         quote.clamp(available, floor)
     }
 
-    fn refuse(&self, quote: &Quote, available: Micros) -> Outcome {
+    pub(crate) fn refuse(&self, quote: &Quote, available: Micros) -> Outcome {
         self.counters.events.inc(MeterEvent::Refused);
         let required = quote.least(self.settings.load().clamp_tokens_min.map(NonZeroU64::get));
         Outcome::refuse(insufficient(required, available, &self.topup_url))
@@ -422,6 +326,9 @@ impl Meter {
         };
         // Decide what can be decided before the future is created: it is boxed, and as large as its state.
         match tokens {
+            Source::Reported(tokens) if self.ledger.has_allotments() => {
+                Step::later(self.settle_allotted(exchange, over, tokens, false))
+            }
             Source::Reported(tokens) => match self.settle(exchange, over, tokens, false) {
                 Ok(settling) => Step::later(settling),
                 Err(error) => Step::failed(error),
@@ -430,9 +337,29 @@ impl Meter {
                 let model = &over.held.quote.model;
                 let tokens = self.count(exchange, model, usage).await?;
                 exchange.invalidate_now();
-                self.settle(exchange, over, tokens, true)?.await
+                self.settle_allotted(exchange, over, tokens, true).await
             }),
         }
+    }
+
+    /// Settles; on one of several nodes after credit for what the answer costs above its hold was taken.
+    async fn settle_allotted(
+        &self,
+        exchange: &mut Exchange,
+        mut over: Over,
+        tokens: Tokens,
+        estimated: bool,
+    ) -> Result<Outcome, FilterError> {
+        if self.ledger.has_allotments() {
+            let quote = &over.held.quote;
+            let tokens = quote.sizes.bounded(tokens);
+            let price = bill::price(&quote.model.price, over.succeeded);
+            let actual = price.charge(tokens.prompt, tokens.completion);
+            let at = exchange.now(&self.clock);
+            over.hold.cover(actual, at).await;
+            exchange.invalidate_now();
+        }
+        self.settle(exchange, over, tokens, estimated)?.await
     }
 
     /// Computes the charge and queues its settlement.
@@ -603,7 +530,10 @@ impl Filter for Meter {
     }
 
     fn on_forward<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        Step::Now(self.hold(exchange))
+        match self.ledger.has_allotments() {
+            false => Step::Now(self.hold(exchange)),
+            true => Step::later(self.hold_allotted(exchange)),
+        }
     }
 
     fn before_first_byte<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {

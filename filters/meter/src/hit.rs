@@ -1,7 +1,7 @@
 //! Answers from the cache: no hold, and the charge is settled at the tail.
 
 use tollgate_filter::{AnswerUsage, Exchange, FilterError, Outcome, Principal, Step, Tokens};
-use tollgate_ledger::{ChargeError, Settlement};
+use tollgate_ledger::{ChargeError, Hold, Settlement};
 use tollgate_money::Micros;
 use tollgate_store::UsageFlags;
 
@@ -17,7 +17,10 @@ impl Meter {
     pub(crate) fn hit<'a>(&'a self, exchange: &'a mut Exchange, quote: Quote) -> Step<'a, Outcome> {
         let usage = exchange.take::<AnswerUsage>().unwrap_or_default();
         match usage.reported {
-            Some(tokens) => match self.charge_hit(exchange, &quote, tokens, false) {
+            Some(tokens) if self.ledger.has_allotments() => {
+                Step::later(self.hit_allotted(exchange, quote, tokens, false))
+            }
+            Some(tokens) => match self.charge_hit(exchange, &quote, tokens, false, None) {
                 Ok(None) => Step::now(Outcome::Continue),
                 Ok(Some(settlement)) => Step::later(durable(settlement)),
                 Err(error) => self.hit_failed(error),
@@ -25,12 +28,33 @@ impl Meter {
             None => Step::later(async move {
                 let tokens = self.count(exchange, &quote.model, usage).await?;
                 exchange.invalidate_now();
-                match self.charge_hit(exchange, &quote, tokens, true) {
-                    Ok(None) => Ok(Outcome::Continue),
-                    Ok(Some(settlement)) => durable(settlement).await,
-                    Err(error) => self.hit_failed(error).finish().await,
-                }
+                self.hit_allotted(exchange, quote, tokens, true).await
             }),
+        }
+    }
+
+    /// Charges; on one of several nodes after credit for it was taken, as much as there is.
+    async fn hit_allotted(
+        &self,
+        exchange: &mut Exchange,
+        quote: Quote,
+        tokens: Tokens,
+        estimated: bool,
+    ) -> Result<Outcome, FilterError> {
+        let mut covered = None;
+        if self.ledger.has_allotments() {
+            let tokens = quote.sizes.bounded(tokens);
+            let full = quote.model.price.charge(tokens.prompt, tokens.completion);
+            let amount = bill::part_of(full, self.hit_price_ppm);
+            let account = principal(exchange)?.account;
+            let at = exchange.now(&self.clock);
+            covered = self.ledger.cover(account, amount, at).await;
+            exchange.invalidate_now();
+        }
+        match self.charge_hit(exchange, &quote, tokens, estimated, covered) {
+            Ok(None) => Ok(Outcome::Continue),
+            Ok(Some(settlement)) => durable(settlement).await,
+            Err(error) => self.hit_failed(error).finish().await,
         }
     }
 
@@ -42,6 +66,7 @@ impl Meter {
         quote: &Quote,
         tokens: Tokens,
         estimated: bool,
+        covered: Option<Hold>,
     ) -> Result<Option<Settlement>, HitError> {
         let mut flags = UsageFlags::CACHE_HIT;
         if estimated {
@@ -88,7 +113,7 @@ impl Meter {
             usage: self.usage_record(exchange, &quote.model, &used)?,
             at,
         };
-        let settlement = self.ledger.charge_with(charge, attached)?;
+        let settlement = self.ledger.charge_held(charge, attached, covered)?;
         let settled = settlement.settled();
         if let Some((cap, reserved)) = kept {
             reserved.settle(cap, settled.charged, at);

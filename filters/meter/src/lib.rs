@@ -10,6 +10,7 @@ mod filter;
 mod hit;
 mod module;
 mod month;
+mod placing;
 mod quote;
 mod spending;
 

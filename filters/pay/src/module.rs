@@ -58,7 +58,12 @@ impl Module for PayModule {
         let x402 = x402::processor(build)?;
         build.metrics(source(x402.clone(), build.get()?));
         if let Some(processor) = x402.clone() {
-            build.background(async move { processor.run().await });
+            let checked = processor.clone();
+            build.background(async move { checked.run_checks().await });
+            build.duty(move || {
+                let processor = processor.clone();
+                async move { processor.run().await }
+            });
         }
         let protocols = PaymentProtocols::new(plan.slug, mpp, x402);
         build.provide(PaymentPaths(Pay::shares_authorization));

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ConsentCheckbox, RefundUrl};
+use tollgate_identity::Signin;
+use tollgate_ledger::Ledger;
 use tollgate_module::{Build, BuildError, FilterType, GATEWAY, Module, Services, provided};
 
 use crate::installation::{Installation, NAME};
@@ -40,12 +43,16 @@ impl Module for PortalModule {
             clock: build.get()?,
             entropy: build.get()?,
         });
-        build.background(signup_grant::run(
-            build.get()?,
-            build.get()?,
-            build.get()?,
-            build.get()?,
-        ));
+        let (signin, ledger): (Signin, Ledger) = (build.get()?, build.get()?);
+        let (clock, entropy): (Clock, Entropy) = (build.get()?, build.get()?);
+        build.duty(move || {
+            signup_grant::run(
+                signin.clone(),
+                ledger.clone(),
+                clock.clone(),
+                entropy.clone(),
+            )
+        });
         build.filter("portal", move |route| {
             Ok(Arc::new(portal.with_settings(settings(route.services)?)))
         });

@@ -444,7 +444,24 @@ pub(super) fn store(
             "waits for the lease of a PostgreSQL database, and `store.url` names a file; remove one of them",
         );
     }
+    let node = raw.node.as_ref().map(|at| {
+        let is_name = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
+        let problem = match (&url, at.value.len()) {
+            (StoreUrl::Sqlite(_), _) => {
+                Some("is one of several gateways on a PostgreSQL database, and `store.url` names a file; remove one of them")
+            }
+            (_, 1..=64) if at.value.chars().all(is_name) => raw.standby.is_on().then_some(
+                "works beside the other gateways, and `store.standby` waits for their end; remove one of them",
+            ),
+            _ => Some("is no name of 1 to 64 characters `a` to `z`, `0` to `9` and `-`"),
+        };
+        if let Some(problem) = problem {
+            problems.note("store.node", at, problem);
+        }
+        at.value.clone()
+    });
     Store {
+        node,
         standby: raw.standby.is_on(),
         free_bytes_min: raw
             .free_bytes_min

@@ -159,7 +159,7 @@ impl Followed {
         }
         // Its idempotency keys without a response are free again.
         let part = IdempotencyPart::FreeBefore {
-            token: first_token(self.store.epoch()),
+            token: first_token(self.store.node(), self.store.epoch()),
         };
         let unit = UnitOfWork::of(Part::Idempotency(Box::new(part)), Admission::Always);
         // A stopped store frees them at the next start.

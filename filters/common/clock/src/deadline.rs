@@ -9,6 +9,9 @@ use std::time::Duration;
 pub struct Deadline(Duration);
 
 impl Deadline {
+    /// A deadline that never passes.
+    pub const NEVER: Deadline = Deadline(Duration::MAX);
+
     /// The deadline `lifetime` after a reading of [`crate::Clock::elapsed`].
     pub const fn after(elapsed: Duration, lifetime: Duration) -> Deadline {
         Deadline(elapsed.saturating_add(lifetime))

@@ -204,6 +204,8 @@ codes! {
     PaymentRouteUnavailable = "payment_route_unavailable", 503, Unavailable;
     /// The gateway cannot write to its store.
     StoreUnavailable = "store_unavailable", 503, Unavailable;
+    /// The account's credit is spread over several nodes of the gateway, and one of them has not answered yet.
+    CreditUnavailable = "credit_unavailable", 503, Unavailable;
     /// The gateway is overloaded.
     Overloaded = "overloaded", 503, Unavailable;
     /// The gateway is shutting down.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -11,11 +11,13 @@ use dashmap::DashMap;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, GrantId, SpendingCap};
 use tollgate_store::{
-    AccountChange, AccountStatus, CacheScope, CredentialChange, CredentialKind, Effect,
-    NewCredential, OAuthPart, Observer, Part, PlanPart, Read, ReadError, Store,
+    AccountChange, AccountRow, AccountStatus, CacheScope, CredentialChange, CredentialKind,
+    CredentialRow, Effect, NewCredential, OAuthPart, Observer, Part, PlanPart, Read, ReadError,
+    Store,
 };
 
 use crate::digest::{BuildRandomAlready, Digest};
+use crate::feed::FeedAge;
 
 /// Every live credential, by the digest of its text.
 ///
@@ -24,6 +26,8 @@ use crate::digest::{BuildRandomAlready, Digest};
 pub struct Credentials {
     by_digest: DashMap<Digest, Arc<Credential>, BuildRandomAlready>,
     roster: Mutex<Roster>,
+    /// On one of several nodes.
+    feed: OnceLock<FeedAge>,
 }
 
 /// State for following the store; not needed to authenticate a request.
@@ -181,6 +185,7 @@ impl Credentials {
                 BuildRandomAlready::default(),
             ),
             roster: Mutex::default(),
+            feed: OnceLock::new(),
         };
         roster.by_id.reserve(found.len());
         for credential in found {
@@ -188,6 +193,16 @@ impl Credentials {
         }
         *credentials.roster() = roster;
         Ok(credentials)
+    }
+
+    /// Whether the index knows what other nodes have revoked: they are heard of within two seconds. Always, on a node that is alone.
+    pub fn is_current(&self) -> bool {
+        self.feed.get().is_none_or(FeedAge::is_recent)
+    }
+
+    pub(crate) fn set_feed(&self, feed: FeedAge) {
+        // There is one store.
+        let _ = self.feed.set(feed);
     }
 
     /// The unrevoked credential with this digest. It may have expired: [`Credential::is_live`].
@@ -340,6 +355,59 @@ impl Credentials {
         for id in members {
             self.revoke(&mut roster, id);
         }
+    }
+}
+
+impl Credentials {
+    /// Reads an account again that another node has made or changed.
+    pub(crate) fn reload_account(&self, row: &AccountRow) {
+        let mut roster = self.roster();
+        match roster.accounts.get(&row.id).cloned() {
+            Some(account) => {
+                let facts = roster.facts(row.status, &row.class, row.cache_scope);
+                account.facts.store(facts);
+                if let Some((class, until)) = &row.plan {
+                    account.set_plan(class, *until);
+                }
+            }
+            None => {
+                let account = roster.account(row.id, row.status, &row.class, row.cache_scope);
+                if let Some((class, until)) = &row.plan {
+                    account.set_plan(class, *until);
+                }
+                roster.accounts.insert(row.id, account);
+            }
+        }
+    }
+
+    /// Reads a credential again that another node has made, changed or revoked.
+    pub(crate) fn reload_credential(&self, id: CredentialId, row: Option<CredentialRow>) {
+        let mut roster = self.roster();
+        let live = row.filter(|row| row.revoked_at.is_none());
+        let Some(row) = live else {
+            return self.revoke(&mut roster, id);
+        };
+        let Some(credential) = roster.credential(&row.made) else {
+            return;
+        };
+        if let Some(known) = roster.by_id.get(&id).cloned() {
+            let used_at = known.used_at.load(Ordering::Relaxed);
+            credential.used_at.store(used_at, Ordering::Relaxed);
+            let noted_at = known.noted_at.load(Ordering::Relaxed);
+            credential.noted_at.store(noted_at, Ordering::Relaxed);
+            if let Some(end) = known.expires_at {
+                roster.ends.remove(&(end, id));
+            }
+        }
+        self.add(&mut roster, credential);
+    }
+
+    /// The tokens of a grant, or of all grants of an account.
+    pub(crate) fn of_grant(&self, account: AccountId, grant: GrantId) -> Vec<CredentialId> {
+        let roster = self.roster();
+        let members = roster.families.iter();
+        let members = members.filter(|(owner, of, _)| *owner == account || *of == grant);
+        members.map(|&(_, _, id)| id).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 mod accounts;
 mod credentials;
 mod digest;
+mod feed;
 mod form;
 mod keys;
 mod login;

@@ -4,23 +4,22 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::BuildHasherDefault;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::oneshot;
 use tollgate_clock::{Reading, Timestamp};
 use tollgate_money::{AccountId, CredentialId, IdHasher, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::{
-    Admission, CommitError, Done, Effect, EntryKind, Failure, NewAccount, Observer, Part, PlanPart,
-    ReadError, Store, SubmitError, UnitOfWork,
-};
+use tollgate_store::{Admission, CommitError, Done, Failure, Part, Store, SubmitError, UnitOfWork};
 
 use crate::account::Balance;
 use crate::adopted::AdoptedHolds;
+use crate::allotment::Allotment;
+use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError};
-use crate::hold::{Durability, Hold, HoldError, HoldRequest, Settle};
-use crate::ledger::{Charge, ChargeError, StartError, Started};
+use crate::hold::{Durability, Hold};
+use crate::hold_request::{HoldError, HoldRequest, Settle};
 use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
 use crate::units::{log_refusal, settled, unit, unit_with};
 
@@ -35,6 +34,8 @@ pub(crate) struct Shard {
     pub(crate) accounts: HashMap<AccountId, Balance, BuildHasherDefault<IdHasher>>,
     /// Removing a hold from this map resolves it; since it can be removed only once, every hold is resolved only once.
     pub(crate) open: HashMap<OperationId, Open, BuildHasherDefault<IdHasher>>,
+    /// What this node has to know of the accounts' shared balances. Empty for a node that is alone.
+    pub(crate) allotments: HashMap<AccountId, Allotment, BuildHasherDefault<IdHasher>>,
     /// The sum of those holds, in micro-credits; wrapping, since two absurd holds may overflow, and it is only reported.
     pub(crate) held: i64,
     /// Another process decides on the balances now. Open holds end here, and nothing beyond them is decided.
@@ -62,6 +63,10 @@ pub(crate) struct Inner {
     pub(crate) adopted: Mutex<AdoptedHolds>,
     /// Counts charges of the predecessor.
     pub(crate) count_charge: OnceLock<CountCharge>,
+    /// Whether the node is one of several, and has allotments of each account's credit.
+    pub(crate) has_allotments: bool,
+    /// Moves of credit between this node and shared balances, for unique ids.
+    pub(crate) moves: AtomicU64,
 }
 
 /// Counts what was charged to a credential.
@@ -77,6 +82,8 @@ impl Inner {
         now: Timestamp,
     ) -> Result<(Arc<Inner>, Started), StartError> {
         let inner = Arc::new(Inner {
+            has_allotments: store.has_allotments(),
+            moves: AtomicU64::new(0),
             store,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             latest: AtomicI64::new(now.as_micros()),
@@ -85,14 +92,7 @@ impl Inner {
         });
         let mut started = inner.load().map_err(StartError::Read)?;
         inner.recover(now, &mut started)?;
-        inner
-            .store
-            .observe(Arc::new(CommitObserver(Arc::downgrade(&inner))));
         Ok((inner, started))
-    }
-
-    pub(crate) fn balance(&self, account: AccountId) -> Option<Balance> {
-        self.shard(account).accounts.get(&account).copied()
     }
 
     /// Records a time passed in by a caller. Two threads may overwrite a later time with an earlier one of the same moment, which is
@@ -115,72 +115,6 @@ impl Inner {
         lock(&self.shards[usize::from(account.as_bytes()[15]) % SHARDS])
     }
 
-    fn load(&self) -> Result<Started, ReadError> {
-        let mut started = Started::default();
-        self.store.accounts(&mut |row| {
-            started.accounts += 1;
-            let balance = Balance::of(&row);
-            self.shard(row.id).accounts.insert(row.id, balance);
-        })?;
-        Ok(started)
-    }
-
-    /// Releases the holds of earlier runs of this node. Those of other nodes belong to them.
-    fn recover(&self, now: Timestamp, started: &mut Started) -> Result<(), StartError> {
-        let mut orphans = Vec::new();
-        self.store
-            .open_holds(&mut |hold| {
-                if hold.node != self.store.node() {
-                } else if hold.epoch < self.store.earliest_epoch() {
-                    orphans.push(hold);
-                } else if hold.epoch < self.store.epoch() {
-                    self.adopted()
-                        .insert(hold.operation, hold.account, hold.amount);
-                }
-            })
-            .map_err(StartError::Read)?;
-        let stopped = |error| match error {
-            SubmitError::Stopped(failure) => StartError::Store(failure),
-            _ => StartError::Store(Failure::closed()),
-        };
-        for hold in orphans {
-            started.orphans += 1;
-            started.orphans_amount += hold.amount;
-            let mut shard = self.shard(hold.account);
-            match shard.accounts.get_mut(&hold.account) {
-                Some(balance) if balance.held >= hold.amount => balance.release(hold.amount),
-                other => {
-                    return Err(StartError::Inconsistent {
-                        account: hold.account,
-                        held: other.map_or(Micros::ZERO, |balance| balance.held),
-                        amount: hold.amount,
-                    });
-                }
-            }
-            let release = LedgerPart::Release {
-                operation: hold.operation,
-                account: hold.account,
-                held: hold.amount,
-                at: now,
-            };
-            self.store
-                .submit(unit(release, Admission::Always), Box::new(log_refusal))
-                .map_err(stopped)?;
-        }
-        let (sender, wait) = mpsc::sync_channel(1);
-        let done: Done = Box::new(move |result| {
-            let _ = sender.send(result);
-        });
-        self.store
-            .submit(UnitOfWork::of_all([], Admission::Always), done)
-            .map_err(stopped)?;
-        match wait.recv() {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(CommitError::Stopped(failure))) => Err(StartError::Store(failure)),
-            _ => Err(StartError::Store(Failure::closed())),
-        }
-    }
-
     /// Reserves credit and queues the hold for the disk.
     pub(crate) fn hold(
         self: &Arc<Self>,
@@ -188,9 +122,41 @@ impl Inner {
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
         self.place_hold(request, fallback, |shard, request| {
-            self.write(shard, request, Admission::Normal)
-                .map(Durability::Waiting)
+            self.written(shard, request)
         })
+    }
+
+    fn written(
+        self: &Arc<Self>,
+        shard: &mut Shard,
+        request: &HoldRequest,
+    ) -> Result<Durability, HoldError> {
+        self.write(shard, request, Admission::Normal)
+            .map(Durability::Waiting)
+    }
+
+    /// Reserves credit under its shard's lock, queued for the disk or in memory only.
+    pub(crate) fn hold_in(
+        self: &Arc<Self>,
+        shard: &mut Shard,
+        request: HoldRequest,
+        is_written: bool,
+    ) -> Result<Hold, HoldError> {
+        self.place_in(
+            shard,
+            request,
+            |_| None,
+            |shard, request| match is_written {
+                true => self.written(shard, request),
+                false => self.admitted(request),
+            },
+        )
+    }
+
+    fn admitted(&self, request: &HoldRequest) -> Result<Durability, HoldError> {
+        let admitted = self.store.admit();
+        admitted.map_err(|error| HoldError::from_submit(request.operation, error))?;
+        Ok(Durability::Unwritten)
     }
 
     /// Reserves credit in memory only.
@@ -199,16 +165,23 @@ impl Inner {
         request: HoldRequest,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
-        self.place_hold(request, fallback, |_, request| {
-            let operation = request.operation;
-            let admitted = self.store.admit();
-            admitted.map_err(|error| HoldError::from_submit(operation, error))?;
-            Ok(Durability::Unwritten)
-        })
+        self.place_hold(request, fallback, |_, request| self.admitted(request))
     }
 
     fn place_hold(
         self: &Arc<Self>,
+        request: HoldRequest,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
+        durability: impl FnOnce(&mut Shard, &HoldRequest) -> Result<Durability, HoldError>,
+    ) -> Result<Hold, HoldError> {
+        let mut shard = self.shard(request.account);
+        self.place_in(&mut shard, request, fallback, durability)
+    }
+
+    /// Reserves credit under its shard's lock.
+    fn place_in(
+        self: &Arc<Self>,
+        shard: &mut Shard,
         mut request: HoldRequest,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
         durability: impl FnOnce(&mut Shard, &HoldRequest) -> Result<Durability, HoldError>,
@@ -224,7 +197,6 @@ impl Inner {
             "a hold of {amount} would give credit away"
         );
         self.note(request.at);
-        let mut shard = self.shard(account);
         if shard.is_handed_over {
             return Err(HoldError::Overloaded { waiting: 0 });
         }
@@ -256,7 +228,7 @@ impl Inner {
         };
         let durability = match undo {
             Some(error) => Err(error),
-            None => durability(&mut shard, &request).inspect_err(|_| {
+            None => durability(shard, &request).inspect_err(|_| {
                 shard.open.remove(&operation);
             }),
         };
@@ -273,6 +245,7 @@ impl Inner {
             request,
             durability,
             resolved: false,
+            extra: None,
         })
     }
 
@@ -343,6 +316,7 @@ impl Inner {
             if let Some(balance) = shard.accounts.get_mut(&request.account) {
                 balance.release(request.amount);
             }
+            self.give_back(&mut shard, request.account, request.at);
         }
         shard
     }
@@ -352,6 +326,7 @@ impl Inner {
         request: &HoldRequest,
         settle: Settle,
         attached: Option<AttachedPart>,
+        extra: Option<Hold>,
     ) -> Settlement {
         let HoldRequest {
             operation,
@@ -366,11 +341,16 @@ impl Inner {
         );
         self.note(settle.at);
         let mut shard = self.shard(account);
+        if let Some(extra) = extra {
+            extra.free_in(&mut shard);
+        }
+        let elsewhere = shard.elsewhere(account);
         let Shard {
             accounts,
             open,
             held,
             is_handed_over,
+            ..
         } = &mut *shard;
         let balance = accounts
             .get_mut(&account)
@@ -391,7 +371,8 @@ impl Inner {
             false => balance.settle(amount, settle.actual),
             true => balance.settle_within(amount, settle.actual),
         };
-        let settled = settled(taken, balance);
+        let mut settled = settled(taken, balance);
+        settled.available += elsewhere;
         let part = if written {
             LedgerPart::Settle {
                 operation,
@@ -419,7 +400,9 @@ impl Inner {
         let orphan = (written && attached.is_some()).then(|| Box::new((*request, settle.at)));
         let (done, wait) = self.charge_callback(account, taken.charged, orphan);
         let unit = unit_with(part, attached, settled, Admission::Always);
-        let wait = match self.store.submit(unit, done) {
+        let submitted = self.store.submit(unit, done);
+        self.give_back(&mut shard, account, request.at);
+        let wait = match submitted {
             Ok(()) => Ok(wait),
             Err(SubmitError::Stopped(source)) => Err(SettleError::Store { operation, source }),
             Err(_) => Err(SettleError::Store {
@@ -449,10 +432,10 @@ impl Inner {
         if let Some(balance) = shard.accounts.get_mut(&request.account) {
             balance.release(request.amount);
         }
-        if !written {
-            return true;
+        if written {
+            self.write_release(&request, at);
         }
-        self.write_release(&request, at);
+        self.give_back(shard, request.account, at);
         true
     }
 
@@ -492,6 +475,7 @@ impl Inner {
         self: &Arc<Self>,
         charge: Charge,
         attached: Option<AttachedPart>,
+        held: Option<Hold>,
     ) -> Result<Settlement, ChargeError> {
         let Charge {
             operation,
@@ -505,6 +489,10 @@ impl Inner {
         );
         self.note(charge.at);
         let mut shard = self.shard(account);
+        if let Some(held) = held {
+            held.free_in(&mut shard);
+        }
+        let elsewhere = shard.elsewhere(account);
         if shard.is_handed_over && amount.is_positive() {
             return Err(ChargeError::Overloaded { waiting: 0 });
         }
@@ -521,7 +509,8 @@ impl Inner {
             usage: charge.usage,
             at: charge.at,
         };
-        let settled = settled(taken, balance);
+        let mut settled = settled(taken, balance);
+        settled.available += elsewhere;
         let (done, wait) = self.charge_callback(account, taken.charged, None);
         // No caller waits for a record without cost.
         let admission = match taken.charged.is_positive() || attached.is_some() {
@@ -549,17 +538,21 @@ impl Inner {
         }
     }
 
-    /// Queues a movement of credit. Incoming credit counts once it is durable ([`CommitObserver`]); outgoing credit counts at once and is
+    /// Queues a movement of credit. Incoming credit counts once it is durable (`observer.rs`); outgoing credit counts at once and is
     /// restored when the store refuses it or knows its reference.
     pub(crate) fn book(
         self: &Arc<Self>,
         credit: &Credit,
         part: Part,
         attached: Vec<Part>,
+        held: Option<Hold>,
     ) -> Result<Acknowledgement, CreditError> {
         let account = credit.account;
         self.note(credit.at);
         let mut shard = self.shard(account);
+        if let Some(held) = held {
+            held.free_in(&mut shard);
+        }
         if shard.is_handed_over {
             return Err(CreditError::Overloaded { waiting: 0 });
         }
@@ -628,59 +621,19 @@ impl Inner {
         self.credit_in(account, amount, false);
     }
 
-    fn credit_in(&self, account: AccountId, amount: Micros, is_payment: bool) {
-        if let Some(balance) = self.shard(account).accounts.get_mut(&account) {
+    pub(crate) fn credit_in(&self, account: AccountId, amount: Micros, is_payment: bool) {
+        let mut shard = self.shard(account);
+        if let Some(balance) = shard.accounts.get_mut(&account) {
             balance.available += amount;
             balance.has_paid |= is_payment;
         }
+        self.give_back(&mut shard, account, self.latest());
     }
 }
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner").finish_non_exhaustive()
-    }
-}
-
-/// Loads into memory what was committed in units of other callers: new accounts, incoming credit, and that an account has paid.
-struct CommitObserver(Weak<Inner>);
-
-impl Observer for CommitObserver {
-    fn committed(&self, part: &Part, effect: Effect) {
-        let (Some(inner), Effect::Applied) = (self.0.upgrade(), effect) else {
-            return;
-        };
-        match part {
-            Part::CreateAccount(account) => inner.add_account(account),
-            Part::Ledger(LedgerPart::Credit {
-                account,
-                amount,
-                kind,
-                ..
-            }) if amount.is_positive() => {
-                inner.credit_in(*account, *amount, *kind == EntryKind::TopUp);
-            }
-            // The plan may come without credit.
-            Part::Plan(part) => {
-                if let PlanPart::Pay(payment) = &**part {
-                    inner.credit_in(payment.account, Micros::ZERO, true);
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Inner {
-    fn add_account(&self, account: &NewAccount) {
-        let balance = Balance {
-            credit_limit: account.credit_limit,
-            ..Balance::default()
-        };
-        self.shard(account.id)
-            .accounts
-            .entry(account.id)
-            .or_insert(balance);
     }
 }
 

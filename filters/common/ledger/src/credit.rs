@@ -7,6 +7,8 @@ use tollgate_money::{AccountId, MICROS_PER_CREDIT, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{CommitError, EntryKind, Failure, Part, Refusal};
 
+use crate::hold_request::HoldError;
+
 /// A movement of credit between an account and the outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credit {
@@ -159,6 +161,28 @@ impl Credit {
             kind,
             amount: self.amount,
             remedy,
+        }
+    }
+
+    /// Why credit to be taken from the account could not be held.
+    pub(crate) fn hold_error(&self, error: HoldError) -> CreditError {
+        match error {
+            HoldError::InsufficientCredit {
+                account,
+                available,
+                requested,
+            } => CreditError::InsufficientCredit {
+                account,
+                available,
+                requested,
+            },
+            HoldError::NoAccount { account } => CreditError::NoAccount { account },
+            HoldError::Overloaded { waiting } => CreditError::Overloaded { waiting },
+            HoldError::CreditUnavailable { .. } => CreditError::Overloaded { waiting: 0 },
+            HoldError::Repeated { operation } => {
+                CreditError::Conflict(Refusal::OperationExists(operation))
+            }
+            HoldError::Store { source, .. } => self.error(CommitError::Stopped(source)),
         }
     }
 

@@ -143,6 +143,7 @@ impl Inner {
             balance.release(held);
             balance.available -= charged;
         }
+        self.give_back(&mut shard, account, part.at());
         Ok(Some(ended))
     }
 

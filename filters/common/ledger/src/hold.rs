@@ -5,113 +5,11 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tollgate_clock::{Deadline, Timestamp};
 use tollgate_money::{AccountId, Micros, OperationId};
-use tollgate_store::{CommitError, Failure, Receipt, Refusal, SubmitError, UsageRecord};
+use tollgate_store::{CommitError, Failure, Receipt};
 
-use crate::accounts::Inner;
+use crate::accounts::{Inner, Shard};
+use crate::hold_request::{HoldError, HoldRequest, Settle};
 use crate::settlement::{AttachedPart, SettleError, Settlement};
-
-/// A request for a hold, made before the upstream call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HoldRequest {
-    /// The operation; one hold each.
-    pub operation: OperationId,
-    /// The account.
-    pub account: AccountId,
-    /// The maximum cost of the operation; not negative.
-    pub amount: Micros,
-    /// The price version of the operation.
-    pub price_version: Option<i64>,
-    /// When it was requested.
-    pub at: Timestamp,
-    /// When [`crate::Ledger::sweep`] releases it: well above the longest response. On the monotonic clock, so that setting the wall clock
-    /// releases no hold of a response under way.
-    pub deadline: Deadline,
-    /// The same by the wall clock at the request. Recorded only: the next start releases what this run leaves open, whatever is recorded.
-    pub expires_at: Timestamp,
-}
-
-/// The cost and usage of an operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settle {
-    /// The cost of the usage; not negative.
-    pub actual: Micros,
-    /// The usage.
-    pub usage: UsageRecord,
-    /// When it was settled.
-    pub at: Timestamp,
-}
-
-/// Why a hold was not placed.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum HoldError {
-    /// Caused by the downstream: becomes a 402, never a 5xx.
-    #[error(
-        "account `{account}` has {available} credits free, the hold needs {requested}; top up or lower `max_tokens`"
-    )]
-    InsufficientCredit {
-        /// The account.
-        account: AccountId,
-        /// The most it could have held, including its credit limit.
-        available: Micros,
-        /// The requested amount.
-        requested: Micros,
-    },
-    /// The account does not exist on this node.
-    #[error("there is no account `{account}`")]
-    NoAccount {
-        /// The requested account.
-        account: AccountId,
-    },
-    /// The operation had its hold before.
-    #[error("operation `{operation}` is already in the ledger; an operation id is used once")]
-    Repeated {
-        /// The operation.
-        operation: OperationId,
-    },
-    /// The store's queue is full: a 503 with `Retry-After`.
-    #[error("{waiting} units of work wait for the disk; try again in a second")]
-    Overloaded {
-        /// Units in the queue.
-        waiting: usize,
-    },
-    /// The store has stopped; the process is about to exit.
-    #[error("could not write the hold of `{operation}`")]
-    Store {
-        /// The operation.
-        operation: OperationId,
-        /// The cause.
-        #[source]
-        source: Failure,
-    },
-}
-
-impl HoldError {
-    pub(crate) fn from_submit(operation: OperationId, error: SubmitError) -> HoldError {
-        match error {
-            SubmitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
-            SubmitError::Stopped(source) => HoldError::Store { operation, source },
-            _ => HoldError::Store {
-                operation,
-                source: Failure::closed(),
-            },
-        }
-    }
-
-    pub(crate) fn from_commit(operation: OperationId, error: CommitError) -> HoldError {
-        match error {
-            CommitError::Refused(Refusal::OperationExists(operation)) => {
-                HoldError::Repeated { operation }
-            }
-            CommitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
-            CommitError::Stopped(source) => HoldError::Store { operation, source },
-            _ => HoldError::Store {
-                operation,
-                source: Failure::closed(),
-            },
-        }
-    }
-}
 
 /// Credit reserved for one operation. Resolved by [`Hold::settle`] or [`Hold::release`]; dropped without either it is released, whatever
 /// the reason: a panic, a cancelled task, a forgotten branch.
@@ -122,6 +20,8 @@ pub struct Hold {
     pub(crate) request: HoldRequest,
     pub(crate) durability: Durability,
     pub(crate) resolved: bool,
+    /// Further credit for a settlement above the amount, on a node with allotments.
+    pub(crate) extra: Option<Box<Hold>>,
 }
 
 /// State of the durable half of a hold.
@@ -190,13 +90,50 @@ impl Hold {
     /// The same, with a part that becomes durable in the same commit or not at all.
     pub fn settle_with(mut self, settle: Settle, attached: Option<AttachedPart>) -> Settlement {
         self.resolved = true;
-        let mut settlement = self.ledger.settle(&self.request, settle, attached);
+        let extra = self.extra.take().map(|extra| *extra);
+        let mut settlement = self.ledger.settle(&self.request, settle, attached, extra);
         if matches!(settlement.wait, Err(SettleError::Expired { .. }))
             && let Some(error) = self.refused()
         {
             settlement.wait = Err(SettleError::from_commit(self.request.operation, error));
         }
         settlement
+    }
+
+    /// Takes credit for a settlement of more than the amount, on a node that is one of several: as much as the account has, if it is there
+    /// before the settlement can wait no longer. What is missing is written off.
+    pub async fn cover(&mut self, actual: Micros, at: Timestamp) {
+        let missing = actual - self.request.amount;
+        if !self.ledger.has_allotments || !missing.is_positive() {
+            return;
+        }
+        let request = HoldRequest {
+            operation: self.ledger.next_move(at),
+            amount: missing,
+            at,
+            ..self.request
+        };
+        let rest = |available: Micros| available.is_positive().then_some(available);
+        if let Ok(extra) = self.ledger.acquire(request, false, rest).await {
+            self.extra = Some(Box::new(extra));
+        }
+    }
+
+    /// Frees a hold that exists only in memory, under its shard's lock: its credit can be used under the same lock.
+    pub(crate) fn free_in(mut self, shard: &mut Shard) {
+        self.resolved = true;
+        let HoldRequest {
+            operation,
+            account,
+            amount,
+            ..
+        } = self.request;
+        if shard.open.remove(&operation).is_some() {
+            shard.held = shard.held.wrapping_sub(amount.get());
+            if let Some(balance) = shard.accounts.get_mut(&account) {
+                balance.release(amount);
+            }
+        }
     }
 
     /// Why the hold was not stored, as far as the store has reported it.

@@ -2,16 +2,23 @@
 
 use std::sync::Arc;
 
-use tollgate_clock::{Clock, Reading, Timestamp};
-use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
-use tollgate_store::{CommitError, EntryKind, Failure, Part, ReadError, Store, UsageRecord};
+use tollgate_clock::{Clock, Deadline, Reading, Timestamp};
+use tollgate_money::{AccountId, CredentialId, Micros};
+use tollgate_store::{
+    Admission, CommitError, EntryKind, Failure, FailureKind, IdempotencyPart, Part, Store,
+    UnitOfWork, first_token,
+};
 
 use crate::account::Balance;
 use crate::accounts::Inner;
+use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError, Credited};
-use crate::hold::{Hold, HoldError, HoldRequest};
+use crate::hold::Hold;
+use crate::hold_request::{HoldError, HoldRequest};
+use crate::observer::CommitObserver;
 use crate::settlement::{AttachedPart, Settlement};
 use crate::totals::Totals;
+use crate::units::log_refusal;
 
 /// The ledger of one node: every account in memory, every change queued for the store. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -19,89 +26,36 @@ pub struct Ledger {
     inner: Arc<Inner>,
 }
 
-/// A charge without a previous hold: a cache hit, or a model without a price.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Charge {
-    /// The operation.
-    pub operation: OperationId,
-    /// The account.
-    pub account: AccountId,
-    /// The cost; zero writes a usage record and no entry.
-    pub amount: Micros,
-    /// Its price version.
-    pub price_version: Option<i64>,
-    /// The usage.
-    pub usage: UsageRecord,
-    /// When it was charged.
-    pub at: Timestamp,
-}
-
-/// Why a charge was not booked. Never for lack of credit: an uncovered cost is written off.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChargeError {
-    /// The account does not exist on this node.
-    #[error("there is no account `{account}`")]
-    NoAccount {
-        /// The requested account.
-        account: AccountId,
-    },
-    /// The store's queue is full: a 503 with `Retry-After`.
-    #[error("{waiting} units of work wait for the disk; try again in a second")]
-    Overloaded {
-        /// Units in the queue.
-        waiting: usize,
-    },
-    /// The store has stopped; the process is about to exit.
-    #[error("could not write the charge of `{operation}`")]
-    Store {
-        /// The operation.
-        operation: OperationId,
-        /// The cause.
-        #[source]
-        source: Failure,
-    },
-}
-
-/// Why the ledger could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The accounts could not be read.
-    #[error("could not load the accounts")]
-    Read(#[source] ReadError),
-    /// The file has contradictory data about one account.
-    #[error("`{account}` has {held} held, and an open hold of {amount}; run `tollgate audit`")]
-    Inconsistent {
-        /// The account.
-        account: AccountId,
-        /// The stored held amount.
-        held: Micros,
-        /// The sum of its holds.
-        amount: Micros,
-    },
-    /// The holds of an earlier run could not be released.
-    #[error("could not release the holds of an earlier run")]
-    Store(#[source] Failure),
-}
-
-/// The result of the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Started {
-    /// Accounts loaded.
-    pub accounts: usize,
-    /// Holds of an earlier run that were released.
-    pub orphans: usize,
-    /// Their sum.
-    pub orphans_amount: Micros,
-}
-
 impl Ledger {
     /// Loads every account and releases the unresolved holds of earlier runs of this node; blocks until that is durable. To be called once
     /// per store, before anything is written to it.
     pub fn start(store: Arc<dyn Store>, now: Timestamp) -> Result<(Ledger, Started), StartError> {
         let (inner, started) = Inner::start(store, now)?;
+        inner.store.observe(Arc::new(CommitObserver::new(&inner)));
         Ok((Ledger { inner }, started))
+    }
+
+    /// Recovers a node whose process has ended, with its store opened for that: releases its holds, returns its credit to the shared balances,
+    /// frees the idempotency keys that its requests have claimed, and closes the store. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails meanwhile. What is left is found by the next recovery.
+    pub fn recover_node(store: Arc<dyn Store>, now: Timestamp) -> Result<Started, StartError> {
+        let (ledger, started) = Ledger::start(store.clone(), now)?;
+        let token = first_token(store.node(), store.epoch());
+        let free = Part::Idempotency(Box::new(IdempotencyPart::FreeBefore { token }));
+        // A store that has stopped reports it below.
+        let _ = store.submit(
+            UnitOfWork::of(free, Admission::Always),
+            Box::new(log_refusal),
+        );
+        ledger.return_all();
+        store.close();
+        match store.failure() {
+            Some(failure) if failure.kind != FailureKind::Closed => Err(StartError::Store(failure)),
+            _ => Ok(started),
+        }
     }
 
     /// Ends the decisions of this process before its store is handed over: open holds are queued for the disk, new ones are refused like those
@@ -148,7 +102,7 @@ impl Ledger {
 
     /// The balance of an account, available and held.
     pub fn balance(&self, account: AccountId) -> Option<Balance> {
-        self.inner.balance(account)
+        self.inner.known_balance(account)
     }
 
     /// Reserves credit for an operation, or returns the refusal. Decided in memory and queued for the disk; returns at once.
@@ -181,6 +135,34 @@ impl Ledger {
         self.inner.reserve(request, fallback)
     }
 
+    /// Whether this node is one of several: [`Ledger::hold_within`] and [`Ledger::reserve_within`] then know only of the credit that it has, and
+    /// [`Ledger::acquire`] of all.
+    pub fn has_allotments(&self) -> bool {
+        self.inner.has_allotments
+    }
+
+    /// Places a hold on a node that is one of several: takes credit from the account's shared balance where this node has less, and has
+    /// other nodes return what they do not need. Queued for the disk with `is_written`, in memory only without.
+    pub async fn acquire(
+        &self,
+        request: HoldRequest,
+        is_written: bool,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<Hold, HoldError> {
+        self.inner.acquire(request, is_written, fallback).await
+    }
+
+    /// Returns the credit of accounts that have placed no hold since the last call to their shared balances. To be called every half a
+    /// minute; does nothing on a node that is alone.
+    pub fn return_idle(&self, now: Timestamp) {
+        self.inner.return_idle(now);
+    }
+
+    /// Returns all credit that is not held to the shared balances, before the store is closed.
+    pub fn return_all(&self) {
+        self.inner.return_all(self.inner.latest());
+    }
+
     /// Charges a cost that had no hold, at most the available balance. Decided in memory and queued for the disk; returns at once.
     pub fn charge(&self, charge: Charge) -> Result<Settlement, ChargeError> {
         self.charge_with(charge, None)
@@ -192,7 +174,35 @@ impl Ledger {
         charge: Charge,
         attached: Option<AttachedPart>,
     ) -> Result<Settlement, ChargeError> {
-        self.inner.charge(charge, attached)
+        self.inner.charge(charge, attached, None)
+    }
+
+    /// The same, with the credit of a hold that exists in memory only ([`Ledger::cover`]).
+    pub fn charge_held(
+        &self,
+        charge: Charge,
+        attached: Option<AttachedPart>,
+        held: Option<Hold>,
+    ) -> Result<Settlement, ChargeError> {
+        self.inner.charge(charge, attached, held)
+    }
+
+    /// Takes credit for a charge without a hold, on a node that is one of several: as much as the account has; none on a node that is alone.
+    pub async fn cover(&self, account: AccountId, amount: Micros, at: Timestamp) -> Option<Hold> {
+        if !self.has_allotments() || !amount.is_positive() {
+            return None;
+        }
+        let request = HoldRequest {
+            operation: self.inner.next_move(at),
+            account,
+            amount,
+            price_version: None,
+            at,
+            deadline: Deadline::NEVER,
+            expires_at: at,
+        };
+        let rest = |available: Micros| available.is_positive().then_some(available);
+        self.inner.acquire(request, false, rest).await.ok()
     }
 
     /// Books credit bought with outside money.
@@ -270,6 +280,21 @@ impl Ledger {
         self.book_with(kind, credit, Vec::new()).await
     }
 
+    /// Credit that is to be taken from an account, held on this node.
+    async fn hold_for(&self, credit: &Credit) -> Result<Hold, CreditError> {
+        let request = HoldRequest {
+            operation: credit.operation,
+            account: credit.account,
+            amount: -credit.amount,
+            price_version: None,
+            at: credit.at,
+            deadline: Deadline::NEVER,
+            expires_at: credit.at,
+        };
+        let held = self.inner.acquire(request, false, |_| None).await;
+        held.map_err(|error| credit.hold_error(error))
+    }
+
     async fn book_with(
         &self,
         kind: EntryKind,
@@ -277,7 +302,12 @@ impl Ledger {
         attached: Vec<Part>,
     ) -> Result<Credited, CreditError> {
         let part = credit.check(kind)?;
-        let wait = self.inner.book(&credit, part, attached)?;
+        self.inner.look_up(credit.account).await;
+        let held = match credit.amount.is_positive() || !self.has_allotments() {
+            true => None,
+            false => Some(self.hold_for(&credit).await?),
+        };
+        let wait = self.inner.book(&credit, part, attached, held)?;
         let receipt = match wait.await {
             Ok(answer) => answer.map_err(|error| credit.error(error))?,
             Err(_) => return Err(credit.error(CommitError::Stopped(Failure::closed()))),

@@ -25,6 +25,10 @@ pub type Sweep = Box<dyn Fn() + Send>;
 /// A future that runs from the start of the gateway until it stops.
 pub type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// Makes the future of a duty: work that one node does for all, such as the delivery of messages. It is dropped when another node takes it
+/// over, and made again when it comes back.
+pub type Duty = Box<dyn Fn() -> BackgroundTask + Send>;
+
 /// The services and parts of all modules built so far.
 #[derive(Default)]
 pub struct Built {
@@ -40,6 +44,8 @@ pub struct Built {
     pub sweeps: Vec<Sweep>,
     /// Futures to run once the gateway serves.
     pub tasks: Vec<BackgroundTask>,
+    /// Futures to run while this node has the duties of the cluster.
+    pub duties: Vec<Duty>,
 }
 
 impl Built {
@@ -146,6 +152,14 @@ impl Build<'_> {
     /// Adds a future to run once the gateway serves, until it stops.
     pub fn background(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.built.tasks.push(Box::pin(task));
+    }
+
+    /// Adds a duty: a future to run on one node of a cluster at a time, and on a node that is alone until it stops.
+    pub fn duty<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        task: impl Fn() -> F + Send + 'static,
+    ) {
+        self.built.duties.push(Box::new(move || Box::pin(task())));
     }
 }
 

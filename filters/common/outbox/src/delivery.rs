@@ -10,7 +10,8 @@ use tollgate_identity::Signin;
 use tollgate_identity::signin::CodeMessage;
 use tollgate_module::Snapshot;
 use tollgate_store::{
-    CommitError, Effect, LoginKind, Observer, Part, ReadError, SigninPart, Store,
+    ChangeKind, ChangeRow, CommitError, Effect, LoginKind, Observer, Part, ReadError, SigninPart,
+    Store,
 };
 
 use crate::sender::{OutgoingMessage, SendError, Sender};
@@ -80,6 +81,13 @@ impl Observer for QueueObserver {
         {
             self.0.notify_one();
         }
+    }
+
+    fn changed(&self, change: &ChangeRow) -> Result<(), ReadError> {
+        if change.kind == ChangeKind::Message {
+            self.0.notify_one();
+        }
+        Ok(())
     }
 }
 

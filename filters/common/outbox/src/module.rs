@@ -52,19 +52,22 @@ impl Module for SigninModule {
         let senders = senders(&settings, host, clock.clone(), build.get()?)?;
         let senders = Snapshot::from(senders);
         let names = (&*brand, host);
-        let outbox = Outbox::new(
+        let outbox = Arc::new(Outbox::new(
             &*store,
             signin.clone(),
             senders.clone(),
             names,
             clock.clone(),
-        );
+        ));
         build.provide(senders);
         let deliveries = outbox.counters();
         build.metrics(Box::new(move |samples| {
             samples.numbers(MESSAGES, deliveries.values());
         }));
-        build.background(async move { outbox.run().await });
+        build.duty(move || {
+            let outbox = outbox.clone();
+            async move { outbox.run().await }
+        });
         let swept = signin.clone();
         build.sweep(move || swept.sweep(clock.now()));
         build.provide(signin);

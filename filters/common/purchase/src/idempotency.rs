@@ -76,8 +76,8 @@ pub struct Answer {
 impl IdempotencyKeys {
     /// Claims over one store; claims of an earlier run are freed. Must be constructed before the first request is admitted.
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> IdempotencyKeys {
-        let tokens = AtomicI64::new(first_token(store.epoch()));
-        let token = first_token(store.earliest_epoch());
+        let tokens = AtomicI64::new(first_token(store.node(), store.epoch()));
+        let token = first_token(store.node(), store.earliest_epoch());
         let once = IdempotencyKeys {
             inner: Arc::new(Inner {
                 store,

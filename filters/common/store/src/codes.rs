@@ -116,6 +116,8 @@ codes! {
         Expiry = 8,
         /// A correction by the operator, up or down.
         Correction = 9,
+        /// Credit moved between an account's shared balance and the node that has this journal.
+        Allotment = 10,
     }
 }
 
@@ -136,6 +138,8 @@ codes! {
         Expiry = 5,
         /// Corrected.
         Correction = 6,
+        /// The same account's shared balance.
+        Shared = 7,
     }
 }
 
@@ -292,6 +296,12 @@ codes! {
         Credential = 2,
         /// A grant revoked, or all grants of an account.
         Grant = 3,
+        /// An account whose credit has become scarce, or plentiful again.
+        Recall = 4,
+        /// An account that has received credit.
+        Credit = 5,
+        /// A message that waits for delivery.
+        Message = 6,
     }
 }
 
@@ -315,6 +325,7 @@ impl EntryKind {
             EntryKind::Grant => Contra::Granted,
             EntryKind::Expiry => Contra::Expiry,
             EntryKind::Correction => Contra::Correction,
+            EntryKind::Allotment => Contra::Shared,
         }
     }
 

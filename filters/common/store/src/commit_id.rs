@@ -7,6 +7,18 @@ const EPOCH: u32 = 34;
 /// The greatest epoch that fits.
 pub(crate) const EPOCH_MAX: i64 = (1 << (NODE - EPOCH)) - 1;
 
+/// The first number of a node that has allotments: parts of the accounts' credit. The numbers below are of nodes that are alone and have all
+/// of it.
+pub(crate) const FIRST_OF_MANY: i64 = 16;
+
+/// The greatest number of a node: the fencing tokens of idempotency keys have six bits for one of several.
+pub(crate) const NODE_MAX: i64 = FIRST_OF_MANY + 62;
+
+/// Whether a node is one of several, with allotments.
+pub(crate) fn has_allotments(node: i64) -> bool {
+    node >= FIRST_OF_MANY
+}
+
 /// The id of a commit's row.
 pub(crate) fn id(node: i64, epoch: i64, number: i64) -> i64 {
     assert!(

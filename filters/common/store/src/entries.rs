@@ -138,6 +138,20 @@ impl Entry {
                 reference: Some(Arc::clone(reference)),
                 ..row(operation, kind, account, amount, Micros::ZERO, None, at)
             },
+            LedgerPart::Allot {
+                operation,
+                account,
+                amount,
+                at,
+            } => row(
+                operation,
+                EntryKind::Allotment,
+                account,
+                amount,
+                Micros::ZERO,
+                None,
+                at,
+            ),
         })
     }
 
@@ -251,6 +265,18 @@ pub enum LedgerPart {
         /// Its time.
         at: Timestamp,
     },
+    /// Moves credit from the account's shared balance to the node, or back with a negative amount. Written by the store for an
+    /// [`crate::AllotmentPart`].
+    Allot {
+        /// An id of its own.
+        operation: OperationId,
+        /// The account.
+        account: AccountId,
+        /// The amount.
+        amount: Micros,
+        /// Its time.
+        at: Timestamp,
+    },
 }
 
 /// One line for an operator: `req_... of acct_...: settlement of 1.5 (2 held)`.
@@ -270,6 +296,7 @@ impl fmt::Display for LedgerPart {
                 reference,
                 ..
             } => write!(f, "{kind:?} of {amount} as `{reference}`"),
+            LedgerPart::Allot { amount, .. } => write!(f, "allotment of {amount}"),
         }
     }
 }
@@ -282,7 +309,8 @@ impl LedgerPart {
             | LedgerPart::Settle { operation, .. }
             | LedgerPart::Release { operation, .. }
             | LedgerPart::Charge { operation, .. }
-            | LedgerPart::Credit { operation, .. } => operation,
+            | LedgerPart::Credit { operation, .. }
+            | LedgerPart::Allot { operation, .. } => operation,
         }
     }
 
@@ -293,7 +321,8 @@ impl LedgerPart {
             | LedgerPart::Settle { account, .. }
             | LedgerPart::Release { account, .. }
             | LedgerPart::Charge { account, .. }
-            | LedgerPart::Credit { account, .. } => account,
+            | LedgerPart::Credit { account, .. }
+            | LedgerPart::Allot { account, .. } => account,
         }
     }
 
@@ -329,6 +358,17 @@ impl LedgerPart {
         }
     }
 
+    /// Whether it reads or writes nothing but the journal and the balances of its node.
+    pub(crate) fn is_of_node(&self) -> bool {
+        matches!(
+            self,
+            LedgerPart::Hold { .. }
+                | LedgerPart::Settle { .. }
+                | LedgerPart::Release { .. }
+                | LedgerPart::Charge { .. }
+        )
+    }
+
     /// Whether it moves credit under a reference, rather than for one operation.
     pub fn is_credit(&self) -> bool {
         matches!(self, LedgerPart::Credit { .. })
@@ -341,7 +381,8 @@ impl LedgerPart {
             | LedgerPart::Settle { at, .. }
             | LedgerPart::Release { at, .. }
             | LedgerPart::Charge { at, .. }
-            | LedgerPart::Credit { at, .. } => *at,
+            | LedgerPart::Credit { at, .. }
+            | LedgerPart::Allot { at, .. } => *at,
         }
     }
 }

@@ -108,6 +108,26 @@ pub enum OpenError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Nodes of the other kind have left something in the database: a node that is alone and one of several do not use it at once.
+    #[error(
+        "in `{database}` {} left holds, credit or unposted records, and did not end cleanly; recover first what they left",
+        node_list(nodes)
+    )]
+    Unrecovered {
+        /// The database.
+        database: String,
+        /// The numbers of these nodes.
+        nodes: Vec<i64>,
+    },
+    /// What a node had left could not be returned.
+    #[error("node {node} could not be recovered")]
+    Recovery {
+        /// Its number.
+        node: i64,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The database server does not keep what it confirms, or lacks what a store needs.
     #[error("`{database}` {problem}")]
     UnfitServer {
@@ -349,4 +369,15 @@ pub enum FailureKind {
     Inconsistent,
     /// Closed by the owner; not a failure.
     Closed,
+}
+
+/// `node 16`, or `the nodes 16, 17`.
+fn node_list(nodes: &[i64]) -> String {
+    match nodes {
+        [node] => format!("node {node}"),
+        nodes => {
+            let nodes: Vec<_> = nodes.iter().map(i64::to_string).collect();
+            format!("the nodes {}", nodes.join(", "))
+        }
+    }
 }

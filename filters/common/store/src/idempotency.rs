@@ -6,6 +6,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::AccountId;
 
 use crate::codes::Endpoint;
+use crate::commit_id;
 
 /// An idempotency key, scoped to one account and endpoint: a client repeats it to receive the same response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +67,8 @@ pub enum IdempotencyPart {
         /// The fencing token of the claim.
         token: i64,
     },
-    /// Frees the keys whose claims have a smaller token: the requests of the runs before that of this token are finished.
+    /// Frees the keys whose claims are of the same node and have a smaller token: the requests of the runs before that of this token are
+    /// finished.
     FreeBefore {
         /// The first token of a run.
         token: i64,
@@ -80,9 +82,28 @@ pub enum IdempotencyPart {
     },
 }
 
-/// The first fencing token of a run: greater than those of earlier runs, and than the times and numbers that earlier releases used.
-pub fn first_token(epoch: i64) -> i64 {
-    1 << 62 | epoch << 34
+/// The first fencing token of a run of a node: greater than those of its earlier runs, and than the times and numbers that earlier releases
+/// used.
+pub fn first_token(node: i64, epoch: i64) -> i64 {
+    node_token(node) | epoch << 34
+}
+
+/// The least token of a node; all nodes that are alone have the same.
+fn node_token(node: i64) -> i64 {
+    let one_of_many = match commit_id::has_allotments(node) {
+        true => node - commit_id::FIRST_OF_MANY + 1,
+        false => 0,
+    };
+    1 << 62 | one_of_many << 56
+}
+
+/// The least token of the node that has made a token. Those of a node that is alone begin with what earlier releases used.
+pub(crate) fn least_of_node(token: i64) -> i64 {
+    const NODE: i64 = 0x3f << 56;
+    match token & NODE {
+        0 => i64::MIN,
+        node => 1 << 62 | node,
+    }
 }
 
 /// A stored response.

@@ -84,6 +84,12 @@ impl Packer {
                 at,
                 ..
             } => (kind, operation, account, at),
+            LedgerPart::Allot {
+                operation,
+                account,
+                at,
+                ..
+            } => (EntryKind::Allotment, operation, account, at),
         };
         let begin = self.records.len();
         self.records.extend_from_slice(&[0, 0, kind.code() as u8]);
@@ -137,6 +143,7 @@ impl Packer {
                 let reference = self.word(reference);
                 self.unsigned(reference);
             }
+            LedgerPart::Allot { amount, .. } => self.signed(amount.get()),
         }
         self.end_record(begin);
     }
@@ -376,9 +383,14 @@ impl Record<'_> {
         Timestamp::from_micros(i64::from_le_bytes(at))
     }
 
-    /// Whether an account's owner sees it: balance changes and usage. Holds and releases are not shown.
+    /// Whether an account's owner sees it: balance changes and usage. Holds, releases and moves between nodes are not shown.
     pub fn is_owner_visible(&self) -> bool {
-        ![EntryKind::Hold.code(), EntryKind::Release.code()].contains(&i64::from(self.bytes[0]))
+        ![
+            EntryKind::Hold.code(),
+            EntryKind::Release.code(),
+            EntryKind::Allotment.code(),
+        ]
+        .contains(&i64::from(self.bytes[0]))
     }
 
     /// The indices of its words, separate from the rest; `None` for a kind without words.
@@ -386,7 +398,7 @@ impl Record<'_> {
         let kind = EntryKind::from_code(i64::from(self.bytes[0])).ok_or(UNKNOWN_KIND)?;
         let mut fields = Fields(&self.bytes[HEAD..]);
         let amounts = match kind {
-            EntryKind::Hold | EntryKind::Release => return Ok(None),
+            EntryKind::Hold | EntryKind::Release | EntryKind::Allotment => return Ok(None),
             EntryKind::Settle => 3,
             EntryKind::Charge => 2,
             _ => 1,
@@ -450,6 +462,12 @@ impl Record<'_> {
                 written_off: fields.micros()?,
                 price_version: fields.optional()?,
                 usage: fields.usage(self.words)?,
+                at,
+            },
+            EntryKind::Allotment => LedgerPart::Allot {
+                operation,
+                account,
+                amount: fields.micros()?,
                 at,
             },
             kind => LedgerPart::Credit {

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod acme;
+mod allotment;
 mod audit_log;
 mod checkout;
 mod codes;
@@ -41,6 +42,7 @@ mod x402;
 use tollgate_service::{GATEWAY, provided};
 
 pub use acme::{AcmeAccountRow, AcmeCertificateRow, AcmePart, ReadAcme};
+pub use allotment::{AllotmentPart, AllotmentRow, Answer, Taken};
 pub use audit_log::{
     AuditEvent, AuditLogQuery, AuditOutcome, AuditPosition, AuditRecord, ReadAuditLog,
 };
@@ -74,8 +76,8 @@ pub use signin::{
 };
 pub use statement::{DaySpending, ReadStatement, Statement};
 pub use store::{
-    BatchRows, Observer, OperationRows, Read, ReadParts, Snapshot, Store, Submit, commit, flush,
-    reading,
+    BatchRows, ChangeRow, Observer, OperationRows, Read, ReadParts, Snapshot, Store, Submit,
+    commit, flush, reading,
 };
 pub use topup::{ReadTopUps, TopUpPart, TopUpRow, TopUpSubject};
 pub use unit::{

@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/012.sql"),
     include_str!("migrations/013.sql"),
     include_str!("migrations/014.sql"),
+    include_str!("migrations/015.sql"),
 ];
 
 /// The SQL keywords that differ between engines.

@@ -7,9 +7,10 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use crate::acme::ReadAcme;
+use crate::allotment::AllotmentRow;
 use crate::audit_log::{AuditRecord, ReadAuditLog};
 use crate::checkout::ReadCheckouts;
-use crate::codes::LoginKind;
+use crate::codes::{ChangeKind, LoginKind};
 use crate::entries::{Entry, Seal};
 use crate::error::{CommitError, Failure, ReadError, SubmitError};
 use crate::gauges::Gauges;
@@ -113,6 +114,9 @@ pub trait Read: Send + Sync + ReadParts {
     /// The credential whose secret has this digest, also revoked and expired ones.
     fn credential_by_hash(&self, hash: &[u8; 32]) -> Result<Option<CredentialRow>, ReadError>;
 
+    /// The credential with this id, also a revoked or expired one.
+    fn credential(&self, id: CredentialId) -> Result<Option<CredentialRow>, ReadError>;
+
     /// The state of an idempotency key, expired or not.
     fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError>;
 
@@ -146,6 +150,15 @@ pub trait Read: Send + Sync + ReadParts {
 
     /// Everything stored about one operation. Scans the whole journal: for the investigation of one case, not for a request.
     fn operation(&self, id: OperationId) -> Result<OperationRows, ReadError>;
+
+    /// Visits the allotments of a node as they were last posted.
+    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError>;
+
+    /// Visits the accounts whose credit is recalled, with the number of the recall.
+    fn recalls(&self, each: &mut dyn FnMut(AccountId, i64)) -> Result<(), ReadError>;
+
+    /// The number of the recall of an account, 0 for none.
+    fn recall(&self, account: AccountId) -> Result<i64, ReadError>;
 
     /// A consistent snapshot until it is dropped, for the audit.
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError>;
@@ -190,6 +203,17 @@ pub struct BatchRows {
     pub body: Vec<u8>,
 }
 
+/// A change that a node of a cluster has committed, of what other nodes keep in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangeRow {
+    /// Its number: greater than that of each change committed before.
+    pub number: i64,
+    /// What has changed.
+    pub kind: ChangeKind,
+    /// The id of that account, credential or grant.
+    pub subject: [u8; 16],
+}
+
 /// All ledger data of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationRows {
@@ -223,8 +247,20 @@ pub trait Store: Read + Submit {
     /// charges), which their callers know.
     fn observe(&self, observer: Arc<dyn Observer>);
 
+    /// Passes the changes of other nodes to the observers from now on, those since the store was opened first.
+    fn follow_changes(&self);
+
+    /// Whether this node has the duties of the cluster: what is done once for all nodes, such as the delivery of messages. A node that is alone
+    /// always has them.
+    fn has_duties(&self) -> bool;
+
     /// This node's number.
     fn node(&self) -> i64;
+
+    /// Whether this node is one of several, which have allotments of each account's credit.
+    fn has_allotments(&self) -> bool {
+        crate::commit_id::has_allotments(self.node())
+    }
 
     /// The number of this run of the node; holds of a smaller one are orphans.
     fn epoch(&self) -> i64;
@@ -258,6 +294,16 @@ pub trait Observer: Send + Sync {
     /// A part is durable. Called on the writer's thread, in commit order, before any caller waiting for the part is notified: what a caller
     /// reads afterwards includes it. Must not block.
     fn committed(&self, part: &Part, effect: Effect);
+
+    /// A node has changed what this one keeps in memory. Called on a thread of the store, in commit order and some time after the commit, for
+    /// the changes of this node too. May read from the store.
+    ///
+    /// # Errors
+    ///
+    /// What is needed could not be read: the change is repeated, and no later one comes before it.
+    fn changed(&self, _change: &ChangeRow) -> Result<(), ReadError> {
+        Ok(())
+    }
 }
 
 /// Queues a unit and waits until it is durable. Dropping the future does not undo it.

@@ -7,6 +7,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 
 use crate::acme::AcmePart;
+use crate::allotment::{AllotmentPart, Taken};
 use crate::audit_log::AuditEvent;
 use crate::checkout::CheckoutPart;
 use crate::codes::{AccountStatus, CacheScope};
@@ -67,6 +68,8 @@ pub enum Part {
     RecordRefusals(Vec<RefusalRow>),
     /// Adds a record to the audit log. In a unit that books a reference again, its outcome becomes that of a repetition.
     Audit(Box<AuditEvent>),
+    /// Moves credit between an account's shared balance and this node. Only for a node with allotments.
+    Allotment(AllotmentPart),
     /// Writes ledger entries.
     Ledger(LedgerPart),
 }
@@ -174,6 +177,8 @@ pub enum Effect {
 pub struct Receipt {
     /// The operation that booked the unit's reference before, if any.
     pub repeated: Option<OperationId>,
+    /// What the unit's take has got, if it has one.
+    pub taken: Option<Taken>,
 }
 
 /// Called once, from the writer's thread, after the unit is durable or will never be. Must not block.

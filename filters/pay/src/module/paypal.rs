@@ -85,10 +85,16 @@ impl Module for PayPalModule {
         build.metrics(source(top_ups.clone(), Some(mandates.clone())));
         if let Some(top_ups) = top_ups {
             build.provide(top_ups.clone());
-            build.background(async move { top_ups.run().await });
+            build.duty(move || {
+                let top_ups = top_ups.clone();
+                async move { top_ups.run().await }
+            });
         }
         build.provide(mandates.clone());
-        build.background(async move { mandates.run().await });
+        build.duty(move || {
+            let mandates = mandates.clone();
+            async move { mandates.run().await }
+        });
         build.provide(client);
         Ok(())
     }

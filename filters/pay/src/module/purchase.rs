@@ -47,8 +47,11 @@ impl Module for PurchaseModule {
         build.metrics(Box::new(move |samples| {
             samples.numbers(PLAN_PAYMENTS, counted.counters().values());
         }));
-        let owed = OwedCredits::worker(&plans, build.get()?);
-        build.background(async move { owed.run().await });
+        let owed = Arc::new(OwedCredits::worker(&plans, build.get()?));
+        build.duty(move || {
+            let owed = owed.clone();
+            async move { owed.run().await }
+        });
         build.provide(plans);
         Ok(())
     }

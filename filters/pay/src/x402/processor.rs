@@ -141,8 +141,13 @@ impl Processor {
         outcome
     }
 
-    /// Runs until it is dropped: health checks of the facilitator, reconciliation of open payments, and deletion of expired ones. Payments
-    /// left open by an earlier run come first.
+    /// Checks the health of the facilitator until it is dropped.
+    pub async fn run_checks(&self) {
+        self.context.facilitator.run_checks().await;
+    }
+
+    /// Runs until it is dropped: reconciliation of open payments, and deletion of expired ones. Payments left open by an earlier run come
+    /// first.
     pub async fn run(&self) {
         let reconciliation = async {
             self.recover().await;
@@ -154,11 +159,7 @@ impl Processor {
                 tokio::time::sleep(DELETE_INTERVAL).await;
             }
         };
-        tokio::join!(
-            self.context.facilitator.run_checks(),
-            reconciliation,
-            deletion
-        );
+        tokio::join!(reconciliation, deletion);
     }
 
     /// Reconciles all payments that an earlier run left open, a few at a time. Payments that fall due meanwhile are reconciled in between.

@@ -85,9 +85,12 @@ impl Check {
         let available = i128::from(entry.d_available.get());
         let held = i128::from(entry.d_held.get());
         let summed = self.accounts.entry(entry.account).or_default();
-        summed.available += available;
-        summed.held += held;
-        *self.contra.entry(entry.contra).or_default() -= available + held;
+        // An allotment moves credit between a node and the shared balance, and the account has both.
+        if entry.kind != EntryKind::Allotment {
+            summed.available += available;
+            summed.held += held;
+            *self.contra.entry(entry.contra).or_default() -= available + held;
+        }
         let shape = match entry.kind {
             EntryKind::Hold => held >= 0 && available == -held,
             EntryKind::Release => held <= 0 && available == -held,
@@ -95,7 +98,7 @@ impl Check {
             EntryKind::Charge => held == 0 && available <= 0,
             EntryKind::TopUp | EntryKind::Grant | EntryKind::Refund => held == 0 && available > 0,
             EntryKind::Expiry => held == 0 && available < 0,
-            EntryKind::Correction => held == 0 && available != 0,
+            EntryKind::Correction | EntryKind::Allotment => held == 0 && available != 0,
             _ => false,
         };
         if !shape || entry.contra != entry.kind.contra() {

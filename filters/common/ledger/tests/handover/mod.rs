@@ -162,7 +162,7 @@ fn a_settlement_takes_the_response_of_its_idempotency_key_with_it_and_later_runs
         endpoint: Endpoint::Chat,
         key: Arc::from(name),
     };
-    let token = first_token(bed.store.epoch());
+    let token = first_token(1, bed.store.epoch());
     for name in ["kept", "open"] {
         let claim = IdempotencyPart::Claim {
             key: key(name),
@@ -183,7 +183,7 @@ fn a_settlement_takes_the_response_of_its_idempotency_key_with_it_and_later_runs
         let unit = UnitOfWork::of(Part::Idempotency(Box::new(part)), Admission::Always);
         wait(commit(&*next.store, unit)).expect("never refused");
     };
-    free(first_token(next.store.earliest_epoch()));
+    free(first_token(1, next.store.earliest_epoch()));
     let answer = KeptAnswer {
         status: 200,
         headers: Arc::from("1"),
@@ -203,7 +203,7 @@ fn a_settlement_takes_the_response_of_its_idempotency_key_with_it_and_later_runs
     assert!(found("open").is_some(), "its request is open");
     bed.store.close();
     assert_eq!(next.orphans.join().expect("no panic"), 0);
-    free(first_token(next.store.epoch()));
+    free(first_token(1, next.store.epoch()));
     assert!(found("open").is_none(), "its request has ended");
     assert!(found("kept").is_some());
     assert_ledger_balances(&next.store);

@@ -1,10 +1,11 @@
 //! Group commit: units of work written in one transaction.
 
 use tollgate_clock::Timestamp;
-use tollgate_money::AccountId;
+use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::coalesce::{Step, plan as coalesced};
 use super::journal_tail::JournalTail;
+use crate::allotment::{AllotmentPart, Answer, LEFT, Taken};
 use crate::audit_log::{AuditEvent, AuditOutcome, AuditRecord};
 use crate::codes::{ChangeKind, EntryKind};
 use crate::commit_id;
@@ -17,6 +18,7 @@ use crate::plan::PlanPart;
 use crate::queue::Item;
 use crate::reads::BalanceDelta;
 use crate::seal::Sums;
+use crate::signin::SigninPart;
 use crate::unit::{Part, Receipt};
 
 /// The result of each unit of a batch, in order.
@@ -108,6 +110,17 @@ impl Batch {
         Ok(answers)
     }
 
+    /// Goes back to what is durable: none of the units of the last batch is.
+    pub(crate) fn reload(&mut self, rows: &impl Rows) -> Result<(), RowError> {
+        let loaded = Batch::load(rows, self.node, self.epoch, self.tail.records_max())?;
+        *self = Batch {
+            number: rows.last_number(self.node, self.epoch)?,
+            changes: self.changes,
+            ..loaded
+        };
+        Ok(())
+    }
+
     /// Whether the journal has unposted records.
     pub(crate) fn has_unposted(&self) -> bool {
         self.tail.has_unposted()
@@ -151,7 +164,10 @@ impl Batch {
         let mut receipt = Receipt::default();
         for part in parts {
             match self.part(rows, part, receipt.repeated.is_some()) {
-                Ok(done) => receipt.repeated = receipt.repeated.or(done.repeated),
+                Ok(done) => {
+                    receipt.repeated = receipt.repeated.or(done.repeated);
+                    receipt.taken = receipt.taken.or(done.taken);
+                }
                 Err(error) => {
                     rows.undo_unit()?;
                     self.rewind(&mark);
@@ -172,18 +188,138 @@ impl Batch {
     ) -> Result<Receipt, WriteError> {
         match part {
             Part::Ledger(part) => return self.ledger(rows, part),
+            Part::Allotment(part) => return self.allotment(rows, part),
             Part::Audit(event) => {
                 self.audit(rows, event, is_repeated)?;
                 return Ok(Receipt::default());
             }
-            _ => {}
+            _ => rows.write_part(part)?,
         }
-        rows.write_part(part)?;
         if let Some((kind, subject, at)) = changed_subject(part) {
-            let id = self.next_change(at);
-            rows.insert_change(id, at, kind, subject)?;
+            self.change(rows, kind, subject, at)?;
+        } else if let Part::Signin(part) = part
+            && let SigninPart::QueueMessage(message) = &**part
+            && commit_id::has_allotments(self.node)
+        {
+            // The node that delivers may be another one.
+            let subject = &message.id.0;
+            self.change(rows, ChangeKind::Message, subject, message.created_at)?;
         }
         Ok(Receipt::default())
+    }
+
+    /// Announces a change to what nodes keep in memory; returns its number in a cluster, 0 for a node that is alone.
+    fn change(
+        &mut self,
+        rows: &impl WriteRows,
+        kind: ChangeKind,
+        subject: &[u8; 16],
+        at: Timestamp,
+    ) -> Result<i64, WriteError> {
+        let id = self.next_change(at);
+        let number = match commit_id::has_allotments(self.node) {
+            true => Some(rows.next_number()?),
+            false => None,
+        };
+        rows.insert_change(id, at, kind, subject, number)?;
+        Ok(number.unwrap_or_default())
+    }
+
+    fn allotment(
+        &mut self,
+        rows: &impl WriteRows,
+        part: &AllotmentPart,
+    ) -> Result<Receipt, WriteError> {
+        let no_account = |account| WriteError::Refused(Refusal::NoAccount(account));
+        match *part {
+            AllotmentPart::Take {
+                operation,
+                account,
+                need,
+                target,
+                at,
+            } => {
+                let shared = rows.shared_balance(account)?;
+                let shared = shared.ok_or_else(|| no_account(account))?;
+                let taken = match shared.share(need.get(), target.get()) {
+                    Some(amount) => {
+                        let amount = Micros::new(amount);
+                        let mut recall = shared.recall;
+                        if recall != 0 && shared.has_plenty(need.get()) {
+                            rows.set_recall(account, 0)?;
+                            self.change(rows, ChangeKind::Recall, account.as_bytes(), at)?;
+                            recall = 0;
+                        }
+                        rows.open_allotment(self.node, account, recall)?;
+                        self.allot(rows, (operation, account), amount, at)?;
+                        Taken::Amount { amount, recall }
+                    }
+                    None => {
+                        let recall = match shared.recall {
+                            0 => {
+                                let kind = ChangeKind::Recall;
+                                let number = self.change(rows, kind, account.as_bytes(), at)?;
+                                rows.set_recall(account, number)?;
+                                number
+                            }
+                            recall => recall,
+                        };
+                        Taken::Short {
+                            spendable: Micros::new(shared.spendable().max(0)),
+                            recall,
+                            is_pending: rows.is_recall_pending(self.node, account, recall)?,
+                        }
+                    }
+                };
+                Ok(Receipt {
+                    taken: Some(taken),
+                    ..Receipt::default()
+                })
+            }
+            AllotmentPart::Return {
+                operation,
+                account,
+                amount,
+                answer,
+                at,
+            } => {
+                if amount.is_positive() {
+                    let amount = Micros::new(-amount.get());
+                    self.allot(rows, (operation, account), amount, at)?;
+                }
+                match answer {
+                    Answer::None => {}
+                    Answer::Held(recall) => rows.answer_recall(self.node, account, recall)?,
+                    Answer::Nothing => rows.answer_recall(self.node, account, LEFT)?,
+                }
+                Ok(Receipt::default())
+            }
+            AllotmentPart::Leave => {
+                rows.leave(self.node)?;
+                Ok(Receipt::default())
+            }
+        }
+    }
+
+    /// Moves credit between the shared balance of an account and this node.
+    fn allot(
+        &mut self,
+        rows: &impl WriteRows,
+        (operation, account): (OperationId, AccountId),
+        amount: Micros,
+        at: Timestamp,
+    ) -> Result<(), WriteError> {
+        if !self.tail.begin(operation) {
+            return Err(WriteError::Refused(Refusal::OperationExists(operation)));
+        }
+        rows.move_shared(account, Micros::new(-amount.get()))?;
+        self.push(&LedgerPart::Allot {
+            operation,
+            account,
+            amount,
+            at,
+        });
+        Ok(())
     }
 
     fn ledger(&mut self, rows: &impl WriteRows, part: &LedgerPart) -> Result<Receipt, WriteError> {
@@ -215,13 +351,18 @@ impl Batch {
                     return Err(WriteError::Refused(Refusal::OperationExists(operation)));
                 }
             }
+            LedgerPart::Allot { .. } => {
+                return Err(WriteError::Refused(Refusal::Invalid(
+                    "credit is moved between nodes by its own part",
+                )));
+            }
             LedgerPart::Credit {
                 operation,
                 account,
                 kind,
                 amount,
                 ref reference,
-                ..
+                at,
             } => {
                 if let Some((earlier, booked_kind, booked_amount)) =
                     rows.booked(account, reference)?
@@ -229,6 +370,7 @@ impl Batch {
                     if (booked_kind, booked_amount) == (kind.code(), amount) {
                         return Ok(Receipt {
                             repeated: Some(earlier),
+                            ..Receipt::default()
                         });
                     }
                     return Err(WriteError::Refused(Refusal::ReferenceUsed {
@@ -239,6 +381,10 @@ impl Batch {
                 }
                 if !rows.account_exists(account)? {
                     return Err(WriteError::Refused(Refusal::NoAccount(account)));
+                }
+                if commit_id::has_allotments(self.node) {
+                    rows.open_allotment(self.node, account, 0)?;
+                    self.change(rows, ChangeKind::Credit, account.as_bytes(), at)?;
                 }
                 if !self.tail.begin(operation) {
                     return Err(WriteError::Refused(Refusal::OperationExists(operation)));
@@ -367,6 +513,12 @@ impl Batch {
         id[12..].copy_from_slice(&self.changes.to_be_bytes());
         id
     }
+}
+
+/// Whether units read or write what nodes share: anything but the journal and the balances of their own node.
+pub(crate) fn are_shared(items: &[Item]) -> bool {
+    let mut parts = items.iter().flat_map(|item| &item.unit.parts);
+    !parts.all(|part| matches!(part, Part::Ledger(part) if part.is_of_node()))
 }
 
 /// What a part changes that nodes keep in memory.

@@ -143,6 +143,11 @@ impl JournalTail {
         tail.post(rows)
     }
 
+    /// Number of records from which on they are posted, for any number of accounts.
+    pub(crate) fn records_max(&self) -> usize {
+        self.records_max
+    }
+
     fn new(node: i64, records_max: usize) -> JournalTail {
         JournalTail {
             node,
@@ -300,7 +305,7 @@ impl JournalTail {
             Entry::Occupied(state) => return Ok(Some(state.into_mut())),
             Entry::Vacant(place) => place,
         };
-        let read = rows.posted_balance(account)?;
+        let read = rows.posted_balance(self.node, account)?;
         Ok(read.map(|state| place.insert(state)))
     }
 
@@ -368,7 +373,7 @@ impl JournalTail {
         let mut balances: Vec<_> = self.accounts.drain().collect();
         // In order of id: neighbouring accounts share a page.
         balances.sort_unstable_by_key(|(account, _)| *account);
-        rows.post_balances(&balances)?;
+        rows.post_balances(self.node, &balances)?;
         rows.remove_holds(&self.ended)?;
         self.ended.clear();
         let mut begun = self.open.values_mut().filter(|open| !open.posted);

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
-use super::batch::{Answers, Batch};
+use super::batch::{Answers, Batch, are_shared};
 use crate::engine::{Engine, Fault, RowError, Rows, Session, WriteError};
 use crate::error::{CommitError, Failure, FailureKind, SubmitError};
 use crate::gauges::Gauges;
@@ -25,6 +26,9 @@ const LOADED_BATCH: usize = 8;
 /// Number of waits for another program's lock, each for the engine's time-out, before the writer gives up: a minute with SQLite.
 const BUSY_TRIES: usize = 120;
 
+/// Number of attempts at a commit that conflicts with those of other nodes.
+const CONFLICT_TRIES: usize = 20;
+
 /// The same where nothing waits for the result: at the start, and at the close.
 const POST_TRIES: usize = 10;
 
@@ -33,6 +37,10 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) observers: RwLock<Vec<Arc<dyn Observer>>>,
+    /// Whether this node has the duties of the cluster, for one of several.
+    pub(crate) has_duties: AtomicBool,
+    /// Whether the changes of other nodes are passed to the observers.
+    pub(crate) is_followed: AtomicBool,
     handover: Mutex<Option<HandoverRequest>>,
     on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
 }
@@ -44,9 +52,19 @@ impl Shared {
             queue: Queue::new(queue_max, Arc::clone(&gauges)),
             gauges,
             observers: RwLock::default(),
+            has_duties: AtomicBool::new(false),
+            is_followed: AtomicBool::new(false),
             handover: Mutex::default(),
             on_failure,
         }
+    }
+
+    pub(crate) fn observers(&self) -> Vec<Arc<dyn Observer>> {
+        let observers = self
+            .observers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        observers.clone()
     }
 
     fn handover(&self) -> MutexGuard<'_, Option<HandoverRequest>> {
@@ -197,6 +215,14 @@ where
             .push(observer);
     }
 
+    fn follow_changes(&self) {
+        self.writing.shared.is_followed.store(true, Relaxed);
+    }
+
+    fn has_duties(&self) -> bool {
+        !self.has_allotments() || self.writing.shared.has_duties.load(Relaxed)
+    }
+
     fn node(&self) -> i64 {
         self.writing.node
     }
@@ -314,7 +340,7 @@ fn serve<E: Engine>(
         };
         let began = monotonic_us();
         shared.gauges.commit_began_us.store(began.max(1), Relaxed);
-        let committed = commit(shared, &mut session, batch, monotonic_us, &items);
+        let committed = commit_again(shared, &mut session, batch, monotonic_us, &items);
         shared.gauges.commit_began_us.store(0, Relaxed);
         match committed.map_err(|error| failure_of(engine, error)) {
             Ok(answers) => {
@@ -358,6 +384,27 @@ fn serve<E: Engine>(
     Ok(())
 }
 
+/// Commits units, and begins again from what is durable when another node was in the way.
+fn commit_again(
+    shared: &Shared,
+    session: &mut impl Session,
+    batch: &mut Batch,
+    monotonic_us: &dyn Fn() -> u64,
+    items: &[Item],
+) -> Result<Answers, WriteError> {
+    for _ in 1..CONFLICT_TRIES {
+        match commit(shared, session, batch, monotonic_us, items) {
+            Err(WriteError::Engine(error) | WriteError::Row(RowError::Engine(error)))
+                if error.fault == Fault::Conflict =>
+            {
+                batch.reload(session.rows())?;
+            }
+            other => return other,
+        }
+    }
+    commit(shared, session, batch, monotonic_us, items)
+}
+
 fn commit(
     shared: &Shared,
     session: &mut impl Session,
@@ -367,9 +414,13 @@ fn commit(
 ) -> Result<Answers, WriteError> {
     begin(session, &shared.gauges, BUSY_TRIES)?;
     finish(session, |session| {
+        if are_shared(items) {
+            session.lock_shared()?;
+        }
         let answers = batch.write(session, items)?;
         let began = monotonic_us();
         if batch.is_due(began) {
+            session.lock_shared()?;
             batch.post(session.rows())?;
             let us = monotonic_us().saturating_sub(began);
             shared.gauges.posting_us.record(us);
@@ -384,7 +435,10 @@ fn derive_days(session: &mut impl Session, gauges: &Gauges) -> Result<(), WriteE
         return Ok(());
     }
     begin(session, gauges, POST_TRIES)?;
-    finish(session, |session| rebuild_days(session.rows()))
+    finish(session, |session| {
+        session.lock_shared()?;
+        rebuild_days(session.rows())
+    })
 }
 
 /// Posts the unposted records, in a transaction of its own.
@@ -393,7 +447,10 @@ fn post(session: &mut impl Session, batch: &mut Batch, gauges: &Gauges) -> Resul
         return Ok(());
     }
     begin(session, gauges, POST_TRIES)?;
-    finish(session, |session| batch.post(session.rows()))
+    finish(session, |session| {
+        session.lock_shared()?;
+        batch.post(session.rows())
+    })
 }
 
 /// Begins the transaction of a commit. Nothing has been written yet, so another program's lock can be waited for.
@@ -454,11 +511,7 @@ fn failure_of(engine: &impl Engine, error: WriteError) -> Failure {
 
 /// Notifies the observers, then the waiting callers.
 fn acknowledge(shared: &Shared, items: &mut Vec<Item>, answers: Answers) {
-    let observers = shared
-        .observers
-        .read()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
+    let observers = shared.observers();
     for (item, answer) in items.iter().zip(&answers) {
         let Ok(receipt) = answer else { continue };
         let effect = match receipt.repeated {

@@ -8,10 +8,11 @@ use std::fs::File;
 use std::ops::ControlFlow;
 
 use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use super::error::{EngineError, RowError, WriteError};
 use super::sql::Sql;
+use crate::allotment::{AllotmentRow, SharedBalance};
 use crate::audit_log::AuditRecord;
 use crate::codes::{ChangeKind, LoginKind};
 use crate::entries::Seal;
@@ -20,7 +21,7 @@ use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::reads::DayTotals;
 use crate::rows::{AccountRow, CredentialRow, LoginRow, OpenHold, PriceRow};
-use crate::store::BatchRows;
+use crate::store::{BatchRows, ChangeRow};
 use crate::unit::Part;
 use crate::usage::UsageDay;
 
@@ -59,6 +60,8 @@ pub(crate) enum Credentials<'c> {
     OfAccount(AccountId),
     /// The one whose secret has this digest.
     WithHash(&'c [u8; 32]),
+    /// The one with this id.
+    WithId(CredentialId),
 }
 
 /// Selects pages of one account's postings that may have records in a range of time.
@@ -189,6 +192,9 @@ pub(crate) trait Rows: Sql + KeySet {
     /// The hash of a node's last commit.
     fn last_hash(&self, node: i64) -> Result<Option<[u8; 32]>, RowError>;
 
+    /// The number of the last commit of a run, 0 before the first.
+    fn last_number(&self, node: i64, epoch: i64) -> Result<i64, RowError>;
+
     /// Visits every node with the id of its last posted row, 0 before the first, in the order of the nodes.
     fn posted_marks(&self, each: &mut dyn FnMut(i64, i64)) -> Result<(), RowError>;
 
@@ -202,8 +208,36 @@ pub(crate) trait Rows: Sql + KeySet {
         each: &mut dyn FnMut(AccountRow),
     ) -> Result<(), RowError>;
 
-    /// The balance of an account as it was last posted.
-    fn posted_balance(&self, account: AccountId) -> Result<Option<Balance>, RowError>;
+    /// The balance that a node has of an account, as it was last posted.
+    fn posted_balance(&self, node: i64, account: AccountId) -> Result<Option<Balance>, RowError>;
+
+    /// Visits the allotments of a node as they were last posted.
+    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), RowError>;
+
+    /// The shared balance of an account.
+    fn shared_balance(&self, account: AccountId) -> Result<Option<SharedBalance>, RowError>;
+
+    /// Whether a node other than this one has not answered a recall of an account.
+    fn is_recall_pending(
+        &self,
+        node: i64,
+        account: AccountId,
+        recall: i64,
+    ) -> Result<bool, RowError>;
+
+    /// The number of the last change.
+    fn last_change(&self) -> Result<i64, RowError>;
+
+    /// Visits the changes after a number, in the order of their commits, until `limit`.
+    fn changes(
+        &self,
+        after: i64,
+        limit: usize,
+        each: &mut dyn FnMut(ChangeRow),
+    ) -> Result<(), RowError>;
+
+    /// Visits the recalls in force: account and number.
+    fn recalls(&self, each: &mut dyn FnMut(AccountId, i64)) -> Result<(), RowError>;
 
     /// Visits pages of one account.
     fn pages(&self, which: PageRange, each: &mut EachPage<'_>) -> Result<(), RowError>;
@@ -280,7 +314,27 @@ pub(crate) trait WriteRows: Rows {
         at: Timestamp,
         kind: ChangeKind,
         subject: &[u8; 16],
+        number: Option<i64>,
     ) -> Result<(), EngineError>;
+
+    /// The number of the next change of the cluster. The commit has the lock of what nodes share.
+    fn next_number(&self) -> Result<i64, RowError>;
+
+    /// Adds to an account's shared balance, or takes from it.
+    fn move_shared(&self, account: AccountId, by: Micros) -> Result<(), EngineError>;
+
+    /// Inserts the allotment of a node, or opens it again after it was empty; `recall` is the one that its node knows of.
+    fn open_allotment(&self, node: i64, account: AccountId, recall: i64)
+    -> Result<(), EngineError>;
+
+    /// Records the answer of a node to recalls up to a number.
+    fn answer_recall(&self, node: i64, account: AccountId, number: i64) -> Result<(), EngineError>;
+
+    /// Answers every recall of every account for a node.
+    fn leave(&self, node: i64) -> Result<(), EngineError>;
+
+    /// Begins a recall of an account, or ends it with 0.
+    fn set_recall(&self, account: AccountId, number: i64) -> Result<(), EngineError>;
 
     /// Whether there is an account.
     fn account_exists(&self, account: AccountId) -> Result<bool, RowError>;
@@ -295,8 +349,12 @@ pub(crate) trait WriteRows: Rows {
     /// Books a reference.
     fn book(&self, booking: Booking<'_>) -> Result<(), EngineError>;
 
-    /// Sets the posted balances, in the order of the accounts.
-    fn post_balances(&self, balances: &[(AccountId, Balance)]) -> Result<(), EngineError>;
+    /// Sets the posted balances of a node, in the order of the accounts.
+    fn post_balances(
+        &self,
+        node: i64,
+        balances: &[(AccountId, Balance)],
+    ) -> Result<(), EngineError>;
 
     /// Removes holds that have ended since they were posted.
     fn remove_holds(&self, ended: &[OperationId]) -> Result<(), EngineError>;
@@ -351,6 +409,11 @@ pub(crate) trait Session {
 
     /// Begins a transaction and checks the fence: no later run of this node has opened the store. After an error no transaction is open.
     fn begin(&mut self) -> Result<(), WriteError>;
+
+    /// Locks what all nodes of a cluster write, before it is read in this commit. Nothing to do for a node that is alone.
+    fn lock_shared(&mut self) -> Result<(), WriteError> {
+        Ok(())
+    }
 
     /// Inserts the journal row of this commit.
     fn insert_commit(&mut self, id: i64, seal: &Seal, body: &[u8]) -> Result<(), EngineError>;

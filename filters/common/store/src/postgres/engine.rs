@@ -3,6 +3,7 @@
 use std::fs::File;
 
 use super::failure::failure;
+use super::feed::Feed;
 use super::lease::Renewal;
 use super::writer::Writer;
 use crate::engine::{Engine, EngineError, Session, WriteError};
@@ -15,6 +16,8 @@ pub(super) struct PostgresEngine {
     pub(super) writer: Writer,
     /// Stopped before the lease is released.
     pub(super) renewal: Renewal,
+    /// For one of several nodes.
+    pub(super) feed: Option<Feed>,
 }
 
 impl Engine for PostgresEngine {
@@ -35,6 +38,7 @@ impl Engine for PostgresEngine {
     }
 
     fn close(self, stopped: Option<&Failure>, _hands_over: bool) -> Vec<File> {
+        drop(self.feed);
         drop(self.renewal);
         // A database that has failed is not waited for once more.
         if stopped.is_none_or(|failure| failure.kind == FailureKind::Closed) {
@@ -60,6 +64,10 @@ impl Session for PostgresSession<'_> {
     fn begin(&mut self) -> Result<(), WriteError> {
         self.writer.begin();
         Ok(())
+    }
+
+    fn lock_shared(&mut self) -> Result<(), WriteError> {
+        Ok(self.writer.lock_shared()?)
     }
 
     fn insert_commit(&mut self, id: i64, seal: &Seal, body: &[u8]) -> Result<(), EngineError> {

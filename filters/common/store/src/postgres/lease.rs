@@ -3,17 +3,27 @@
 //! A lease is no part of the fence: a process whose lease has ended continues with its epoch until another one has raised it.
 
 use std::fs;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tollgate_clock::Clock;
+
 use super::connection::{Connection, Target};
 use crate::commit::Shared;
+use crate::commit_id;
 use crate::engine::{EngineError, RowError, Select as _, Sql as _, values};
+
+/// For how long a node has the duties after it sent the renewal of their lease: shorter than the lease, so that two never have them.
+const DUTIES_FOR: Duration = Duration::from_secs(7);
 
 /// The length of a lease, and the interval of its renewal.
 pub(super) const LENGTH: Duration = Duration::from_secs(10);
 const RENEWAL: Duration = Duration::from_secs(2);
+
+/// The number under which the duties of the cluster are leased, which is that of no node.
+const DUTIES: i64 = 0;
 
 /// The database's time in microseconds.
 macro_rules! now_us {
@@ -28,20 +38,24 @@ pub(super) struct Found {
     pub(super) holder: String,
     pub(super) held_until: i64,
     pub(super) is_over: bool,
+    /// The time of the database.
+    pub(super) now: i64,
 }
 
 /// The lease of a node, if it has one.
 pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<Found>, RowError> {
     let sql = concat!(
-        "SELECT holder, held_until, held_until <= ",
+        "SELECT holder, held_until, ",
         now_us!(),
         " FROM leases WHERE node = ?1"
     );
     connection.first(sql, values![node], |row| {
+        let (held_until, now) = (row.get(1)?, row.get(2)?);
         Ok(Found {
             holder: row.get(0)?,
-            held_until: row.get(1)?,
-            is_over: row.get(2)?,
+            held_until,
+            is_over: held_until <= now,
+            now,
         })
     })
 }
@@ -63,7 +77,10 @@ pub(super) fn take(connection: &Connection, node: i64, epoch: i64) -> Result<(),
 /// Ends the lease of a run.
 pub(super) fn release(connection: &Connection, node: i64, epoch: i64) -> Result<(), EngineError> {
     let sql = "DELETE FROM leases WHERE node = ?1 AND epoch = ?2";
-    connection.execute(sql, values![node, epoch]).map(|_| ())
+    connection.execute(sql, values![node, epoch])?;
+    let sql = "DELETE FROM leases WHERE node = ?1 AND holder = ?2";
+    let run = run_name((node, epoch));
+    connection.execute(sql, values![DUTIES, run]).map(|_| ())
 }
 
 /// Renews the lease of a run; `false` when it has another holder.
@@ -74,6 +91,24 @@ fn renew(connection: &Connection, node: i64, epoch: i64) -> Result<bool, EngineE
         " + CAST(?3 AS BIGINT) WHERE node = ?1 AND epoch = ?2"
     );
     Ok(connection.execute(sql, values![node, epoch, LENGTH])? > 0)
+}
+
+/// Takes or renews the lease of the duties; `false` while another node has it.
+fn take_duties(connection: &Connection, run: &str) -> Result<bool, EngineError> {
+    let sql = concat!(
+        "INSERT INTO leases (node, epoch, held_until, holder) VALUES (?1, 0, ",
+        now_us!(),
+        " + CAST(?2 AS BIGINT), ?3)
+         ON CONFLICT (node) DO UPDATE SET held_until = excluded.held_until, holder = excluded.holder
+         WHERE leases.holder = excluded.holder OR leases.held_until <= ",
+        now_us!()
+    );
+    Ok(connection.execute(sql, values![DUTIES, LENGTH, run])? > 0)
+}
+
+/// The name of a run in the lease of the duties.
+fn run_name((node, epoch): (i64, i64)) -> String {
+    format!("node {node}, run {epoch}")
 }
 
 /// A process: its machine since the last boot, its name space, and its number.
@@ -179,16 +214,21 @@ fn run(
     (flag, wake): &(Mutex<bool>, Condvar),
 ) {
     let mut connection = Some(connection);
+    let clock = Clock::system();
+    let run = run_name((node, epoch));
+    let mut duties_until = Duration::ZERO;
+    let mut interval = Duration::ZERO;
     let mut is_late = false;
     let mut stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         (stopped, _) = wake
-            .wait_timeout(stopped, RENEWAL)
+            .wait_timeout(stopped, interval)
             .unwrap_or_else(PoisonError::into_inner);
         if *stopped {
             return;
         }
         drop(stopped);
+        interval = RENEWAL;
         let renewed = match &connection {
             Some(connection) => renew(connection, node, epoch),
             None => Connection::open(target).and_then(|opened| {
@@ -218,6 +258,22 @@ fn run(
                 if !std::mem::replace(&mut is_late, true) {
                     tracing::warn!(node, error = %error.source, "renewing the node's lease failed");
                 }
+            }
+        }
+        if commit_id::has_allotments(node) {
+            let began = clock.elapsed();
+            let taken = connection
+                .as_ref()
+                .map(|connection| take_duties(connection, &run));
+            match taken {
+                Some(Ok(true)) => duties_until = began + DUTIES_FOR,
+                Some(Ok(false)) => duties_until = Duration::ZERO,
+                // Until the end of what is known to be held.
+                Some(Err(_)) | None => {}
+            }
+            let has_duties = clock.elapsed() < duties_until;
+            if shared.has_duties.swap(has_duties, Relaxed) != has_duties {
+                tracing::info!(node, has_duties, "duties of the cluster were taken or lost");
             }
         }
         stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);

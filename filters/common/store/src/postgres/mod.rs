@@ -11,10 +11,12 @@
 mod connection;
 mod engine;
 mod failure;
+mod feed;
 mod import;
 mod key_set;
 mod lease;
 mod measure;
+mod nodes;
 mod open;
 mod options;
 mod read;
@@ -29,7 +31,8 @@ mod writer;
 
 pub use self::import::{ImportError, Progress, import};
 pub use self::measure::{Measured, measure};
-pub use self::open::{holder, open, open_read};
-pub use self::options::Options;
+pub use self::nodes::{NodeLease, NodeState, nodes};
+pub use self::open::{check_nodes, holder, open, open_read};
+pub use self::options::{NodeRole, Options};
 pub use self::recover::rebuild_postings;
 pub use self::url::{DatabaseUrl, UrlError};

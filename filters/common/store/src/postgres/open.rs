@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tollgate_clock::Clock;
@@ -9,21 +10,24 @@ use tollgate_clock::Clock;
 use super::connection::{Connection, Target};
 use super::engine::PostgresEngine;
 use super::failure::{open_error, row_open_error, write_open_error};
+use super::feed::Feed;
 use super::lease::{self, Holder, Renewal};
-use super::options::Options;
+use super::options::{NodeRole, Options};
 use super::read::{Pool, PostgresStore};
 use super::schema;
 use super::writer::{Writer, pause};
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::commit_id;
-use crate::engine::{Epochs, NewRun, RowError, Select as _, Sql as _, WriteError, values};
+use crate::engine::{
+    Epochs, NewRun, RowError, Rows as _, Select as _, Sql as _, WriteError, values,
+};
 use crate::error::OpenError;
 use crate::rows::RootSecret;
+use crate::schema::SCHEMA;
 use crate::store::{Read, Store};
 
-/// The number of the node that writes. There is one at a time, whatever its name: a ledger in memory decides on balances, and two would sell
-/// the same credit.
-const NODE: i64 = 1;
+/// The number of a node that is alone, whatever its name: its ledger in memory decides on all credit.
+const ALONE: i64 = 1;
 
 /// Pause between two looks at a lease that is about to end.
 const LEASE_PAUSE: Duration = Duration::from_millis(200);
@@ -34,6 +38,8 @@ pub(super) struct Opened {
     pub(super) node: i64,
     pub(super) epoch: i64,
     pub(super) root_secret: RootSecret,
+    /// The number of the last change of the cluster: what is read from now on includes it.
+    pub(super) change: i64,
 }
 
 /// Opens the store of a database with exclusive ownership, and creates it in an empty database.
@@ -46,6 +52,7 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         node,
         epoch,
         root_secret,
+        change,
     } = opened;
     let on_failure = std::mem::replace(&mut options.on_failure, Box::new(|_| {}));
     let shared = Arc::new(Shared::new(options.queue_max, on_failure));
@@ -64,10 +71,26 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
     .map_err(thread)?;
     let writer = Writer::new(Arc::clone(&target), connection, (node, epoch))
         .map_err(|error| row_open_error(&name, error))?;
+    // What is read from here on includes every change so far.
+    let now = (options.monotonic_us)();
+    shared.gauges.feed_read_us.store(now.max(1), Relaxed);
+    let feed = match options.role {
+        NodeRole::OneOfMany => {
+            let feed = Feed::start(
+                Arc::clone(&target),
+                change,
+                Arc::clone(&shared),
+                Arc::clone(&options.monotonic_us),
+            );
+            Some(feed.map_err(thread)?)
+        }
+        NodeRole::Alone | NodeRole::Recovery(_) => None,
+    };
     let engine = PostgresEngine {
         name: name.clone(),
         writer,
         renewal,
+        feed,
     };
     let settings = Settings {
         node,
@@ -75,7 +98,7 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         predecessor: options.predecessor,
         batch_max: options.batch_max,
         post_records: options.post_records,
-        monotonic_us: options.monotonic_us,
+        monotonic_us: Box::new(move || (options.monotonic_us)()),
         root_secret,
     };
     let writing = commit::start(engine, shared, settings).map_err(|error| match error {
@@ -110,14 +133,126 @@ pub fn holder(options: &Options) -> Result<Option<String>, OpenError> {
     if schema::version(&connection, &name)?.is_none() {
         return Ok(None);
     }
-    let held = fresh_lease(&connection, &name)?;
+    let held = fresh_lease(&connection, ALONE, &name)?;
     Ok(held.map(|held| Holder::describe(&held.holder)))
 }
 
+/// Whether nodes of the other kind have left something, which has to be recovered before the store is opened. A database without a store has
+/// none.
+pub fn check_nodes(options: &Options) -> Result<(), OpenError> {
+    let name = options.url.to_string();
+    let connection = Connection::open(&target(options)?);
+    let connection = connection.map_err(|error| open_error(&name, "open", error))?;
+    match schema::version(&connection, &name)? {
+        // The tables of nodes are of this schema.
+        Some(found) if found >= SCHEMA => choose(&connection, options, &name).map(|_| ()),
+        _ => Ok(()),
+    }
+}
+
 /// The lease of another process that may still renew it.
-fn fresh_lease(connection: &Connection, name: &str) -> Result<Option<lease::Found>, OpenError> {
-    let held = lease::find(connection, NODE).map_err(|error| row_open_error(name, error))?;
+fn fresh_lease(
+    connection: &Connection,
+    node: i64,
+    name: &str,
+) -> Result<Option<lease::Found>, OpenError> {
+    let held = lease::find(connection, node).map_err(|error| row_open_error(name, error))?;
     Ok(held.filter(|held| !held.is_over && !Holder::is_gone(&held.holder)))
+}
+
+/// The number of the node to open, and a lease that another process has of it, or of a node that must not run beside it.
+fn choose(
+    connection: &Connection,
+    options: &Options,
+    name: &str,
+) -> Result<(i64, Option<lease::Found>), OpenError> {
+    let nodes = nodes(connection).map_err(|error| row_open_error(name, error))?;
+    let node = match options.role {
+        NodeRole::Alone => ALONE,
+        NodeRole::Recovery(node) => node,
+        NodeRole::OneOfMany => slot(connection, &nodes, &options.node_name)
+            .map_err(|error| row_open_error(name, error))?
+            .ok_or_else(|| OpenError::UnfitServer {
+                database: name.to_owned(),
+                problem: "has no number left for another node; recover those that are not used any more (`tollgate nodes`)".to_owned(),
+            })?,
+    };
+    if let Some(held) = fresh_lease(connection, node, name)? {
+        return Ok((node, Some(held)));
+    }
+    let is_many = commit_id::has_allotments(node);
+    let is_other_kind = |id: &i64| commit_id::has_allotments(*id) != is_many;
+    if options.role != NodeRole::Recovery(node) {
+        for (other, _) in nodes.iter().filter(|(id, _)| is_other_kind(id)) {
+            if let Some(held) = fresh_lease(connection, *other, name)? {
+                return Ok((node, Some(held)));
+            }
+        }
+        let left = nodes.iter().map(|(id, _)| *id).filter(is_other_kind);
+        let left: Vec<_> =
+            unrecovered(connection, left).map_err(|error| row_open_error(name, error))?;
+        if !left.is_empty() {
+            return Err(OpenError::Unrecovered {
+                database: name.to_owned(),
+                nodes: left,
+            });
+        }
+    }
+    Ok((node, None))
+}
+
+/// Every node: number and name.
+fn nodes(connection: &Connection) -> Result<Vec<(i64, String)>, RowError> {
+    let sql = "SELECT id, name FROM nodes ORDER BY id";
+    connection.all(sql, values![], |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+/// The number of the node with a name, or a new one, or that of a node that has nothing left.
+fn slot(
+    connection: &Connection,
+    nodes: &[(i64, String)],
+    name: &str,
+) -> Result<Option<i64>, RowError> {
+    let many = nodes
+        .iter()
+        .filter(|(id, _)| commit_id::has_allotments(*id));
+    if let Some((id, _)) = many.clone().find(|(_, known)| known == name) {
+        return Ok(Some(*id));
+    }
+    let next = many
+        .clone()
+        .map(|(id, _)| id + 1)
+        .max()
+        .unwrap_or(commit_id::FIRST_OF_MANY);
+    if next <= commit_id::NODE_MAX {
+        return Ok(Some(next));
+    }
+    for (id, _) in many {
+        let is_left = lease::find(connection, *id)?.is_some_and(|held| !held.is_over);
+        if !is_left && unrecovered(connection, std::iter::once(*id))?.is_empty() {
+            return Ok(Some(*id));
+        }
+    }
+    Ok(None)
+}
+
+/// Those of these nodes that have not posted their journal, or that have open holds or credit.
+pub(super) fn unrecovered(
+    connection: &Connection,
+    nodes: impl Iterator<Item = i64>,
+) -> Result<Vec<i64>, RowError> {
+    let sql = "SELECT 1 WHERE EXISTS (SELECT 1 FROM journal j WHERE j.id BETWEEN ?1 AND ?2
+            AND j.id > (SELECT posted FROM node_marks WHERE id = ?3))
+        OR EXISTS (SELECT 1 FROM holds WHERE node_id = ?3)
+        OR EXISTS (SELECT 1 FROM allotments WHERE node_id = ?3 AND (available <> 0 OR held <> 0))";
+    let mut found = Vec::new();
+    for node in nodes {
+        let (first, last) = commit_id::range(node);
+        if connection.exists(sql, values![first, last, node])? {
+            found.push(node);
+        }
+    }
+    Ok(found)
 }
 
 pub(super) fn target(options: &Options) -> Result<Target, OpenError> {
@@ -141,16 +276,21 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
         schema::migrate(&connection, &name)?;
         let root_secret = root_secret(&connection, &options.random)
             .map_err(|error| write_open_error(&name, error))?;
-        let node = NODE;
-        let held = fresh_lease(&connection, &name)?;
+        let (node, held) = choose(&connection, options, &name)?;
         let end = |end: &str| {
             let ended = connection.run_all(end);
             ended.map_err(|error| open_error(&name, "open", error))
         };
         let Some(held) = held else {
+            let known = nodes(&connection).map_err(|error| row_open_error(&name, error))?;
+            let known = known.iter().find(|(id, _)| *id == node);
+            let node_name = match (options.role, known) {
+                (NodeRole::Recovery(_), Some((_, known))) => known,
+                _ => &options.node_name,
+            };
             let run = NewRun {
                 node,
-                name: &options.node_name,
+                name: node_name,
                 now: options.now,
             };
             let epoch = connection
@@ -158,12 +298,16 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
                 .map_err(|error| write_open_error(&name, error))?;
             lease::take(&connection, node, epoch)
                 .map_err(|error| open_error(&name, "open", error))?;
+            let change = connection
+                .last_change()
+                .map_err(|error| row_open_error(&name, error))?;
             end("COMMIT")?;
             return Ok(Opened {
                 connection,
                 node,
                 epoch,
                 root_secret,
+                change,
             });
         };
         end("COMMIT")?;

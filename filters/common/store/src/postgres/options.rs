@@ -1,10 +1,23 @@
 //! Options for opening a store in a PostgreSQL database.
 
+use std::sync::Arc;
+
 use tollgate_clock::Timestamp;
 
 use super::url::DatabaseUrl;
 use crate::error::Failure;
 use crate::rows::RootSecret;
+
+/// What a node is among those of its database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeRole {
+    /// The only one: it has all credit of every account.
+    Alone,
+    /// One of several, each with a name of its own, and with allotments of the accounts' credit.
+    OneOfMany,
+    /// The node with this number, whose process has ended: it is opened to return what it has left.
+    Recovery(i64),
+}
 
 /// Options for opening a store.
 pub struct Options {
@@ -14,6 +27,8 @@ pub struct Options {
     pub password: Option<Box<[u8]>>,
     /// The node's name in the store.
     pub node_name: String,
+    /// What the node is among those of the database.
+    pub role: NodeRole,
     /// Maximum number of units in one commit.
     pub batch_max: usize,
     /// Maximum number of units in the queue; new operations are refused from three quarters of it on.
@@ -27,7 +42,7 @@ pub struct Options {
     /// 32 random bytes, stored as the root secret if the store is new.
     pub random: RootSecret,
     /// A monotonic clock in microseconds, for the gauges.
-    pub monotonic_us: Box<dyn Fn() -> u64 + Send>,
+    pub monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// Called once when the store stops for good for any reason but [`crate::Store::close`]; the process has to exit with an error. The call
     /// is made on a thread of the store and must not block.
     pub on_failure: Box<dyn Fn(&Failure) + Send + Sync>,
@@ -40,13 +55,14 @@ impl Options {
             url,
             password: None,
             node_name: String::from("gateway"),
+            role: NodeRole::Alone,
             batch_max: 1024,
             queue_max: 16_384,
             post_records: 65_536,
             now,
             predecessor: None,
             random,
-            monotonic_us: Box::new(|| 0),
+            monotonic_us: Arc::new(|| 0),
             on_failure: Box::new(|_| {}),
         }
     }

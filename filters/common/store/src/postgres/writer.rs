@@ -24,6 +24,9 @@ use crate::entries::Seal;
 /// For how long a lost database is waited for before the store stops.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// For how long a transaction that has locked what nodes share may be idle, for the server.
+const IDLE_MAX: &str = "5s";
+
 /// Pauses between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -66,6 +69,8 @@ pub(super) struct Writer {
 struct Transaction {
     /// `BEGIN` was sent, and the fence.
     is_begun: bool,
+    /// What nodes share is locked.
+    is_locked: bool,
     /// Everything since that changes rows, with the number of rows where it is known.
     written: Vec<(Sent, Option<usize>)>,
     /// The journal row, until it is sent.
@@ -87,6 +92,7 @@ impl Writer {
         connection: Connection,
         (node, epoch): (i64, i64),
     ) -> Result<Writer, RowError> {
+        limit_idle(&connection, node)?;
         let (first, last) = commit_id::range(node);
         let sql =
             "SELECT id, hash FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
@@ -110,6 +116,24 @@ impl Writer {
         *self.transaction.borrow_mut() = Transaction::default();
     }
 
+    /// Locks what the nodes of a cluster share, at the start of the transaction. A server ends the transaction of a node that does nothing in
+    /// it for [`IDLE_MAX`]: a paused node must not stop the others.
+    pub(super) fn lock_shared(&self) -> Result<(), EngineError> {
+        if !self.is_one_of_many() || self.transaction.borrow().is_locked {
+            return Ok(());
+        }
+        self.send_row()?;
+        self.in_transaction(&mut |link| {
+            link.run("SELECT number FROM cluster WHERE id = 1 FOR UPDATE", &[])
+        })?;
+        self.transaction.borrow_mut().is_locked = true;
+        Ok(())
+    }
+
+    fn is_one_of_many(&self) -> bool {
+        commit_id::has_allotments(self.node)
+    }
+
     pub(super) fn insert_commit(&self, id: i64, seal: &Seal, body: &[u8]) {
         self.transaction.borrow_mut().row = Some(JournalRow {
             id,
@@ -126,21 +150,28 @@ impl Writer {
         }
         self.send_row()?;
         let mut is_sent = false;
-        self.reconnecting(&mut |link| {
+        let is_done = self.reconnecting(&mut |link| {
             if std::mem::replace(&mut is_sent, true) {
                 if self.is_committed(link)? {
-                    return Ok(());
+                    return Ok(true);
+                }
+                if self.is_one_of_many() {
+                    return Ok(false);
                 }
                 self.run_again(link)?;
             }
             match link.run("COMMIT", &[])?.as_str() {
-                "COMMIT" => Ok(()),
+                "COMMIT" => Ok(true),
                 other => Err(EngineError {
                     fault: Fault::Other,
                     source: format!("the database answered COMMIT with {other}").into(),
                 }),
             }
         })?;
+        if !is_done {
+            *self.transaction.borrow_mut() = Transaction::default();
+            return Err(begin_again("its connection was lost before it was durable"));
+        }
         let transaction = std::mem::take(&mut *self.transaction.borrow_mut());
         if transaction.inserted.is_some() {
             self.last.set(transaction.inserted);
@@ -179,6 +210,10 @@ impl Writer {
             self.commits.set(self.commits.get() + 1);
             self.transaction.borrow_mut().is_begun = true;
         }
+        if is_open && self.is_one_of_many() {
+            let done = act(self.link.borrow().as_ref().expect("it is open"));
+            return done.map_err(|error| self.begin_again_after(error));
+        }
         self.reconnecting(&mut |link| {
             // On a new connection none is open.
             if !std::mem::replace(&mut is_open, false) {
@@ -186,6 +221,20 @@ impl Writer {
             }
             act(link)
         })
+    }
+
+    /// What was read in a lost transaction may be different now that other nodes write: nothing of it is repeated here.
+    fn begin_again_after(&self, error: EngineError) -> EngineError {
+        match error.fault {
+            Fault::Lost | Fault::Conflict => {
+                if let Ok(mut link) = self.link.try_borrow_mut() {
+                    *link = None;
+                }
+                *self.transaction.borrow_mut() = Transaction::default();
+                begin_again(error.source)
+            }
+            _ => error,
+        }
     }
 
     /// Runs `act` until the connection was not lost on the way.
@@ -230,6 +279,7 @@ impl Writer {
     fn connect(&self) -> Result<(), EngineError> {
         if self.link.borrow().is_none() {
             let connection = Connection::open(&self.target)?;
+            limit_idle(&connection, self.node)?;
             *self.link.borrow_mut() = Some(connection);
         }
         Ok(())
@@ -449,6 +499,24 @@ impl KeySet for Writer {
 )]
 pub(super) fn pause(time: Duration) {
     std::thread::sleep(time);
+}
+
+/// Has the server end a transaction of a paused node.
+fn limit_idle(connection: &Connection, node: i64) -> Result<(), EngineError> {
+    match commit_id::has_allotments(node) {
+        true => connection.run_all(&format!(
+            "SET idle_in_transaction_session_timeout = '{IDLE_MAX}'"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The whole commit has to be made again.
+fn begin_again(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> EngineError {
+    EngineError {
+        fault: Fault::Conflict,
+        source: source.into(),
+    }
 }
 
 fn engine_error(error: RowError) -> EngineError {

@@ -6,6 +6,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use super::audit::AuditSnapshot;
 use super::records::RecordQuery;
 use super::{day_totals, tail, usage};
+use crate::allotment::AllotmentRow;
 use crate::codes::LoginKind;
 use crate::engine::{Accounts, Credentials, Rows};
 use crate::entries::{Entry, LedgerPart};
@@ -119,6 +120,14 @@ where
         })
     }
 
+    fn credential(&self, id: CredentialId) -> Result<Option<CredentialRow>, ReadError> {
+        self.with("a credential", |rows| {
+            let mut found = None;
+            rows.credentials(Credentials::WithId(id), &mut |row| found = Some(row))?;
+            Ok(found)
+        })
+    }
+
     fn idempotency(&self, key: &IdempotencyKey) -> Result<Option<IdempotencyRow>, ReadError> {
         self.with("an idempotency key", |rows| rows.idempotency(key))
     }
@@ -184,6 +193,21 @@ where
                 usage: parts.iter().find_map(LedgerPart::usage),
                 is_duplicate: parts.len() - parts.iter().filter(ends).count() > 1,
             })
+        })
+    }
+
+    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError> {
+        self.with("allotments", |rows| rows.allotments(node, each))
+    }
+
+    fn recalls(&self, each: &mut dyn FnMut(AccountId, i64)) -> Result<(), ReadError> {
+        self.with("recalls", |rows| rows.recalls(each))
+    }
+
+    fn recall(&self, account: AccountId) -> Result<i64, ReadError> {
+        self.with("a recall", |rows| {
+            let shared = rows.shared_balance(account)?;
+            Ok(shared.map_or(0, |shared| shared.recall))
         })
     }
 

@@ -1,6 +1,8 @@
 //! Rebuilding of everything derived from the journal: balances, open holds, postings and references.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tollgate_money::{AccountId, Micros};
 
 use crate::commit::JournalTail;
 use crate::commit_id;
@@ -49,18 +51,26 @@ pub(crate) fn rebuild(rows: &impl RecoverRows, records_max: usize) -> Result<(),
     for node in nodes {
         JournalTail::rebuild(rows, node, records_max)?;
     }
-    references(rows)
+    booked(rows)
 }
 
-fn references(rows: &impl RecoverRows) -> Result<(), WriteError> {
+/// What is derived from records of all nodes: references, and the credit that nodes have taken from shared balances.
+fn booked(rows: &impl RecoverRows) -> Result<(), WriteError> {
     let mut error = None;
+    let mut taken: HashMap<AccountId, i64> = HashMap::new();
     let read = rows.bodies(JournalRows::All, &mut |_, body| {
         // Verified to be readable.
         let Ok(body) = Body::read(body) else {
             return Ok(());
         };
         for part in body.records().flatten().flat_map(|record| record.part()) {
-            if let LedgerPart::Credit {
+            if let LedgerPart::Allot {
+                account, amount, ..
+            } = part
+            {
+                let sum = taken.entry(account).or_default();
+                *sum = sum.wrapping_add(amount.get());
+            } else if let LedgerPart::Credit {
                 operation,
                 account,
                 kind,
@@ -82,8 +92,12 @@ fn references(rows: &impl RecoverRows) -> Result<(), WriteError> {
         }
         Ok(())
     });
-    match error {
-        Some(error) => Err(error.into()),
-        None => Ok(read?),
+    if let Some(error) = error {
+        return Err(error.into());
     }
+    read?;
+    for (account, sum) in taken {
+        rows.move_shared(account, Micros::new(sum.wrapping_neg()))?;
+    }
+    Ok(())
 }

@@ -334,10 +334,12 @@ impl<'r, R: RecoverRows> JournalScan<'r, R> {
                 }
                 false => again(),
             },
-            LedgerPart::Charge { operation, .. } => match self.begin(*operation)? {
-                true => Disposition::Keep,
-                false => again(),
-            },
+            LedgerPart::Charge { operation, .. } | LedgerPart::Allot { operation, .. } => {
+                match self.begin(*operation)? {
+                    true => Disposition::Keep,
+                    false => again(),
+                }
+            }
             LedgerPart::Credit {
                 operation,
                 account,

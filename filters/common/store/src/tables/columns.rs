@@ -6,7 +6,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{CapPeriod, Micros, Price, SpendingCap, TokenPrice};
 
 use crate::codes::EntryKind;
-use crate::engine::{RowError, Select, Sql, SqlRow, Value, values};
+use crate::engine::{Dialect, RowError, Select, Sql, SqlRow, Value, values};
 use crate::rows::{AccountRow, CredentialRow, LoginRow, NewCredential, OpenHold, PriceRow};
 
 /// Stored for an expiry that never comes; the column is not nullable.
@@ -19,8 +19,16 @@ pub(crate) fn posted_accounts(
     values: &[Value<'_>],
     each: &mut dyn FnMut(AccountRow),
 ) -> Result<(), RowError> {
+    // Not asked of SQLite, which has one node.
+    let (available, held) = match connection.dialect() {
+        Dialect::Sqlite => ("available", "held"),
+        Dialect::Postgres => (
+            "available + (SELECT CAST(COALESCE(SUM(m.available), 0) AS BIGINT) FROM allotments m WHERE m.account_id = accounts.id)",
+            "held + (SELECT CAST(COALESCE(SUM(m.held), 0) AS BIGINT) FROM allotments m WHERE m.account_id = accounts.id)",
+        ),
+    };
     let sql = format!(
-        "SELECT id, status, rate_class, cache_scope, available, held, credit_limit, created_at, updated_at, plan_class, plan_until,
+        "SELECT id, status, rate_class, cache_scope, {available}, {held}, credit_limit, created_at, updated_at, plan_class, plan_until,
                 EXISTS (SELECT 1 FROM credit_references r WHERE r.account_id = accounts.id AND r.kind = {top_up})
                 OR EXISTS (SELECT 1 FROM payments p WHERE p.account_id = accounts.id) FROM accounts {which}",
         top_up = EntryKind::TopUp.code(),

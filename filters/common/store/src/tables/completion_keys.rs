@@ -155,14 +155,14 @@ pub(super) fn lapse(
 }
 
 /// Frees the keys whose claims have a smaller token.
-pub(super) fn free_before(connection: &dyn Sql, token: i64) -> Result<(), WriteError> {
+pub(super) fn free_before(connection: &dyn Sql, least: i64, token: i64) -> Result<(), WriteError> {
     let sql = "UPDATE completion_key_totals SET keys = keys - claimed.number
              FROM (SELECT account_id AS account, count(*) AS number FROM completion_keys
-                   WHERE state = ?1 AND token < ?2 GROUP BY account_id) AS claimed
+                   WHERE state = ?1 AND token >= ?2 AND token < ?3 GROUP BY account_id) AS claimed
              WHERE account_id = claimed.account";
-    connection.execute(sql, values![state::CLAIMED, token])?;
-    let sql = "DELETE FROM completion_keys WHERE state = ?1 AND token < ?2";
-    connection.execute(sql, values![state::CLAIMED, token])?;
+    connection.execute(sql, values![state::CLAIMED, least, token])?;
+    let sql = "DELETE FROM completion_keys WHERE state = ?1 AND token >= ?2 AND token < ?3";
+    connection.execute(sql, values![state::CLAIMED, least, token])?;
     Ok(())
 }
 

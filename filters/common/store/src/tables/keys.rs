@@ -6,6 +6,7 @@ use super::key_state::{NewClaim, earlier, state_of};
 use crate::codes::Endpoint;
 use crate::engine::{RowError, Select, Sql, WriteError, values};
 use crate::error::Refusal;
+use crate::idempotency::least_of_node;
 use crate::idempotency::{
     IdempotencyKey, IdempotencyPart, IdempotencyRow, KeptAnswer, KeyUse, state,
 };
@@ -49,10 +50,11 @@ pub(crate) fn write(connection: &dyn Sql, part: &IdempotencyPart) -> Result<(), 
         }
         IdempotencyPart::Lapse { key, token } => lapse(connection, key, *token),
         IdempotencyPart::FreeBefore { token } => {
-            completion_keys::free_before(connection, *token)?;
+            let least = least_of_node(*token);
+            completion_keys::free_before(connection, least, *token)?;
             connection.execute(
-                "DELETE FROM idempotency WHERE state = ?1 AND locked_until < ?2",
-                values![state::CLAIMED, *token],
+                "DELETE FROM idempotency WHERE state = ?1 AND locked_until >= ?2 AND locked_until < ?3",
+                values![state::CLAIMED, least, *token],
             )?;
             Ok(())
         }

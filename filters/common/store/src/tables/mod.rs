@@ -4,6 +4,7 @@
 //! statement says `ON CONFLICT DO NOTHING` and the rows that it changed are counted: an error would end a transaction of PostgreSQL.
 
 mod acme;
+mod allotment;
 mod audit_log;
 mod checkout;
 mod columns;

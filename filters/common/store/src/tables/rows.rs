@@ -7,9 +7,10 @@ use tollgate_money::{AccountId, Micros, OperationId};
 
 use super::columns::{all_credentials, all_prices, hold, login, posted_accounts};
 use super::{
-    acme, audit_log, checkout, keys, mandate, oauth, parts, plan, refusals, signin, topup,
-    usage_days, x402,
+    acme, allotment, audit_log, checkout, keys, mandate, oauth, parts, plan, refusals, signin,
+    topup, usage_days, x402,
 };
+use crate::allotment::{AllotmentRow, SharedBalance};
 use crate::audit_log::AuditRecord;
 use crate::codes::{ChangeKind, LoginKind};
 use crate::commit_id;
@@ -23,7 +24,7 @@ use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::plan::{PaymentRow, SubscriptionRow};
 use crate::reads::DayTotals;
 use crate::rows::{AccountRow, CredentialRow, LoginRow, OpenHold, PriceRow};
-use crate::store::BatchRows;
+use crate::store::{BatchRows, ChangeRow};
 use crate::unit::Part;
 
 const ALL: &str =
@@ -166,6 +167,16 @@ impl<C: Sql + KeySet> Rows for C {
         self.first(sql, values![first, last], |row| row.get(0))
     }
 
+    fn last_number(&self, node: i64, epoch: i64) -> Result<i64, RowError> {
+        let (first, last) = (
+            commit_id::id(node, epoch, 0),
+            commit_id::id(node, epoch + 1, 0) - 1,
+        );
+        let sql = "SELECT id FROM journal WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1";
+        let found = self.first(sql, values![first, last], |row| row.get(0))?;
+        Ok(found.map_or(0, |id| commit_id::numbers(id).2))
+    }
+
     fn posted_marks(&self, each: &mut dyn FnMut(i64, i64)) -> Result<(), RowError> {
         let sql = on_marks!(self, "SELECT id, posted FROM ", " ORDER BY id");
         let read = |row: &dyn SqlRow| Ok((row.get(0)?, row.get(1)?));
@@ -194,7 +205,10 @@ impl<C: Sql + KeySet> Rows for C {
         }
     }
 
-    fn posted_balance(&self, account: AccountId) -> Result<Option<Balance>, RowError> {
+    fn posted_balance(&self, node: i64, account: AccountId) -> Result<Option<Balance>, RowError> {
+        if commit_id::has_allotments(node) {
+            return allotment::posted_balance(self, node, account);
+        }
         let sql = "SELECT available, held, credit_limit, updated_at FROM accounts WHERE id = ?1";
         self.first(sql, values![account], |row| {
             Ok(Balance {
@@ -204,6 +218,40 @@ impl<C: Sql + KeySet> Rows for C {
                 at: row.get(3)?,
             })
         })
+    }
+
+    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), RowError> {
+        allotment::of_node(self, node, each)
+    }
+
+    fn shared_balance(&self, account: AccountId) -> Result<Option<SharedBalance>, RowError> {
+        allotment::shared_balance(self, account)
+    }
+
+    fn is_recall_pending(
+        &self,
+        node: i64,
+        account: AccountId,
+        recall: i64,
+    ) -> Result<bool, RowError> {
+        allotment::is_recall_pending(self, node, account, recall)
+    }
+
+    fn last_change(&self) -> Result<i64, RowError> {
+        allotment::last_change(self)
+    }
+
+    fn changes(
+        &self,
+        after: i64,
+        limit: usize,
+        each: &mut dyn FnMut(ChangeRow),
+    ) -> Result<(), RowError> {
+        allotment::changes(self, after, limit, each)
+    }
+
+    fn recalls(&self, each: &mut dyn FnMut(AccountId, i64)) -> Result<(), RowError> {
+        allotment::recalls(self, each)
     }
 
     fn pages(&self, which: PageRange, each: &mut EachPage<'_>) -> Result<(), RowError> {
@@ -307,6 +355,7 @@ impl<C: Sql + KeySet> Rows for C {
                 values![account],
                 each,
             ),
+            Credentials::WithId(id) => all_credentials(self, "WHERE id = ?1", values![id], each),
             Credentials::WithHash(hash) => {
                 all_credentials(self, "WHERE hash = ?1", values![hash], each)
             }
@@ -356,7 +405,9 @@ impl<C: Sql + KeySet> WriteRows for C {
             Part::Signin(part) => signin::write(self, part),
             Part::RecordRefusals(rows) => refusals::write(self, rows),
             Part::Audit(_) => unreachable!("an event of the audit log is chained by the writer"),
-            Part::Ledger(_) => unreachable!("a part of the ledger is packed into the journal"),
+            Part::Ledger(_) | Part::Allotment(_) => {
+                unreachable!("a part of the ledger is packed into the journal")
+            }
         }
     }
 
@@ -366,10 +417,40 @@ impl<C: Sql + KeySet> WriteRows for C {
         at: Timestamp,
         kind: ChangeKind,
         subject: &[u8; 16],
+        number: Option<i64>,
     ) -> Result<(), EngineError> {
-        let sql = "INSERT INTO changes (id, at, kind, subject) VALUES (?1, ?2, ?3, ?4)";
-        self.execute(sql, values![id, at, kind, subject])
+        let sql = "INSERT INTO changes (id, at, kind, subject, number) VALUES (?1, ?2, ?3, ?4, ?5)";
+        self.execute(sql, values![id, at, kind, subject, number])
             .map(|_| ())
+    }
+
+    fn next_number(&self) -> Result<i64, RowError> {
+        allotment::next_number(self)
+    }
+
+    fn move_shared(&self, account: AccountId, by: Micros) -> Result<(), EngineError> {
+        allotment::move_shared(self, account, by)
+    }
+
+    fn open_allotment(
+        &self,
+        node: i64,
+        account: AccountId,
+        recall: i64,
+    ) -> Result<(), EngineError> {
+        allotment::open_allotment(self, node, account, recall)
+    }
+
+    fn answer_recall(&self, node: i64, account: AccountId, number: i64) -> Result<(), EngineError> {
+        allotment::answer_recall(self, node, account, number)
+    }
+
+    fn leave(&self, node: i64) -> Result<(), EngineError> {
+        allotment::leave(self, node)
+    }
+
+    fn set_recall(&self, account: AccountId, number: i64) -> Result<(), EngineError> {
+        allotment::set_recall(self, account, number)
     }
 
     fn account_exists(&self, account: AccountId) -> Result<bool, RowError> {
@@ -399,7 +480,14 @@ impl<C: Sql + KeySet> WriteRows for C {
         self.execute(sql, values).map(|_| ())
     }
 
-    fn post_balances(&self, balances: &[(AccountId, Balance)]) -> Result<(), EngineError> {
+    fn post_balances(
+        &self,
+        node: i64,
+        balances: &[(AccountId, Balance)],
+    ) -> Result<(), EngineError> {
+        if commit_id::has_allotments(node) {
+            return allotment::post_balances(self, node, balances);
+        }
         let sql = match self.dialect() {
             // Without a savepoint, which would copy each page: an error here rolls back the whole transaction.
             Dialect::Sqlite => {
@@ -481,6 +569,7 @@ impl<C: Sql + KeySet + Epochs> RecoverRows for C {
     fn remove_derived(&self) -> Result<(), EngineError> {
         for sql in [
             "UPDATE accounts SET available = 0, held = 0",
+            "UPDATE allotments SET available = 0, held = 0",
             "DELETE FROM holds",
             "DELETE FROM postings",
             "DELETE FROM credit_references",

@@ -1,0 +1,92 @@
+//! The feed of changes: what other nodes of a cluster have committed is read again into the index.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tollgate_clock::Clock;
+use tollgate_money::{AccountId, CredentialId, GrantId};
+use tollgate_store::{ChangeKind, ChangeRow, Effect, Observer, Part, ReadError, Store};
+
+use crate::credentials::Credentials;
+
+/// For how long the feed may be silent before credentials count as unknown.
+const AGE_MAX: Duration = Duration::from_secs(2);
+
+/// Reads what other nodes change.
+pub(crate) struct Follower {
+    credentials: Weak<Credentials>,
+    store: Weak<dyn Store>,
+}
+
+impl Credentials {
+    /// Has the index follow what other nodes of a cluster commit. Nothing to do on a node that is alone.
+    pub fn follow(self: &Arc<Self>, store: &Arc<dyn Store>, clock: &Clock) {
+        if store.has_allotments() {
+            self.set_feed(FeedAge {
+                store: Arc::downgrade(store),
+                clock: clock.clone(),
+            });
+            store.observe(Arc::new(Follower {
+                credentials: Arc::downgrade(self),
+                store: Arc::downgrade(store),
+            }));
+        }
+    }
+}
+
+/// The age of what a node knows of the changes of other nodes, by the clock that the store uses for its gauges.
+pub(crate) struct FeedAge {
+    store: Weak<dyn Store>,
+    clock: Clock,
+}
+
+impl FeedAge {
+    /// Whether the feed has been read within [`AGE_MAX`].
+    pub(crate) fn is_recent(&self) -> bool {
+        let Some(store) = self.store.upgrade() else {
+            return false;
+        };
+        let read = store.gauges().feed_read_us.load(Ordering::Relaxed);
+        read != 0 && self.clock.elapsed() < Duration::from_micros(read) + AGE_MAX
+    }
+}
+
+impl Observer for Follower {
+    // The index itself observes what this node commits.
+    fn committed(&self, _: &Part, _: Effect) {}
+
+    fn changed(&self, change: &ChangeRow) -> Result<(), ReadError> {
+        match (self.credentials.upgrade(), self.store.upgrade()) {
+            (Some(credentials), Some(store)) => apply(&credentials, &*store, change),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn apply(
+    credentials: &Credentials,
+    store: &dyn Store,
+    change: &ChangeRow,
+) -> Result<(), ReadError> {
+    match change.kind {
+        ChangeKind::Account => {
+            if let Some(row) = store.account(AccountId::from_bytes(change.subject))? {
+                credentials.reload_account(&row);
+            }
+        }
+        ChangeKind::Credential => {
+            let id = CredentialId::from_bytes(change.subject);
+            credentials.reload_credential(id, store.credential(id)?);
+        }
+        ChangeKind::Grant => {
+            let account = AccountId::from_bytes(change.subject);
+            let grant = GrantId::from_bytes(change.subject);
+            for id in credentials.of_grant(account, grant) {
+                credentials.reload_credential(id, store.credential(id)?);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}

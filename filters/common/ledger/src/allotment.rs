@@ -1,0 +1,523 @@
+//! Allotments: one node of several decides on the credit that it has taken from an account's shared balance, and on nothing else.
+//!
+//! A hold that fits is placed as on a node that is alone. For any other the node takes credit first ([`Inner::acquire`]): a refusal, a shorter
+//! answer and everything that takes credit from an account is decided by the shared balance, in the database. While an account's credit is
+//! recalled, the node keeps only what is held: what an end of a hold frees is returned under the lock that freed it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::{
+    AccountRow, Admission, AllotmentPart, Answer, CommitError, Done, Failure, Part, ReadError,
+    Taken, UnitOfWork, reading,
+};
+
+use crate::account::Balance;
+use crate::accounts::{Inner, Shard, lock};
+use crate::hold::Hold;
+use crate::hold_request::{HoldError, HoldRequest};
+use crate::units::log_refusal;
+
+/// Takes for one hold while other nodes have not answered a recall, and the pause between two: a quarter of a second in total, and the time of
+/// the commits.
+const RECALL_TAKES: usize = 12;
+const RECALL_PAUSE: Duration = Duration::from_millis(20);
+
+/// For how long a refusal of an amount is repeated without asking the database again.
+const REFUSAL_KEPT: Duration = Duration::from_millis(100);
+
+/// The first take of an account asks for so many times what its hold needs; each that follows within [`BUSY`] for twice as much.
+const FACTOR_MIN: i64 = 8;
+const FACTOR_MAX: i64 = 1 << 20;
+const BUSY: Duration = Duration::from_secs(1);
+
+/// What a node has to know of an account's shared balance.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Allotment {
+    /// The number of the recall in force, 0 for none.
+    recall: i64,
+    /// The number of the last change that `recall` is of.
+    number: i64,
+    /// The last recall that was answered.
+    answered: i64,
+    /// Takes under way that may bring more than their holds need.
+    surplus_takes: usize,
+    /// How many times what a take needs the last one asked for, and when.
+    factor: i64,
+    taken_at: Timestamp,
+    /// The last refusal.
+    refused: Option<Refused>,
+    /// The credit limit of the account, down to which its shared balance can be taken.
+    credit_limit: Micros,
+    /// What the account has beyond this node, as far as it is known.
+    elsewhere: Micros,
+    /// The balance at the last [`Inner::return_idle`].
+    seen: Option<Balance>,
+}
+
+/// A refusal, which is repeated for a moment.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    amount: Micros,
+    /// What the account had.
+    spendable: Micros,
+    until: Timestamp,
+}
+
+/// The result of one take for a hold.
+enum Attempt {
+    Placed(Result<Hold, HoldError>),
+    Short { spendable: Micros, is_pending: bool },
+}
+
+impl Inner {
+    /// Loads what this node has, in place of the whole balances of the accounts, and answers the recalls in force.
+    pub(crate) fn load_allotments(&self) -> Result<(), ReadError> {
+        for shard in &self.shards {
+            let shard = &mut *lock(shard);
+            for (account, balance) in &mut shard.accounts {
+                let allotment = Allotment {
+                    elsewhere: balance.total(),
+                    credit_limit: balance.credit_limit,
+                    ..Allotment::default()
+                };
+                shard.allotments.insert(*account, allotment);
+                balance.available = Micros::ZERO;
+                balance.held = Micros::ZERO;
+                // That of the shared balance.
+                balance.credit_limit = Micros::ZERO;
+            }
+        }
+        self.store.allotments(self.store.node(), &mut |row| {
+            let mut shard = self.shard(row.account);
+            if let Some(balance) = shard.accounts.get_mut(&row.account) {
+                balance.available = row.available;
+                balance.held = row.held;
+            }
+            let allotment = shard.allotments.entry(row.account).or_default();
+            allotment.elsewhere -= row.available + row.held;
+        })?;
+        let mut recalls = Vec::new();
+        self.store
+            .recalls(&mut |account, number| recalls.push((account, number)))?;
+        for (account, number) in recalls {
+            self.set_recall(account, number, number);
+        }
+        Ok(())
+    }
+
+    /// The balance of an account as far as this node knows it: what it has, and what it has last seen elsewhere.
+    pub(crate) fn known_balance(&self, account: AccountId) -> Option<Balance> {
+        let shard = self.shard(account);
+        let mut balance = shard.accounts.get(&account).copied()?;
+        if let Some(allotment) = shard.allotments.get(&account) {
+            balance.available += allotment.elsewhere;
+            balance.credit_limit = allotment.credit_limit;
+        }
+        Some(balance)
+    }
+
+    /// Places a hold, and takes credit for it where this node has less. `fallback` is asked for a smaller amount at most once, with what the
+    /// account has after every node has returned what it did not need.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        mut request: HoldRequest,
+        is_written: bool,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<Hold, HoldError> {
+        let mut takes = 0;
+        let mut fallback = Some(fallback);
+        loop {
+            let short = {
+                let mut shard = self.shard(request.account);
+                match self.hold_in(&mut shard, request, is_written) {
+                    Err(HoldError::InsufficientCredit { .. }) => {}
+                    other => return other,
+                }
+                let allotment = shard.allotments.entry(request.account).or_default();
+                allotment.refused_before(request.amount, request.at)
+            };
+            let (spendable, is_pending) = match short {
+                Some(spendable) => (spendable, false),
+                None => match self.take(request, is_written).await? {
+                    Attempt::Placed(placed) => return placed,
+                    Attempt::Short {
+                        spendable,
+                        is_pending,
+                    } => (spendable, is_pending),
+                },
+            };
+            if is_pending {
+                takes += 1;
+                if takes >= RECALL_TAKES {
+                    return Err(HoldError::CreditUnavailable {
+                        account: request.account,
+                    });
+                }
+                tokio::time::sleep(RECALL_PAUSE).await;
+                continue;
+            }
+            let smaller = fallback.take().and_then(|fallback| fallback(spendable));
+            match smaller.filter(|amount| *amount < request.amount) {
+                Some(amount) => request.amount = amount,
+                None => {
+                    return Err(HoldError::InsufficientCredit {
+                        account: request.account,
+                        available: spendable,
+                        requested: request.amount,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Takes credit for a hold and places it when that is durable, before any other hold can have it.
+    async fn take(
+        self: &Arc<Self>,
+        request: HoldRequest,
+        is_written: bool,
+    ) -> Result<Attempt, HoldError> {
+        let HoldRequest {
+            operation,
+            account,
+            amount: need,
+            at,
+            ..
+        } = request;
+        let (sender, wait) = oneshot::channel();
+        let this = Arc::clone(self);
+        {
+            let mut shard = self.shard(account);
+            let allotment = shard.allotments.entry(account).or_default();
+            let target = allotment.target(need, at);
+            let has_surplus = target > need;
+            let done: Done = Box::new(move |result| {
+                // The hold releases itself when its request has ended: after the lock is free.
+                let attempt = this.taken(request, is_written, has_surplus, result);
+                let _ = sender.send(attempt);
+            });
+            let take = AllotmentPart::Take {
+                operation: self.next_move(at),
+                account,
+                need,
+                target,
+                at,
+            };
+            let unit = UnitOfWork::of(Part::Allotment(take), Admission::Normal);
+            self.store
+                .submit(unit, done)
+                .map_err(|error| HoldError::from_submit(operation, error))?;
+            allotment.surplus_takes += usize::from(has_surplus);
+        }
+        wait.await.unwrap_or_else(|_| {
+            Err(HoldError::Store {
+                operation,
+                source: Failure::closed(),
+            })
+        })
+    }
+
+    fn taken(
+        self: &Arc<Self>,
+        request: HoldRequest,
+        is_written: bool,
+        has_surplus: bool,
+        result: Result<tollgate_store::Receipt, CommitError>,
+    ) -> Result<Attempt, HoldError> {
+        let account = request.account;
+        let mut shard = self.shard(account);
+        let Shard {
+            accounts,
+            allotments,
+            ..
+        } = &mut *shard;
+        let allotment = allotments.entry(account).or_default();
+        allotment.surplus_takes -= usize::from(has_surplus);
+        let taken = match result {
+            Ok(receipt) => receipt.taken,
+            Err(CommitError::Refused(_)) => return Err(HoldError::NoAccount { account }),
+            Err(error) => return Err(HoldError::from_commit(request.operation, error)),
+        };
+        let attempt = match taken {
+            Some(Taken::Amount { amount, .. }) => {
+                allotment.elsewhere -= amount;
+                if let Some(balance) = accounts.get_mut(&account) {
+                    balance.available += amount;
+                }
+                Attempt::Placed(self.hold_in(&mut shard, request, is_written))
+            }
+            Some(Taken::Short {
+                spendable,
+                recall,
+                is_pending,
+            }) => {
+                allotment.recalled(recall, recall);
+                let has_rest = accounts
+                    .get(&account)
+                    .is_some_and(|balance| balance.available.is_positive());
+                // What this node returns now may be what the take has lacked.
+                let is_pending = is_pending || has_rest || allotment.surplus_takes > 0;
+                if !is_pending {
+                    allotment.elsewhere = spendable - allotment.credit_limit;
+                    allotment.refused = Some(Refused {
+                        amount: request.amount,
+                        spendable,
+                        until: request.at + REFUSAL_KEPT,
+                    });
+                }
+                Attempt::Short {
+                    spendable,
+                    is_pending,
+                }
+            }
+            None => {
+                return Err(HoldError::Store {
+                    operation: request.operation,
+                    source: Failure::closed(),
+                });
+            }
+        };
+        self.give_back(&mut shard, account, request.at);
+        Ok(attempt)
+    }
+
+    /// While the account's credit is recalled: returns what is not held, and answers the recall once nothing more can arrive.
+    pub(crate) fn give_back(&self, shard: &mut Shard, account: AccountId, at: Timestamp) {
+        if !self.has_allotments || shard.is_handed_over {
+            return;
+        }
+        let Some(allotment) = shard.allotments.get_mut(&account) else {
+            return;
+        };
+        if allotment.recall == 0 {
+            return;
+        }
+        let answer = match allotment.surplus_takes == 0 && allotment.answered < allotment.recall {
+            true => Answer::Held(allotment.recall),
+            false => Answer::None,
+        };
+        let amount = match shard.accounts.get(&account) {
+            Some(balance) => balance.available.max(Micros::ZERO),
+            None => Micros::ZERO,
+        };
+        if amount == Micros::ZERO && answer == Answer::None {
+            return;
+        }
+        if let Answer::Held(recall) = answer {
+            allotment.answered = recall;
+        }
+        self.give(shard, account, amount, answer, at);
+    }
+
+    /// Returns credit that is not held to the shared balance.
+    fn give(
+        &self,
+        shard: &mut Shard,
+        account: AccountId,
+        amount: Micros,
+        answer: Answer,
+        at: Timestamp,
+    ) {
+        let part = AllotmentPart::Return {
+            operation: self.next_move(at),
+            account,
+            amount,
+            answer,
+            at,
+        };
+        let unit = UnitOfWork::of(Part::Allotment(part), Admission::Always);
+        // A stopped store keeps the credit of this node, and its recovery returns it.
+        if self.store.submit(unit, Box::new(log_refusal)).is_ok() {
+            if let Some(balance) = shard.accounts.get_mut(&account) {
+                balance.available -= amount;
+            }
+            if let Some(allotment) = shard.allotments.get_mut(&account) {
+                allotment.elsewhere += amount;
+            }
+        }
+    }
+
+    /// Credit that was booked here goes to the shared balance.
+    pub(crate) fn share_credit(&self, account: AccountId, amount: Micros) {
+        if !self.has_allotments {
+            return;
+        }
+        let at = self.latest();
+        let mut shard = self.shard(account);
+        let allotment = shard.allotments.entry(account).or_default();
+        allotment.refused = None;
+        let available = shard.accounts.get(&account).map(|it| it.available);
+        let amount = amount.min(available.unwrap_or_default());
+        if amount.is_positive() {
+            self.give(&mut shard, account, amount, Answer::None, at);
+        }
+    }
+
+    /// A recall of an account has begun or ended, here or elsewhere.
+    pub(crate) fn recall_changed(&self, account: AccountId, number: i64) -> Result<(), ReadError> {
+        let recall = self.store.recall(account)?;
+        self.set_recall(account, recall, number);
+        Ok(())
+    }
+
+    fn set_recall(&self, account: AccountId, recall: i64, number: i64) {
+        let at = self.latest();
+        let mut shard = self.shard(account);
+        shard
+            .allotments
+            .entry(account)
+            .or_default()
+            .recalled(recall, number);
+        self.give_back(&mut shard, account, at);
+    }
+
+    /// Reads an account that another node may just have made, and that the feed has not announced yet.
+    pub(crate) async fn look_up(&self, account: AccountId) {
+        if !self.has_allotments || self.shard(account).accounts.contains_key(&account) {
+            return;
+        }
+        let read = reading(&self.store, move |store| store.account(account)).await;
+        match read {
+            Ok(Some(row)) => self.put_account(&row),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%account, %error, "looking up an account failed"),
+        }
+    }
+
+    /// Reads an account again that another node has made, changed or given credit.
+    pub(crate) fn reload_account(&self, account: AccountId) -> Result<(), ReadError> {
+        if let Some(row) = self.store.account(account)? {
+            self.put_account(&row);
+        }
+        Ok(())
+    }
+
+    fn put_account(&self, row: &AccountRow) {
+        let account = row.id;
+        let mut shard = self.shard(account);
+        let balance = shard.accounts.entry(account).or_default();
+        balance.has_paid = row.has_paid;
+        let here = balance.total();
+        let allotment = shard.allotments.entry(account).or_default();
+        allotment.elsewhere = row.available + row.held - here;
+        allotment.credit_limit = row.credit_limit;
+        allotment.refused = None;
+    }
+
+    /// Returns the credit of accounts that have placed no hold since the last call. To be called every half a minute.
+    pub(crate) fn return_idle(&self, now: Timestamp) {
+        self.return_where(now, |allotment, balance| {
+            let is_idle = allotment.seen == Some(*balance);
+            allotment.seen = Some(*balance);
+            is_idle
+        });
+    }
+
+    /// Returns all credit that is not held, before the store is closed; other nodes wait for no answer of this one from then on.
+    pub(crate) fn return_all(&self, now: Timestamp) {
+        let is_handed_over = self.shards.iter().any(|shard| lock(shard).is_handed_over);
+        if self.has_allotments && !is_handed_over {
+            self.return_where(now, |_, _| true);
+            let leave = Part::Allotment(AllotmentPart::Leave);
+            let unit = UnitOfWork::of(leave, Admission::Always);
+            // A store that has stopped leaves it to the recovery.
+            let _ = self.store.submit(unit, Box::new(log_refusal));
+        }
+    }
+
+    fn return_where(
+        &self,
+        now: Timestamp,
+        mut is_returned: impl FnMut(&mut Allotment, &Balance) -> bool,
+    ) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            if shard.is_handed_over {
+                continue;
+            }
+            let Shard {
+                accounts,
+                allotments,
+                ..
+            } = &mut *shard;
+            let mut found = Vec::new();
+            for (account, allotment) in allotments {
+                let Some(balance) = accounts.get(account) else {
+                    continue;
+                };
+                if balance.available.is_positive()
+                    && allotment.surplus_takes == 0
+                    && is_returned(allotment, balance)
+                {
+                    found.push((*account, *balance));
+                }
+            }
+            for (account, balance) in found {
+                let answer = match balance.held == Micros::ZERO {
+                    true => Answer::Nothing,
+                    false => Answer::None,
+                };
+                self.give(&mut shard, account, balance.available, answer, now);
+            }
+        }
+    }
+
+    /// An id for a move of credit: unique by node, run and a counter.
+    pub(crate) fn next_move(&self, at: Timestamp) -> OperationId {
+        let count = self.moves.fetch_add(1, Relaxed);
+        let mut unique = [0; 10];
+        unique[0] = self.store.node() as u8;
+        // Version and variant of the id overwrite bits of the first bytes: the numbers that differ stand after them.
+        unique[3..6].copy_from_slice(&self.store.epoch().to_be_bytes()[5..]);
+        unique[6..].copy_from_slice(&count.to_be_bytes()[4..]);
+        OperationId::from_parts(at.as_micros() as u64 / 1000, unique)
+    }
+}
+
+impl Shard {
+    /// What an account has beyond this node, as far as it is known; nothing on a node that is alone.
+    pub(crate) fn elsewhere(&self, account: AccountId) -> Micros {
+        let allotment = self.allotments.get(&account);
+        allotment.map_or(Micros::ZERO, |allotment| allotment.elsewhere)
+    }
+}
+
+impl Allotment {
+    pub(crate) fn set_credit_limit(&mut self, limit: Micros) {
+        self.credit_limit = limit;
+    }
+
+    /// How much a take asks for.
+    fn target(&mut self, need: Micros, at: Timestamp) -> Micros {
+        // One at a time, so that requests that arrive together do not take all there is.
+        if self.recall != 0 || self.surplus_takes > 0 {
+            return need;
+        }
+        let is_busy = at < self.taken_at + BUSY;
+        self.factor = match is_busy {
+            true => (self.factor * 2).clamp(FACTOR_MIN, FACTOR_MAX),
+            false => FACTOR_MIN,
+        };
+        self.taken_at = at;
+        Micros::new(need.get().saturating_mul(self.factor))
+    }
+
+    /// The state of the recall as of a change with a number: an earlier one than is known changes nothing.
+    fn recalled(&mut self, recall: i64, number: i64) {
+        if number > self.number {
+            self.number = number;
+            self.recall = recall;
+        }
+    }
+
+    /// What the account has, when this amount or a smaller one has just been refused.
+    fn refused_before(&self, amount: Micros, at: Timestamp) -> Option<Micros> {
+        let refused = self.refused.as_ref()?;
+        let is_known = at < refused.until && at + REFUSAL_KEPT >= refused.until;
+        (amount >= refused.amount && is_known).then_some(refused.spendable)
+    }
+}

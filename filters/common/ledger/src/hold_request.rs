@@ -1,0 +1,116 @@
+//! What a hold is placed and settled with, and why it is not placed.
+
+use tollgate_clock::{Deadline, Timestamp};
+use tollgate_money::{AccountId, Micros, OperationId};
+use tollgate_store::{CommitError, Failure, Refusal, SubmitError, UsageRecord};
+
+/// A request for a hold, made before the upstream call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldRequest {
+    /// The operation; one hold each.
+    pub operation: OperationId,
+    /// The account.
+    pub account: AccountId,
+    /// The maximum cost of the operation; not negative.
+    pub amount: Micros,
+    /// The price version of the operation.
+    pub price_version: Option<i64>,
+    /// When it was requested.
+    pub at: Timestamp,
+    /// When [`crate::Ledger::sweep`] releases it: well above the longest response. On the monotonic clock, so that setting the wall clock
+    /// releases no hold of a response under way.
+    pub deadline: Deadline,
+    /// The same by the wall clock at the request. Recorded only: the next start releases what this run leaves open, whatever is recorded.
+    pub expires_at: Timestamp,
+}
+
+/// The cost and usage of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settle {
+    /// The cost of the usage; not negative.
+    pub actual: Micros,
+    /// The usage.
+    pub usage: UsageRecord,
+    /// When it was settled.
+    pub at: Timestamp,
+}
+
+/// Why a hold was not placed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HoldError {
+    /// Caused by the downstream: becomes a 402, never a 5xx.
+    #[error(
+        "account `{account}` has {available} credits free, the hold needs {requested}; top up or lower `max_tokens`"
+    )]
+    InsufficientCredit {
+        /// The account.
+        account: AccountId,
+        /// The most it could have held, including its credit limit.
+        available: Micros,
+        /// The requested amount.
+        requested: Micros,
+    },
+    /// Other nodes have not answered in time whether they have credit of the account: a 503 with `Retry-After`, never a 402.
+    #[error(
+        "the credit of account `{account}` is being collected from other nodes; try again in a second"
+    )]
+    CreditUnavailable {
+        /// The account.
+        account: AccountId,
+    },
+    /// The account does not exist on this node.
+    #[error("there is no account `{account}`")]
+    NoAccount {
+        /// The requested account.
+        account: AccountId,
+    },
+    /// The operation had its hold before.
+    #[error("operation `{operation}` is already in the ledger; an operation id is used once")]
+    Repeated {
+        /// The operation.
+        operation: OperationId,
+    },
+    /// The store's queue is full: a 503 with `Retry-After`.
+    #[error("{waiting} units of work wait for the disk; try again in a second")]
+    Overloaded {
+        /// Units in the queue.
+        waiting: usize,
+    },
+    /// The store has stopped; the process is about to exit.
+    #[error("could not write the hold of `{operation}`")]
+    Store {
+        /// The operation.
+        operation: OperationId,
+        /// The cause.
+        #[source]
+        source: Failure,
+    },
+}
+
+impl HoldError {
+    pub(crate) fn from_submit(operation: OperationId, error: SubmitError) -> HoldError {
+        match error {
+            SubmitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
+            SubmitError::Stopped(source) => HoldError::Store { operation, source },
+            _ => HoldError::Store {
+                operation,
+                source: Failure::closed(),
+            },
+        }
+    }
+
+    pub(crate) fn from_commit(operation: OperationId, error: CommitError) -> HoldError {
+        match error {
+            CommitError::Refused(Refusal::OperationExists(operation)) => {
+                HoldError::Repeated { operation }
+            }
+            CommitError::Overloaded { waiting } => HoldError::Overloaded { waiting },
+            CommitError::Stopped(source) => HoldError::Store { operation, source },
+            _ => HoldError::Store {
+                operation,
+                source: Failure::closed(),
+            },
+        }
+    }
+}

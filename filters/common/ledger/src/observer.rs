@@ -1,0 +1,76 @@
+//! The observer of the store: what other callers commit, and what other nodes change.
+
+use std::sync::{Arc, Weak};
+
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::{
+    ChangeKind, ChangeRow, Effect, EntryKind, NewAccount, Observer, Part, PlanPart, ReadError,
+};
+
+use crate::account::Balance;
+use crate::accounts::Inner;
+
+/// Loads into memory what was committed in units of other callers: new accounts, incoming credit, and that an account has paid.
+pub(crate) struct CommitObserver(Weak<Inner>);
+
+impl CommitObserver {
+    pub(crate) fn new(inner: &Arc<Inner>) -> CommitObserver {
+        CommitObserver(Arc::downgrade(inner))
+    }
+}
+
+impl Observer for CommitObserver {
+    fn committed(&self, part: &Part, effect: Effect) {
+        let (Some(inner), Effect::Applied) = (self.0.upgrade(), effect) else {
+            return;
+        };
+        match part {
+            Part::CreateAccount(account) => inner.add_account(account),
+            Part::Ledger(LedgerPart::Credit {
+                account,
+                amount,
+                kind,
+                ..
+            }) if amount.is_positive() => {
+                inner.credit_in(*account, *amount, *kind == EntryKind::TopUp);
+                inner.share_credit(*account, *amount);
+            }
+            // The plan may come without credit.
+            Part::Plan(part) => {
+                if let PlanPart::Pay(payment) = &**part {
+                    inner.credit_in(payment.account, Micros::ZERO, true);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn changed(&self, change: &ChangeRow) -> Result<(), ReadError> {
+        let Some(inner) = self.0.upgrade() else {
+            return Ok(());
+        };
+        let account = AccountId::from_bytes(change.subject);
+        match change.kind {
+            ChangeKind::Account | ChangeKind::Credit => inner.reload_account(account),
+            ChangeKind::Recall => inner.recall_changed(account, change.number),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Inner {
+    fn add_account(&self, account: &NewAccount) {
+        let mut balance = Balance {
+            credit_limit: account.credit_limit,
+            ..Balance::default()
+        };
+        let mut shard = self.shard(account.id);
+        if self.has_allotments {
+            balance.credit_limit = Micros::ZERO;
+            let allotment = shard.allotments.entry(account.id).or_default();
+            allotment.set_credit_limit(account.credit_limit);
+        }
+        shard.accounts.entry(account.id).or_insert(balance);
+    }
+}

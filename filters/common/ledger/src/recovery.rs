@@ -1,0 +1,84 @@
+//! The start of a ledger: the accounts are loaded, and the holds of earlier runs released.
+
+use std::sync::mpsc;
+
+use tollgate_clock::Timestamp;
+use tollgate_money::Micros;
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::{Admission, CommitError, Done, Failure, ReadError, SubmitError, UnitOfWork};
+
+use crate::account::Balance;
+use crate::accounts::Inner;
+use crate::charge::{StartError, Started};
+use crate::units::{log_refusal, unit};
+
+impl Inner {
+    pub(crate) fn load(&self) -> Result<Started, ReadError> {
+        let mut started = Started::default();
+        self.store.accounts(&mut |row| {
+            started.accounts += 1;
+            let balance = Balance::of(&row);
+            self.shard(row.id).accounts.insert(row.id, balance);
+        })?;
+        if self.has_allotments {
+            self.load_allotments()?;
+        }
+        Ok(started)
+    }
+
+    /// Releases the holds of earlier runs of this node. Those of other nodes belong to them.
+    pub(crate) fn recover(&self, now: Timestamp, started: &mut Started) -> Result<(), StartError> {
+        let mut orphans = Vec::new();
+        self.store
+            .open_holds(&mut |hold| {
+                if hold.node != self.store.node() {
+                } else if hold.epoch < self.store.earliest_epoch() {
+                    orphans.push(hold);
+                } else if hold.epoch < self.store.epoch() {
+                    self.adopted()
+                        .insert(hold.operation, hold.account, hold.amount);
+                }
+            })
+            .map_err(StartError::Read)?;
+        let stopped = |error| match error {
+            SubmitError::Stopped(failure) => StartError::Store(failure),
+            _ => StartError::Store(Failure::closed()),
+        };
+        for hold in orphans {
+            started.orphans += 1;
+            started.orphans_amount += hold.amount;
+            let mut shard = self.shard(hold.account);
+            match shard.accounts.get_mut(&hold.account) {
+                Some(balance) if balance.held >= hold.amount => balance.release(hold.amount),
+                other => {
+                    return Err(StartError::Inconsistent {
+                        account: hold.account,
+                        held: other.map_or(Micros::ZERO, |balance| balance.held),
+                        amount: hold.amount,
+                    });
+                }
+            }
+            let release = LedgerPart::Release {
+                operation: hold.operation,
+                account: hold.account,
+                held: hold.amount,
+                at: now,
+            };
+            self.store
+                .submit(unit(release, Admission::Always), Box::new(log_refusal))
+                .map_err(stopped)?;
+        }
+        let (sender, wait) = mpsc::sync_channel(1);
+        let done: Done = Box::new(move |result| {
+            let _ = sender.send(result);
+        });
+        self.store
+            .submit(UnitOfWork::of_all([], Admission::Always), done)
+            .map_err(stopped)?;
+        match wait.recv() {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(CommitError::Stopped(failure))) => Err(StartError::Store(failure)),
+            _ => Err(StartError::Store(Failure::closed())),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Several nodes on one PostgreSQL database: every account's credit is spent once, wherever its requests arrive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_ledger::audit::audit;
+use tollgate_ledger::{CreditError, Hold, HoldError, Ledger};
+use tollgate_money::{AccountId, Micros};
+use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
+use tollgate_store::{OpenError, RootSecret, Store};
+use tollgate_testing::Postgres;
+
+use support::{NOW, account_with, credit_of, request, settle};
+
+#[path = "support/mod.rs"]
+mod support;
+
+/// A node of a database.
+struct Node {
+    store: Arc<dyn Store>,
+    ledger: Ledger,
+}
+
+fn options(url: &str, name: &str, role: NodeRole) -> Options {
+    Options {
+        node_name: name.to_owned(),
+        role,
+        post_records: 7,
+        ..Options::new(
+            DatabaseUrl::parse(url).expect("an address"),
+            NOW,
+            RootSecret([7; 32]),
+        )
+    }
+}
+
+fn open(url: &str, name: &str, role: NodeRole) -> Node {
+    let node = deaf(url, name, role);
+    node.store.follow_changes();
+    node
+}
+
+/// A node that does not read the changes of others.
+fn deaf(url: &str, name: &str, role: NodeRole) -> Node {
+    let store = postgres::open(options(url, name, role)).expect("the store opens");
+    let ledger = support::start(&store);
+    Node { store, ledger }
+}
+
+fn node(url: &str, name: &str) -> Node {
+    open(url, name, NodeRole::OneOfMany)
+}
+
+impl Node {
+    /// Returns what the node has, and ends it.
+    fn close(self) {
+        self.ledger.return_all();
+        self.store.close();
+    }
+
+    /// Waits until this node has read the changes that were committed before.
+    fn has_account(&self, account: AccountId) {
+        eventually("the account is known", || {
+            self.ledger.balance(account).is_some()
+        });
+    }
+}
+
+/// Waits until something holds that another thread brings about.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let polled = async {
+        let mut often = tokio::time::interval(Duration::from_millis(10));
+        while !holds() {
+            often.tick().await;
+        }
+    };
+    let found = wait(async { tokio::time::timeout(Duration::from_secs(10), polled).await });
+    assert!(found.is_ok(), "not in time: {what}");
+}
+
+fn wait<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime")
+        .block_on(future)
+}
+
+fn assert_balanced(store: &Arc<dyn Store>) {
+    let report = audit(&**store).expect("the audit runs");
+    let violations: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
+    assert!(report.clean(), "{}", violations.join("\n"));
+    assert_eq!(report.sums.total(), Micros::ZERO, "{:?}", report.sums);
+}
+
+fn available(store: &Arc<dyn Store>, account: AccountId) -> i64 {
+    let row = store.account(account).expect("a read").expect("an account");
+    row.available.get()
+}
+
+/// Holds on nodes in turn, each repeated while other nodes are asked for their credit.
+async fn hold_everywhere(
+    nodes: &[&Node],
+    account: AccountId,
+    numbers: std::ops::Range<u64>,
+    amount: i64,
+) -> Vec<Result<Hold, HoldError>> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in numbers {
+        let ledger = nodes[number as usize % nodes.len()].ledger.clone();
+        tasks.spawn(async move {
+            loop {
+                let wanted = request(account, number, amount);
+                match ledger.acquire(wanted, number % 2 == 0, |_| None).await {
+                    Err(HoldError::CreditUnavailable { .. }) => {}
+                    placed => return placed,
+                }
+            }
+        });
+    }
+    tasks.join_all().await
+}
+
+#[test]
+fn of_five_times_the_holds_that_an_account_can_pay_exactly_as_many_are_placed_as_it_can() {
+    const COUNT: usize = 40;
+    const AMOUNT: i64 = 1_000;
+    let url = Postgres::shared().database();
+    let (a, b, c) = (node(&url, "a"), node(&url, "b"), node(&url, "c"));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    for round in 0..5 {
+        let credit = COUNT as i64 * AMOUNT + round;
+        let account = account_with(&a.store, &a.ledger, 1 + round as u64, credit, 0);
+        for node in [&b, &c] {
+            node.has_account(account);
+        }
+        let first = 1_000 * (1 + round as u64);
+        let numbers = first..first + 5 * COUNT as u64;
+        let placed = runtime.block_on(hold_everywhere(&[&a, &b, &c], account, numbers, AMOUNT));
+        let mut holds = Vec::new();
+        for result in placed {
+            match result {
+                Ok(hold) => holds.push(hold),
+                Err(HoldError::InsufficientCredit { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(holds.len(), COUNT, "round {round}");
+        // Half of them cost less than they hold.
+        let settlements: Vec<_> = (holds.into_iter().enumerate())
+            .map(|(index, hold)| hold.settle(settle(AMOUNT / (1 + index as i64 % 2))))
+            .collect();
+        for settlement in settlements {
+            wait(settlement).expect("it is durable");
+        }
+        let left = credit - COUNT as i64 / 2 * (AMOUNT + AMOUNT / 2);
+        eventually("the charges are there", || {
+            available(&a.store, account) == left
+        });
+    }
+    assert_balanced(&b.store);
+    for node in [a, b, c] {
+        node.close();
+    }
+    let alone = open(&url, "alone", NodeRole::Alone);
+    assert_balanced(&alone.store);
+}
+
+#[test]
+fn credit_that_is_booked_at_one_node_is_spent_at_another_one() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
+    b.has_account(account);
+    let hold = wait(b.ledger.acquire(request(account, 1, 1_000), true, |_| None));
+    let settlement = hold.expect("all of it").settle(settle(600));
+    wait(settlement).expect("it is durable");
+    let refused = wait(a.ledger.acquire(request(account, 2, 401), true, |_| None));
+    assert!(
+        matches!(
+            refused,
+            Err(HoldError::InsufficientCredit { available, .. }) if available == Micros::new(400)
+        ),
+        "{refused:?}"
+    );
+    // A shorter answer is decided on all that the account has.
+    let within = wait(a.ledger.acquire(request(account, 3, 500), true, Some));
+    assert_eq!(within.expect("a smaller one").amount(), Micros::new(400));
+    wait(a.ledger.grant(credit_of(account, 50, "second", 900))).expect("it is booked");
+    let more = credit_of(account, 50, "second", 901);
+    let again = wait(b.ledger.grant(more)).expect("it is known");
+    assert!(again.repeated, "a reference is booked once, at any node");
+    assert_balanced(&a.store);
+}
+
+#[test]
+fn credit_is_taken_from_an_account_wherever_it_is() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
+    b.has_account(account);
+    // b has an allotment of some size, and 100 are held.
+    let hold = wait(b.ledger.acquire(request(account, 1, 100), true, |_| None)).expect("a hold");
+    let too_much = wait(a.ledger.correct(credit_of(account, -901, "too much", 900)));
+    assert!(
+        matches!(too_much, Err(CreditError::InsufficientCredit { .. })),
+        "{too_much:?}"
+    );
+    wait(a.ledger.correct(credit_of(account, -900, "all", 901))).expect("all that is not held");
+    wait(hold.settle(settle(100))).expect("it is durable");
+    eventually("nothing is left", || available(&a.store, account) == 0);
+    assert_balanced(&b.store);
+}
+
+#[test]
+fn a_settlement_above_its_hold_takes_what_the_account_has_elsewhere() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
+    b.has_account(account);
+    let other = wait(b.ledger.acquire(request(account, 1, 300), true, |_| None)).expect("a hold");
+    let mut hold = wait(a.ledger.acquire(request(account, 2, 100), true, |_| None)).expect("one");
+    wait(hold.cover(Micros::new(900), NOW));
+    let settled = wait(hold.settle(settle(900))).expect("it is durable");
+    assert_eq!(settled.charged, Micros::new(700), "all that is not held");
+    assert_eq!(settled.written_off, Micros::new(200));
+    other.release(NOW);
+    eventually("the rest is free", || available(&a.store, account) == 300);
+    assert_balanced(&a.store);
+}
+
+#[test]
+fn the_credit_limit_is_that_of_the_shared_balance() {
+    let url = Postgres::shared().database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 100, 50);
+    b.has_account(account);
+    let one = wait(a.ledger.acquire(request(account, 1, 90), true, |_| None)).expect("a hold");
+    let two = wait(b.ledger.acquire(request(account, 2, 60), true, |_| None)).expect("a hold");
+    let three = wait(a.ledger.acquire(request(account, 3, 1), true, |_| None));
+    assert!(
+        matches!(three, Err(HoldError::InsufficientCredit { .. })),
+        "{three:?}"
+    );
+    wait(one.settle(settle(90))).expect("it is durable");
+    wait(two.settle(settle(60))).expect("it is durable");
+    assert_eq!(available(&a.store, account), -50);
+    assert_balanced(&a.store);
+}
+
+#[test]
+fn what_a_node_that_has_crashed_had_is_recovered() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let a = node(&url, "a");
+    let account = account_with(&a.store, &a.ledger, 1, 1_000, 0);
+    let b = deaf(&url, "b", NodeRole::OneOfMany);
+    let mut hold = wait(b.ledger.acquire(request(account, 1, 100), true, |_| None)).expect("one");
+    wait(hold.durable()).expect("it is durable");
+    let number = b.store.node();
+    // Its process has ended without a word.
+    server.run(
+        url.rsplit('/').next().expect("a name"),
+        &format!("DELETE FROM leases WHERE node = {number}"),
+    );
+    let waits = wait(a.ledger.acquire(request(account, 2, 950), true, |_| None));
+    assert!(
+        matches!(waits, Err(HoldError::CreditUnavailable { .. })),
+        "a node that does not answer is no reason for a 402: {waits:?}"
+    );
+    let recovered = open(&url, "a", NodeRole::Recovery(number));
+    recovered.close();
+    let refused = wait(commit_on(&b));
+    assert!(refused.is_err(), "the crashed node is fenced off");
+    let all = wait(a.ledger.acquire(request(account, 3, 1_000), true, |_| None));
+    all.expect("all of it").release(NOW);
+    assert_balanced(&a.store);
+    std::mem::forget(hold);
+}
+
+async fn commit_on(node: &Node) -> Result<(), tollgate_store::CommitError> {
+    tollgate_store::flush(&*node.store).await?;
+    let grant = node
+        .ledger
+        .grant(credit_of(support::account(1), 5, "late", 999));
+    grant.await.map(|_| ()).map_err(|error| {
+        tollgate_store::CommitError::Stopped(tollgate_store::Failure {
+            kind: tollgate_store::FailureKind::Closed,
+            message: Arc::from(error.to_string()),
+        })
+    })
+}
+
+#[test]
+fn a_node_that_is_alone_and_one_of_several_do_not_run_at_once() {
+    let url = Postgres::shared().database();
+    let alone = open(&url, "gateway", NodeRole::Alone);
+    let account = account_with(&alone.store, &alone.ledger, 1, 1_000, 0);
+    let refused = |name: &str, role| match postgres::open(options(&url, name, role)) {
+        Ok(_) => panic!("{name} opens"),
+        Err(error) => error,
+    };
+    let error = refused("a", NodeRole::OneOfMany);
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    alone.store.close();
+    let a = node(&url, "a");
+    let error = refused("a", NodeRole::OneOfMany);
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    let error = refused("gateway", NodeRole::Alone);
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    let hold = wait(a.ledger.acquire(request(account, 1, 10), true, |_| None)).expect("a hold");
+    wait(hold.settle(settle(10))).expect("it is durable");
+    let number = a.store.node();
+    // Without giving its allotment back.
+    a.store.close();
+    let error = refused("gateway", NodeRole::Alone);
+    assert!(
+        matches!(&error, OpenError::Unrecovered { nodes, .. } if *nodes == [number]),
+        "{error}"
+    );
+    open(&url, "a", NodeRole::Recovery(number)).close();
+    let alone = open(&url, "gateway", NodeRole::Alone);
+    assert_eq!(alone.ledger.available(account), Some(Micros::new(990)));
+    assert_balanced(&alone.store);
+}

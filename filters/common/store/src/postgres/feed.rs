@@ -1,0 +1,130 @@
+//! The feed of changes: what the nodes of a cluster keep in memory, followed by each of them.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::connection::{Connection, Target};
+use crate::commit::Shared;
+use crate::engine::{RowError, Rows as _};
+use crate::error::ReadError;
+use crate::store::ChangeRow;
+
+/// Pause between two reads of the feed.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Changes of one read.
+const CHANGES_MAX: usize = 1000;
+
+/// The thread that reads the feed, on a connection of its own.
+pub(super) struct Feed {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Feed {
+    /// Starts the thread. It reads the changes after `number` once the store follows them.
+    pub(super) fn start(
+        target: Arc<Target>,
+        number: i64,
+        shared: Arc<Shared>,
+        monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
+    ) -> std::io::Result<Feed> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name(String::from("feed"))
+            .spawn(move || run(&target, number, &shared, &*monotonic_us, &stopped))?;
+        Ok(Feed {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Feed {
+    /// Stops the thread and waits for it.
+    fn drop(&mut self) {
+        let (flag, wake) = &*self.stop;
+        *flag.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        wake.notify_one();
+        let thread = self.thread.take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::warn!("feed thread panicked");
+        }
+    }
+}
+
+fn run(
+    target: &Target,
+    mut number: i64,
+    shared: &Shared,
+    monotonic_us: &dyn Fn() -> u64,
+    (flag, wake): &(Mutex<bool>, Condvar),
+) {
+    let mut connection = None;
+    let mut is_late = false;
+    let mut stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        (stopped, _) = wake
+            .wait_timeout(stopped, INTERVAL)
+            .unwrap_or_else(PoisonError::into_inner);
+        if *stopped {
+            return;
+        }
+        if !shared.is_followed.load(Relaxed) {
+            continue;
+        }
+        drop(stopped);
+        let began = monotonic_us();
+        match read(target, &mut connection, number) {
+            Ok(changes) => {
+                let observers = shared.observers();
+                let mut all = changes.iter();
+                let applied = all.try_for_each(|change| {
+                    observers
+                        .iter()
+                        .try_for_each(|observer| observer.changed(change))?;
+                    number = change.number;
+                    Ok::<_, ReadError>(())
+                });
+                if let Err(error) = applied {
+                    if !std::mem::replace(&mut is_late, true) {
+                        tracing::warn!(%error, "applying a change of another node failed, retrying");
+                    }
+                    stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+                // A full page is not the end of the feed.
+                if changes.len() < CHANGES_MAX {
+                    shared.gauges.feed_read_us.store(began.max(1), Relaxed);
+                }
+                if std::mem::take(&mut is_late) {
+                    tracing::info!("reading the feed of changes again");
+                }
+            }
+            Err(error) => {
+                connection = None;
+                if !std::mem::replace(&mut is_late, true) {
+                    tracing::warn!(?error, "reading the feed of changes failed, retrying");
+                }
+            }
+        }
+        stopped = flag.lock().unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+fn read(
+    target: &Target,
+    connection: &mut Option<Connection>,
+    after: i64,
+) -> Result<Vec<ChangeRow>, RowError> {
+    let connection = match connection {
+        Some(connection) => connection,
+        None => connection.insert(Connection::open(target)?),
+    };
+    let mut found = Vec::new();
+    connection.changes(after, CHANGES_MAX, &mut |change| found.push(change))?;
+    Ok(found)
+}

@@ -1,0 +1,84 @@
+//! The nodes of a database: what each of them has, and whether its process runs.
+
+use tollgate_clock::Timestamp;
+
+use super::connection::Connection;
+use super::failure::{open_error, row_open_error};
+use super::lease::{self, Holder};
+use super::open::{target, unrecovered};
+use super::options::Options;
+use super::schema;
+use crate::commit_id;
+use crate::engine::{RowError, Select as _, values};
+use crate::error::OpenError;
+
+/// A node of a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeState {
+    /// Its number.
+    pub node: i64,
+    /// Its name.
+    pub name: String,
+    /// The number of its last run.
+    pub epoch: i64,
+    /// When that began.
+    pub started_at: Timestamp,
+    /// Whether it is one of several.
+    pub is_one_of_many: bool,
+    /// The process that has its lease, if one has.
+    pub lease: Option<NodeLease>,
+    /// Whether it has left nothing: no open hold, no credit, no record that is not posted.
+    pub is_recovered: bool,
+}
+
+/// The lease of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeLease {
+    /// The process that took it.
+    pub holder: String,
+    /// When it ends, by the clock of the database.
+    pub until: Timestamp,
+    /// The time there.
+    pub now: Timestamp,
+}
+
+impl NodeLease {
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.until <= self.now
+    }
+}
+
+/// The nodes of a database, in the order of their numbers. Reads only.
+pub fn nodes(options: &Options) -> Result<Vec<NodeState>, OpenError> {
+    let name = options.url.to_string();
+    let connection = Connection::open(&target(options)?);
+    let connection = connection.map_err(|error| open_error(&name, "open", error))?;
+    schema::check_readable(&connection, &name)?;
+    read(&connection).map_err(|error| row_open_error(&name, error))
+}
+
+fn read(connection: &Connection) -> Result<Vec<NodeState>, RowError> {
+    let sql = "SELECT id, name, epoch, started_at FROM nodes ORDER BY id";
+    let rows: Vec<(i64, String, i64, Timestamp)> = connection.all(sql, values![], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    })?;
+    let mut found = Vec::new();
+    for (node, name, epoch, started_at) in rows {
+        let lease = lease::find(connection, node)?.map(|lease| NodeLease {
+            holder: Holder::describe(&lease.holder),
+            until: Timestamp::from_micros(lease.held_until),
+            now: Timestamp::from_micros(lease.now),
+        });
+        found.push(NodeState {
+            node,
+            name,
+            epoch,
+            started_at,
+            is_one_of_many: commit_id::has_allotments(node),
+            lease,
+            is_recovered: unrecovered(connection, std::iter::once(node))?.is_empty(),
+        });
+    }
+    Ok(found)
+}

@@ -1,0 +1,182 @@
+//! Rows of allotments, recalls and the order of changes.
+
+use tollgate_money::{AccountId, Micros};
+
+use crate::allotment::{AllotmentRow, LEFT, SharedBalance};
+use crate::engine::{Balance, EngineError, RowError, Select, Sql, SqlRow, values};
+use crate::store::ChangeRow;
+
+pub(crate) fn posted_balance(
+    connection: &dyn Sql,
+    node: i64,
+    account: AccountId,
+) -> Result<Option<Balance>, RowError> {
+    // The credit limit is that of the shared balance: a node decides on what it has.
+    let sql = "SELECT COALESCE(m.available, 0), COALESCE(m.held, 0), COALESCE(m.at, a.updated_at)
+        FROM accounts a LEFT JOIN allotments m ON m.account_id = a.id AND m.node_id = ?2 WHERE a.id = ?1";
+    connection.first(sql, values![account, node], |row| {
+        Ok(Balance {
+            available: row.get(0)?,
+            held: row.get(1)?,
+            credit_limit: 0,
+            at: row.get(2)?,
+        })
+    })
+}
+
+pub(crate) fn post_balances(
+    connection: &dyn Sql,
+    node: i64,
+    balances: &[(AccountId, Balance)],
+) -> Result<(), EngineError> {
+    let sql = "INSERT INTO allotments (account_id, node_id, available, held, at, recall) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT (account_id, node_id) DO UPDATE SET available = excluded.available, held = excluded.held, at = excluded.at";
+    connection.execute_each(sql, &mut |run| {
+        balances.iter().try_for_each(|(account, balance)| {
+            run(values![
+                account,
+                node,
+                balance.available,
+                balance.held,
+                balance.at,
+                0,
+            ])
+        })
+    })
+}
+
+pub(crate) fn of_node(
+    connection: &dyn Sql,
+    node: i64,
+    each: &mut dyn FnMut(AllotmentRow),
+) -> Result<(), RowError> {
+    let sql = "SELECT account_id, available, held FROM allotments WHERE node_id = ?1 AND (available <> 0 OR held <> 0)";
+    let read = |row: &dyn SqlRow| {
+        Ok(AllotmentRow {
+            account: row.get(0)?,
+            available: row.get(1)?,
+            held: row.get(2)?,
+        })
+    };
+    connection.each(sql, values![node], read, each)
+}
+
+pub(crate) fn shared_balance(
+    connection: &dyn Sql,
+    account: AccountId,
+) -> Result<Option<SharedBalance>, RowError> {
+    let sql = "SELECT a.available, a.credit_limit, COALESCE(r.number, 0)
+        FROM accounts a LEFT JOIN recalls r ON r.account_id = a.id WHERE a.id = ?1";
+    connection.first(sql, values![account], |row| {
+        Ok(SharedBalance {
+            available: row.get(0)?,
+            credit_limit: row.get(1)?,
+            recall: row.get(2)?,
+        })
+    })
+}
+
+pub(crate) fn is_recall_pending(
+    connection: &dyn Sql,
+    node: i64,
+    account: AccountId,
+    recall: i64,
+) -> Result<bool, RowError> {
+    let sql = "SELECT 1 FROM allotments WHERE account_id = ?1 AND node_id <> ?2 AND recall < ?3";
+    connection.exists(sql, values![account, node, recall])
+}
+
+pub(crate) fn last_change(connection: &dyn Sql) -> Result<i64, RowError> {
+    connection.number("SELECT number FROM cluster WHERE id = 1", values![])
+}
+
+pub(crate) fn changes(
+    connection: &dyn Sql,
+    after: i64,
+    limit: usize,
+    each: &mut dyn FnMut(ChangeRow),
+) -> Result<(), RowError> {
+    let sql =
+        "SELECT number, kind, subject FROM changes WHERE number > ?1 ORDER BY number LIMIT ?2";
+    let read = |row: &dyn SqlRow| {
+        Ok(ChangeRow {
+            number: row.get(0)?,
+            kind: row.get(1)?,
+            subject: row.get(2)?,
+        })
+    };
+    connection.each(sql, values![after, limit], read, each)
+}
+
+pub(crate) fn next_number(connection: &dyn Sql) -> Result<i64, RowError> {
+    connection.execute(
+        "UPDATE cluster SET number = number + 1 WHERE id = 1",
+        values![],
+    )?;
+    last_change(connection)
+}
+
+pub(crate) fn recalls(
+    connection: &dyn Sql,
+    each: &mut dyn FnMut(AccountId, i64),
+) -> Result<(), RowError> {
+    let sql = "SELECT account_id, number FROM recalls";
+    let read = |row: &dyn SqlRow| Ok((row.get(0)?, row.get(1)?));
+    connection.each(sql, values![], read, &mut |(account, number)| {
+        each(account, number)
+    })
+}
+
+pub(crate) fn set_recall(
+    connection: &dyn Sql,
+    account: AccountId,
+    number: i64,
+) -> Result<(), EngineError> {
+    let done = match number {
+        0 => connection.execute("DELETE FROM recalls WHERE account_id = ?1", values![account]),
+        _ => connection.execute(
+            "INSERT INTO recalls (account_id, number) VALUES (?1, ?2) ON CONFLICT (account_id) DO UPDATE SET number = excluded.number",
+            values![account, number],
+        ),
+    };
+    done.map(|_| ())
+}
+
+pub(crate) fn move_shared(
+    connection: &dyn Sql,
+    account: AccountId,
+    by: Micros,
+) -> Result<(), EngineError> {
+    let sql = "UPDATE accounts SET available = available + ?2 WHERE id = ?1";
+    connection.execute(sql, values![account, by]).map(|_| ())
+}
+
+pub(crate) fn open_allotment(
+    connection: &dyn Sql,
+    node: i64,
+    account: AccountId,
+    recall: i64,
+) -> Result<(), EngineError> {
+    let sql = "INSERT INTO allotments (account_id, node_id, recall) VALUES (?1, ?2, ?3)
+        ON CONFLICT (account_id, node_id) DO UPDATE SET recall = CASE WHEN allotments.recall = ?4 THEN excluded.recall ELSE allotments.recall END";
+    let values = values![account, node, recall, LEFT];
+    connection.execute(sql, values).map(|_| ())
+}
+
+pub(crate) fn answer_recall(
+    connection: &dyn Sql,
+    node: i64,
+    account: AccountId,
+    number: i64,
+) -> Result<(), EngineError> {
+    let sql =
+        "UPDATE allotments SET recall = ?3 WHERE account_id = ?1 AND node_id = ?2 AND recall < ?3";
+    connection
+        .execute(sql, values![account, node, number])
+        .map(|_| ())
+}
+
+pub(crate) fn leave(connection: &dyn Sql, node: i64) -> Result<(), EngineError> {
+    let sql = "UPDATE allotments SET recall = ?2 WHERE node_id = ?1 AND recall < ?2";
+    connection.execute(sql, values![node, LEFT]).map(|_| ())
+}

@@ -1,0 +1,184 @@
+//! Placing of holds: the worst case of a request, under its key's cap, on the credit of its account.
+
+use tollgate_clock::{Deadline, Timestamp};
+use tollgate_filter::{Clamped, Exchange, FilterError, Forward, Outcome, OutputCap, Principal};
+use tollgate_ledger::{Hold, HoldError, HoldRequest};
+use tollgate_money::{CredentialId, Micros, SpendingCap};
+
+use crate::counters::MeterEvent;
+use crate::error::{MeterError, hold_failed};
+use crate::filter::{Held, Meter, principal};
+use crate::quote::Quote;
+use crate::spending::{CapReached, Reserved};
+
+/// A hold to be placed.
+struct Placing {
+    request: HoldRequest,
+    is_stream: bool,
+    /// The quote of a shorter answer.
+    clamped: Option<Quote>,
+    /// The reservation against the credential's own cap.
+    kept: Option<(SpendingCap, Reserved)>,
+}
+
+/// The quote of an exchange.
+fn quote(exchange: &Exchange) -> Result<&Quote, MeterError> {
+    let held = exchange.get::<Held>();
+    held.map(|held| &held.quote)
+        .ok_or(MeterError::Missing { what: "quote" })
+}
+
+impl Meter {
+    /// Holds the worst case in memory; for a stream also on the disk, concurrently with the upstream call.
+    pub(crate) fn hold(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
+        let mut placing = match self.prepare_hold(exchange)? {
+            Ok(placing) => placing,
+            Err(refused) => return Ok(refused),
+        };
+        let placed = {
+            let quote = quote(exchange)?;
+            let fallback = |available| self.fall_back(quote, available, &mut placing.clamped);
+            // No byte of a whole answer is sent before it is settled: a hold in memory is enough until then, and its settlement is one row.
+            match placing.is_stream {
+                true => self.ledger.hold_within(placing.request, fallback),
+                false => self.ledger.reserve_within(placing.request, fallback),
+            }
+        };
+        self.finish_hold(exchange, placing, placed)
+    }
+
+    /// The same on one of several nodes, which may have to take credit for it first.
+    pub(crate) async fn hold_allotted(
+        &self,
+        exchange: &mut Exchange,
+    ) -> Result<Outcome, FilterError> {
+        let mut placing = match self.prepare_hold(exchange)? {
+            Ok(placing) => placing,
+            Err(refused) => return Ok(refused),
+        };
+        let placed = {
+            let quote = quote(exchange)?;
+            let fallback = |available| self.fall_back(quote, available, &mut placing.clamped);
+            self.ledger
+                .acquire(placing.request, placing.is_stream, fallback)
+                .await
+        };
+        exchange.invalidate_now();
+        self.finish_hold(exchange, placing, placed)
+    }
+
+    /// Reserves the worst case under the credential's cap.
+    fn prepare_hold(
+        &self,
+        exchange: &mut Exchange,
+    ) -> Result<Result<Placing, Outcome>, FilterError> {
+        let Principal {
+            account,
+            credential,
+            spending_cap,
+            ..
+        } = *principal(exchange)?;
+        let operation = exchange.request.id;
+        let is_stream = exchange.record.stream;
+        let at = exchange.now(&self.clock);
+        let elapsed = exchange.elapsed(&self.clock);
+        let quote = quote(exchange)?;
+        let mut clamped = None;
+        let mut kept = None;
+        if let Some(cap) = spending_cap {
+            match self.keep(credential, cap, quote, at) {
+                Ok((reserved, smaller)) => {
+                    kept = Some((cap, reserved));
+                    clamped = smaller;
+                }
+                Err(reached) => return Ok(Err(self.refuse_cap(quote, reached))),
+            }
+        }
+        let hold = self.settings.load().hold;
+        let request = HoldRequest {
+            operation,
+            account,
+            amount: clamped.as_ref().unwrap_or(quote).amount,
+            price_version: Some(quote.model.price_version),
+            at,
+            deadline: Deadline::after(elapsed, hold),
+            expires_at: at + hold,
+        };
+        Ok(Ok(Placing {
+            request,
+            is_stream,
+            clamped,
+            kept,
+        }))
+    }
+
+    /// The smaller amount of a request without an output cap. From the original request: clamping to its key's cap does not exclude further
+    /// clamping.
+    fn fall_back(
+        &self,
+        quote: &Quote,
+        available: Micros,
+        clamped: &mut Option<Quote>,
+    ) -> Option<Micros> {
+        let smaller = self.clamp(quote, available)?;
+        let amount = smaller.amount;
+        *clamped = Some(smaller);
+        Some(amount)
+    }
+
+    /// Keeps a hold with the exchange, or refuses the request.
+    fn finish_hold(
+        &self,
+        exchange: &mut Exchange,
+        placing: Placing,
+        placed: Result<Hold, HoldError>,
+    ) -> Result<Outcome, FilterError> {
+        let Placing { clamped, kept, .. } = placing;
+        let held = exchange
+            .get_mut::<Held>()
+            .ok_or(MeterError::Missing { what: "quote" })?;
+        let hold = match placed {
+            Ok(hold) => hold,
+            Err(HoldError::InsufficientCredit { available, .. }) => {
+                return Ok(self.refuse(&held.quote, available));
+            }
+            Err(error) => return hold_failed(error),
+        };
+        held.hold = Some(hold);
+        held.kept = kept;
+        if let Some(clamped) = clamped {
+            let cap = OutputCap {
+                tokens: clamped.sizes.output_each,
+                member: clamped.model.cap_member,
+            };
+            let quote = clamped.amount;
+            held.quote = clamped;
+            let forward = exchange
+                .get_mut::<Forward>()
+                .ok_or(MeterError::Missing { what: "forward" })?;
+            forward.body.cap_output(cap);
+            forward.quote = Some(quote);
+            exchange.put(Clamped);
+            self.counters.events.inc(MeterEvent::Clamped);
+        }
+        Ok(Outcome::Continue)
+    }
+
+    /// Reserves the worst case under the credential's own cap, or the remainder of the cap where the request has no output cap.
+    fn keep(
+        &self,
+        credential: CredentialId,
+        cap: SpendingCap,
+        quote: &Quote,
+        now: Timestamp,
+    ) -> Result<(Reserved, Option<Quote>), CapReached> {
+        let reserve = |amount| self.spending.reserve(credential, cap, amount, now);
+        match reserve(quote.amount) {
+            Ok(reserved) => Ok((reserved, None)),
+            Err(reached) => match self.clamp(quote, reached.left) {
+                Some(smaller) => reserve(smaller.amount).map(|reserved| (reserved, Some(smaller))),
+                None => Err(reached),
+            },
+        }
+    }
+}

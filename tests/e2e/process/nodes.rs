@@ -1,0 +1,350 @@
+//! Several gateways on one PostgreSQL database: the same accounts and keys at each, every credit spent once, and nodes that end in every way.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::HeaderValue;
+use serde_json::Value;
+use tollgate_testing::{Client, Postgres, Script, within};
+use toml::Table;
+
+use super::installation::{Installation, Serving, ended};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited_store, chat, micros};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Three gateways, each with settings of its own.
+struct Cluster {
+    installation: Installation,
+    nodes: Vec<Serving>,
+}
+
+/// The settings of a node, beside those of the installation.
+fn settings_of(installation: &Installation, name: &str) -> PathBuf {
+    let text = std::fs::read_to_string(&installation.config).expect("the settings");
+    let mut table: Table = text.parse().expect("TOML");
+    let section = |table: &mut Table, section: &str, key: &str, value: String| {
+        let entry = table.entry(section).or_insert_with(|| Table::new().into());
+        let entry = entry.as_table_mut().expect("a table");
+        entry.insert(key.to_owned(), value.into());
+    };
+    section(&mut table, "store", "node", name.to_owned());
+    section(&mut table, "admin", "socket", format!("{name}.sock"));
+    let path = installation.config.with_file_name(format!("{name}.toml"));
+    let text = toml::to_string(&table).expect("tables are TOML");
+    std::fs::write(&path, text).expect("the folder takes files");
+    path
+}
+
+impl Cluster {
+    async fn start() -> Cluster {
+        let url = Postgres::shared().database();
+        let quiet = "[telemetry]\naccess_log = \"none\"";
+        // Its account is made by a node that is alone, before the others start.
+        let installation = Installation::on_postgres(&url, quiet).await;
+        let mut cluster = Cluster {
+            installation,
+            nodes: Vec::new(),
+        };
+        for name in NAMES {
+            cluster.nodes.push(cluster.serve(name).await);
+        }
+        cluster
+    }
+
+    async fn serve(&self, name: &str) -> Serving {
+        let config = settings_of(&self.installation, name);
+        let command = self.installation.command_with(&config, &["serve"]);
+        self.installation.serve_as(command).await
+    }
+
+    fn client(&self, node: usize) -> Client {
+        self.nodes[node % self.nodes.len()].client(&self.installation)
+    }
+
+    /// Runs a command with the settings of a node.
+    async fn ask(&self, node: &str, words: &[&str]) -> Value {
+        let config = settings_of(&self.installation, node);
+        let words = [words, &["--json"]].concat();
+        let mut process = self
+            .installation
+            .spawn(self.installation.command_with(&config, &words));
+        let status = ended(&mut process).await;
+        let output = process.output();
+        assert!(status.success(), "`{}` failed:\n{output}", words.join(" "));
+        let line = output.lines().find(|line| line.starts_with(['{', '[']));
+        serde_json::from_str(line.expect("a line of JSON")).expect("JSON")
+    }
+
+    async fn balance(&self, account: &str) -> (i64, i64) {
+        let words = ["credits", "show", "--account", account];
+        let shown = self.ask("a", &words).await;
+        (micros(&shown["available"]), micros(&shown["held"]))
+    }
+
+    fn audit(&self) {
+        audited_store(&*self.installation.store());
+    }
+}
+
+/// Sends a request again while the account's credit is collected.
+async fn stream_until_decided(client: &Client) -> tollgate_testing::EventStream {
+    loop {
+        let stream = client.stream(CHAT, &chat(true)).await;
+        if stream.status != 503 {
+            return stream;
+        }
+        assert_eq!(stream.header("retry-after"), Some("1"));
+        let answer = stream.whole().await;
+        assert_eq!(answer.json()["error"]["code"], "credit_unavailable");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_five_times_the_streams_that_an_account_can_pay_exactly_as_many_run_as_it_can() {
+    const COUNT: usize = 12;
+    let cluster = Cluster::start().await;
+    let gate = "middle";
+    cluster.installation.provider.script(Script::hold(2, gate));
+    // What a stream holds is known from the first.
+    let first = cluster.client(0).stream(CHAT, &chat(true)).await;
+    assert_eq!(first.status, 200);
+    let (_, hold) = cluster.balance(&cluster.installation.account).await;
+    assert!(hold > PRICE_OF_A_CHAT, "it holds more than it costs");
+    let credit = hold * COUNT as i64;
+    let credits = format!("{}.{:06}", credit / 1_000_000, credit % 1_000_000);
+    let (account, key) = cluster.installation_account(&credits).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..5 * COUNT {
+        let client = Client::new(&cluster.nodes[number % NAMES.len()].url).with_key(&key);
+        tasks.spawn(async move { stream_until_decided(&client).await });
+    }
+    let streams = within("the decisions", tasks.join_all()).await;
+    let (paid, refused): (Vec<_>, Vec<_>) =
+        streams.into_iter().partition(|stream| stream.status == 200);
+    assert_eq!(paid.len(), COUNT);
+    for stream in &refused {
+        assert_eq!(stream.status, 402);
+    }
+    cluster.installation.provider.gate(gate).open();
+    for mut stream in paid {
+        let (events, _) = stream.rest().await;
+        assert!(!events.is_empty());
+    }
+    drop(first);
+    let left = credit - COUNT as i64 * PRICE_OF_A_CHAT;
+    let all_settled = async {
+        while cluster.balance(&account).await != (left, 0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the charges", all_settled).await;
+    cluster.audit();
+}
+
+impl Cluster {
+    /// Creates an account at one node, with credit and a key, and waits until every node knows it.
+    async fn installation_account(&self, credits: &str) -> (String, String) {
+        let made = self
+            .ask("a", &["account", "create", "--class", "pro"])
+            .await;
+        let account = made["id"].as_str().expect("an id").to_owned();
+        let grant = [
+            "credits",
+            "grant",
+            "--account",
+            &account,
+            "--amount",
+            credits,
+            "--reference",
+            "test",
+        ];
+        self.ask("b", &grant).await;
+        let key = ["key", "create", "--account", &account, "--name", "test"];
+        let key = self.ask("c", &key).await;
+        let key = key["secret"].as_str().expect("a secret").to_owned();
+        crate::rig::SECRETS.used("an API key", &key);
+        for node in &self.nodes {
+            let client = Client::new(&node.url).with_key(&key);
+            let known = async {
+                while client.get("/v1/models").await.status != 200 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            within("a key that every node knows", known).await;
+        }
+        (account, key)
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_one_node_revokes_is_refused_by_the_others_within_two_seconds() {
+    let cluster = Cluster::start().await;
+    let (account, key) = cluster.installation_account("5").await;
+    let keys = cluster
+        .ask("b", &["key", "list", "--account", &account])
+        .await;
+    let id = keys[0]["id"].as_str().expect("an id").to_owned();
+    cluster.ask("a", &["key", "revoke", "--key", &id]).await;
+    let refused = async {
+        for node in &cluster.nodes {
+            let client = Client::new(&node.url).with_key(&key);
+            while client.post(CHAT, &chat(false)).await.status != 401 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(2), refused).await;
+    assert!(in_time.is_ok(), "a node still takes the key");
+    cluster.audit();
+}
+
+#[tokio::test]
+async fn a_repeat_with_its_idempotency_key_gets_the_recorded_answer_at_another_node() {
+    let cluster = Cluster::start().await;
+    let repeated = |client: Client| async move {
+        let mut request = client.request("POST", CHAT, chat(false).to_string().into());
+        let name = HeaderValue::from_static("0190a1b2-0000-7000-8000-000000000001");
+        request.headers_mut().insert("idempotency-key", name);
+        client.send(request).await
+    };
+    let first = repeated(cluster.client(0)).await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    for node in 1..NAMES.len() {
+        let again = repeated(cluster.client(node)).await;
+        assert_eq!(again.text(), first.text(), "node {node}");
+    }
+    let (available, held) = cluster.balance(&cluster.installation.account).await;
+    assert_eq!((available, held), (1_000_000_000 - PRICE_OF_A_CHAT, 0));
+    cluster.audit();
+}
+
+#[tokio::test]
+async fn a_killed_node_is_recovered_and_the_others_go_on() {
+    let mut cluster = Cluster::start().await;
+    cluster
+        .installation
+        .provider
+        .script(Script::hold(2, "middle").once());
+    let mut stream = cluster.client(1).stream(CHAT, &chat(true)).await;
+    stream.next_event().await.expect("an event before the gate");
+    let (_, held) = cluster.balance(&cluster.installation.account).await;
+    assert!(held > 0);
+    cluster.nodes[1].process.kill();
+    for node in [0, 2] {
+        let answer = cluster.client(node).post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let state = |nodes: &Value| {
+        let mut all = nodes.as_array().expect("a list").iter();
+        let found = all.find(|node| node["name"] == "b").expect("it is there");
+        found["state"].as_str().expect("a word").to_owned()
+    };
+    let nodes = cluster.ask("a", &["nodes", "recover", "b"]).await;
+    assert_eq!(state(&nodes), "ended", "{nodes}");
+    let left = 1_000_000_000 - 2 * PRICE_OF_A_CHAT;
+    assert_eq!(
+        cluster.balance(&cluster.installation.account).await,
+        (left, 0)
+    );
+    let again = cluster.serve("b").await;
+    cluster.nodes[1] = again;
+    let answer = cluster.client(1).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let nodes = cluster.ask("c", &["nodes"]).await;
+    assert_eq!(state(&nodes), "running", "{nodes}");
+    cluster.installation.provider.gate("middle").open();
+    cluster.audit();
+}
+
+#[tokio::test]
+async fn a_node_that_was_paused_and_recovered_meanwhile_ends() {
+    let mut cluster = Cluster::start().await;
+    let answer = cluster.client(1).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    cluster.nodes[1].process.signal("STOP");
+    // Refused until its lease has ended; the command waits for that.
+    cluster.ask("a", &["nodes", "recover", "b"]).await;
+    let left = 1_000_000_000 - PRICE_OF_A_CHAT;
+    assert_eq!(
+        cluster.balance(&cluster.installation.account).await,
+        (left, 0)
+    );
+    cluster.nodes[1].process.signal("CONT");
+    let status = ended(&mut cluster.nodes[1].process).await;
+    assert_eq!(
+        status.code(),
+        Some(1),
+        "{}",
+        cluster.nodes[1].process.output()
+    );
+    let answer = cluster.client(2).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    cluster.audit();
+}
+
+#[tokio::test]
+async fn nodes_restart_one_after_the_other_with_open_streams() {
+    let mut cluster = Cluster::start().await;
+    for (node, name) in NAMES.into_iter().enumerate() {
+        let gate = format!("gate {node}");
+        cluster
+            .installation
+            .provider
+            .script(Script::hold(2, &gate).once());
+        let mut stream = cluster.client(node).stream(CHAT, &chat(true)).await;
+        stream.next_event().await.expect("an event before the gate");
+        cluster.nodes[node].process.signal("TERM");
+        for other in (0..NAMES.len()).filter(|other| *other != node) {
+            let answer = cluster.client(other).post(CHAT, &chat(false)).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+        cluster.installation.provider.gate(&gate).open();
+        let (events, _) = stream.rest().await;
+        assert!(events.len() > 1, "the stream ends whole");
+        let status = ended(&mut cluster.nodes[node].process).await;
+        assert_eq!(status.code(), Some(0));
+        let again = cluster.serve(name).await;
+        cluster.nodes[node] = again;
+    }
+    let left = 1_000_000_000 - 9 * PRICE_OF_A_CHAT;
+    assert_eq!(
+        cluster.balance(&cluster.installation.account).await,
+        (left, 0)
+    );
+    cluster.audit();
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_alone_takes_over_from_several_and_they_from_it() {
+    let mut cluster = Cluster::start().await;
+    let refused = cluster.installation.fail().await;
+    assert!(refused.1.contains("is in use by process"), "{}", refused.1);
+    let answer = cluster.client(0).post(CHAT, &chat(false)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    // One of them leaves credit behind.
+    cluster.nodes[0].process.kill();
+    for node in &mut cluster.nodes[1..] {
+        node.process.signal("TERM");
+        ended(&mut node.process).await;
+    }
+    cluster.nodes.clear();
+    let alone = cluster.installation.serve().await;
+    let answer = alone
+        .client(&cluster.installation)
+        .post(CHAT, &chat(false))
+        .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(
+        micros(&answer.json()["x_svc"]["credits_remaining"]),
+        1_000_000_000 - 2 * PRICE_OF_A_CHAT
+    );
+    drop(alone);
+    let again = cluster.serve("a").await;
+    let answer = again
+        .client(&cluster.installation)
+        .post(CHAT, &chat(false))
+        .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    cluster.audit();
+}
