@@ -14,6 +14,7 @@ mod status;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -24,6 +25,9 @@ use crate::config::{AcmeOrder, Certificate};
 use crate::proxy::AcmeChallenges;
 use records::Records;
 pub(crate) use status::AcmeStatus;
+
+/// Wait before a task that panicked begins again.
+const RESTART_BACKOFF: Duration = Duration::from_secs(60);
 
 /// What obtaining certificates depends on.
 pub(crate) struct AcmeDeps {
@@ -121,8 +125,14 @@ impl Acme {
             }
             tokio::select! {
                 changed = orders.changed() => if changed.is_err() { return },
-                // Those that were cancelled.
-                Some(_) = tasks.join_next() => {}
+                Some(ended) = tasks.join_next() => {
+                    // One that was cancelled is not there any more; one that panicked begins again.
+                    if ended.is_err_and(|error| error.is_panic()) {
+                        tracing::error!("task of a certificate panicked, starting it again");
+                        tokio::time::sleep(RESTART_BACKOFF).await;
+                        running.retain(|_, (_, task)| !task.is_finished());
+                    }
+                }
             }
         }
     }

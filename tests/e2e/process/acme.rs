@@ -13,6 +13,7 @@ use toml::Table;
 
 use super::installation::{Installation, Serving, ended};
 use super::reload::{edit, element, toml_of};
+use super::upgrade::{Successor, first_ended};
 use crate::rig::{CHAT, SECRETS, chat};
 
 const NAME: &str = "api.tollgate.test";
@@ -241,6 +242,24 @@ async fn the_time_that_the_authority_suggests_for_a_renewal_counts() {
     // The new certificate has the same window: the information is read later, and no loop of orders begins.
     stop(serving).await;
     assert_eq!(authority.calls(AcmeCall::NewOrder), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_continues_with_the_certificate() {
+    let authority = Authority::start(90 * DAY, false).await;
+    let installation = Installation::new("").await;
+    order(&installation, &authority, &[NAME], "");
+    let serving = installation.serve().await;
+    forward(&authority, &serving);
+    let root = authority.root().await;
+    let (serving, _) = line(serving, OBTAINED, 1).await;
+    let (mut serving, ()) = settled(serving, &installation, &root).await;
+    let successor = Successor::of(&installation).await;
+    assert_eq!(first_ended(&mut serving).await, Some(0));
+    let client = client(&serving, &installation, NAME, &root);
+    assert!(is_served(&client).await, "the new process has it");
+    successor.stop().await;
+    assert_eq!(authority.calls(AcmeCall::NewOrder), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
