@@ -83,7 +83,7 @@ pub(super) fn backup(
         }
     }
     if !made.removed.is_empty() {
-        line += &format!("; {} earlier ones removed", made.removed.len());
+        line += &format!("; earlier backups removed: {}", made.removed.len());
     }
     out.line(&made, line)?;
     Ok(SUCCESS)
