@@ -625,6 +625,12 @@ pub(crate) struct RawTelemetry {
     /// Default: `stdout`
     /// Range: `stdout`, `none`, or a file to append to
     pub(crate) access_log: Option<At<String>>,
+    /// The share of exchanges that are logged. Those that failed, or were charged, are logged in any case.
+    ///
+    /// Type: decimal
+    /// Default: 1
+    /// Range: 0 to 1
+    pub(crate) access_sample: Option<At<f64>>,
     /// The form of the client's address in the access log: the address, the prefix that limits count by (IPv6: the first 64 bits), a
     /// keyed hash, or nothing. The key of the hash is random for each start and never stored, and the day (UTC) is hashed too: equal
     /// hashes are one client within a day and one run only.

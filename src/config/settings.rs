@@ -520,6 +520,8 @@ pub struct Telemetry {
     pub log_level: LogLevel,
     /// The output of the access log.
     pub access_log: AccessLog,
+    /// The share of exchanges without an error or a charge that it has, 0 to 1.
+    pub access_sample: f64,
     /// The form of the client's address in the access log.
     pub client_address: ClientAddressForm,
     /// The export of traces, if there is one.

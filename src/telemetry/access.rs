@@ -40,6 +40,33 @@ pub(super) struct Entry<'a> {
     pub(super) addresses: &'a LoggedAddress,
 }
 
+/// The share of exchanges that are logged, of those without an error and without a charge.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AccessSample {
+    /// Of the numbers of 32 bits, those below this one are logged.
+    below: u64,
+}
+
+impl AccessSample {
+    /// A share of 0 to 1.
+    pub(super) fn of(share: f64) -> AccessSample {
+        AccessSample {
+            below: (share * (1u64 << 32) as f64) as u64,
+        }
+    }
+
+    /// Whether an exchange is logged. By the random end of its id, so that the decision needs no number of its own.
+    pub(super) fn takes(self, exchange: &Exchange, ending: Ending) -> bool {
+        let record = &exchange.record;
+        let is_kept = record.charged.is_positive()
+            || record.status >= 400
+            || record.error.is_some()
+            || !matches!(ending, Ending::Complete | Ending::Answered);
+        let [.., a, b, c, d] = *exchange.request.id.as_bytes();
+        is_kept || u64::from(u32::from_be_bytes([a, b, c, d])) < self.below
+    }
+}
+
 thread_local! {
     static LINE: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(1024));
 }

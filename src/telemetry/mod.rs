@@ -76,6 +76,7 @@ struct Inner {
     clock: Clock,
     metrics: Metrics,
     log: Option<LineWriter>,
+    access_sample: access::AccessSample,
     traces: Option<Arc<Traces>>,
     addresses: LoggedAddress,
 }
@@ -155,6 +156,7 @@ impl Telemetry {
         }));
         Ok(Telemetry {
             inner: Arc::new(Inner {
+                access_sample: access::AccessSample::of(settings.telemetry.access_sample),
                 clock,
                 metrics,
                 log,
@@ -198,7 +200,8 @@ impl Telemetry {
         inner.metrics.exchange(exchange, route, ending, &times);
         let traces = inner.traces.as_ref();
         let trace = traces.and_then(|_| exchange.get::<Arc<Trace>>());
-        if let Some(log) = &inner.log {
+        let log = inner.log.as_ref();
+        if let Some(log) = log.filter(|_| inner.access_sample.takes(exchange, ending)) {
             access::with_line(
                 &access::Entry {
                     at: exchange.now_at(now, &inner.clock),

@@ -201,6 +201,35 @@ fn a_refusal_is_logged_with_its_error() {
 }
 
 #[test]
+fn the_log_has_a_share_of_what_neither_failed_nor_was_charged() {
+    // A quarter: the ids below 0x40000000 in their last four bytes.
+    let sample = format!("{SETTINGS}\n[telemetry]\naccess_sample = 0.25\n");
+    let fixture = TestTelemetry::of(&sample);
+    let list = |id: u8| {
+        let mut exchange = exchange(&[]);
+        exchange.request.id = OperationId::from_bytes([id; 16]);
+        exchange.record.status = 200;
+        exchange.record.started = Duration::from_secs(2);
+        exchange
+    };
+    let logged = |exchange: &Exchange, ending| {
+        let before = fixture.log().len();
+        fixture.telemetry.record(exchange, Some(1), ending);
+        fixture.log().len() > before
+    };
+    for (id, expected) in [(0, true), (0x3f, true), (0x40, false), (0xff, false)] {
+        assert_eq!(logged(&list(id), Ending::Answered), expected, "{id:x}");
+    }
+    let mut charged = list(0xff);
+    charged.record.charged = Micros::new(1);
+    assert!(logged(&charged, Ending::Complete));
+    let mut failed = list(0xff);
+    failed.record.status = 404;
+    assert!(logged(&failed, Ending::Answered));
+    assert!(logged(&list(0xff), Ending::GoneDuring));
+}
+
+#[test]
 fn a_client_request_id_is_logged_only_when_short_and_printable() {
     let long = "x".repeat(129);
     let cases: [(&[&str], bool); 6] = [

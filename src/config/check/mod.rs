@@ -94,6 +94,8 @@ fn telemetry(raw: &RawTelemetry, context: &CheckContext<'_>, problems: &mut Prob
             .check("telemetry.client_address", problems)
             .unwrap_or_default(),
         otlp: otlp::otlp(raw, context, problems),
+        access_sample: otlp::share("access_sample", raw.access_sample.as_ref(), problems)
+            .unwrap_or(1.0),
         log_format: raw
             .log_format
             .check("telemetry.log_format", problems)

@@ -24,7 +24,8 @@ pub(super) fn otlp(
         ("otlp_headers_env", raw.otlp_headers_env.as_ref()),
         ("otlp_headers_file", raw.otlp_headers_file.as_ref()),
     ];
-    let sample = sample(raw.otlp_sample.as_ref(), problems);
+    let sample = share("otlp_sample", raw.otlp_sample.as_ref(), problems);
+    let sample = sample.unwrap_or(SAMPLE);
     let Some(at) = &raw.otlp_url else {
         for (name, at) in named
             .into_iter()
@@ -69,22 +70,21 @@ pub(super) fn otlp(
     }
     Some(Otlp {
         url,
-        sample: sample?,
+        sample,
         headers,
         roots,
     })
 }
 
-fn sample(at: Option<&At<f64>>, problems: &mut Problems) -> Option<f64> {
-    let Some(at) = at else {
-        return Some(SAMPLE);
-    };
+/// A share of requests; `None` where it is not set, or after noting that it is none.
+pub(super) fn share(name: &str, at: Option<&At<f64>>, problems: &mut Problems) -> Option<f64> {
+    let at = at?;
     if !(0.0..=1.0).contains(&at.value) {
         let message = format_args!(
             "is {}; use 0 to 1, such as 0.01 for one in a hundred",
             at.value
         );
-        problems.note("telemetry.otlp_sample", at, message);
+        problems.note(format!("telemetry.{name}"), at, message);
         return None;
     }
     Some(at.value)

@@ -397,6 +397,7 @@ fn a_panic_is_a_line_of_the_diagnostics_even_where_it_ends_the_process() {
             log_format: LogFormat::Json,
             log_level: LogLevel::Warn,
             access_log: AccessLog::None,
+            access_sample: 1.0,
             client_address: ClientAddressForm::None,
             otlp: None,
         });
