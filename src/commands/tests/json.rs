@@ -10,7 +10,7 @@ use crate::admin::{ReloadedSettings, RunningSettings, Upgrade, Upgraded};
 use crate::config::{Difference, DifferenceKind};
 
 /// Commands that need another program or a network, and where their members are compared.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 8] = [
     // Runs until it is stopped: `tests/e2e/process/demo.rs`.
     "demo",
     // Documents of other standards, which their own tests validate.
@@ -18,6 +18,9 @@ const ELSEWHERE: [&str; 6] = [
     "openapi",
     // A server of PostgreSQL: `tests/e2e/process/postgres.rs`.
     "migrate",
+    // The same: `nodes_of_a_database_have_the_documented_members`.
+    "nodes",
+    "nodes recover",
     // Requests that were served: the tests of its module.
     "usage",
     // A stand-in for PayPal: `paypal_setup_is_idempotent`.
@@ -51,11 +54,11 @@ fn documented() -> BTreeMap<String, Members> {
 fn commands(command: &clap::Command, before: &str, found: &mut BTreeSet<String>) {
     for sub in command.get_subcommands() {
         let name = format!("{before}{}", sub.get_name());
-        match sub.has_subcommands() {
-            true => commands(sub, &format!("{name} "), found),
-            false => {
-                found.insert(name);
-            }
+        if sub.has_subcommands() {
+            commands(sub, &format!("{name} "), found);
+        }
+        if !sub.is_subcommand_required_set() {
+            found.insert(name);
         }
     }
 }
@@ -209,4 +212,20 @@ fn a_command_without_a_result_refuses_json() {
         let refused = workspace.run(line).expect_err(line);
         assert!(refused.contains("leave out `--json`"), "{refused}");
     }
+}
+
+#[test]
+fn nodes_of_a_database_have_the_documented_members() {
+    let workspace = Workspace::new();
+    let url = tollgate_testing::Postgres::shared().database();
+    let settings = format!("{SETTINGS}\n[store]\nurl = '{url}'\n");
+    std::fs::write(workspace.file(), settings).expect("written");
+    workspace.good("account create");
+    let nodes = workspace.json("nodes");
+    compare("nodes", &nodes);
+    let number = &nodes[0]["node"];
+    compare(
+        "nodes recover",
+        &workspace.json(&format!("nodes recover {number}")),
+    );
 }
