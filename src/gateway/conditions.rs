@@ -18,6 +18,9 @@ use crate::config::Certificate;
 /// A commit that takes longer is worth a warning: it takes milliseconds, and every response waits for one.
 const COMMIT_MAX: Duration = Duration::from_secs(2);
 
+/// A node that has read nothing of other nodes for so long admits no credential.
+const FEED_AGE_MAX: Duration = Duration::from_secs(2);
+
 /// For how long a refusal by the full commit queue is shown.
 const REFUSALS_SHOWN: Duration = Duration::from_secs(60);
 
@@ -82,6 +85,12 @@ impl Conditions {
         } else if began > 0 && elapsed.saturating_sub(Duration::from_micros(began)) > COMMIT_MAX {
             found.warnings.push(
                 "a commit takes longer than two seconds: the disk is slow, another program has locked the database, or its server does not answer".into(),
+            );
+        }
+        let heard = Duration::from_micros(gauges.feed_read_us.load(Relaxed));
+        if self.store.has_allotments() && elapsed.saturating_sub(heard) > FEED_AGE_MAX {
+            found.reasons.push(
+                "the changes of other nodes cannot be read from the database, and requests with credentials get 503".into(),
             );
         }
         if gauges.is_disk_low.load(Relaxed) {

@@ -38,10 +38,13 @@ fn settings_of(installation: &Installation, name: &str) -> PathBuf {
 
 impl Cluster {
     async fn start() -> Cluster {
-        let url = Postgres::shared().database();
+        Cluster::on(&Postgres::shared().database()).await
+    }
+
+    async fn on(url: &str) -> Cluster {
         let quiet = "[telemetry]\naccess_log = \"none\"";
         // Its account is made by a node that is alone, before the others start.
-        let installation = Installation::on_postgres(&url, quiet).await;
+        let installation = Installation::on_postgres(url, quiet).await;
         let mut cluster = Cluster {
             installation,
             nodes: Vec::new(),
@@ -347,4 +350,60 @@ async fn a_gateway_that_is_alone_takes_over_from_several_and_they_from_it() {
         .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     cluster.audit();
+}
+
+/// A charge that a client received is in the ledger, at whichever node, whatever happened to the database meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_crashes_under_the_load_of_three_nodes_loses_no_charge() {
+    let mut server = Postgres::start();
+    let cluster = Cluster::on(&server.database()).await;
+    let loads: Vec<_> = (0..6)
+        .map(|number| {
+            let client = cluster.client(number);
+            tokio::spawn(async move {
+                let (mut charged, mut answers) = (0, 0);
+                while answers < 25 {
+                    let answer = client.post(CHAT, &chat(answers % 2 == 0)).await;
+                    // Without the database a node does not know what was revoked, or has no credit at hand.
+                    if answer.status == 503 {
+                        tokio::task::yield_now().await;
+                        continue;
+                    }
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    answers += 1;
+                    charged += PRICE_OF_A_CHAT;
+                }
+                charged
+            })
+        })
+        .collect();
+    let some = async {
+        while cluster.nodes[0]
+            .metric("tollgate_commit_seconds_count")
+            .await
+            < 20
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("commits", some).await;
+    let server = tokio::task::spawn_blocking(move || {
+        server.crash_and_restart();
+        server
+    });
+    let server = server.await.expect("no panic");
+    let mut charged = 0;
+    for load in loads {
+        charged += load.await.expect("no panic");
+    }
+    let account = cluster.installation.account.clone();
+    let settled = async {
+        while cluster.balance(&account).await != (1_000_000_000 - charged, 0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the charges", settled).await;
+    cluster.audit();
+    drop(cluster);
+    drop(server);
 }

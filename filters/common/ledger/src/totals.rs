@@ -29,8 +29,10 @@ impl Inner {
     pub(crate) fn owed(&self) -> Micros {
         let mut owed = 0i64;
         for shard in &self.shards {
-            for balance in lock(shard).accounts.values() {
-                owed = owed.saturating_add(balance.total().get().max(0));
+            let shard = lock(shard);
+            for (account, balance) in &shard.accounts {
+                let total = balance.total() + shard.elsewhere(*account);
+                owed = owed.saturating_add(total.get().max(0));
             }
         }
         Micros::new(owed)

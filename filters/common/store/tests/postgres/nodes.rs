@@ -1,0 +1,245 @@
+//! Several nodes: commits that lose their connection, and nodes that write the same rows at once.
+
+use std::sync::Arc;
+
+use tollgate_money::{Micros, OperationId};
+use tollgate_store::entries::LedgerPart;
+use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
+use tollgate_store::{AllotmentPart, Answer, EntryKind, Part, RootSecret, Store, Taken};
+use tollgate_testing::Postgres;
+
+use super::proxy::{Cut, Proxy};
+use super::suite::support::{account, new_account, time, write};
+
+/// The statements of a commit that takes credit, up to the start of each.
+const STATEMENTS: [&str; 7] = [
+    "BEGIN",
+    "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE)\n    UPDATE",
+    "SELECT number FROM cluster",
+    "INSERT INTO allotments",
+    "UPDATE accounts SET available",
+    "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE),",
+    "COMMIT",
+];
+
+fn node(url: &str, name: &str) -> Arc<dyn Store> {
+    let url = DatabaseUrl::parse(url).expect("an address");
+    let options = Options {
+        node_name: name.to_owned(),
+        role: NodeRole::OneOfMany,
+        ..Options::new(url, time(1), RootSecret([7; 32]))
+    };
+    postgres::open(options).expect("the store opens")
+}
+
+fn numbered(number: u64) -> OperationId {
+    OperationId::from_parts(number, [3; 10])
+}
+
+fn take(number: u64, amount: i64) -> Part {
+    Part::Allotment(AllotmentPart::Take {
+        operation: numbered(number),
+        account: account(1),
+        need: Micros::new(amount),
+        target: Micros::new(amount),
+        at: time(2),
+    })
+}
+
+fn give(number: u64, amount: i64) -> Part {
+    Part::Allotment(AllotmentPart::Return {
+        operation: numbered(number),
+        account: account(1),
+        amount: Micros::new(amount),
+        answer: Answer::None,
+        at: time(2),
+    })
+}
+
+fn grant(number: u64, reference: &str, amount: i64) -> Part {
+    Part::Ledger(LedgerPart::Credit {
+        operation: numbered(number),
+        account: account(1),
+        kind: EntryKind::Grant,
+        amount: Micros::new(amount),
+        reference: Arc::from(reference),
+        at: time(2),
+    })
+}
+
+/// An account with a shared balance.
+fn shared_account(database: &str, balance: i64) {
+    let url = Postgres::shared().url(database);
+    let first = node(&url, "first");
+    write(&first, [new_account(1)]).expect("an account");
+    write(&first, [grant(1, "first", balance)]).expect("credit");
+    write(&first, [give(2, balance)]).expect("it is shared");
+    first.close();
+}
+
+fn shared(database: &str) -> i64 {
+    let sql = "SELECT available FROM accounts";
+    let found = Postgres::shared().run(database, sql);
+    found.parse().expect("a number")
+}
+
+fn total(store: &Arc<dyn Store>) -> i64 {
+    let row = store.account(account(1)).expect("a read");
+    row.expect("it is there").available.get()
+}
+
+fn assert_posted(store: &Arc<dyn Store>) {
+    let snapshot = store.snapshot().expect("a snapshot");
+    let mut wrong = Vec::new();
+    snapshot
+        .posting_differences(&mut |account| wrong.push(account))
+        .expect("a comparison");
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn a_take_whose_connection_is_cut_at_any_statement_takes_once() {
+    let server = Postgres::shared();
+    let direct = server.database();
+    let database = direct.rsplit('/').next().expect("a name").to_owned();
+    shared_account(&database, 1_000);
+    let proxy = Proxy::start(server.folder());
+    let store = node(&proxy.url(&database), "a");
+    let mut left = 1_000;
+    let mut number = 10;
+    for cut in [Cut::Before, Cut::After] {
+        for statement in STATEMENTS {
+            proxy.cut_at(statement, cut);
+            let before = proxy.cuts();
+            number += 1;
+            let receipt = write(&store, [take(number, 7)]).expect("it is durable");
+            left -= 7;
+            let what = format!("{statement} {cut:?}");
+            assert_eq!(proxy.cuts(), before + 1, "{what}");
+            assert!(
+                matches!(receipt.taken, Some(Taken::Amount { amount, .. }) if amount == Micros::new(7)),
+                "{what}: {receipt:?}"
+            );
+            assert_eq!(shared(&database), left, "{what}");
+            assert_eq!(total(&store), 1_000, "{what}");
+        }
+    }
+    number += 1;
+    write(&store, [give(number, 1_000 - left)]).expect("all of it");
+    assert_eq!(shared(&database), 1_000);
+    assert_posted(&store);
+    store.close();
+    drop(store);
+    let again = node(&direct, "a");
+    assert_eq!(total(&again), 1_000);
+    let mut rows = Vec::new();
+    again
+        .allotments(again.node(), &mut |row| rows.push(row))
+        .expect("a read");
+    assert!(rows.is_empty(), "{rows:?}");
+    assert_posted(&again);
+}
+
+/// The other node takes between the loss of a commit and its repetition: what the commit has read is not there any more.
+#[test]
+fn a_commit_that_is_made_again_is_decided_on_what_other_nodes_have_written() {
+    const CREDIT: i64 = 10;
+    let server = Postgres::shared();
+    let direct = server.database();
+    let database = direct.rsplit('/').next().expect("a name").to_owned();
+    shared_account(&database, CREDIT);
+    let proxy = Proxy::start(server.folder());
+    let (a, b) = (node(&proxy.url(&database), "a"), node(&direct, "b"));
+    let is_taken = |store: &Arc<dyn Store>, number, amount| {
+        let receipt = write(store, [take(number, amount)]).expect("it is decided");
+        matches!(receipt.taken, Some(Taken::Amount { .. }))
+    };
+    let statements = ["UPDATE accounts SET available", "COMMIT"];
+    let mut overtaken = 0;
+    for (round, statement) in statements.into_iter().cycle().take(8).enumerate() {
+        let number = 1_000 * (1 + round as u64);
+        proxy.cut_at(statement, Cut::Before);
+        let cuts = proxy.cuts();
+        let (all, one) = std::thread::scope(|scope| {
+            let all = scope.spawn(|| is_taken(&a, number, CREDIT));
+            while proxy.cuts() == cuts {
+                std::thread::yield_now();
+            }
+            let one = is_taken(&b, number + 1, 1);
+            (all.join().expect("no panic"), one)
+        });
+        assert!(all != one, "{statement}: one of them has it");
+        overtaken += usize::from(one);
+        let left = if one { CREDIT - 1 } else { 0 };
+        assert_eq!(shared(&database), left, "{statement}");
+        match one {
+            true => write(&b, [give(number + 2, 1)]),
+            false => write(&a, [give(number + 2, CREDIT)]),
+        }
+        .expect("it is returned");
+    }
+    assert!(overtaken > 0, "the other node was never in between");
+    assert_eq!(shared(&database), CREDIT);
+    assert_eq!(total(&a), CREDIT);
+    assert_posted(&b);
+}
+
+#[test]
+fn a_reference_that_two_nodes_book_at_once_is_booked_once() {
+    const REFERENCES: u64 = 40;
+    let direct = Postgres::shared().database();
+    let database = direct.rsplit('/').next().expect("a name").to_owned();
+    shared_account(&database, 1);
+    let (a, b) = (node(&direct, "a"), node(&direct, "b"));
+    let book = |store: &Arc<dyn Store>, from: u64| {
+        let book = |number| {
+            let part = grant(from + number, &format!("reference {number}"), 5);
+            let receipt = write(store, [part]).expect("it is booked, or known");
+            u64::from(receipt.repeated.is_none())
+        };
+        (0..REFERENCES).map(book).sum::<u64>()
+    };
+    let (one, two) = std::thread::scope(|scope| {
+        let one = scope.spawn(|| book(&a, 10_000));
+        let two = scope.spawn(|| book(&b, 20_000));
+        (one.join().expect("no panic"), two.join().expect("no panic"))
+    });
+    assert_eq!(one + two, REFERENCES, "{one} and {two}");
+    let expected = 1 + 5 * REFERENCES as i64;
+    assert_eq!((total(&a), total(&b)), (expected, expected));
+    assert_posted(&a);
+}
+
+/// Readers have one cursor: a change with a smaller number never appears after one with a greater.
+#[test]
+fn changes_of_all_nodes_have_numbers_in_the_order_of_their_commits() {
+    let direct = Postgres::shared().database();
+    let (a, b) = (node(&direct, "a"), node(&direct, "b"));
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut last = 0;
+            let mut seen = 0;
+            while seen < 100 {
+                let sql = format!(
+                    "SELECT coalesce(string_agg(number::text, ',' ORDER BY number), '') FROM changes WHERE number > {last}"
+                );
+                let database = direct.rsplit('/').next().expect("a name");
+                let found = Postgres::shared().run(database, &sql);
+                for number in found.split(',').filter(|number| !number.is_empty()) {
+                    let number: i64 = number.parse().expect("a number");
+                    assert_eq!(number, last + 1, "none was missing when it was read");
+                    last = number;
+                    seen += 1;
+                }
+            }
+        });
+        for (store, from) in [(&a, 1), (&b, 101)] {
+            scope.spawn(move || {
+                for number in from..from + 50 {
+                    write(store, [new_account(number)]).expect("an account");
+                }
+            });
+        }
+        reading.join().expect("no panic");
+    });
+}
