@@ -12,10 +12,12 @@ use std::process::Command;
 
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use crate::Certificate;
 use crate::client::Client;
+use crate::guard::within;
 use crate::ports::free_port;
 use crate::process::Process;
 use forward::Forward;
@@ -98,7 +100,13 @@ impl Authority {
             pebble
         });
         let pebble = started.await.expect("pebble starts");
-        let address: SocketAddr = own.parse().expect("an address");
+        let [address, management_address] =
+            [&own, &management].map(|text| text.parse::<SocketAddr>().expect("an address"));
+        // It writes that line before it listens.
+        for address in [address, management_address] {
+            let listening = async { while TcpStream::connect(address).await.is_err() {} };
+            within("pebble", listening).await;
+        }
         Authority {
             relay: Relay::start(address, &ca).await,
             http,
