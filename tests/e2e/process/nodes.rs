@@ -9,6 +9,7 @@ use tollgate_testing::{Client, Postgres, Script, within};
 use toml::Table;
 
 use super::installation::{Installation, Serving, ended};
+use super::upgrade::{Successor, first_ended};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited_store, chat, micros};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -406,4 +407,35 @@ async fn a_database_that_crashes_under_the_load_of_three_nodes_loses_no_charge()
     cluster.audit();
     drop(cluster);
     drop(server);
+}
+
+#[tokio::test]
+async fn a_node_is_upgraded_with_an_open_stream_while_the_others_serve() {
+    let mut cluster = Cluster::start().await;
+    cluster
+        .installation
+        .provider
+        .script(Script::hold(2, "middle").once());
+    let mut stream = cluster.client(1).stream(CHAT, &chat(true)).await;
+    stream.next_event().await.expect("an event before the gate");
+    let upgraded = cluster.ask("b", &["upgrade"]).await;
+    let successor = Successor(upgraded["process"].as_u64().expect("a process"));
+    for node in 0..NAMES.len() {
+        let answer = cluster.client(node).post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    cluster.installation.provider.gate("middle").open();
+    let (events, _) = stream.rest().await;
+    assert!(events.len() > 1, "the stream ends whole");
+    assert_eq!(first_ended(&mut cluster.nodes[1]).await, Some(0));
+    let left = 1_000_000_000 - 4 * PRICE_OF_A_CHAT;
+    let account = cluster.installation.account.clone();
+    let settled = async {
+        while cluster.balance(&account).await != (left, 0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the charges", settled).await;
+    drop(successor);
+    cluster.audit();
 }

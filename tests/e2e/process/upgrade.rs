@@ -14,7 +14,7 @@ use super::installation::{Installation, Serving};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, chat, micros, poll};
 
 /// A process that took over. It is no child of the test.
-pub(super) struct Successor(u64);
+pub(super) struct Successor(pub(super) u64);
 
 impl Successor {
     pub(super) async fn of(installation: &Installation) -> Successor {
