@@ -232,7 +232,9 @@ impl TestBed {
 
     /// Starts the background loop of the processor, which runs until the process ends.
     pub(crate) fn run(&self) {
-        self.spawn(|processor| async move { processor.run().await });
+        self.spawn(|processor| async move {
+            tokio::join!(processor.run(), processor.run_checks());
+        });
     }
 
     /// Waits for a condition; a test whose condition never holds is stopped.
