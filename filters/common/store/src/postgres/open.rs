@@ -288,6 +288,10 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
                 (NodeRole::Recovery(_), Some((_, known))) => known,
                 _ => &options.node_name,
             };
+            if commit_id::has_allotments(node) {
+                schema::record_several_nodes(&connection)
+                    .map_err(|error| open_error(&name, "open", error))?;
+            }
             let run = NewRun {
                 node,
                 name: node_name,

@@ -29,6 +29,9 @@ const OWN_TABLES: &str = "
 const SERVER_MIN: i64 = 130_000;
 const COMPATIBLE_FROM: i64 = 12;
 
+/// The same once there were several nodes: an earlier release does not know of shared balances, and cannot read the journals.
+const COMPATIBLE_WITH_NODES: i64 = 15;
+
 /// Attempts to create the table of the lock, which two processes may do at once.
 const CREATE_TRIES: usize = 5;
 
@@ -117,11 +120,22 @@ pub(super) fn migrate(connection: &Connection, name: &str) -> Result<(), OpenErr
 pub(super) fn record_version(connection: &Connection) -> Result<(), EngineError> {
     let sql =
         "INSERT INTO meta (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v";
-    for (key, value) in [("schema", SCHEMA), ("compatible", COMPATIBLE_FROM)] {
-        let value = value.to_string();
-        connection.execute(sql, values![key, value])?;
-    }
-    Ok(())
+    let value = SCHEMA.to_string();
+    connection.execute(sql, values!["schema", value])?;
+    record_compatible(connection, COMPATIBLE_FROM)
+}
+
+/// Keeps releases out that know of one node only.
+pub(super) fn record_several_nodes(connection: &Connection) -> Result<(), EngineError> {
+    record_compatible(connection, COMPATIBLE_WITH_NODES)
+}
+
+/// Records the oldest schema of a release that can use the store, unless a later one is recorded.
+fn record_compatible(connection: &Connection, schema: i64) -> Result<(), EngineError> {
+    let sql = "INSERT INTO meta (k, v) VALUES ('compatible', ?1)
+        ON CONFLICT (k) DO UPDATE SET v = excluded.v WHERE CAST(meta.v AS BIGINT) < CAST(excluded.v AS BIGINT)";
+    let value = schema.to_string();
+    connection.execute(sql, values![value]).map(|_| ())
 }
 
 /// Verifies that there is a store which this release can read.

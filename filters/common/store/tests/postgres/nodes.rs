@@ -98,6 +98,28 @@ fn assert_posted(store: &Arc<dyn Store>) {
 }
 
 #[test]
+fn releases_that_know_of_one_node_only_are_kept_out_once_there_were_several() {
+    let direct = Postgres::shared().database();
+    let database = direct.rsplit('/').next().expect("a name");
+    let compatible = || {
+        let sql = "SELECT v FROM meta WHERE k = 'compatible'";
+        Postgres::shared().run(database, sql)
+    };
+    let url = DatabaseUrl::parse(&direct).expect("an address");
+    let alone = || Options::new(url.clone(), time(1), RootSecret([7; 32]));
+    postgres::open(alone()).expect("the store opens").close();
+    assert_eq!(compatible(), "12");
+    node(&direct, "a").close();
+    assert_eq!(compatible(), "15");
+    postgres::open(alone()).expect("the store opens").close();
+    assert_eq!(
+        compatible(),
+        "15",
+        "the journals of the nodes are still there"
+    );
+}
+
+#[test]
 fn a_take_whose_connection_is_cut_at_any_statement_takes_once() {
     let server = Postgres::shared();
     let direct = server.database();
