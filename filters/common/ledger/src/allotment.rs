@@ -469,13 +469,17 @@ impl Inner {
     /// An id for a move of credit: unique by node, run and a counter.
     pub(crate) fn next_move(&self, at: Timestamp) -> OperationId {
         let count = self.moves.fetch_add(1, Relaxed);
-        let mut unique = [0; 10];
-        unique[0] = self.store.node() as u8;
-        // Version and variant of the id overwrite bits of the first bytes: the numbers that differ stand after them.
-        unique[3..6].copy_from_slice(&self.store.epoch().to_be_bytes()[5..]);
-        unique[6..].copy_from_slice(&count.to_be_bytes()[4..]);
-        OperationId::from_parts(at.as_micros() as u64 / 1000, unique)
+        move_id(self.store.node(), self.store.epoch(), count, at)
     }
+}
+
+/// The version and the variant of an id (RFC 9562) overwrite bits of the bytes 0 and 2, which are left out.
+fn move_id(node: i64, epoch: i64, count: u64, at: Timestamp) -> OperationId {
+    let mut unique = [0; 10];
+    unique[1] = node as u8;
+    unique[3..6].copy_from_slice(&epoch.to_be_bytes()[5..]);
+    unique[6..].copy_from_slice(&count.to_be_bytes()[4..]);
+    OperationId::from_parts(at.as_micros() as u64 / 1000, unique)
 }
 
 impl Shard {
@@ -519,5 +523,25 @@ impl Allotment {
         let refused = self.refused.as_ref()?;
         let is_known = at < refused.until && at + REFUSAL_KEPT >= refused.until;
         (amount >= refused.amount && is_known).then_some(refused.spendable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn moves_of_one_moment_have_ids_of_their_own_at_each_node_and_in_each_run() {
+        let mut seen = HashSet::new();
+        for node in 16..=78 {
+            for epoch in [1, 2, 255, 256, 65_536, (1 << 22) - 1] {
+                for count in [0, 1, 255, 256, 1 << 31] {
+                    let id = move_id(node, epoch, count, Timestamp::from_secs(1));
+                    assert!(seen.insert(id), "node {node}, run {epoch}, move {count}");
+                }
+            }
+        }
     }
 }

@@ -110,7 +110,7 @@ pub enum OpenError {
     },
     /// Nodes of the other kind have left something in the database: a node that is alone and one of several do not use it at once.
     #[error(
-        "in `{database}` {} left holds, credit or unposted records, and did not end cleanly; recover first what they left",
+        "in `{database}` {} did not end cleanly: open holds, credit or unposted records remain; run `tollgate nodes recover` first",
         node_list(nodes)
     )]
     Unrecovered {
