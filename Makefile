@@ -1,4 +1,4 @@
-.PHONY: demo test chaos soak fuzz bench release package package-test sbom
+.PHONY: demo test chaos soak scan fuzz bench release package package-test sbom
 
 demo: ; @tests/run --tools build && cargo run --profile demo -- demo
 test: ; @tests/run
@@ -10,6 +10,7 @@ soak:
 	@cargo build --quiet --release
 	@TOLLGATE_SOAK_SECONDS=$(SECONDS) TOLLGATE_CHAOS_PROGRAM=$${CARGO_TARGET_DIR:-$$PWD/target}/release/tollgate \
 	    cargo test --quiet --test e2e after_random_faults -- --nocapture
+scan: ; @cargo build --quiet --locked && tests/scan "$${CARGO_TARGET_DIR:-$$PWD/target}/debug/tollgate"
 fuzz: ; @fuzz/run
 bench: ; @benches/run && benches/postgres && benches/upgrade
 release: ; @benches/pgo
