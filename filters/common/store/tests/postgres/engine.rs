@@ -66,12 +66,16 @@ pub(crate) fn options_of(folder: &Path) -> postgres::Options {
 
 /// The name of the folder's database, created at the first use.
 pub(crate) fn database(folder: &Path) -> String {
-    let name = folder.join("database");
-    if let Ok(name) = fs::read_to_string(&name) {
+    if let Ok(name) = fs::read_to_string(folder.join("database")) {
         return name;
     }
     let url = Postgres::shared().database();
     let database = url.rsplit('/').next().expect("a name").to_owned();
-    fs::write(&name, &database).expect("a file");
+    name_database(folder, &database);
     database
+}
+
+/// Makes a database that of a folder.
+pub(crate) fn name_database(folder: &Path, database: &str) {
+    fs::write(folder.join("database"), database).expect("a file");
 }

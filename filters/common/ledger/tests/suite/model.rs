@@ -3,14 +3,13 @@
 //! Random sequences of all operations on an account, restarts included. After each step the two agree on the result and on the balance; at
 //! the end the stored ledger balances and has the same values.
 
-mod support;
-
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::{database, open as open_store};
+use crate::support::*;
 use proptest::prelude::*;
-use support::*;
 use tollgate_clock::{Deadline, Reading};
 use tollgate_ledger::{
     Charge, ChargeError, CreditError, Hold, HoldError, Ledger, SettleError, Settled,
@@ -127,7 +126,7 @@ struct Run {
 impl Run {
     fn begin() -> Run {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = open(folder.path());
+        let store = open_store(folder.path());
         let ledger = start(&store);
         let mut reference = Reference::default();
         for number in 0..ACCOUNTS {
@@ -381,7 +380,7 @@ impl Run {
         }
         std::mem::forget(open);
         self.store.close();
-        self.store = support::open(self.folder.path());
+        self.store = open_store(self.folder.path());
         let (ledger, started) =
             Ledger::start(Arc::clone(&self.store), NOW).expect("the ledger starts");
         assert_eq!(started.orphans, orphans, "every open hold is an orphan now");
@@ -432,7 +431,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: database::MODEL_RUNS, ..ProptestConfig::default() })]
 
     #[test]
     fn every_sequence_agrees_with_the_reference(steps in prop::collection::vec(step(), 1..60)) {

@@ -1,11 +1,10 @@
 //! Prices stored once, and charges recomputed from them.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::*;
+use super::open;
+use crate::support::*;
 use tollgate_clock::Timestamp;
 use tollgate_ledger::audit::audit;
 use tollgate_ledger::{Charge, PricesError, record_prices};

@@ -1,19 +1,22 @@
 //! A ledger and its store handed over to a successor while requests are open.
 
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tollgate_clock::Clock;
-use tollgate_ledger::AttachedPart;
-use tollgate_money::CredentialId;
-use tollgate_store::sqlite::Lock;
+use tollgate_ledger::{AttachedPart, CreditError, HoldError, Ledger, SettleError};
+use tollgate_money::{AccountId, CredentialId, Micros};
+use tollgate_store::sqlite::{self, Lock, Options};
 use tollgate_store::{
-    CommitError, Endpoint, IdempotencyKey, IdempotencyPart, KeptAnswer, OpenError, Refusal,
-    SuccessorLink, first_token,
+    Admission, CacheScope, CommitError, Endpoint, FailureKind, IdempotencyKey, IdempotencyPart,
+    KeptAnswer, NewAccount, OpenError, Part, Refusal, Store, SuccessorLink, UnitOfWork, commit,
+    first_token, flush,
 };
 
-use super::*;
+use super::suite::testbed::{Testbed, bed, open, options};
+use crate::support::*;
 
 /// The process that continues, as far as it is not the one of the test.
 struct Next {

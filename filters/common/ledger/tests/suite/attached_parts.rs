@@ -1,10 +1,9 @@
 //! Credit that becomes durable together with the purchase it belongs to.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::{NOW, account, open, operation, start, wait};
+use super::open;
+use crate::support::{NOW, account, operation, start, wait};
 use tollgate_ledger::{Credit, CreditError, Ledger};
 use tollgate_money::{Micros, TopUpId, Usd};
 use tollgate_store::{

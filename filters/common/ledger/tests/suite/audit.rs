@@ -1,19 +1,16 @@
 //! The audit against manipulated ledgers, each with one edit.
 
-mod support;
-
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rusqlite::Connection;
-use support::*;
+use super::{database, engine, open};
+use crate::support::*;
 use tollgate_ledger::audit::{Report, audit};
 use tollgate_ledger::{Charge, Credit};
 use tollgate_money::{Micros, OperationId, PaymentId, SubscriptionId, Usd};
 use tollgate_store::{
     Admission, AuditEvent, AuditOutcome, EntryKind, Part, PaymentRow, PaymentStatus, PlanPart,
     Route, Store, SubscriptionRow, SubscriptionStatus, UnitOfWork, commit, flush, plan_reference,
-    sqlite,
 };
 
 /// A plan that was paid for once, with a credit of 5.
@@ -88,6 +85,11 @@ fn records_an_act(store: &dyn Store) {
 /// A ledger with one of everything: a credit, a settlement below and one beyond its hold, a release, a charge, a free request, an open
 /// hold, a plan that was paid for, and a previous run.
 fn whole_books() -> tempfile::TempDir {
+    static BOOKS: OnceLock<tempfile::TempDir> = OnceLock::new();
+    database::copy(BOOKS.get_or_init(make_books).path())
+}
+
+fn make_books() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for run in 0..2 {
         let store = open(folder.path());
@@ -131,21 +133,14 @@ fn whole_books() -> tempfile::TempDir {
 }
 
 fn report_of(folder: &tempfile::TempDir) -> Report {
-    let path = folder.path().join("t.db");
-    let reader = sqlite::open_read(&path).expect("the store opens to be read");
+    let reader = engine::open_read(folder.path());
     audit(&*reader).expect("the audit runs")
 }
 
 /// Edits the ledger as with a database shell.
 fn report_after(edit: &str) -> Report {
     let folder = whole_books();
-    let path = folder.path().join("t.db");
-    let connection = Connection::open(&path).expect("the file opens");
-    connection
-        .execute_batch("PRAGMA ignore_check_constraints = ON")
-        .and_then(|()| connection.execute_batch(edit))
-        .unwrap_or_else(|error| panic!("`{edit}`: {error}"));
-    drop(connection);
+    database::edit(folder.path(), edit);
     report_of(&folder)
 }
 
@@ -158,17 +153,7 @@ type Edit = fn(Vec<u8>) -> Vec<Vec<u8>>;
 /// Edits the packed records of one operation: `edit` returns the replacement of each.
 fn report_of_edited(operation: OperationId, edit: Edit) -> Report {
     let folder = whole_books();
-    let path = folder.path().join("t.db");
-    let connection = Connection::open(&path).expect("the file opens");
-    let mut rows = connection
-        .prepare("SELECT id, body FROM journal")
-        .expect("a journal");
-    let bodies: Vec<(i64, Vec<u8>)> = rows
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
-        .expect("rows")
-        .collect::<Result<_, _>>()
-        .expect("rows");
-    for (id, body) in bodies {
+    for (id, body) in database::bodies(folder.path()) {
         let (mut edited, mut rest) = head_of(&body);
         while !rest.is_empty() {
             let length = 2 + usize::from(u16::from_le_bytes([rest[0], rest[1]]));
@@ -182,12 +167,10 @@ fn report_of_edited(operation: OperationId, edit: Edit) -> Report {
                 edited.extend(record);
             }
         }
-        connection
-            .execute("UPDATE journal SET body = ?2 WHERE id = ?1", (id, edited))
-            .expect("the row");
+        let body = engine::bytes(&edited);
+        let update = format!("UPDATE journal SET body = {body} WHERE id = {id}");
+        engine::execute(folder.path(), &update);
     }
-    drop(rows);
-    drop(connection);
     report_of(&folder)
 }
 
@@ -272,7 +255,7 @@ fn every_edit_of_the_ledger_shows() {
             "its postings or references are not what the journal says",
         ),
         (
-            "UPDATE credit_references SET reference = reference || 'x'",
+            "UPDATE credit_references SET reference = reference || '2'",
             "its postings or references are not what the journal says",
         ),
         (
@@ -482,16 +465,10 @@ fn everything_derived_is_rebuilt_from_the_journal_and_nothing_else_changes() {
         "UPDATE credit_references SET amount = amount + 1",
     ] {
         let folder = whole_books();
-        let path = folder.path().join("t.db");
         let before = report_of(&folder);
-        let connection = Connection::open(&path).expect("the file opens");
-        connection
-            .execute_batch("PRAGMA ignore_check_constraints = ON")
-            .and_then(|()| connection.execute_batch(edit))
-            .unwrap_or_else(|error| panic!("`{edit}`: {error}"));
-        drop(connection);
+        database::edit(folder.path(), edit);
         assert_eq!(report_of(&folder).clean(), edit.is_empty(), "`{edit}`");
-        sqlite::rebuild_postings(&path, options()).expect("it is rebuilt");
+        database::rebuild_postings(folder.path()).expect("it is rebuilt");
         assert_eq!(report_of(&folder), before, "`{edit}`");
         let store = open(folder.path());
         let (_, started) =
@@ -509,20 +486,11 @@ fn nothing_is_rebuilt_from_a_journal_that_differs_from_its_seals() {
         "DELETE FROM journal WHERE (id & 15) = 2",
     ] {
         let folder = whole_books();
-        let path = folder.path().join("t.db");
-        let connection = Connection::open(&path).expect("the file opens");
         let edit = format!("UPDATE accounts SET available = available + 500; {edit}");
-        connection.execute_batch(&edit).expect("the edit");
-        let balance = || -> i64 {
-            let connection = Connection::open(&path).expect("the file opens");
-            let sql = "SELECT available FROM accounts";
-            connection
-                .query_row(sql, [], |row| row.get(0))
-                .expect("a balance")
-        };
-        drop(connection);
+        database::edit(folder.path(), &edit);
+        let balance = || engine::number(folder.path(), "SELECT available FROM accounts");
         let before = balance();
-        let refused = sqlite::rebuild_postings(&path, options()).expect_err("it is refused");
+        let refused = database::rebuild_postings(folder.path()).expect_err("it is refused");
         assert!(
             refused.to_string().contains("from its seal"),
             "`{edit}`: {refused}"
@@ -551,7 +519,7 @@ fn an_audit_during_writes_sees_one_snapshot() {
                 }
             }
         });
-        let reader = sqlite::open_read(&folder.path().join("t.db")).expect("it opens beside");
+        let reader = engine::open_read(folder.path());
         let mut audits = 0;
         while !worker.is_finished() || audits == 0 {
             let report = audit(&*reader).expect("the audit runs");

@@ -1,0 +1,12 @@
+//! Tests of the ledger that pass on every engine of the store.
+
+mod attached_parts;
+mod audit;
+mod holds;
+mod model;
+mod prices;
+pub(super) mod testbed;
+
+use super::{database, engine};
+
+pub(super) use self::testbed::{bed, open, options};
