@@ -17,7 +17,9 @@ use tollgate_pay::x402::{Resolution, close_payment};
 use tollgate_purchase::mandates::request_cancellation;
 use tollgate_purchase::plan::Plans;
 use tollgate_rate_limit::Limits;
-use tollgate_store::{AccountStatus, CacheScope, Read, Store, reading};
+use tollgate_store::{
+    AccountStatus, Admission, CacheScope, Read, Store, UnitOfWork, commit, reading,
+};
 
 use super::audit::{Act, Recorder};
 use super::changes::{ApplyFuture, Caller, ChangeError, Changes};
@@ -209,7 +211,7 @@ impl AdminService {
                 set_cache_scope(recorder, account.parse()?, scope, now).await?;
                 Ok(Applied::Done)
             }
-            Change::CachePurge { id, model } => self.purge(id, model),
+            Change::CachePurge { id, model } => self.purge(id, model).await,
             Change::SettingsReload {} => {
                 let running = self.running()?;
                 let reload = tokio::task::spawn_blocking(move || running.reload());
@@ -356,7 +358,11 @@ impl AdminService {
         Ok(Applied::Account { id: id.to_string() })
     }
 
-    fn purge(&self, id: Option<String>, model: Option<String>) -> Result<Applied, ChangeError> {
+    async fn purge(
+        &self,
+        id: Option<String>,
+        model: Option<String>,
+    ) -> Result<Applied, ChangeError> {
         let cache = self.cache()?;
         let what = match (id, model) {
             (Some(id), None) => Purge::Entry(id.parse()?),
@@ -370,6 +376,15 @@ impl AdminService {
         };
         let removed = cache.purge(&what);
         tracing::info!(?what, removed, "purged cache entries");
+        if self.store.has_allotments() {
+            let part = what.part(self.clock.now());
+            let announced = commit(&*self.store, UnitOfWork::of(part, Admission::Normal)).await;
+            announced.map_err(|error| {
+                ChangeError::unavailable(format!(
+                    "{removed} removed here, and the other nodes do not know: {error}; try again"
+                ))
+            })?;
+        }
         Ok(Applied::Purged { removed })
     }
 

@@ -132,7 +132,7 @@ impl ControlClient {
 fn lock_error(error: OpenError) -> anyhow::Error {
     match error {
         // The lock is held and the socket does not answer: a gateway that starts or stops, or one of another machine.
-        OpenError::InUse { .. } => anyhow::Error::new(error).context(
+        OpenError::InUse { .. } | OpenError::NodeInUse { .. } => anyhow::Error::new(error).context(
             "a gateway has locked the database and does not answer yet; try again in a moment, on the machine where it runs",
         ),
         other => other.into(),

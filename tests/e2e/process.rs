@@ -1,6 +1,7 @@
 //! The real program: signals, kills, and failed starts.
 
 mod acme;
+mod balancer;
 mod chaos;
 mod codes;
 mod credits;
@@ -8,6 +9,7 @@ mod demo;
 mod exchanges;
 mod failing_sync;
 mod fencing;
+mod flows;
 mod health;
 mod installation;
 mod kills;
@@ -16,6 +18,8 @@ mod mandates;
 mod memory;
 mod mpp;
 mod nodes;
+mod nodes_cache;
+mod nodes_starts;
 mod postgres;
 mod prices;
 mod reload;

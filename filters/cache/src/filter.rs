@@ -13,15 +13,17 @@ use tollgate_filter::{
 use tollgate_module::Snapshot;
 use tollgate_openai::{Accumulator, CompletionRequest, Endpoint, Stamp, StoredError};
 use tollgate_shared::Shared;
+use tollgate_store::Store;
 
 use crate::CacheSettings;
 use crate::counters::{CacheCounters, Following, Lookup, Storing};
 use crate::entry::{Answer, Entry};
 use crate::error::CacheError;
 use crate::key::{Key, Keys, scope};
+use crate::purge::{Follower, Purge};
 use crate::shared_entries::{SharedEntries, Writes};
 use crate::single_flight::{Handover, Joined, Leader, SingleFlight};
-use crate::store::{EntryStore, Purge};
+use crate::store::EntryStore;
 
 /// The completion cache with single flight. One instance serves every route that names it.
 pub struct Cache {
@@ -176,6 +178,18 @@ impl Cache {
             shared.purge(self.entropy.bytes());
         }
         self.store.purge(what)
+    }
+
+    /// The same for a purge of another node, which the second level has seen already.
+    pub(crate) fn purge_where(&self, matches: impl Fn(&Entry) -> bool) -> u64 {
+        self.store.purge_where(matches)
+    }
+
+    /// Follows the purges of the other nodes of a cluster. Nothing to do on a node that is alone.
+    pub(crate) fn follow_purges(self: &Arc<Self>, store: &dyn Store) {
+        if store.has_allotments() {
+            store.observe(Arc::new(Follower(Arc::downgrade(self))));
+        }
     }
 
     /// Removes expired entries and returns how many. Called by a timer: they may never be requested again.

@@ -90,6 +90,7 @@ impl Module for CacheModule {
         });
         let writes = build.find().map(|shared| cache.share(shared, &root));
         let cache = Arc::new(cache);
+        cache.follow_purges(&*store);
         if let Some(writes) = writes {
             build.background(cache.clone().write_behind(writes));
         }

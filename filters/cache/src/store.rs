@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
-use tollgate_filter::CacheEntryId;
 
 use crate::counters::{CacheCounters, Removal};
 use crate::entry::{Entry, OVERHEAD};
 use crate::key::{BuildDigestHasher, Key};
+use crate::purge::Purge;
 
 /// Locks for writers of the same key. Two keys that share one by chance wait for each other's insertion, which is short.
 const WRITE_LOCKS: usize = 16;
@@ -49,17 +49,6 @@ impl Lifecycle<Key, Arc<Entry>> for CountEvictions {
     fn on_evict(&self, evicted: &mut u64, _: Key, _: Arc<Entry>) {
         *evicted += 1;
     }
-}
-
-/// Which entries an operator purges.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Purge {
-    /// The one of this id.
-    Entry(CacheEntryId),
-    /// All of this model.
-    Model(Arc<str>),
-    /// All.
-    All,
 }
 
 impl EntryStore {
@@ -144,11 +133,12 @@ impl EntryStore {
 
     /// Purges entries for an operator, and returns their number.
     pub(crate) fn purge(&self, what: &Purge) -> u64 {
-        let removed = self.remove(|entry| match what {
-            Purge::Entry(id) => entry.id == *id,
-            Purge::Model(model) => entry.model == *model,
-            Purge::All => true,
-        });
+        self.purge_where(|entry| what.matches(entry))
+    }
+
+    /// The same for those that match.
+    pub(crate) fn purge_where(&self, matches: impl Fn(&Entry) -> bool) -> u64 {
+        let removed = self.remove(matches);
         self.counters.removals.inc_by(Removal::Purged, removed);
         removed
     }

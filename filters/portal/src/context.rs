@@ -18,7 +18,6 @@ use tollgate_store::Store;
 use crate::drafts::Drafts;
 use crate::in_process_api::InProcessApi;
 use crate::installation::Installation;
-use crate::pages::sandbox::SandboxTokens;
 use crate::public_pages::PublicPages;
 use crate::samples::Address;
 
@@ -87,8 +86,6 @@ pub(crate) struct PortalContext {
     pub(crate) key_form: Form,
     /// Format of access tokens.
     pub(crate) token_form: Form,
-    /// Access tokens issued to sandboxes.
-    pub(crate) sandbox: Arc<SandboxTokens>,
     /// Forms of browsers whose session has ended.
     pub(crate) drafts: Arc<Drafts>,
     /// Pages that are the same for everybody who is signed out.
@@ -105,7 +102,6 @@ impl PortalContext {
             address: Address::new(&deps.service.name, &deps.service.base_url),
             key_form: Form::api_key(&deps.service.name),
             token_form: Form::access_token(&deps.service.name),
-            sandbox: Arc::default(),
             drafts: Arc::default(),
             public_pages: PublicPages::default(),
             deps,
@@ -119,7 +115,6 @@ impl PortalContext {
             ..self.deps.clone()
         };
         PortalContext {
-            sandbox: self.sandbox.clone(),
             drafts: self.drafts.clone(),
             ..PortalContext::new(deps)
         }

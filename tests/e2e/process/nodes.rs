@@ -1,6 +1,7 @@
 //! Several gateways on one PostgreSQL database: the same accounts and keys at each, every credit spent once, and nodes that end in every way.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -12,12 +13,14 @@ use super::installation::{Installation, Serving, ended};
 use super::upgrade::{Successor, first_ended};
 use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited_store, chat, micros};
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
+pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Three gateways, each with settings of its own.
-struct Cluster {
-    installation: Installation,
-    nodes: Vec<Serving>,
+pub(super) struct Cluster {
+    pub(super) installation: Installation,
+    pub(super) nodes: Vec<Serving>,
+    /// What the settings name of the environment.
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 /// The settings of a node, beside those of the installation.
@@ -38,41 +41,78 @@ fn settings_of(installation: &Installation, name: &str) -> PathBuf {
 }
 
 impl Cluster {
-    async fn start() -> Cluster {
+    pub(super) async fn start() -> Cluster {
         Cluster::on(&Postgres::shared().database()).await
     }
 
     async fn on(url: &str) -> Cluster {
-        let quiet = "[telemetry]\naccess_log = \"none\"";
-        // Its account is made by a node that is alone, before the others start.
-        let installation = Installation::on_postgres(url, quiet).await;
-        let mut cluster = Cluster {
-            installation,
-            nodes: Vec::new(),
-        };
+        Cluster::with(url, "", "", &[]).await
+    }
+
+    /// One with these settings over the usual ones; `later` is added to them when the account is there, and names variables of these values.
+    pub(super) async fn with(
+        url: &str,
+        settings: &str,
+        later: &str,
+        variables: &[(&'static str, &'static str)],
+    ) -> Cluster {
+        let mut cluster = Cluster::stopped(url, settings, later, variables).await;
         for name in NAMES {
             cluster.nodes.push(cluster.serve(name).await);
         }
         cluster
     }
 
-    async fn serve(&self, name: &str) -> Serving {
-        let config = settings_of(&self.installation, name);
-        let command = self.installation.command_with(&config, &["serve"]);
+    /// The same, of which no node runs yet.
+    pub(super) async fn stopped(
+        url: &str,
+        settings: &str,
+        later: &str,
+        variables: &[(&'static str, &'static str)],
+    ) -> Cluster {
+        let settings = format!("{settings}\n[telemetry]\naccess_log = \"none\"");
+        // Its account is made by a node that is alone, before the others start.
+        let installation = Installation::on_postgres(url, &settings).await;
+        let text = std::fs::read_to_string(&installation.config).expect("the settings");
+        let text = format!("{text}\n{later}");
+        std::fs::write(&installation.config, text).expect("the folder takes files");
+        Cluster {
+            installation,
+            nodes: Vec::new(),
+            variables: variables.to_vec(),
+        }
+    }
+
+    /// Starts all nodes at the same moment.
+    pub(super) async fn serve_all(&mut self) {
+        let started = NAMES.map(|name| {
+            let process = self.installation.spawn(self.command(name, &["serve"]));
+            self.installation.listening(process)
+        });
+        self.nodes = futures_util::future::join_all(started).await;
+    }
+
+    pub(super) async fn serve(&self, name: &str) -> Serving {
+        let command = self.command(name, &["serve"]);
         self.installation.serve_as(command).await
     }
 
-    fn client(&self, node: usize) -> Client {
+    /// The program with the settings of a node, not started yet.
+    pub(super) fn command(&self, name: &str, words: &[&str]) -> Command {
+        let config = settings_of(&self.installation, name);
+        let mut command = self.installation.command_with(&config, words);
+        command.envs(self.variables.iter().copied());
+        command
+    }
+
+    pub(super) fn client(&self, node: usize) -> Client {
         self.nodes[node % self.nodes.len()].client(&self.installation)
     }
 
     /// Runs a command with the settings of a node.
-    async fn ask(&self, node: &str, words: &[&str]) -> Value {
-        let config = settings_of(&self.installation, node);
+    pub(super) async fn ask(&self, node: &str, words: &[&str]) -> Value {
         let words = [words, &["--json"]].concat();
-        let mut process = self
-            .installation
-            .spawn(self.installation.command_with(&config, &words));
+        let mut process = self.installation.spawn(self.command(node, &words));
         let status = ended(&mut process).await;
         let output = process.output();
         assert!(status.success(), "`{}` failed:\n{output}", words.join(" "));
@@ -80,13 +120,13 @@ impl Cluster {
         serde_json::from_str(line.expect("a line of JSON")).expect("JSON")
     }
 
-    async fn balance(&self, account: &str) -> (i64, i64) {
+    pub(super) async fn balance(&self, account: &str) -> (i64, i64) {
         let words = ["credits", "show", "--account", account];
         let shown = self.ask("a", &words).await;
         (micros(&shown["available"]), micros(&shown["held"]))
     }
 
-    fn audit(&self) {
+    pub(super) fn audit(&self) {
         audited_store(&*self.installation.store());
     }
 }
@@ -148,7 +188,7 @@ async fn of_five_times_the_streams_that_an_account_can_pay_exactly_as_many_run_a
 
 impl Cluster {
     /// Creates an account at one node, with credit and a key, and waits until every node knows it.
-    async fn installation_account(&self, credits: &str) -> (String, String) {
+    pub(super) async fn installation_account(&self, credits: &str) -> (String, String) {
         let made = self
             .ask("a", &["account", "create", "--class", "pro"])
             .await;

@@ -31,8 +31,13 @@ impl Browser {
 
     /// One that has seen nothing yet.
     pub(crate) fn new(rig: &Rig) -> Browser {
+        Browser::at(&rig.url())
+    }
+
+    /// The same before any gateway at `url`.
+    pub(crate) fn at(url: &str) -> Browser {
         Browser {
-            url: rig.url(),
+            url: url.to_owned(),
             cookie: String::new(),
             mark: String::new(),
             token: String::new(),
@@ -78,11 +83,8 @@ impl Browser {
     /// One that holds the cookie of a session, before any gateway at `url`.
     pub(crate) fn holding(url: &str, session: &SessionValue) -> Browser {
         Browser {
-            url: url.to_owned(),
             cookie: format!("{COOKIE}={}", session.expose()),
-            mark: String::new(),
-            token: String::new(),
-            forwarded_for: None,
+            ..Browser::at(url)
         }
     }
 

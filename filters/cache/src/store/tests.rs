@@ -2,6 +2,7 @@
 
 mod threads;
 
+use tollgate_filter::CacheEntryId;
 use tollgate_openai::Endpoint;
 
 use super::*;

@@ -31,7 +31,8 @@ pub use refused::RefusedRequests;
 pub use session::{Session, SessionValue};
 pub use signin::{Signin, SigninKeys, SigninRules};
 pub use tokens::{
-    IssueTokenError, IssuedToken, NewToken, issue_token, issue_token_as, revoke_token, token_id,
+    IssueTokenError, IssuedToken, NewToken, issue_token, issue_token_as, revoke_token,
+    session_tokens,
 };
 
 provided! {

@@ -6,7 +6,8 @@ use secrecy::{ExposeSecret, SecretString};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId};
 use tollgate_store::{
-    Admission, CommitError, NewCredential, Part, Refusal, Store, UnitOfWork, commit,
+    Admission, CommitError, CredentialKind, CredentialRow, NewCredential, Part, ReadError, Refusal,
+    Store, UnitOfWork, commit, reading,
 };
 use zeroize::Zeroizing;
 
@@ -14,6 +15,9 @@ use crate::digest::Digest;
 use crate::form::Form;
 use crate::keys::id_bytes;
 use crate::session::{Session, required};
+
+/// The beginning of the label of a token that ends with a session.
+const SESSION_LABEL: &str = "session ";
 
 /// An access token to create (RFC 6749 section 1.4): with resources, scopes and an expiry.
 #[derive(Clone, Debug)]
@@ -71,34 +75,63 @@ pub async fn issue_token(
     store: &dyn Store,
     form: &Form,
     token: NewToken,
-    mut draw: impl FnMut(&mut [u8]) + Send,
+    draw: impl FnMut(&mut [u8]) + Send,
 ) -> Result<IssuedToken, IssueTokenError> {
-    let id = token_id(token.created_at, &mut draw);
-    write_token(store, form, id, token, None, draw).await
+    write_token(store, form, token, None, draw).await
 }
 
-/// Creates an access token for a session, if that is still live when the token is written. Its id was drawn before, so that the end of the
-/// session can also revoke a token that is being created.
+/// Creates an access token for a session, if that is still live when the token is written. [`session_tokens`] finds it at every node.
 pub async fn issue_token_as(
     store: &dyn Store,
     form: &Form,
-    id: CredentialId,
     token: NewToken,
     session: &Session,
     draw: impl FnMut(&mut [u8]) + Send,
 ) -> Result<IssuedToken, IssueTokenError> {
-    write_token(store, form, id, token, Some(session), draw).await
+    write_token(store, form, token, Some(session), draw).await
 }
 
-/// A token id. `draw` fills a slice with random bytes.
-pub fn token_id(created_at: Timestamp, mut draw: impl FnMut(&mut [u8])) -> CredentialId {
+/// The live tokens of a session of an account, or of all its sessions, oldest first. Read after the end of a session it has every token that
+/// was issued for it, also by another node.
+pub async fn session_tokens(
+    store: &Arc<dyn Store>,
+    account: AccountId,
+    session: Option<&Session>,
+    now: Timestamp,
+) -> Result<Vec<CredentialId>, ReadError> {
+    let rows = reading(store, move |store| store.account_credentials(account)).await?;
+    let label = session.map(session_label);
+    let is_of_session = |row: &&CredentialRow| {
+        let own = row.made.label.as_deref();
+        row.made.kind == CredentialKind::AccessToken
+            && own.is_some_and(|own| match &label {
+                Some(label) => own == label,
+                None => own.starts_with(SESSION_LABEL),
+            })
+    };
+    let is_live = |row: &&CredentialRow| {
+        row.revoked_at.is_none() && row.made.expires_at.is_none_or(|at| at > now)
+    };
+    let live = rows.iter().filter(is_of_session).filter(is_live);
+    let mut live: Vec<_> = live.map(|row| (row.made.created_at, row.made.id)).collect();
+    live.sort_unstable();
+    Ok(live.into_iter().map(|(_, id)| id).collect())
+}
+
+/// The label of a session's tokens. The lineage is not stored as it is: its digest is enough to compare.
+fn session_label(session: &Session) -> String {
+    let digest = Digest::of(&session.lineage());
+    let digest = base16ct::lower::encode_string(&digest.as_bytes()[..16]);
+    format!("{SESSION_LABEL}{digest}")
+}
+
+fn token_id(created_at: Timestamp, mut draw: impl FnMut(&mut [u8])) -> CredentialId {
     CredentialId::from_bytes(id_bytes(created_at, &mut draw))
 }
 
 async fn write_token(
     store: &dyn Store,
     form: &Form,
-    id: CredentialId,
     token: NewToken,
     session: Option<&Session>,
     mut draw: impl FnMut(&mut [u8]) + Send,
@@ -110,7 +143,8 @@ async fn write_token(
         return Err(IssueTokenError::Expired);
     }
     let signed_in = session.map(|session| required(session.digest, token.created_at));
-    let (issued, part) = token_part_as(form, id, token, &mut draw);
+    let label = session.map(|session| Arc::from(session_label(session)));
+    let (issued, part) = token_part_as(form, label, token, &mut draw);
     let parts = signed_in.into_iter().chain([part]);
     match commit(store, UnitOfWork::of_all(parts, Admission::Normal)).await {
         Ok(_) => Ok(issued),
@@ -141,16 +175,16 @@ pub(crate) fn token_part(
     token: NewToken,
     draw: &mut (impl FnMut(&mut [u8]) + ?Sized),
 ) -> (IssuedToken, Part) {
-    let id = token_id(token.created_at, &mut *draw);
-    token_part_as(form, id, token, draw)
+    token_part_as(form, None, token, draw)
 }
 
 fn token_part_as(
     form: &Form,
-    id: CredentialId,
+    label: Option<Arc<str>>,
     token: NewToken,
     draw: &mut (impl FnMut(&mut [u8]) + ?Sized),
 ) -> (IssuedToken, Part) {
+    let id = token_id(token.created_at, &mut *draw);
     let secret = {
         let mut random = Zeroizing::new([0; 32]);
         draw(&mut *random);
@@ -165,7 +199,7 @@ fn token_part_as(
         grant_id: token.grant,
         resource: token.resources,
         scopes: token.scopes,
-        label: None,
+        label,
         hint: Some(Arc::from(form.hint(&secret))),
         models: None,
         spending_cap: None,

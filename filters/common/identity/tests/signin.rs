@@ -13,7 +13,7 @@ use tollgate_identity::signin::{
 };
 use tollgate_identity::{
     CreateKeyError, Form, IssueTokenError, KeyId, Login, NewAccount, NewKey, NewToken, Session,
-    SessionValue, create_account, create_key_as, issue_token_as, token_id,
+    SessionValue, create_account, create_key_as, issue_token_as,
 };
 use tollgate_money::{AccountId, Micros};
 use tollgate_store::sqlite::{self, Options};
@@ -534,11 +534,8 @@ async fn a_session_ended_meanwhile_grants_nothing() {
         created_at: bed.now,
         expires_at: bed.now + MINUTE,
     };
-    let id = token_id(bed.now, |out| draw(drawn, out));
     let form = Form::access_token("svc");
-    let issued = issue_token_as(&*bed.store, &form, id, token, &session, |out| {
-        draw(drawn, out)
-    });
+    let issued = issue_token_as(&*bed.store, &form, token, &session, |out| draw(drawn, out));
     let issued = issued.await;
     assert!(
         matches!(issued, Err(IssueTokenError::SignedOut)),

@@ -309,7 +309,7 @@ fn a_node_that_is_alone_and_one_of_several_do_not_run_at_once() {
     alone.store.close();
     let a = node(&url, "a");
     let error = refused("a", NodeRole::OneOfMany);
-    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    assert!(matches!(error, OpenError::NodeInUse { .. }), "{error}");
     let error = refused("gateway", NodeRole::Alone);
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
     let hold = wait(a.ledger.acquire(request(account, 1, 10), true, |_| None)).expect("a hold");

@@ -2,6 +2,7 @@
 
 mod backoff;
 pub mod checkouts;
+mod conflict;
 mod credits;
 mod due;
 pub mod idempotency;

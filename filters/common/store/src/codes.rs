@@ -302,6 +302,12 @@ codes! {
         Credit = 5,
         /// A message that waits for delivery.
         Message = 6,
+        /// All cached answers removed by an operator; the subject says nothing.
+        Cache = 7,
+        /// Those of a model removed; the subject is the beginning of the BLAKE3 digest of its id.
+        CacheOfModel = 8,
+        /// One removed; the subject is its id.
+        CacheEntry = 9,
     }
 }
 

@@ -24,6 +24,18 @@ pub enum OpenError {
         /// `process 1234`, or `another process` when the lock file has no process id.
         holder: String,
     },
+    /// A process runs as the node of this name.
+    #[error(
+        "node `{name}` of `{database}` runs already, as {holder}; stop that gateway first, or give this one another `store.node`"
+    )]
+    NodeInUse {
+        /// The database.
+        database: String,
+        /// The node's name.
+        name: String,
+        /// `process 1234`, or where it runs.
+        holder: String,
+    },
     /// The file has further hard links and cannot be locked reliably.
     #[error(
         "`{path}` has {links} names (hard links), and SQLite keeps a log beside each: two programs would overwrite each other's work; stop every gateway that uses one of them, keep the name with the newest `-wal` file beside it, remove the others (`find FOLDER -samefile {path}` finds them), and run `tollgate audit`", path = path.display()

@@ -10,7 +10,7 @@ use crate::acme::AcmePart;
 use crate::allotment::{AllotmentPart, Taken};
 use crate::audit_log::AuditEvent;
 use crate::checkout::CheckoutPart;
-use crate::codes::{AccountStatus, CacheScope};
+use crate::codes::{AccountStatus, CacheScope, ChangeKind};
 use crate::entries::LedgerPart;
 use crate::error::CommitError;
 use crate::idempotency::IdempotencyPart;
@@ -68,6 +68,15 @@ pub enum Part {
     RecordRefusals(Vec<RefusalRow>),
     /// Adds a record to the audit log. In a unit that books a reference again, its outcome becomes that of a repetition.
     Audit(Box<AuditEvent>),
+    /// Announces to the nodes of a cluster that cached answers are removed. Stores nothing but the change.
+    PurgeCache {
+        /// `Cache`, `CacheOfModel` or `CacheEntry`.
+        kind: ChangeKind,
+        /// What the kind refers to.
+        subject: [u8; 16],
+        /// When.
+        at: Timestamp,
+    },
     /// Moves credit between an account's shared balance and this node. Only for a node with allotments.
     Allotment(AllotmentPart),
     /// Writes ledger entries.

@@ -217,6 +217,8 @@ impl Processor {
         let keys = &self.inner.deps.idempotency_keys;
         match keys.claim(account, Endpoint::Challenge, &id, [0; 32]).await {
             Ok(ClaimOutcome::Claimed(claim)) => Ok(Some(claim)),
+            // By a request that another node has under way.
+            Ok(ClaimOutcome::InProgress) => Err(in_progress()),
             Ok(_) => Ok(None),
             Err(error) => Err(store_unavailable(&error)),
         }

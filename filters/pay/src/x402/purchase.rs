@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate_money::AccountId;
 use tollgate_purchase::idempotency::{Answer, ClaimError};
 use tollgate_purchase::plan::PlanError;
-use tollgate_store::{CommitError, ReadError};
+use tollgate_store::{CommitError, ReadError, Refusal};
 
 use super::payment::Payment;
 use super::transfer::IllegalTransition;
@@ -78,6 +78,18 @@ pub(super) enum StoreFailure {
     Transition(#[from] IllegalTransition),
 }
 
+impl StoreFailure {
+    /// Whether another node has changed the payment since it was read.
+    fn is_conflict(&self) -> bool {
+        let refusal = match self {
+            StoreFailure::Write(CommitError::Refused(refusal))
+            | StoreFailure::Plan(PlanError::AttachedPart(refusal)) => refusal,
+            _ => return false,
+        };
+        matches!(refusal, Refusal::AuthorizationConflict)
+    }
+}
+
 impl PurchaseOutcome {
     /// The refusal of a payment that was not submitted.
     pub(super) fn refused(why: &str) -> PurchaseOutcome {
@@ -112,6 +124,10 @@ impl Stop {
     pub(super) fn into_outcome(self) -> PurchaseOutcome {
         match self {
             Stop::Outcome(outcome) => outcome,
+            Stop::Store(error) if error.is_conflict() => {
+                tracing::info!(%error, "payment attempt left to another node");
+                PurchaseOutcome::Processing
+            }
             Stop::Store(error) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::error!(%error, cause, "payment attempt failed");

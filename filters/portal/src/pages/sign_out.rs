@@ -8,6 +8,7 @@ use tollgate_pages::{Page, format, parts};
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
+use crate::pages::sandbox::tokens;
 
 const APPS: &str = "apps";
 
@@ -28,10 +29,7 @@ pub(super) async fn end(
     // The session first: an ended session is issued no further tokens.
     session::end_session(&context.store, request.browser()).await?;
     if let Some(session) = &request.session {
-        context
-            .sandbox
-            .end(context, session.lineage(), request.now)
-            .await?;
+        tokens::end(context, session.account, Some(session), request.now).await?;
     }
     request.rotate_session(SessionValue::draw(context.draw()));
     Ok(())
@@ -78,10 +76,7 @@ pub(crate) async fn everywhere(
         Some(_) => session::end_sessions_and_apps(&context.store, account, request.now).await?,
         None => session::end_sessions(&context.store, account).await?,
     }
-    context
-        .sandbox
-        .end_all(context, account, request.now)
-        .await?;
+    tokens::end(context, account, None, request.now).await?;
     tracing::info!(%account, request = request.request_id, "ended all sessions of account");
     request.rotate_session(SessionValue::draw(context.draw()));
     Ok(request.redirect(context, "/sign-in?out=1"))

@@ -13,6 +13,7 @@ use super::current::current_mandate;
 use super::decide::is_stopped;
 use super::error::{ChangeError, VerifyError};
 use super::mandate::Mandate;
+use crate::conflict::repeated;
 use crate::plan::{PlanError, Plans, Renewal};
 
 /// Requests cancellation for good of the current mandate among those of one account at `now`; `None` where there is nothing to cancel.
@@ -54,6 +55,10 @@ async fn request(
 impl Inner {
     pub(super) async fn cancel(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
         let _lock = self.lock(account).await;
+        repeated(|| self.cancel_locked(account)).await
+    }
+
+    async fn cancel_locked(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
         let rows = self.of(account).await.map_err(ChangeError::NotStored)?;
         let now = self.clock.now();
         let change = |row: Mandate| row.cancelled_at_end(now);
@@ -63,6 +68,10 @@ impl Inner {
 
     pub(super) async fn resume(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
         let _lock = self.lock(account).await;
+        repeated(|| self.resume_locked(account)).await
+    }
+
+    async fn resume_locked(&self, account: AccountId) -> Result<MandateRow, ChangeError> {
         let not_stored = |error| ChangeError::NotStored(VerifyError::Plan(error));
         let state = self.plans.state(account).await.map_err(not_stored)?;
         let mandate = state.mandate.clone().ok_or(ChangeError::Nothing)?;

@@ -4,7 +4,9 @@ use tollgate_money::MandateId;
 use tollgate_store::{CommitError, MandateRow, ReadError, SubscriptionRow};
 
 use super::recurring::RecurringError;
+use crate::conflict::WriteConflict;
 use crate::plan::PlanError;
+use crate::topups::FailureKind;
 
 /// Why no mandate was opened. Nothing was charged.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +80,35 @@ pub enum ChangeError {
     NotStored(#[source] VerifyError),
 }
 
+impl WriteConflict for OpenError {
+    fn is_conflict(&self) -> bool {
+        match self {
+            OpenError::Plan(error) => error.is_conflict(),
+            OpenError::Store(error) => error.is_conflict(),
+            _ => false,
+        }
+    }
+}
+
+impl WriteConflict for VerifyError {
+    fn is_conflict(&self) -> bool {
+        match self {
+            VerifyError::Plan(error) => error.is_conflict(),
+            VerifyError::Store(error) => error.is_conflict(),
+            _ => false,
+        }
+    }
+}
+
+impl WriteConflict for ChangeError {
+    fn is_conflict(&self) -> bool {
+        match self {
+            ChangeError::Nothing => false,
+            ChangeError::UnderWay(error) | ChangeError::NotStored(error) => error.is_conflict(),
+        }
+    }
+}
+
 impl From<VerifyError> for OpenError {
     fn from(error: VerifyError) -> OpenError {
         match error {
@@ -87,6 +118,19 @@ impl From<VerifyError> for OpenError {
             VerifyError::Store(error) => OpenError::Store(error),
             // The mandate was read just before, so it exists; the process is shutting down.
             VerifyError::Unknown(_) | VerifyError::Ending => OpenError::Ending,
+        }
+    }
+}
+
+/// Logs a failed call to the payment provider. Wrong settings are an error, everything else is retried.
+pub(super) fn log_provider_error(mandate: MandateId, error: &RecurringError, what: &'static str) {
+    match error.kind {
+        FailureKind::Misconfigured => {
+            tracing::error!(%mandate, what, cause = %error,
+                "payment provider call failed: check the settings and the merchant account");
+        }
+        kind => {
+            tracing::warn!(%mandate, what, ?kind, cause = %error, "payment provider call failed");
         }
     }
 }

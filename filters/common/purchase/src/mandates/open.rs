@@ -14,6 +14,7 @@ use super::keys;
 use super::mandate::{GONE, Mandate};
 use super::recurring::NewSubscription;
 use super::schedule::{DAY, RECURRING_OFFERED};
+use crate::conflict::repeated;
 use crate::plan::PRICE;
 use crate::topups::FailureKind;
 
@@ -45,6 +46,10 @@ impl Inner {
             return Err(OpenError::Transfer);
         }
         let _lock = self.lock(account).await;
+        repeated(|| self.open_locked(account, urls)).await
+    }
+
+    async fn open_locked(&self, account: AccountId, urls: &Urls) -> Result<MandateRow, OpenError> {
         for _ in 0..RECONCILE_ROUNDS {
             let state = self.plans.state(account);
             let state = state.await.map_err(OpenError::Plan)?;

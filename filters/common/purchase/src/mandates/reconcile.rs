@@ -13,11 +13,12 @@ use super::context::{AttachParts, Inner};
 use super::counters::MandateEvent;
 use super::current::is_own;
 use super::decide::{Decision, Facts, PlanSource, Recorded, decide, is_past_due};
-use super::error::VerifyError;
+use super::error::{VerifyError, log_provider_error};
 use super::keys;
 use super::mandate::{GONE, Mandate};
 use super::recurring::{Charge, ProviderSubscription, RecurringError, Status};
 use super::schedule::{self, DAY, RECURRING_OFFERED, TRANSFER_GRACE, days};
+use crate::conflict::{WriteConflict as _, repeated};
 use crate::plan::{Paid, PayOutcome, Period, PlanError, Renewal, Reversal};
 use crate::topups::FailureKind;
 
@@ -83,9 +84,12 @@ impl Inner {
     ) -> Result<MandateRow, VerifyError> {
         let account = self.row(id).await?.account;
         let _lock = self.lock(account).await;
-        // It may have changed while this waited for the lock.
-        let row = begin(self.row(id).await?).acknowledged(self.clock.now());
-        self.reconcile_noted(row, attach, &mut false).await
+        repeated(|| async {
+            // It may have changed while this waited for the lock.
+            let row = begin(self.row(id).await?).acknowledged(self.clock.now());
+            self.reconcile_noted(row, attach, &mut false).await
+        })
+        .await
     }
 
     /// The same, with the account's lock held.
@@ -506,7 +510,7 @@ impl Inner {
         ) {
             self.counters.inc(MandateEvent::Unclear);
         }
-        self.log_provider_error(row, &error, what);
+        log_provider_error(row.id, &error, what);
         calls.failed.get_or_insert(error);
     }
 
@@ -585,7 +589,7 @@ impl Inner {
         if error.kind == FailureKind::OutcomeUnknown {
             self.counters.inc(MandateEvent::Unclear);
         }
-        self.log_provider_error(&row, &error, "read subscription");
+        log_provider_error(row.id, &error, "read subscription");
         self.retry_later(row).await?;
         Err(VerifyError::Provider(error))
     }
@@ -674,9 +678,11 @@ impl Inner {
         row: Mandate,
         error: PlanError,
     ) -> Result<Mandate, VerifyError> {
-        tracing::error!(mandate = %row.id, %error, "mandate reconciliation failed, retrying");
-        // Where this fails too, the cause is the same, and the worker keeps the wait in memory.
-        let _ = self.retry_later(row).await;
+        if !error.is_conflict() {
+            tracing::error!(mandate = %row.id, %error, "mandate reconciliation failed, retrying");
+            // Where this fails too, the cause is the same, and the worker keeps the wait in memory.
+            let _ = self.retry_later(row).await;
+        }
         Err(VerifyError::Plan(error))
     }
 
@@ -684,17 +690,5 @@ impl Inner {
         let written = self.write(vec![row.part()]).await;
         written.map_err(VerifyError::Store)?;
         Ok(row.written())
-    }
-
-    fn log_provider_error(&self, row: &MandateRow, error: &RecurringError, what: &'static str) {
-        match error.kind {
-            FailureKind::Misconfigured => {
-                tracing::error!(mandate = %row.id, what, cause = %error,
-                    "payment provider call failed: check the settings and the merchant account");
-            }
-            kind => {
-                tracing::warn!(mandate = %row.id, what, ?kind, cause = %error, "payment provider call failed");
-            }
-        }
     }
 }

@@ -4,6 +4,8 @@ use tollgate_ledger::CreditError;
 use tollgate_money::AccountId;
 use tollgate_store::{CommitError, ReadError, Refusal};
 
+use crate::conflict::WriteConflict;
+
 /// Why the subscription was not changed. Nothing was written; retry, and always do so when money has moved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -23,4 +25,15 @@ pub enum PlanError {
     /// Concurrent writers kept changing it.
     #[error("the subscription of `{0}` kept changing; try again")]
     Busy(AccountId),
+}
+
+impl WriteConflict for PlanError {
+    fn is_conflict(&self) -> bool {
+        match self {
+            PlanError::AttachedPart(refusal)
+            | PlanError::Credit(CreditError::Conflict(refusal)) => refusal.is_conflict(),
+            PlanError::Store(error) => error.is_conflict(),
+            _ => false,
+        }
+    }
 }

@@ -6,6 +6,7 @@ use tollgate_store::{CommitError, ReadError};
 
 use super::offer::PriceError;
 use super::orders::OrderError;
+use crate::conflict::WriteConflict;
 
 /// Why a purchase was not created. Nothing was charged.
 #[derive(Debug, thiserror::Error)]
@@ -59,4 +60,20 @@ pub enum ReconcileError {
     /// The process is shutting down.
     #[error("the process is shutting down")]
     Ending,
+}
+
+impl WriteConflict for BeginError {
+    fn is_conflict(&self) -> bool {
+        matches!(self, BeginError::Store(error) if error.is_conflict())
+    }
+}
+
+impl WriteConflict for ReconcileError {
+    fn is_conflict(&self) -> bool {
+        match self {
+            ReconcileError::Credit(CreditError::Conflict(refusal)) => refusal.is_conflict(),
+            ReconcileError::Store(error) => error.is_conflict(),
+            _ => false,
+        }
+    }
 }

@@ -23,6 +23,7 @@ use super::offer::Offer;
 use super::orders::{FailureKind, NewOrder, Orders};
 use super::schedule;
 use super::top_up::TopUp;
+use crate::conflict::repeated;
 use crate::due::{Due, DueWork, DueWorker};
 use crate::keyed_lock::KeyedLock;
 use crate::tasks::PurchaseTasks;
@@ -105,7 +106,8 @@ pub(super) struct Inner {
     description: String,
     draw: Draw,
     runtime: PurchaseTasks,
-    /// One lock for each purchase in work. The ledger would refuse the second writer anyway; the lock saves the provider a call.
+    /// One lock for each purchase in work. The ledger would refuse the second writer anyway, which on another node is a conflict that is
+    /// repeated; the lock saves the provider a call.
     locks: KeyedLock<TopUpId>,
 }
 
@@ -267,6 +269,10 @@ impl Inner {
     async fn begin(&self, request: PurchaseRequest) -> Result<TopUpRow, BeginError> {
         self.offer.check(request.price)?;
         let _lock = self.lock(request.id).await;
+        repeated(|| self.begin_locked(&request)).await
+    }
+
+    async fn begin_locked(&self, request: &PurchaseRequest) -> Result<TopUpRow, BeginError> {
         let (id, account) = (request.id, request.account);
         let known = reading(&self.store, move |store| {
             Ok((
@@ -278,7 +284,7 @@ impl Inner {
         let row = match known {
             Some(row) if row.account == request.account && row.price == request.price => row,
             Some(row) => return Err(BeginError::OtherPurchase(row.id)),
-            None => self.store_new(&request, &others).await?,
+            None => self.store_new(request, &others).await?,
         };
         if row.state != TopUpState::Created || row.order.is_some() {
             return Ok(row);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_ledger::{Credit, CreditError};
 use tollgate_money::{Micros, TopUpId, Usd};
 use tollgate_store::{
-    Admission, Refusal, TopUpPart, TopUpRow, TopUpState, TopUpSubject, UnitOfWork, commit, reading,
+    Admission, TopUpPart, TopUpRow, TopUpState, TopUpSubject, UnitOfWork, commit, reading,
 };
 
 use super::counters::TopUpEvent;
@@ -16,6 +16,7 @@ use super::orders::{FailureKind, Order, OrderError};
 use super::processor::{Inner, part};
 use super::schedule;
 use super::top_up::TopUp;
+use crate::conflict::{WriteConflict as _, repeated};
 
 /// Steps of one reconciliation: read, capture, read again after an unknown outcome, credit, reverse. The bound breaks cycles.
 const STEPS_MAX: usize = 6;
@@ -45,13 +46,15 @@ impl Inner {
         is_notified: bool,
     ) -> Result<TopUpRow, ReconcileError> {
         let _lock = self.lock(id).await;
-        let row = reading(&self.store, move |store| store.top_up(id));
-        let row = row
-            .await
-            .map_err(ReconcileError::Read)?
-            .ok_or(ReconcileError::Unknown(id))?;
-        let reconciled = self.reconcile_row(begin(row), is_notified).await;
-        reconciled.map(TopUp::into_row)
+        let reconciled = repeated(|| async {
+            let row = reading(&self.store, move |store| store.top_up(id));
+            let row = row
+                .await
+                .map_err(ReconcileError::Read)?
+                .ok_or(ReconcileError::Unknown(id))?;
+            self.reconcile_row(begin(row), is_notified).await
+        });
+        reconciled.await.map(TopUp::into_row)
     }
 
     async fn reconcile_row(
@@ -328,12 +331,13 @@ impl Inner {
 
     /// Booking failed. The row stays unchanged and is retried; the unique reference makes the retry safe.
     async fn retry_booking(&self, row: TopUp, error: CreditError) -> ReconcileError {
-        if !matches!(error, CreditError::Conflict(Refusal::TopUpConflict(_))) {
+        let error = ReconcileError::Credit(error);
+        if !error.is_conflict() {
             tracing::error!(top_up = %row.id, %error, "booking purchase failed, retrying");
             // Where this fails too, the cause is the same, and the worker keeps the wait in memory.
             let _ = self.retry_later(row).await;
         }
-        ReconcileError::Credit(error)
+        error
     }
 
     async fn write(&self, row: TopUp) -> Result<TopUp, ReconcileError> {

@@ -537,6 +537,7 @@ fn changed_subject(part: &Part) -> Option<(ChangeKind, &[u8; 16], Timestamp)> {
         ),
         Part::ChangeCredential(change) => (ChangeKind::Credential, change.id.as_bytes(), change.at),
         Part::RevokeCredential { id, at } => (ChangeKind::Credential, id.as_bytes(), *at),
+        Part::PurgeCache { kind, subject, at } => (*kind, subject, *at),
         Part::OAuth(part) => match &**part {
             OAuthPart::RevokeGrant { id, at, .. } => (ChangeKind::Grant, id.as_bytes(), *at),
             OAuthPart::RevokeGrants { account, at, .. } => {

@@ -25,6 +25,9 @@ const RENEWAL: Duration = Duration::from_secs(2);
 /// The number under which the duties of the cluster are leased, which is that of no node.
 const DUTIES: i64 = 0;
 
+/// The beginning of a holder that recovers a node.
+const RECOVERS: &str = "recovers: ";
+
 /// The database's time in microseconds.
 macro_rules! now_us {
     () => {
@@ -35,9 +38,12 @@ macro_rules! now_us {
 /// A lease as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
+    pub(super) node: i64,
     pub(super) holder: String,
     pub(super) held_until: i64,
     pub(super) is_over: bool,
+    /// Its holder recovers what the node has left, and ends then.
+    pub(super) is_recovery: bool,
     /// The time of the database.
     pub(super) now: i64,
 }
@@ -51,8 +57,11 @@ pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<Found>, 
     );
     connection.first(sql, values![node], |row| {
         let (held_until, now) = (row.get(1)?, row.get(2)?);
+        let holder: String = row.get(0)?;
         Ok(Found {
-            holder: row.get(0)?,
+            node,
+            is_recovery: holder.starts_with(RECOVERS),
+            holder,
             held_until,
             is_over: held_until <= now,
             now,
@@ -60,15 +69,24 @@ pub(super) fn find(connection: &Connection, node: i64) -> Result<Option<Found>, 
     })
 }
 
-/// Takes the lease of a node for this process.
-pub(super) fn take(connection: &Connection, node: i64, epoch: i64) -> Result<(), EngineError> {
+/// Takes the lease of a node for this process, to run as it or to recover it.
+pub(super) fn take(
+    connection: &Connection,
+    node: i64,
+    epoch: i64,
+    is_recovery: bool,
+) -> Result<(), EngineError> {
     let sql = concat!(
         "INSERT INTO leases (node, epoch, held_until, holder) VALUES (?1, ?2, ",
         now_us!(),
         " + CAST(?3 AS BIGINT), ?4)
          ON CONFLICT (node) DO UPDATE SET epoch = excluded.epoch, held_until = excluded.held_until, holder = excluded.holder"
     );
-    let holder = Holder::of_this_process().to_string();
+    let holder = Holder::of_this_process();
+    let holder = match is_recovery {
+        true => format!("{RECOVERS}{holder}"),
+        false => holder.to_string(),
+    };
     connection
         .execute(sql, values![node, epoch, LENGTH, holder])
         .map(|_| ())
@@ -130,6 +148,7 @@ impl Holder {
     }
 
     fn parse(text: &str) -> Option<Holder> {
+        let text = text.strip_prefix(RECOVERS).unwrap_or(text);
         let (machine, process) = text.rsplit_once(' ')?;
         Some(Holder {
             machine: machine.to_owned(),
@@ -294,6 +313,8 @@ mod tests {
             ..this.clone()
         };
         assert!(Holder::is_gone(&gone.to_string()));
+        let recovers = format!("{RECOVERS}{gone}");
+        assert!(Holder::is_gone(&recovers), "also one that recovered a node");
         let elsewhere = Holder {
             machine: "another boot".to_owned(),
             ..gone

@@ -29,6 +29,9 @@ use crate::store::{Read, Store};
 /// The number of a node that is alone, whatever its name: its ledger in memory decides on all credit.
 const ALONE: i64 = 1;
 
+/// For how long the end of a lease is waited for that is not renewed.
+const WAIT_MAX: Duration = lease::LENGTH.saturating_add(Duration::from_secs(1));
+
 /// Pause between two looks at a lease that is about to end.
 const LEASE_PAUSE: Duration = Duration::from_millis(200);
 
@@ -263,14 +266,15 @@ pub(super) fn target(options: &Options) -> Result<Target, OpenError> {
     })
 }
 
-/// Takes the lease of the node and raises its epoch. Waits for the end of a lease that is not renewed any more.
+/// Takes the lease of the node and raises its epoch. Waits for the end of a lease that is not renewed any more, and of a recovery.
 pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenError> {
     let name = options.url.to_string();
     let connection = Connection::open(target).map_err(|error| open_error(&name, "open", error))?;
     schema::check_server(&connection, &name)?;
     let clock = Clock::system();
-    let give_up = clock.elapsed() + lease::LENGTH + Duration::from_secs(1);
+    let mut give_up = clock.elapsed() + WAIT_MAX;
     let mut first = None;
+    let mut waits_for = None;
     loop {
         schema::lock(&connection).map_err(|error| open_error(&name, "lock", error))?;
         schema::migrate(&connection, &name)?;
@@ -300,7 +304,8 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
             let epoch = connection
                 .raise_epoch(&run)
                 .map_err(|error| write_open_error(&name, error))?;
-            lease::take(&connection, node, epoch)
+            let is_recovery = matches!(options.role, NodeRole::Recovery(_));
+            lease::take(&connection, node, epoch, is_recovery)
                 .map_err(|error| open_error(&name, "open", error))?;
             let change = connection
                 .last_change()
@@ -315,12 +320,33 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
             });
         };
         end("COMMIT")?;
+        if held.is_recovery {
+            // It ends by itself: several processes start at once on what an earlier one has left. One that hangs loses its lease.
+            if waits_for.as_ref() != Some(&held.holder) {
+                let holder = Holder::describe(&held.holder);
+                tracing::info!(%holder, "waiting for the recovery of a node");
+                waits_for = Some(held.holder);
+            }
+            (first, give_up) = (None, clock.elapsed() + WAIT_MAX);
+            pause(LEASE_PAUSE);
+            continue;
+        }
         let is_renewed = first.get_or_insert(held.held_until) != &held.held_until;
         if is_renewed || clock.elapsed() >= give_up {
-            return Err(OpenError::InUse {
-                path: PathBuf::from(name),
-                holder: Holder::describe(&held.holder),
-            });
+            let holder = Holder::describe(&held.holder);
+            return Err(
+                match held.node == node && options.role == NodeRole::OneOfMany {
+                    true => OpenError::NodeInUse {
+                        database: name,
+                        name: options.node_name.clone(),
+                        holder,
+                    },
+                    false => OpenError::InUse {
+                        path: PathBuf::from(name),
+                        holder,
+                    },
+                },
+            );
         }
         pause(LEASE_PAUSE);
     }

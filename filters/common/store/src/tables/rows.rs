@@ -404,6 +404,8 @@ impl<C: Sql + KeySet> WriteRows for C {
             Part::Mandate(part) => mandate::write(self, part),
             Part::Signin(part) => signin::write(self, part),
             Part::RecordRefusals(rows) => refusals::write(self, rows),
+            // The change is all of it.
+            Part::PurgeCache { .. } => Ok(()),
             Part::Audit(_) => unreachable!("an event of the audit log is chained by the writer"),
             Part::Ledger(_) | Part::Allotment(_) => {
                 unreachable!("a part of the ledger is packed into the journal")

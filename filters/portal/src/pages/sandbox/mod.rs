@@ -6,7 +6,7 @@
 
 mod chat;
 mod submit;
-mod tokens;
+pub(super) mod tokens;
 
 use std::sync::Arc;
 
@@ -23,7 +23,6 @@ use tollgate_pages::{NavItem, Page, Script};
 
 use self::chat::{AnswerStats, ChatMessage, Role};
 pub(crate) use self::submit::submit;
-pub(crate) use self::tokens::SandboxTokens;
 use crate::context::PortalContext;
 use crate::page_error::PageError;
 use crate::page_request::PageRequest;
@@ -84,7 +83,7 @@ pub(crate) async fn token(
     request: &mut PageRequest,
 ) -> Result<Reply, PageError> {
     let session = request.require_session()?;
-    let issued = context.sandbox.issue(context, session, request.now).await?;
+    let issued = tokens::issue(context, session, request.now).await?;
     let body = json!({
         "token": issued.secret.expose_secret(),
         "expires_in": issued.expires_at.duration_since(request.now).as_secs(),

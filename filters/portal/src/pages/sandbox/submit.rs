@@ -137,10 +137,7 @@ async fn send(
             "The sandbox is not available on this installation. Use JavaScript or the API.",
         ));
     };
-    let token = context
-        .sandbox
-        .issue(context, request.require_session()?, request.now)
-        .await?;
+    let token = super::tokens::issue(context, request.require_session()?, request.now).await?;
     let call = InProcessRequest {
         path: CHAT_PATH,
         bearer: token.secret,

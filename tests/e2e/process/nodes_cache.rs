@@ -1,0 +1,161 @@
+//! Three nodes with caches, with and without a server that they share: purges, limits, the second level, and a server that is not there.
+
+use serde_json::Value;
+use tollgate_testing::{Client, Postgres, Redis, within};
+
+use super::installation::{Serving, ended};
+use super::nodes::Cluster;
+use crate::rig::{CHAT, chat, micros};
+
+const CACHE: &str = "[cache]\nenabled = true\nhit_price_ppm = 100000";
+
+/// How a node answered a chat with this seed: from a cache, or by the provider; with the charge.
+async fn answered(cluster: &Cluster, node: usize, seed: u64) -> (bool, i64) {
+    let mut body = chat(false);
+    body["seed"] = seed.into();
+    let answer = cluster.client(node).post(CHAT, &body).await;
+    assert_eq!(answer.status, 200, "node {node}: {}", answer.text());
+    let answer: Value = answer.json();
+    let is_hit = answer["x_svc"]["cache_store_status"] == "hit";
+    (is_hit, micros(&answer["x_svc"]["credits_used"]))
+}
+
+/// Waits until a metric has this value at every node.
+async fn each_reports(nodes: &[Serving], metric: &str, value: u64) {
+    for node in nodes {
+        let polled = async { while node.metric(metric).await != value {} };
+        within(metric, polled).await;
+    }
+}
+
+#[tokio::test]
+async fn a_purge_at_one_node_reaches_the_others_without_a_shared_server() {
+    let cluster = Cluster::with(&Postgres::shared().database(), CACHE, "", &[]).await;
+    let nodes = cluster.nodes.len();
+    for words in [&["--model", "small"][..], &["--all"]] {
+        for node in 0..nodes {
+            assert!(!answered(&cluster, node, 1).await.0, "node {node}: a miss");
+            assert!(answered(&cluster, node, 1).await.0, "node {node}: a hit");
+        }
+        let purged = cluster
+            .ask("b", &[&["cache", "purge"], words].concat())
+            .await;
+        assert_eq!(purged["removed"], 1, "{words:?}");
+        each_reports(&cluster.nodes, "tollgate_cache_entries", 0).await;
+    }
+    assert!(!answered(&cluster, 0, 1).await.0);
+    answered(&cluster, 1, 1).await;
+    // One entry of one node: the others keep theirs.
+    let kept = cluster.client(0).post(CHAT, &seeded(1)).await.json();
+    let id = kept["x_svc"]["cache_entry_id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    cluster.ask("c", &["cache", "purge", "--id", &id]).await;
+    each_reports(&cluster.nodes[..1], "tollgate_cache_entries", 0).await;
+    assert!(answered(&cluster, 1, 1).await.0);
+    cluster.audit();
+}
+
+fn seeded(seed: u64) -> Value {
+    let mut body = chat(false);
+    body["seed"] = seed.into();
+    body
+}
+
+const UNREACHABLE: &str = "shared server unreachable";
+const CONNECTED: &str = "connected to the shared server";
+const REACHABLE: &str = "tollgate_shared_reachable";
+
+#[tokio::test]
+async fn nodes_with_a_shared_server_have_one_limit_and_one_cache_and_go_on_without_it() {
+    let mut redis = Redis::start();
+    let settings = format!(
+        "{CACHE}\n[shared]\nurl = '{}'\n[limits.classes.anonymous]\nquota = 30\nwindow_secs = 86400",
+        redis.url()
+    );
+    let mut cluster = Cluster::with(&Postgres::shared().database(), &settings, "", &[]).await;
+    let nodes = cluster.nodes.len();
+    each_reports(&cluster.nodes, "tollgate_shared_nodes", 3).await;
+    let mut charged = 0;
+
+    // One limit.
+    let mut admitted = 0;
+    for _ in 0..40 {
+        for node in &cluster.nodes {
+            let answer = Client::new(&node.url).get("/robots.txt").await;
+            assert!([200, 429].contains(&answer.status), "{}", answer.text());
+            admitted += u32::from(answer.status == 200);
+        }
+    }
+    // By themselves they admit 90. On a busy machine calls may take too long, and then the shares decide: 30 more at most.
+    assert!((20..=60).contains(&admitted), "{admitted}");
+
+    // One second level: an answer of each node is a hit at the next. On a busy machine a read may take too long, and is a miss.
+    let stored = "tollgate_cache_shared_total{result=\"stored\"}";
+    let mut hits = 0;
+    for seed in 10.. {
+        let (node, before) = (
+            seed as usize % nodes,
+            cluster.nodes[seed as usize % nodes].metric(stored).await,
+        );
+        charged += answered(&cluster, node, seed).await.1;
+        let written = async { while cluster.nodes[node].metric(stored).await == before {} };
+        if tokio::time::timeout(std::time::Duration::from_secs(1), written)
+            .await
+            .is_ok()
+        {
+            let (is_hit, charge) = answered(&cluster, node + 1, seed).await;
+            charged += charge;
+            hits += u32::from(is_hit);
+        }
+        if hits == 3 {
+            break;
+        }
+    }
+    cluster.ask("c", &["cache", "purge", "--all"]).await;
+    each_reports(&cluster.nodes, "tollgate_cache_entries", 0).await;
+
+    // Killed, started again, stopped, continued: requests go on.
+    let mut seed = 1_000_000;
+    for round in 0..2 {
+        match round {
+            0 => redis.kill(),
+            _ => redis.pause(),
+        }
+        for node in 0..nodes {
+            seed += 1;
+            charged += answered(&cluster, node, seed).await.1;
+        }
+        each_reports(&cluster.nodes, REACHABLE, 0).await;
+        for node in 0..nodes {
+            seed += 1;
+            charged += answered(&cluster, node, seed).await.1;
+        }
+        match round {
+            0 => redis.restart(),
+            _ => redis.resume(),
+        }
+        each_reports(&cluster.nodes, REACHABLE, 1).await;
+    }
+    let account = cluster.installation.account.clone();
+    let left = 1_000_000_000 - charged;
+    assert_eq!(cluster.balance(&account).await, (left, 0));
+    cluster.audit();
+    for node in &mut cluster.nodes {
+        node.process.signal("TERM");
+        assert_eq!(ended(&mut node.process).await.code(), Some(0));
+        let output = node.process.output();
+        let changes = output.lines().filter_map(|line| match line {
+            line if line.contains(UNREACHABLE) => Some(false),
+            line if line.contains(CONNECTED) => Some(true),
+            _ => None,
+        });
+        let changes: Vec<bool> = changes.collect();
+        assert!(changes.len() >= 5, "{output}");
+        assert!(
+            changes.windows(2).all(|pair| pair[0] != pair[1]),
+            "a line without a change:\n{output}"
+        );
+    }
+}

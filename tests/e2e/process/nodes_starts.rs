@@ -1,0 +1,92 @@
+//! Nodes that start at the same moment: on an empty database, on what an earlier run has left, and two of one name.
+
+use tollgate_testing::{Postgres, Script};
+
+use super::installation::ended;
+use super::nodes::Cluster;
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, chat};
+
+const CREDITS: i64 = 1_000_000_000;
+
+/// A whole answer of each node.
+async fn each_serves(cluster: &Cluster) {
+    for node in 0..cluster.nodes.len() {
+        let answer = cluster.client(node).post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "node {node}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn three_nodes_that_start_at_once_make_the_store_of_an_empty_database() {
+    let first = Postgres::shared().database();
+    let empty = Postgres::shared().database();
+    let mut cluster = Cluster::stopped(&first, "", "", &[]).await;
+    let text = std::fs::read_to_string(&cluster.installation.config).expect("the settings");
+    let text = text.replace(&first, &empty);
+    std::fs::write(&cluster.installation.config, text).expect("the folder takes files");
+    cluster.installation.postgres = Some(empty);
+    cluster.serve_all().await;
+    let (account, key) = cluster.installation_account("5").await;
+    (cluster.installation.account, cluster.installation.key) = (account.clone(), key);
+    each_serves(&cluster).await;
+    let left = 5_000_000 - 3 * PRICE_OF_A_CHAT;
+    assert_eq!(cluster.balance(&account).await, (left, 0));
+    let nodes = cluster.ask("b", &["nodes"]).await;
+    assert_eq!(nodes.as_array().expect("a list").len(), 3, "{nodes}");
+    cluster.audit();
+}
+
+/// The second of them failed where it found that another one had begun to recover what was left.
+#[tokio::test]
+async fn nodes_that_start_at_once_recover_what_a_killed_run_has_left() {
+    let mut cluster = Cluster::stopped(&Postgres::shared().database(), "", "", &[]).await;
+    let account = cluster.installation.account.clone();
+    let provider = &cluster.installation.provider;
+    // Of a gateway that was alone: an open hold, and credit of which its ledger has all.
+    provider.script(Script::hold(2, "alone").once());
+    let mut alone = cluster.installation.serve().await;
+    let client = alone.client(&cluster.installation);
+    let mut stream = client.stream(CHAT, &chat(true)).await;
+    stream.next_event().await.expect("an event before the gate");
+    alone.process.kill();
+    cluster.serve_all().await;
+    each_serves(&cluster).await;
+    assert_eq!(
+        cluster.balance(&account).await,
+        (CREDITS - 3 * PRICE_OF_A_CHAT, 0)
+    );
+
+    // Of nodes: open holds and allotments.
+    for (node, gate) in ["a", "b", "c"].into_iter().enumerate() {
+        let provider = &cluster.installation.provider;
+        provider.script(Script::hold(2, gate).once());
+        let mut stream = cluster.client(node).stream(CHAT, &chat(true)).await;
+        stream.next_event().await.expect("an event before the gate");
+    }
+    for node in &mut cluster.nodes {
+        node.process.kill();
+    }
+    cluster.serve_all().await;
+    each_serves(&cluster).await;
+    assert_eq!(
+        cluster.balance(&account).await,
+        (CREDITS - 6 * PRICE_OF_A_CHAT, 0)
+    );
+
+    let installation = &cluster.installation;
+    let mut second = installation.spawn(cluster.command("b", &["serve"]));
+    assert_eq!(ended(&mut second).await.code(), Some(1));
+    let (output, holder) = (second.output(), cluster.nodes[1].process.id());
+    let says = format!(
+        "runs already, as process {holder}; stop that gateway first, or give this one another `store.node`"
+    );
+    assert!(
+        output.contains("node `b` of ") && output.contains(&says),
+        "{output}"
+    );
+    each_serves(&cluster).await;
+    for gate in ["alone", "a", "b", "c"] {
+        cluster.installation.provider.gate(gate).open();
+    }
+    cluster.audit();
+}
