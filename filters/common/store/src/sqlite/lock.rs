@@ -146,13 +146,16 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing is not sufficient: a reader of this process may share the descriptor.
-        if let Some(Held {
-            database: Some(database),
-            ..
-        }) = &self.held
-        {
+        // Closing is not sufficient: a reader of this process may share the descriptor, and a child process that is being started has
+        // copies of all of them until it executes its program.
+        let Some(Held { named, database }) = &self.held else {
+            return;
+        };
+        if let Some(database) = database {
             database.unlock();
+        }
+        if let Err(error) = named.unlock() {
+            tracing::warn!(%error, "releasing the lock of the store failed");
         }
     }
 }
