@@ -103,8 +103,10 @@ fn every_example_loads() {
     let environment = Environment::of([("PROVIDER_API_KEY", "sk-test-only")]);
     let mut seen = 0;
     let folder = root().join("conf/examples");
-    for entry in std::fs::read_dir(folder).expect("there are examples") {
-        let file = entry.expect("an entry").path();
+    let files = std::fs::read_dir(folder).expect("there are examples");
+    let files = files.map(|entry| entry.expect("an entry").path());
+    let cluster = root().join("conf/examples/cluster/tollgate.toml");
+    for file in files.chain([cluster]) {
         if file.extension().is_none_or(|kind| kind != "toml") {
             continue;
         }
@@ -142,7 +144,7 @@ fn with_certificates(text: &str) -> (tempfile::TempDir, String) {
         .replace("/etc/tollgate/tls/key.pem", &key)
         .replace("/etc/tollgate/tls/provider-ca.pem", &certificate);
     let here = folder.path().display().to_string();
-    let text = ["/var/lib/tollgate", "/var/log/tollgate"]
+    let text = ["/var/lib/tollgate", "/var/log/tollgate", "/run/tollgate"]
         .iter()
         .fold(text, |text, folder| text.replace(folder, &here));
     (folder, text)
