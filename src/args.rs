@@ -123,7 +123,7 @@ pub enum Command {
         progress: ShowProgress,
     },
     /// Copy the accounts and the ledger from an SQLite file into the PostgreSQL database that the settings name, which has to be empty. No
-    /// gateway may have either. The file gets the ending `.migrated` once the audit of the copy is clean.
+    /// gateway may have either. An attempt that was interrupted is continued. The file gets the ending `.migrated` once the audit of the copy is clean.
     Migrate {
         /// The store to copy: `sqlite:` and the path of a file.
         #[arg(long, value_name = "URL")]

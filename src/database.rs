@@ -157,19 +157,42 @@ pub(crate) fn rebuild_postings(
     }
 }
 
-/// Copies the store of an SQLite file into the database; `None` where the settings name a file, too.
+/// Copies the store of an SQLite file into the database, or continues to; `None` where the settings name a file, too.
 pub(crate) fn import(
     settings: &config::Store,
     from: &Path,
     opener: &Opener<'_>,
     report: &mut dyn FnMut(&Progress),
 ) -> Option<Result<Vec<Progress>, ImportError>> {
+    with_postgres(settings, opener, |options| {
+        postgres::import(from, options, report)
+    })
+}
+
+/// Opens the copy for reading before it is finished.
+pub(crate) fn open_imported(
+    settings: &config::Store,
+    opener: &Opener<'_>,
+) -> Option<Result<Arc<dyn Read>, OpenError>> {
+    with_postgres(settings, opener, postgres::open_imported)
+}
+
+/// Makes the copy a store that gateways open.
+pub(crate) fn finish_import(
+    settings: &config::Store,
+    opener: &Opener<'_>,
+) -> Option<Result<(), ImportError>> {
+    with_postgres(settings, opener, postgres::finish_import)
+}
+
+fn with_postgres<T>(
+    settings: &config::Store,
+    opener: &Opener<'_>,
+    act: impl FnOnce(&postgres::Options) -> T,
+) -> Option<T> {
     match &settings.url {
         StoreUrl::Sqlite(_) => None,
-        StoreUrl::Postgres(url) => {
-            let options = postgres_options(settings, url, opener);
-            Some(postgres::import(from, &options, report))
-        }
+        StoreUrl::Postgres(url) => Some(act(&postgres_options(settings, url, opener))),
     }
 }
 

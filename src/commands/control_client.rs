@@ -19,6 +19,10 @@ use crate::database::{self, Opener};
 /// The name of a command's run in the store.
 const NAME: &str = "command line";
 
+/// Why a file is not imported into the database.
+const NO_DATABASE: &str =
+    "`store.url` does not name a PostgreSQL database; set it to the one to copy into";
+
 /// Access to the database that the settings name.
 pub(super) struct ControlClient {
     settings: Settings,
@@ -93,17 +97,26 @@ impl ControlClient {
         database::rebuild_postings(&self.settings.store, &self.opener()).map_err(lock_error)
     }
 
-    /// Copies the store of an SQLite file into the database of the settings.
+    /// Copies the store of an SQLite file into the database of the settings, or continues to.
     pub(super) fn import(
         &self,
         from: &Path,
         report: &mut dyn FnMut(&Progress),
     ) -> anyhow::Result<Vec<Progress>> {
-        database::import(&self.settings.store, from, &self.opener(), report)
-            .context(
-                "`store.url` does not name a PostgreSQL database; set it to the one to copy into",
-            )?
-            .map_err(anyhow::Error::new)
+        let imported = database::import(&self.settings.store, from, &self.opener(), report);
+        Ok(imported.context(NO_DATABASE)??)
+    }
+
+    /// The copy, before it is finished.
+    pub(super) fn read_imported(&self) -> anyhow::Result<Arc<dyn Read>> {
+        let opened = database::open_imported(&self.settings.store, &self.opener());
+        Ok(opened.context(NO_DATABASE)??)
+    }
+
+    /// Makes the copy a store that gateways open.
+    pub(super) fn finish_import(&self) -> anyhow::Result<()> {
+        let finished = database::finish_import(&self.settings.store, &self.opener());
+        Ok(finished.context(NO_DATABASE)??)
     }
 
     /// Locks the database file; refused while a gateway has it.

@@ -14,6 +14,9 @@ use super::exit_code::SUCCESS;
 use super::output::Output;
 use super::progress::Progress;
 
+/// The ending of the original's name once it is copied.
+const RENAMED: &str = "migrated";
+
 /// What was copied.
 #[derive(Serialize)]
 struct Migrated {
@@ -30,7 +33,7 @@ struct Table {
     rows: u64,
 }
 
-/// Copies the store of a file into the database of the settings, and verifies the copy.
+/// Copies the store of a file into the database of the settings, and verifies the copy. Continues an attempt that was interrupted.
 pub(super) fn migrate(
     client: &ControlClient,
     from: &str,
@@ -58,20 +61,27 @@ pub(super) fn migrate(
             )
         });
     })?;
-    let after = audit_with_progress(&*client.read()?, "the copy", &mut progress)?;
+    let after = audit_with_progress(&*client.read_imported()?, "the copy", &mut progress)?;
     drop(progress);
     if !after.clean() || sums(&before) != sums(&after) {
         bail!(
             "the audit of the copy differs from that of `{from}`, which is as it was; empty the database and migrate again"
         );
     }
-    // A gateway that was started on the original again would sell the same credit a second time.
-    let mut original = path.clone().into_os_string();
-    original.push(".migrated");
-    fs::rename(&path, &original).with_context(|| {
-        let path = path.display();
-        format!("the store is migrated, but `{path}` could not be renamed; move it away, so that no gateway uses it")
-    })?;
+    // Before gateways open the copy: one that was started on the original again would sell the same credit a second time. An attempt that was
+    // interrupted here may have renamed it.
+    let mut original = path.clone();
+    if path.extension().is_none_or(|ending| ending != RENAMED) {
+        let mut name = path.clone().into_os_string();
+        name.push(".");
+        name.push(RENAMED);
+        original = name.into();
+        fs::rename(&path, &original).with_context(|| {
+            let path = path.display();
+            format!("`{path}` could not be renamed, so that no gateway uses it; make that possible and migrate again")
+        })?;
+    }
+    client.finish_import()?;
     let migrated = Migrated {
         tables: tables
             .into_iter()
@@ -82,7 +92,7 @@ pub(super) fn migrate(
             .collect(),
         accounts: after.accounts,
         seals: after.seals,
-        original: original.to_string_lossy().into_owned(),
+        original: original.display().to_string(),
     };
     let rows: u64 = migrated.tables.iter().map(|table| table.rows).sum();
     let line = format_args!(

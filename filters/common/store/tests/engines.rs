@@ -25,6 +25,7 @@ mod sqlite {
 mod postgres {
     mod commit;
     mod engine;
+    mod import;
     mod nodes;
     mod open;
     mod proxy;

@@ -1,26 +1,39 @@
-//! Import of a store from an SQLite file into an empty PostgreSQL database: every row as it is, in one transaction.
+//! Import of a store from an SQLite file into an empty PostgreSQL database: every row as it is.
 //!
 //! The tables have the same names and columns in both engines. The journal is copied byte for byte, so that its seals stay valid.
+//!
+//! Rows are copied in transactions of some megabytes, each of which records how many rows of its table there are by then. An import that was
+//! interrupted continues there, provided that the file is as it was. Until [`finish_import`] the table with these records is in the database,
+//! and no gateway opens it.
 
-use std::path::Path;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
 
 use super::connection::Connection;
 use super::failure::{open_error, row_open_error};
-use super::lease;
-use super::open::{enter, target};
+use super::lease::Holder;
+use super::open::{choose, target};
 use super::options::Options;
-use crate::engine::{EngineError, Fault, RowError, Select as _, Sql as _, Value, values};
+use super::read::{Pool, PostgresStore};
+use super::schema;
+use crate::engine::{EngineError, Fault, RowError, Select as _, Sql as _, SqlRow, Value, values};
 use crate::error::OpenError;
+use crate::schema::SCHEMA;
 use crate::sqlite;
+use crate::store::Read;
 
 /// Time limit of one wait for the server: an index of a large table takes long.
 const WAIT: Duration = Duration::from_secs(3600);
 
-/// Rows between two reports of progress.
-const REPORT_ROWS: u64 = 100_000;
+/// Rows and bytes of one transaction.
+const BATCH_ROWS: usize = 10_000;
+const BATCH_BYTES: usize = 16 << 20;
 
-/// Why a store was not imported. The database is as it was.
+/// Why a store was not imported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -30,8 +43,16 @@ pub enum ImportError {
     /// The database has a store already.
     #[error("`{0}` has accounts or a journal already; import into an empty database")]
     NotEmpty(String),
+    /// The import was begun by another release, from another file, or a gateway has used the file since.
+    #[error(
+        "`{0}` has a part of another store, or the file has been used since its import was interrupted; empty the database and migrate again"
+    )]
+    OtherSource(String),
+    /// Another process copies into the same database.
+    #[error("another process is copying the table `{0}`; wait for its end")]
+    Overtaken(String),
     /// A row could not be read or written.
-    #[error("could not copy the table `{table}`; nothing was imported")]
+    #[error("could not copy the table `{table}`; the next attempt continues there")]
     Row {
         /// The table.
         table: String,
@@ -41,7 +62,7 @@ pub enum ImportError {
     },
     /// The copy differs from the original.
     #[error(
-        "the copy of the table `{table}` has {found} rows, and the original {expected}; nothing was imported"
+        "the copy of the table `{table}` has {found} rows, and the original {expected}; empty the database and migrate again"
     )]
     Incomplete {
         /// The table.
@@ -58,12 +79,12 @@ pub enum ImportError {
 pub struct Progress {
     /// The table.
     pub table: String,
-    /// Rows copied so far.
+    /// Rows copied so far, by an earlier attempt too.
     pub rows: u64,
 }
 
-/// Imports the store of the SQLite file at `from`, which no gateway may have. Reports progress after each table and within large ones.
-/// Returns what was copied.
+/// Imports the store of the SQLite file at `from`, which no gateway may have, or continues to. Reports progress after each transaction. Returns
+/// what was copied. No gateway opens the database before [`finish_import`].
 pub fn import(
     from: &Path,
     options: &Options,
@@ -72,81 +93,149 @@ pub fn import(
     let mut source_options = sqlite::Options::new(options.now, options.random.clone());
     let (file, _lock) = sqlite::open_exclusive(from, &mut source_options)?;
     let name = options.url.to_string();
-    let opened = enter(&target(options)?, options)?;
-    let database = &opened.connection;
-    let failed = |error| ImportError::Open(open_error(&name, "write", error));
-    database.limit(WAIT).map_err(failed)?;
-    let copied = database
-        .run_all("BEGIN")
-        .map_err(failed)
-        .and_then(|()| copy(&file, database, &name, report));
-    let end = if copied.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    let ended = database.run(end, &[]);
-    // The epoch of the lease is that of the empty store.
-    let released = lease::release(database, opened.node, opened.epoch);
-    let copied = copied?;
-    ended.map_err(failed)?;
-    released.map_err(failed)?;
+    let database = Connection::open(&target(options)?);
+    let database = database.map_err(|error| ImportError::Open(open_error(&name, "open", error)))?;
+    schema::check_server(&database, &name)?;
+    let limited = database.limit(WAIT);
+    limited.map_err(|error| ImportError::Open(open_error(&name, "write", error)))?;
+    let tables = begin(&file, &database, options, &name)?;
+    let mut copied = Vec::new();
+    for progress in tables {
+        copied.push(copy_table(&file, &database, progress, report)?);
+    }
+    end(&database).map_err(|error| row_error("node_marks", error.into()))?;
     Ok(copied)
 }
 
-fn copy(
+/// Makes an imported store one that gateways open.
+pub fn finish_import(options: &Options) -> Result<(), ImportError> {
+    let name = options.url.to_string();
+    let failed = |error| ImportError::Open(open_error(&name, "write", error));
+    let database = Connection::open(&target(options)?).map_err(failed)?;
+    let finish = || {
+        database.run_all("BEGIN; DROP TABLE imports")?;
+        schema::record_version(&database)?;
+        commit(&database)
+    };
+    finish().map_err(failed)
+}
+
+/// Opens an imported store for reading before it is finished.
+pub fn open_imported(options: &Options) -> Result<Arc<dyn Read>, OpenError> {
+    Ok(Arc::new(PostgresStore {
+        connections: Pool::new(Arc::new(target(options)?)),
+        writing: (),
+    }))
+}
+
+/// Makes the tables of an empty database and the records of progress, or finds those of an earlier attempt. Returns the tables with the number
+/// of rows that they have by now.
+fn begin(
     file: &rusqlite::Connection,
     database: &Connection,
+    options: &Options,
     name: &str,
-    report: &mut dyn FnMut(&Progress),
 ) -> Result<Vec<Progress>, ImportError> {
-    let sql = "SELECT 1 FROM accounts UNION ALL SELECT 1 FROM journal LIMIT 1";
-    let is_empty = database.exists(sql, values![]);
-    match is_empty {
-        Ok(false) => {}
-        Ok(true) => return Err(ImportError::NotEmpty(name.to_owned())),
-        Err(error) => return Err(ImportError::Open(row_open_error(name, error))),
-    }
-    let tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name";
-    let tables = file.all(tables, values![], |row| row.get::<String>(0));
-    let tables = tables.map_err(|error| row_error("sqlite_master", error))?;
-    let mut copied = Vec::new();
-    for table in tables {
-        let failed = |error| row_error(&table, error);
-        let sql = format!("SELECT name FROM pragma_table_info('{table}') ORDER BY cid");
-        let columns = file.all(&sql, values![], |row| row.get::<String>(0));
-        let columns = columns.map_err(failed)?;
-        // The schema, the root secret and the node of the empty store are replaced.
-        let emptied = database.execute(&format!("DELETE FROM {table}"), values![]);
-        emptied.map_err(|error| failed(error.into()))?;
-        let progress = copy_table(file, database, &table, &columns, report).map_err(failed)?;
-        let count = format!("SELECT count(*) FROM {table}");
-        let expected = file.number(&count, values![]).map_err(failed)?;
-        let found = database.number(&count, values![]).map_err(failed)?;
-        if found != expected {
-            return Err(ImportError::Incomplete {
-                table,
-                found,
-                expected,
-            });
+    let row_failed = |error| ImportError::Open(row_open_error(name, error));
+    let failed = |error| ImportError::Open(open_error(name, "write", error));
+    let source = identity(file).map_err(|error| row_error("nodes", error))?;
+    schema::lock(database).map_err(failed)?;
+    if !schema::is_importing(database).map_err(row_failed)? {
+        schema::migrate(database, name)?;
+        // A gateway that has just made its store has no accounts yet.
+        if let (_, Some(held)) = choose(database, options, name)? {
+            let (path, holder) = (PathBuf::from(name), Holder::describe(&held.holder));
+            return Err(ImportError::Open(OpenError::InUse { path, holder }));
         }
-        report(&progress);
-        copied.push(progress);
+        let sql = "SELECT 1 FROM accounts UNION ALL SELECT 1 FROM journal LIMIT 1";
+        if database.exists(sql, values![]).map_err(row_failed)? {
+            return Err(ImportError::NotEmpty(name.to_owned()));
+        }
+        let sql = "CREATE TABLE imports (name TEXT PRIMARY KEY, source BYTEA NOT NULL, copied BIGINT NOT NULL)";
+        database.run_all(sql).map_err(failed)?;
+        let tables =
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'";
+        let tables = file.all(tables, values![], |row| row.get::<String>(0));
+        for table in tables.map_err(|error| row_error("sqlite_master", error))? {
+            // What the empty store has is replaced: its schema, its root secret and its nodes.
+            let emptied = database.execute(&format!("DELETE FROM {table}"), values![]);
+            emptied.map_err(failed)?;
+            let sql = "INSERT INTO imports (name, source, copied) VALUES (?1, ?2, 0)";
+            let recorded = database.execute(sql, values![&*table, &source[..]]);
+            recorded.map_err(failed)?;
+        }
     }
-    let own = "DELETE FROM node_marks";
-    let marks = "INSERT INTO node_marks (id, posted, days_posted) SELECT id, posted, days_posted FROM nodes";
-    for sql in [own, marks] {
-        let done = database.execute(sql, values![]);
-        done.map_err(|error| row_error("node_marks", error.into()))?;
+    let sql = "SELECT name, copied, source FROM imports ORDER BY name";
+    let tables = database.all(sql, values![], |row| {
+        let table = Progress {
+            table: row.get(0)?,
+            rows: row.get::<i64>(1)?.unsigned_abs(),
+        };
+        Ok((table, row.get::<Vec<u8>>(2)?))
+    });
+    let tables = tables.map_err(row_failed)?;
+    if tables.iter().any(|(_, begun)| *begun != source) {
+        return Err(ImportError::OtherSource(name.to_owned()));
     }
-    super::schema::record_version(database).map_err(|error| row_error("meta", error.into()))?;
-    Ok(copied)
+    commit(database).map_err(failed)?;
+    Ok(tables.into_iter().map(|(table, _)| table).collect())
 }
 
-/// Copies the rows of a table; many are sent before their results are read.
+/// What changes with each run of a gateway or a command that writes, and with the release that copies.
+fn identity(file: &rusqlite::Connection) -> Result<[u8; 32], RowError> {
+    let mut digest = Sha256::new();
+    digest.update(SCHEMA.to_be_bytes());
+    let mut add = |row: &dyn SqlRow| {
+        digest.update(row.get::<String>(0)?.as_bytes());
+        digest.update([0]);
+        Ok(ControlFlow::Continue(()))
+    };
+    let secret = "SELECT v FROM meta WHERE k = 'secret'";
+    let nodes = "SELECT id || '/' || epoch FROM nodes ORDER BY id";
+    let journal = "SELECT id || '/' || hex(hash) FROM journal ORDER BY id DESC LIMIT 1";
+    for sql in [secret, nodes, journal] {
+        file.query(sql, values![], &mut add)?;
+    }
+    Ok(digest.finalize().into())
+}
+
+/// What only this engine has.
+fn end(database: &Connection) -> Result<(), EngineError> {
+    database.run_all("BEGIN; DELETE FROM node_marks")?;
+    let marks = "INSERT INTO node_marks (id, posted, days_posted) SELECT id, posted, days_posted FROM nodes";
+    database.execute(marks, values![])?;
+    commit(database)
+}
+
+/// A server answers `ROLLBACK` to the `COMMIT` of a transaction in which a statement has failed.
+fn commit(database: &Connection) -> Result<(), EngineError> {
+    match &*database.run("COMMIT", &[])? {
+        "COMMIT" => Ok(()),
+        other => Err(EngineError {
+            fault: Fault::Other,
+            source: format!("the server answered `{other}` to `COMMIT`").into(),
+        }),
+    }
+}
+
+/// Copies the rows of a table that are not there yet, and compares the counts.
 fn copy_table(
     file: &rusqlite::Connection,
     database: &Connection,
-    table: &str,
-    columns: &[String],
+    mut progress: Progress,
     report: &mut dyn FnMut(&Progress),
-) -> Result<Progress, RowError> {
+) -> Result<Progress, ImportError> {
+    let table = progress.table.clone();
+    let failed = |error| row_error(&table, error);
+    let sql = format!("SELECT name FROM pragma_table_info('{table}') ORDER BY cid");
+    let columns = file.all(&sql, values![], |row| row.get::<String>(0));
+    let columns = columns.map_err(failed)?;
+    let sql = format!("SELECT name FROM pragma_table_info('{table}') WHERE pk > 0 ORDER BY pk");
+    let key = file.all(&sql, values![], |row| row.get::<String>(0));
+    let mut key = key.map_err(failed)?;
+    if key.is_empty() {
+        key.push(String::from("rowid"));
+    }
     let names = columns.join(", ");
     let places: Vec<String> = (1..=columns.len())
         .map(|place| format!("?{place}"))
@@ -155,28 +244,125 @@ fn copy_table(
         "INSERT INTO {table} ({names}) VALUES ({})",
         places.join(", ")
     );
-    let mut progress = Progress {
-        table: table.to_owned(),
-        rows: 0,
-    };
-    let mut unread = Ok(());
-    database.execute_each(&insert, &mut |run| {
-        let select = format!("SELECT {names} FROM {table}");
-        unread = file.query(&select, values![], &mut |row| {
-            let values: Vec<Value<'_>> = (0..columns.len())
-                .map(|column| row.value(column))
-                .collect::<Result<_, _>>()?;
-            run(&values)?;
-            progress.rows += 1;
-            if progress.rows.is_multiple_of(REPORT_ROWS) {
-                report(&progress);
+    // In the order of its key, so that the rows of an earlier attempt are the first ones.
+    let select = format!(
+        "SELECT {names} FROM {table} ORDER BY {} LIMIT -1 OFFSET {}",
+        key.join(", "),
+        progress.rows
+    );
+    let mut batch = Batch::default();
+    let mut unwritten = Ok(());
+    let read = file.query(&select, values![], &mut |row| {
+        batch.push(row, columns.len())?;
+        if batch.rows.len() >= BATCH_ROWS || batch.bytes >= BATCH_BYTES {
+            unwritten = batch.write(database, &insert, &mut progress);
+            if unwritten.is_err() {
+                return Ok(ControlFlow::Break(()));
             }
-            Ok(std::ops::ControlFlow::Continue(()))
-        });
+            report(&progress);
+        }
+        Ok(ControlFlow::Continue(()))
+    });
+    read.map_err(failed)?;
+    unwritten?;
+    batch.write(database, &insert, &mut progress)?;
+    report(&progress);
+    let count = format!("SELECT count(*) FROM {table}");
+    let expected = file.number(&count, values![]).map_err(failed)?;
+    let found = database.number(&count, values![]).map_err(failed)?;
+    match found == expected {
+        true => Ok(progress),
+        false => Err(ImportError::Incomplete {
+            table,
+            found,
+            expected,
+        }),
+    }
+}
+
+/// Rows that are written in one transaction.
+#[derive(Default)]
+struct Batch {
+    rows: Vec<Vec<OwnedValue>>,
+    bytes: usize,
+}
+
+enum OwnedValue {
+    Null,
+    Integer(i64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl OwnedValue {
+    fn borrowed(&self) -> Value<'_> {
+        match self {
+            OwnedValue::Null => Value::Null,
+            OwnedValue::Integer(number) => Value::Integer(*number),
+            OwnedValue::Text(text) => Value::Text(text),
+            OwnedValue::Bytes(bytes) => Value::Bytes(bytes),
+        }
+    }
+}
+
+impl Batch {
+    fn push(&mut self, row: &dyn SqlRow, columns: usize) -> Result<(), EngineError> {
+        let mut values = Vec::with_capacity(columns);
+        for column in 0..columns {
+            values.push(match row.value(column)? {
+                Value::Null => OwnedValue::Null,
+                Value::Integer(number) => OwnedValue::Integer(number),
+                Value::Text(text) => {
+                    self.bytes += text.len();
+                    OwnedValue::Text(text.to_owned())
+                }
+                Value::Bytes(bytes) => {
+                    self.bytes += bytes.len();
+                    OwnedValue::Bytes(bytes.to_owned())
+                }
+            });
+        }
+        self.rows.push(values);
         Ok(())
-    })?;
-    unread?;
-    Ok(progress)
+    }
+
+    /// Writes the rows and the record of progress, and forgets the rows.
+    fn write(
+        &mut self,
+        database: &Connection,
+        insert: &str,
+        progress: &mut Progress,
+    ) -> Result<(), ImportError> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let table = &*progress.table;
+        let (before, count) = (progress.rows, self.rows.len() as u64);
+        let written = database.run_all("BEGIN").and_then(|()| {
+            // First, so that another process waits here, and then finds another number.
+            let sql = "UPDATE imports SET copied = copied + ?3 WHERE name = ?1 AND copied = ?2";
+            if database.execute(sql, values![table, before, count])? == 0 {
+                return Ok(false);
+            }
+            database.execute_each(insert, &mut |run| {
+                for row in self.rows.drain(..) {
+                    let values: Vec<Value<'_>> = row.iter().map(OwnedValue::borrowed).collect();
+                    run(&values)?;
+                }
+                Ok(())
+            })?;
+            commit(database)?;
+            Ok(true)
+        });
+        match written {
+            Ok(true) => {}
+            Ok(false) => return Err(ImportError::Overtaken(table.to_owned())),
+            Err(error) => return Err(row_error(table, error.into())),
+        }
+        progress.rows += count;
+        self.bytes = 0;
+        Ok(())
+    }
 }
 
 fn row_error(table: &str, error: RowError) -> ImportError {

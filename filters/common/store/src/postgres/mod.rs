@@ -29,7 +29,7 @@ mod value;
 mod wire;
 mod writer;
 
-pub use self::import::{ImportError, Progress, import};
+pub use self::import::{ImportError, Progress, finish_import, import, open_imported};
 pub use self::measure::{Measured, measure};
 pub use self::nodes::{NodeLease, NodeState, nodes};
 pub use self::open::{check_nodes, holder, open, open_read};

@@ -164,7 +164,7 @@ fn fresh_lease(
 }
 
 /// The number of the node to open, and a lease that another process has of it, or of a node that must not run beside it.
-fn choose(
+pub(super) fn choose(
     connection: &Connection,
     options: &Options,
     name: &str,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::connection::Connection;
 use super::failure::{open_error, row_open_error};
-use crate::engine::{EngineError, Fault, Select as _, Sql as _, values};
+use crate::engine::{EngineError, Fault, RowError, Select as _, Sql as _, values};
 use crate::error::OpenError;
 use crate::schema::{Dialect, SCHEMA};
 
@@ -153,11 +153,27 @@ pub(super) fn check_readable(connection: &Connection, name: &str) -> Result<(), 
     }
 }
 
+/// Whether an import has begun and is not finished.
+pub(super) fn is_importing(connection: &Connection) -> Result<bool, RowError> {
+    has_table(connection, "imports")
+}
+
+fn has_table(connection: &Connection, table: &str) -> Result<bool, RowError> {
+    let sql = "SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND CAST(table_name AS TEXT) = ?1";
+    connection.exists(sql, values![table])
+}
+
 /// The schema of the store, if there is one. A later one than this release knows is refused unless it says that this release can use it.
 pub(super) fn version(connection: &Connection, name: &str) -> Result<Option<i64>, OpenError> {
     let failed = |error| row_open_error(name, error);
-    let sql = "SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = 'meta'";
-    if !connection.exists(sql, values![]).map_err(failed)? {
+    if is_importing(connection).map_err(failed)? {
+        return Err(OpenError::UnfitServer {
+            database: name.to_owned(),
+            problem: "has a part of a store, whose import was interrupted; run `tollgate migrate` with the same file again, or empty the database"
+                .to_owned(),
+        });
+    }
+    if !has_table(connection, "meta").map_err(failed)? {
         return Ok(None);
     }
     let number = |key: &str| {

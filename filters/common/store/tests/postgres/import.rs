@@ -1,0 +1,168 @@
+//! Imports from a file: interrupted at each statement, continued, refused.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tollgate_money::AccountId;
+use tollgate_store::postgres::{self, DatabaseUrl, ImportError, Options, Progress};
+use tollgate_store::{OpenError, RootSecret, Store, sqlite};
+use tollgate_testing::Postgres;
+
+use super::proxy::{Cut, Proxy};
+use super::suite::support::{account_of, time, write};
+
+/// More than two transactions of an import.
+const ACCOUNTS: u64 = 21_000;
+
+fn account(number: u64) -> AccountId {
+    AccountId::from_bytes(u128::from(number).to_be_bytes())
+}
+
+fn options(url: &str) -> Options {
+    let url = DatabaseUrl::parse(url).expect("an address");
+    Options::new(url, time(1), RootSecret([7; 32]))
+}
+
+fn open_file(path: &Path, secret: u8) -> Arc<dyn Store> {
+    let options = sqlite::Options::new(time(1), RootSecret([secret; 32]));
+    sqlite::open(path, options).expect("it opens")
+}
+
+/// A file with that many accounts, which nothing has open.
+fn file(accounts: u64, secret: u8) -> (TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.db");
+    let store = open_file(&path, secret);
+    let numbers: Vec<u64> = (1..=accounts).collect();
+    for some in numbers.chunks(500) {
+        write(
+            &store,
+            some.iter().map(|number| account_of(account(*number))),
+        )
+        .expect("accounts");
+    }
+    store.close();
+    (folder, path)
+}
+
+fn import(path: &Path, url: &str) -> Result<Vec<Progress>, ImportError> {
+    postgres::import(path, &options(url), &mut |_| {})
+}
+
+fn name(url: &str) -> &str {
+    url.rsplit('/').next().expect("a name")
+}
+
+/// A digest of each table of a database.
+fn digests(server: &Postgres, database: &str) -> Vec<String> {
+    let tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_name <> 'imports' ORDER BY 1";
+    let tables = server.run(database, tables);
+    let digest = |table: &str| {
+        let sql = format!(
+            "SELECT count(*) || md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), '')) FROM {table} t"
+        );
+        format!("{table} {}", server.run(database, &sql))
+    };
+    tables.lines().map(digest).collect()
+}
+
+#[test]
+fn an_import_that_is_interrupted_at_any_statement_continues_and_copies_every_row_once() {
+    let server = Postgres::shared();
+    let (_folder, path) = file(ACCOUNTS, 8);
+    let whole = server.database();
+    import(&path, &whole).expect("without interruption");
+    let expected = digests(server, name(&whole));
+
+    let url = server.database();
+    let proxy = Proxy::start(server.folder());
+    let through = proxy.url(name(&url));
+    let statements = [
+        "UPDATE imports",
+        "INSERT INTO accounts",
+        "INSERT INTO journal",
+        "COMMIT",
+    ];
+    let mut attempts = 0;
+    for round in 0..3 {
+        for statement in statements {
+            for cut in [Cut::Before, Cut::After] {
+                proxy.cut_at(statement, cut);
+                let before = proxy.cuts();
+                let result = import(&path, &through);
+                attempts += 1;
+                if proxy.cuts() == before {
+                    // The statement is behind it.
+                    result.expect("nothing is in its way");
+                    continue;
+                }
+                assert!(result.is_err(), "{round} {statement} {cut:?}");
+                match postgres::open(options(&url)) {
+                    Err(OpenError::UnfitServer { problem, .. }) => {
+                        assert!(problem.contains("`tollgate migrate`"), "{problem}");
+                    }
+                    Err(other) => panic!("{other}"),
+                    Ok(_) => panic!("a part of a store opens"),
+                }
+            }
+        }
+    }
+    let copied = import(&path, &url).expect("it ends");
+    assert!(proxy.cuts() > 8, "{} of {attempts} attempts", proxy.cuts());
+    let accounts = copied.iter().find(|table| table.table == "accounts");
+    assert_eq!(accounts.expect("the table").rows, ACCOUNTS);
+    assert_eq!(digests(server, name(&url)), expected);
+
+    let read = postgres::open_imported(&options(&url)).expect("for the audit");
+    assert!(read.account(account(1)).expect("a read").is_some());
+    postgres::finish_import(&options(&url)).expect("it is finished");
+    let store = postgres::open(options(&url)).expect("a store");
+    write(&store, [account_of(account(ACCOUNTS + 1))]).expect("it is written");
+    let again = import(&path, &url);
+    store.close();
+    assert!(
+        matches!(&again, Err(ImportError::Open(OpenError::InUse { .. }))),
+        "{again:?}"
+    );
+    let again = import(&path, &url);
+    assert!(matches!(again, Err(ImportError::NotEmpty(_))), "{again:?}");
+}
+
+#[test]
+fn an_import_is_not_continued_from_a_file_that_was_used_meanwhile_or_from_another_one() {
+    let server = Postgres::shared();
+    let (_folder, path) = file(3, 8);
+    let url = server.database();
+    import(&path, &url).expect("the copy");
+    import(&path, &url).expect("there is nothing left to copy");
+    let (_other_folder, other) = file(3, 9);
+    let store = open_file(&path, 8);
+    store.close();
+    for path in [path, other] {
+        let again = import(&path, &url);
+        assert!(
+            matches!(again, Err(ImportError::OtherSource(_))),
+            "{again:?}"
+        );
+    }
+}
+
+#[test]
+fn of_two_imports_at_once_one_ends() {
+    let server = Postgres::shared();
+    let (_folder, path) = file(ACCOUNTS, 8);
+    let url = server.database();
+    let mut is_first = true;
+    let result = postgres::import(&path, &options(&url), &mut |progress| {
+        if progress.table == "accounts" && std::mem::take(&mut is_first) {
+            // What another one has done meanwhile.
+            let sql = "UPDATE imports SET copied = copied + 1 WHERE name = 'accounts'";
+            server.run(name(&url), sql);
+        }
+    });
+    match result {
+        Err(ImportError::Overtaken(table)) => assert_eq!(table, "accounts"),
+        other => panic!("{other:?}"),
+    }
+}
