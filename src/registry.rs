@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runbook_has_an_entry_for_each_alert_and_no_other() {
+    fn each_alert_has_an_entry_in_the_runbook_and_a_test() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf/prometheus");
         let after = |file: &str, start: &str| -> Vec<String> {
             let text = std::fs::read_to_string(folder.join(file)).expect("a file of text");
@@ -173,6 +173,15 @@ mod tests {
         let alerts = after("alerts.yml", "- alert: ");
         assert!(!alerts.is_empty());
         assert_eq!(after("runbook.md", "## "), alerts, "in the same order");
+        let tests = std::fs::read_to_string(folder.join("alerts.test.yml"));
+        let tests = tests.expect("a file of text");
+        for alert in &alerts {
+            let name = format!("alertname=\"{alert}\", instance=\"");
+            assert!(
+                tests.contains(&name),
+                "{alert} has no test in which it fires"
+            );
+        }
     }
 
     fn reference_row(metric: &Metric) -> String {

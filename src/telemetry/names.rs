@@ -92,6 +92,8 @@ metrics! {
         "Units of work in one commit.";
     COMMIT_SECONDS = "tollgate_commit_seconds", Histogram, [],
         "Time of one commit, the disk included.";
+    SYNC_SECONDS = "tollgate_store_sync_seconds", Histogram, [],
+        "Time in which a commit waited for the disk, or for the database's server, to make it durable.";
     POSTING_SECONDS = "tollgate_store_posting_seconds", Histogram, [],
         "Time that commits spent posting journal records to accounts.";
     CHECKPOINT_SECONDS = "tollgate_store_checkpoint_seconds", Histogram, [],

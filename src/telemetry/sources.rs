@@ -36,6 +36,12 @@ pub fn store(store: Arc<dyn Store>) -> Source {
         );
         powers(
             samples,
+            names::SYNC_SECONDS,
+            &gauges.sync_us,
+            MICROS_PER_SECOND,
+        );
+        powers(
+            samples,
             names::POSTING_SECONDS,
             &gauges.posting_us,
             MICROS_PER_SECOND,

@@ -60,6 +60,9 @@ pub struct Gauges {
     pub batch_size: Histogram,
     /// Microseconds per commit, from the first statement to the completed sync.
     pub commit_us: Histogram,
+    /// Microseconds of a commit's last statement alone, which waits for the disk, or for the server of the database; included in
+    /// [`Gauges::commit_us`].
+    pub sync_us: Histogram,
     /// Microseconds that a commit spent posting balances, holds and records; included in [`Gauges::commit_us`], without the longer sync
     /// that posting then causes. Only commits that posted are counted.
     pub posting_us: Histogram,

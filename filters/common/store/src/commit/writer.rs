@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use super::batch::{Answers, Batch, are_shared};
-use crate::engine::{Engine, Fault, RowError, Rows, Session, WriteError};
+use crate::engine::{Engine, EngineError, Fault, RowError, Rows, Session, WriteError};
 use crate::error::{CommitError, Failure, FailureKind, SubmitError};
 use crate::gauges::Gauges;
 use crate::handover::{Handover, Successor, is_forwarded};
@@ -405,15 +405,15 @@ fn commit_again(
     commit(shared, session, batch, monotonic_us, items)
 }
 
-fn commit(
+fn commit<S: Session>(
     shared: &Shared,
-    session: &mut impl Session,
+    session: &mut S,
     batch: &mut Batch,
     monotonic_us: &dyn Fn() -> u64,
     items: &[Item],
 ) -> Result<Answers, WriteError> {
     begin(session, &shared.gauges, BUSY_TRIES)?;
-    finish(session, |session| {
+    let write = |session: &mut S| {
         if are_shared(items) {
             session.lock_shared()?;
         }
@@ -426,31 +426,46 @@ fn commit(
             shared.gauges.posting_us.record(us);
         }
         Ok(answers)
+    };
+    finish(session, write, |session| {
+        let began = monotonic_us();
+        session.commit()?;
+        let us = monotonic_us().saturating_sub(began);
+        shared.gauges.sync_us.record(us);
+        Ok(())
     })
 }
 
 /// Derives the usage totals again if they are behind the postings: after an upgrade, or after a run of a release without them.
-fn derive_days(session: &mut impl Session, gauges: &Gauges) -> Result<(), WriteError> {
+fn derive_days<S: Session>(session: &mut S, gauges: &Gauges) -> Result<(), WriteError> {
     if session.rows().are_days_posted()? {
         return Ok(());
     }
     begin(session, gauges, POST_TRIES)?;
-    finish(session, |session| {
-        session.lock_shared()?;
-        rebuild_days(session.rows())
-    })
+    finish(
+        session,
+        |session| {
+            session.lock_shared()?;
+            rebuild_days(session.rows())
+        },
+        S::commit,
+    )
 }
 
 /// Posts the unposted records, in a transaction of its own.
-fn post(session: &mut impl Session, batch: &mut Batch, gauges: &Gauges) -> Result<(), WriteError> {
+fn post<S: Session>(session: &mut S, batch: &mut Batch, gauges: &Gauges) -> Result<(), WriteError> {
     if !batch.has_unposted() {
         return Ok(());
     }
     begin(session, gauges, POST_TRIES)?;
-    finish(session, |session| {
-        session.lock_shared()?;
-        batch.post(session.rows())
-    })
+    finish(
+        session,
+        |session| {
+            session.lock_shared()?;
+            batch.post(session.rows())
+        },
+        S::commit,
+    )
 }
 
 /// Begins the transaction of a commit. Nothing has been written yet, so another program's lock can be waited for.
@@ -473,14 +488,15 @@ fn begin(session: &mut impl Session, gauges: &Gauges, tries: usize) -> Result<()
     session.begin()
 }
 
-/// Runs `write` in the open transaction and commits; an error rolls back.
+/// Runs `write` in the open transaction and commits by `commit`; an error rolls back.
 fn finish<S: Session, T>(
     session: &mut S,
     write: impl FnOnce(&mut S) -> Result<T, WriteError>,
+    commit: impl FnOnce(&mut S) -> Result<(), EngineError>,
 ) -> Result<T, WriteError> {
     match write(session) {
         Ok(written) => {
-            session.commit()?;
+            commit(session)?;
             Ok(written)
         }
         Err(error) => {
@@ -617,7 +633,8 @@ mod tests {
             assert_eq!(moved, (checkpoints, checkpoints * STEP_US), "{case}");
             // From the first clock reading to the last one, including those of a posting between them.
             let committed = timed(&gauges.commit_us);
-            assert_eq!(committed, (1, (2 + postings) * STEP_US), "{case}");
+            assert_eq!(committed, (1, (4 + postings) * STEP_US), "{case}");
+            assert_eq!(timed(&gauges.sync_us), (1, STEP_US), "{case}");
         }
     }
 }
