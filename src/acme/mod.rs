@@ -4,8 +4,10 @@
 //! version of the row it is based on: of several processes on one database one orders, and the others load what it stores. An attempt counts
 //! as failed from its claim on, so that a process which ends in the middle neither repeats it at once nor forgets the backoff.
 //! `order` proves control over the names and exchanges a request for the certificate. `records` seals the account's key and the private keys
-//! of certificates under the root secret of the store. The challenges are answered by `crate::proxy`.
+//! of certificates under the root secret of the store. The challenges are answered by `crate::proxy`, at every gateway of the database
+//! (`challenges`).
 
+mod challenges;
 mod client;
 mod order;
 mod records;
@@ -13,7 +15,7 @@ mod renewal;
 mod status;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -23,7 +25,8 @@ use tollgate_store::Store;
 
 use crate::config::{AcmeOrder, Certificate};
 use crate::proxy::AcmeChallenges;
-use records::Records;
+use challenges::OfOthers;
+use records::{Records, SharedResponses};
 pub(crate) use status::AcmeStatus;
 
 /// Wait before a task that panicked begins again.
@@ -54,17 +57,26 @@ struct Context {
     deps: AcmeDeps,
     records: Arc<Records>,
     status: AcmeStatus,
+    of_others: Mutex<OfOthers>,
 }
 
 impl Acme {
-    /// Puts the stored certificates of these orders in force. Nothing is ordered before [`Acme::run`]. Blocks.
+    /// Puts the stored certificates of these orders in force, and answers the challenges of other gateways. Nothing is ordered before [`Acme::run`]. Blocks.
     pub(crate) fn new(deps: AcmeDeps, orders: Vec<Arc<AcmeOrder>>) -> Acme {
         let records = Arc::new(Records::new(deps.store.clone()));
         let context = Arc::new(Context {
             records,
             deps,
             status: AcmeStatus::default(),
+            of_others: Mutex::default(),
         });
+        if context.deps.store.has_allotments() && !orders.is_empty() {
+            match context.records.shared(context.deps.clock.now()) {
+                Ok(shared) => context.answer_for_others(shared),
+                // It is repeated soon.
+                Err(error) => tracing::debug!(%error, "reading responses to challenges failed"),
+            }
+        }
         for order in &orders {
             context.status.begin(order);
             match context.records.best(order, context.deps.clock.now()) {
@@ -92,8 +104,13 @@ impl Acme {
         self.context.status.clone()
     }
 
-    /// Obtains and renews until it is cancelled.
+    /// Obtains and renews, and answers the challenges of other gateways of the database, until it is cancelled.
     pub(crate) async fn run(self) {
+        let follow = challenges::follow(self.context.clone(), self.orders.subscribe());
+        tokio::join!(self.maintain(), follow);
+    }
+
+    async fn maintain(self) {
         let mut orders = self.orders.subscribe();
         // Dropping the set cancels its tasks.
         let mut tasks = JoinSet::new();
@@ -139,6 +156,13 @@ impl Acme {
 }
 
 impl Context {
+    /// Answers the challenges of orders of other gateways.
+    fn answer_for_others(&self, shared: Vec<SharedResponses>) {
+        let of_others = self.of_others.lock();
+        let mut of_others = of_others.unwrap_or_else(PoisonError::into_inner);
+        of_others.replace(shared, &self.deps.challenges);
+    }
+
     fn install(&self, order: &AcmeOrder, certificate: Certificate) {
         self.status.installed(order);
         (self.deps.install)(order.id(), certificate);

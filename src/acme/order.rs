@@ -1,25 +1,23 @@
 //! One order: the account, the proof of control over the names, and the exchange of a request for the certificate (RFC 8555 section 7.4).
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use instant_acme::{
     Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error,
     ExternalAccountKey, Identifier, NewAccount, NewOrder, OrderStatus, Problem, RetryPolicy,
 };
-use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::sign::CertifiedKey;
+use rcgen::{CertificateParams, DistinguishedName, KeyPair};
+use rustls::pki_types::ServerName;
 use secrecy::ExposeSecret;
 use tollgate_store::{CommitError, ReadError, Refusal};
 use zeroize::Zeroizing;
 
 use super::Context;
+use super::challenges::SPREAD;
 use super::client::DirectoryClient;
-use super::records::{self, StoredAccount};
+use super::records::{self, Response, StoredAccount};
+use super::renewal::ATTEMPT_MAX;
 use crate::config::{AcmeChallenge, AcmeOrder, Certificate};
-use crate::proxy::ChallengeResponse;
 use crate::telemetry;
 
 /// Polls of an order's state: from 250 ms on, each twice as late as the one before, or when the authority says.
@@ -57,6 +55,8 @@ enum Failure {
     Read(#[from] ReadError),
     #[error("the account could not be stored")]
     Commit(#[from] CommitError),
+    #[error("the responses to the challenges could not be stored for the other nodes")]
+    Share(#[source] CommitError),
     #[error("the request for the certificate could not be made")]
     Request(#[from] rcgen::Error),
     #[error("the HTTP client could not be made")]
@@ -121,8 +121,16 @@ async fn attempt(
             responses.push(response(&mut authorization, order)?);
         }
     }
+    let answers = responses.iter().map(Response::to_challenge);
+    let answers = answers.collect::<Result<Vec<_>, _>>()?;
     // Until the end of this function.
-    let _answered = context.deps.challenges.answer(responses);
+    let _answered = context.deps.challenges.answer(answers);
+    if context.deps.store.has_allotments() && !responses.is_empty() {
+        let expires_at = context.deps.clock.now() + ATTEMPT_MAX;
+        let shared = context.records.share(order, &responses, expires_at);
+        shared.await.map_err(Failure::Share)?;
+        tokio::time::sleep(SPREAD).await;
+    }
     let mut authorizations = placed.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -291,39 +299,20 @@ fn not_offered(order: &AcmeOrder) -> Failure {
 fn response<'a>(
     authorization: &'a mut instant_acme::AuthorizationHandle<'a>,
     order: &AcmeOrder,
-) -> Result<ChallengeResponse, Failure> {
+) -> Result<Response, Failure> {
     let challenge = authorization.challenge(challenge_type(order));
     let challenge = challenge.ok_or_else(|| not_offered(order))?;
     let key_authorization = challenge.key_authorization();
     Ok(match order.challenge {
-        AcmeChallenge::Http01 => ChallengeResponse::Http {
-            token: challenge.token.as_str().into(),
-            body: Bytes::copy_from_slice(key_authorization.as_str().as_bytes()),
+        AcmeChallenge::Http01 => Response::Http {
+            token: challenge.token.clone(),
+            body: key_authorization.as_str().to_owned(),
         },
-        AcmeChallenge::TlsAlpn01 => {
-            let name = challenge.identifier().to_string();
-            let digest = key_authorization.digest();
-            ChallengeResponse::Tls {
-                key: validation_certificate(&name, digest.as_ref())?,
-                name: name.to_ascii_lowercase().into(),
-            }
-        }
+        AcmeChallenge::TlsAlpn01 => Response::Tls {
+            name: challenge.identifier().to_string(),
+            digest: key_authorization.digest().as_ref().to_vec(),
+        },
     })
-}
-
-/// The self-signed certificate of a validation handshake: the name, and the digest of the key authorization (RFC 8737 section 3).
-fn validation_certificate(name: &str, digest: &[u8]) -> Result<Arc<CertifiedKey>, Failure> {
-    let key = KeyPair::generate()?;
-    let mut params = CertificateParams::new([name.to_owned()])?;
-    params
-        .custom_extensions
-        .push(CustomExtension::new_acme_identifier(digest));
-    let certificate = params.self_signed(&key)?;
-    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let signing = rustls::crypto::ring::sign::any_supported_type(&private);
-    let signing = signing.map_err(|error| Failure::Authority(error.to_string()))?;
-    let chain = vec![CertificateDer::from(certificate)];
-    Ok(Arc::new(CertifiedKey::new(chain, signing)))
 }
 
 /// What the authority says of the challenges that it has refused.

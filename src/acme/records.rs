@@ -8,8 +8,8 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
 use tollgate_clock::Timestamp;
 use tollgate_store::{
-    AcmeAccountRow, AcmeCertificateRow, AcmePart, Admission, CommitError, Part, ReadError, Sealer,
-    Store, UnitOfWork, commit, reading,
+    AcmeAccountRow, AcmeCertificateRow, AcmeChallengesRow, AcmePart, Admission, CommitError, Part,
+    ReadError, Sealer, Store, UnitOfWork, commit, reading,
 };
 use zeroize::{Zeroize, Zeroizing};
 
@@ -18,6 +18,8 @@ use crate::config::{AcmeOrder, Certificate};
 /// What is sealed as, in the store.
 const SEALED_KIND: &str = "tollgate acme keys";
 
+const CHALLENGES_KIND: &str = "tollgate acme challenges";
+
 /// A key and a chain have nothing else that they are bound to than their row.
 const NO_DIGEST: [u8; 32] = [0; 32];
 
@@ -25,6 +27,23 @@ const NO_DIGEST: [u8; 32] = [0; 32];
 pub(super) struct Records {
     store: Arc<dyn Store>,
     sealer: Sealer,
+    /// Of responses to challenges.
+    challenges: Sealer,
+}
+
+/// A response to a challenge, before there is a certificate for the handshake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Response {
+    /// The key authorization, at the path of this token.
+    Http { token: String, body: String },
+    /// The digest of the key authorization, for the handshake of this name.
+    Tls { name: String, digest: Vec<u8> },
+}
+
+/// The responses of an order, as stored.
+pub(super) struct SharedResponses {
+    pub(super) row: AcmeChallengesRow,
+    pub(super) responses: Vec<Response>,
 }
 
 /// The sealed content of an account's row.
@@ -48,6 +67,7 @@ impl Records {
     pub(super) fn new(store: Arc<dyn Store>) -> Records {
         Records {
             sealer: Sealer::new(&store.root_secret(), SEALED_KIND),
+            challenges: Sealer::new(&store.root_secret(), CHALLENGES_KIND),
             store,
         }
     }
@@ -177,6 +197,44 @@ impl Records {
             Some(_) => AcmePart::ReplaceAccount(row),
         })
         .await
+    }
+
+    /// Stores the responses of an order for the other gateways of the database.
+    pub(super) async fn share(
+        &self,
+        order: &AcmeOrder,
+        responses: &[Response],
+        expires_at: Timestamp,
+    ) -> Result<(), CommitError> {
+        let id = order.id();
+        let text = serde_json::to_vec(responses).expect("texts are JSON");
+        let sealed = self.challenges.seal(&id, &NO_DIGEST, &text).into();
+        let row = AcmeChallengesRow {
+            id,
+            sealed,
+            expires_at,
+        };
+        self.write(AcmePart::StoreChallenges(row)).await
+    }
+
+    /// The responses of all orders that are under way; without those that cannot be opened. Blocks.
+    pub(super) fn shared(&self, now: Timestamp) -> Result<Vec<SharedResponses>, ReadError> {
+        let rows = self.store.acme_challenges(now)?.into_iter();
+        let opened = rows.filter_map(|row| {
+            let text = self.challenges.open(&row.id, &NO_DIGEST, &row.sealed)?;
+            let responses = serde_json::from_slice(&text).ok()?;
+            Some(SharedResponses { row, responses })
+        });
+        Ok(opened.collect())
+    }
+
+    /// The same, for callers that must not block.
+    pub(super) async fn shared_of(
+        self: &Arc<Records>,
+        now: Timestamp,
+    ) -> Result<Vec<SharedResponses>, ReadError> {
+        let records = self.clone();
+        reading(&self.store, move |_| records.shared(now)).await
     }
 
     /// Writes a change.

@@ -13,7 +13,7 @@ use crate::config::{AcmeOrder, Certificate};
 use crate::telemetry;
 
 /// Time limit of an attempt.
-const ATTEMPT_MAX: Duration = Duration::from_secs(240);
+pub(super) const ATTEMPT_MAX: Duration = Duration::from_secs(240);
 
 /// How long no other attempt begins after one whose end is not known, since its process has ended. Longer than an attempt.
 const LEASE: Duration = Duration::from_secs(300);
@@ -117,6 +117,13 @@ impl Maintained {
                 retry_after: None,
             })
         });
+        if self.context.deps.store.has_allotments() {
+            let id = begun.id;
+            let delete = AcmePart::DeleteChallenges { id };
+            if let Err(error) = self.context.records.write(delete).await {
+                tracing::debug!(%error, "deleting responses to challenges failed, they expire");
+            }
+        }
         match issued {
             Ok(issued) => self.succeeded(begun, issued).await?,
             Err(error) => self.failed(begun, error).await?,

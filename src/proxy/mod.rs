@@ -32,7 +32,7 @@ mod wake;
 mod worker;
 mod write_coalescing;
 
-pub(crate) use self::acme::{AcmeChallenges, ChallengeResponse};
+pub(crate) use self::acme::{AcmeChallenges, AnsweredChallenges, ChallengeResponse};
 pub(crate) use self::generation::Generation;
 pub(crate) use self::handed_over::{TOKEN_BYTES, Target};
 pub(crate) use self::health::HealthChecks;

@@ -12,6 +12,7 @@ use tollgate_testing::{
 use toml::Table;
 
 use super::installation::{Installation, Serving, ended};
+use super::nodes::settings_of;
 use super::reload::{edit, element, toml_of};
 use super::upgrade::{Successor, first_ended};
 use crate::rig::{CHAT, SECRETS, chat};
@@ -187,6 +188,51 @@ async fn a_certificate_is_stored_in_postgres() {
     let database = Postgres::shared().database();
     let installation = Installation::on_postgres(&database, "").await;
     first_order(installation, &[NAME], "").await;
+}
+
+/// Two gateways behind one name, of which the authority reaches the one that does not order.
+async fn challenge_at_another_node(more: &str) {
+    let database = Postgres::shared().database();
+    let authority = Authority::start(90 * DAY, false).await;
+    let installation = Installation::on_postgres(&database, "").await;
+    order(&installation, &authority, &[NAME], more);
+    let node = |name: &str| {
+        let config = settings_of(&installation, name);
+        installation.command_with(&config, &["serve"])
+    };
+    let first = installation.serve_as(node("a")).await;
+    // It orders, and the authority's requests wait until they are forwarded.
+    within("the order", async {
+        while authority.calls(AcmeCall::NewOrder) == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let other = installation.serve_as(node("b")).await;
+    forward(&authority, &other);
+    let root = authority.root().await;
+    let (first, _) = line(first, OBTAINED, 1).await;
+    let (first, _) = settled(first, &installation, &root).await;
+    let orders = async |serving: &Serving, result: &str| {
+        let metric = format!("tollgate_acme_orders_total{{result=\"{result}\"}}");
+        serving.metric(&metric).await
+    };
+    assert_eq!(orders(&first, "issued").await, 1);
+    for serving in [&first, &other] {
+        assert_eq!(orders(serving, "failed").await, 0, "at the first attempt");
+    }
+    stop(first).await;
+    stop(other).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_answers_the_http_challenge_of_another() {
+    challenge_at_another_node("").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_answers_the_tls_challenge_of_another() {
+    challenge_at_another_node("challenge = 'tls-alpn-01'").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

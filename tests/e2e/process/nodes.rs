@@ -24,7 +24,7 @@ pub(super) struct Cluster {
 }
 
 /// The settings of a node, beside those of the installation.
-fn settings_of(installation: &Installation, name: &str) -> PathBuf {
+pub(super) fn settings_of(installation: &Installation, name: &str) -> PathBuf {
     let text = std::fs::read_to_string(&installation.config).expect("the settings");
     let mut table: Table = text.parse().expect("TOML");
     let section = |table: &mut Table, section: &str, key: &str, value: String| {

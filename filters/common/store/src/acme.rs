@@ -52,6 +52,17 @@ pub struct AcmeCertificateRow {
     pub updated_at: Timestamp,
 }
 
+/// The responses to the challenges of an order that is under way, for every gateway of the database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcmeChallengesRow {
+    /// That of the certificate.
+    pub id: [u8; 32],
+    /// The responses, sealed: who can write to the database alone must not prove control over a name.
+    pub sealed: Arc<[u8]>,
+    /// When the order has ended at the latest.
+    pub expires_at: Timestamp,
+}
+
 /// A change of an account or a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcmePart {
@@ -63,6 +74,13 @@ pub enum AcmePart {
     InsertCertificate(AcmeCertificateRow),
     /// Replaces the previous version of a certificate: [`crate::Refusal::AcmeConflict`] after a concurrent change.
     ReplaceCertificate(AcmeCertificateRow),
+    /// Stores the responses of an order, in place of earlier ones.
+    StoreChallenges(AcmeChallengesRow),
+    /// Deletes the responses of an order.
+    DeleteChallenges {
+        /// That of the certificate.
+        id: [u8; 32],
+    },
     /// Deletes certificates that expired before a time, with their keys, and those without a certificate whose last attempt was before it.
     Forget {
         /// The time.
@@ -84,4 +102,7 @@ pub trait ReadAcme {
 
     /// All certificates that were issued by a directory, the latest expiry first.
     fn acme_certificates(&self, directory: &str) -> Result<Vec<AcmeCertificateRow>, ReadError>;
+
+    /// The responses of all orders that are not over before `now`.
+    fn acme_challenges(&self, now: Timestamp) -> Result<Vec<AcmeChallengesRow>, ReadError>;
 }

@@ -41,7 +41,7 @@ mod x402;
 
 use tollgate_service::{GATEWAY, provided};
 
-pub use acme::{AcmeAccountRow, AcmeCertificateRow, AcmePart, ReadAcme};
+pub use acme::{AcmeAccountRow, AcmeCertificateRow, AcmeChallengesRow, AcmePart, ReadAcme};
 pub use allotment::{AllotmentPart, AllotmentRow, Answer, Taken};
 pub use audit_log::{
     AuditEvent, AuditLogQuery, AuditOutcome, AuditPosition, AuditRecord, ReadAuditLog,

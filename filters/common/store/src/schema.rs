@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/013.sql"),
     include_str!("migrations/014.sql"),
     include_str!("migrations/015.sql"),
+    include_str!("migrations/016.sql"),
 ];
 
 /// The SQL keywords that differ between engines.

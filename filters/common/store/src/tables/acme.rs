@@ -2,8 +2,10 @@
 
 use std::sync::LazyLock;
 
+use tollgate_clock::Timestamp;
+
 use super::versioned::VersionedTable;
-use crate::acme::{AcmeAccountRow, AcmeCertificateRow, AcmePart, ReadAcme};
+use crate::acme::{AcmeAccountRow, AcmeCertificateRow, AcmeChallengesRow, AcmePart, ReadAcme};
 use crate::engine::{RowError, Select, Sql, SqlRow, Value, WriteError, values};
 use crate::error::{ReadError, Refusal};
 use crate::opened::{Connections, OpenedStore};
@@ -39,12 +41,26 @@ pub(crate) fn write(connection: &dyn Sql, part: &AcmePart) -> Result<(), WriteEr
         AcmePart::ReplaceCertificate(row) => {
             CERTIFICATES.replace(connection, &certificate_values(row), MOVED, MOVED)
         }
+        AcmePart::StoreChallenges(row) => {
+            delete_challenges(connection, &row.id)?;
+            let sql = "INSERT INTO acme_challenges (id, sealed, expires_at) VALUES (?1, ?2, ?3)";
+            connection.execute(sql, values![row.id, row.sealed, row.expires_at])?;
+            Ok(())
+        }
+        AcmePart::DeleteChallenges { id } => delete_challenges(connection, id),
         AcmePart::Forget { before } => {
+            let sql = "DELETE FROM acme_challenges WHERE expires_at < ?1";
+            connection.execute(sql, values![before])?;
             let sql = "DELETE FROM acme_certificates WHERE coalesce(expires_at, updated_at) < ?1 AND updated_at < ?1";
             connection.execute(sql, values![before])?;
             Ok(())
         }
     }
+}
+
+fn delete_challenges(connection: &dyn Sql, id: &[u8; 32]) -> Result<(), WriteError> {
+    connection.execute("DELETE FROM acme_challenges WHERE id = ?1", values![id])?;
+    Ok(())
 }
 
 fn account_values(row: &AcmeAccountRow) -> [Value<'_>; 6] {
@@ -144,5 +160,18 @@ impl<C: Connections, W> ReadAcme for OpenedStore<C, W> {
             "WHERE directory = ?1 AND sealed IS NOT NULL ORDER BY expires_at DESC",
             values![directory],
         )
+    }
+
+    fn acme_challenges(&self, now: Timestamp) -> Result<Vec<AcmeChallengesRow>, ReadError> {
+        let sql = "SELECT id, sealed, expires_at FROM acme_challenges WHERE expires_at > ?1";
+        self.with("responses to challenges", |connection| {
+            connection.all(sql, values![now], |row| {
+                Ok(AcmeChallengesRow {
+                    id: row.get(0)?,
+                    sealed: row.get(1)?,
+                    expires_at: row.get(2)?,
+                })
+            })
+        })
     }
 }

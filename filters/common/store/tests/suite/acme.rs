@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tollgate_store::{AcmeAccountRow, AcmeCertificateRow, AcmePart, Part, Refusal, Store};
+use tollgate_store::{
+    AcmeAccountRow, AcmeCertificateRow, AcmeChallengesRow, AcmePart, Part, Refusal, Store,
+};
 
 use super::support::{open, time, write};
 
@@ -106,4 +108,30 @@ fn an_account_is_found_by_its_directory_and_its_external_account() {
     assert_eq!(read(""), Some(row("", 1)));
     assert_eq!(read("kid-1"), Some(row("kid-1", 0)));
     assert_eq!(read("kid-2"), None);
+}
+
+#[test]
+fn responses_to_challenges_are_there_from_the_begin_of_an_order_to_its_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store: Arc<dyn Store> = open(folder.path());
+    let row = |id: u8, text: &str, expires_at| AcmeChallengesRow {
+        id: [id; 32],
+        sealed: Arc::from(text.as_bytes()),
+        expires_at: time(expires_at),
+    };
+    for (id, text, expires_at) in [(1, "a", 100), (2, "b", 300), (1, "c", 200)] {
+        let part = AcmePart::StoreChallenges(row(id, text, expires_at));
+        write(&store, [acme(part)]).expect("stored");
+    }
+    let at = |now| {
+        let mut found = store.acme_challenges(time(now)).expect("a read");
+        found.sort_by_key(|row| row.id);
+        found
+    };
+    assert_eq!(at(150), [row(1, "c", 200), row(2, "b", 300)]);
+    assert_eq!(at(200), [row(2, "b", 300)], "the first is over");
+    write(&store, [acme(AcmePart::Forget { before: time(250) })]).expect("forgotten");
+    assert_eq!(at(0), [row(2, "b", 300)]);
+    write(&store, [acme(AcmePart::DeleteChallenges { id: [2; 32] })]).expect("deleted");
+    assert_eq!(at(0), []);
 }
