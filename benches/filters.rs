@@ -216,7 +216,7 @@ impl Bench {
         Bench {
             auths: Auths::new(service, credentials, clock.clone()),
             rate_limits: RateLimits::new(
-                limits,
+                &limits,
                 Arc::new(Counters::default()),
                 clock.clone(),
                 entropy.clone(),

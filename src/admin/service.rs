@@ -69,7 +69,6 @@ impl AdminService {
             .sections
             .find()
             .map(|plan| tollgate_pay::plans(plan, (&store, &ledger), (&clock, &entropy)));
-        let limits: Limits = settings.sections.find().unwrap_or_default();
         let meter: MeterSettings = settings.sections.find().unwrap_or_default();
         AdminService {
             plans,
@@ -78,11 +77,7 @@ impl AdminService {
             clock,
             entropy,
             form: Form::api_key(&settings.service.name),
-            classes: limits
-                .classes()
-                .iter()
-                .map(|class| class.name.clone())
-                .collect(),
+            classes: class_names(settings),
             models: model_ids(settings),
             credit_limit: meter.credit_limit,
             running: None,
@@ -417,8 +412,13 @@ impl AdminService {
         }
     }
 
+    /// A rate class of the settings in force.
     fn class(&self, name: &str) -> Result<Arc<str>, ChangeError> {
-        find_named(&self.classes, name, "rate class")
+        let classes = match &self.running {
+            Some(running) => class_names(&running.settings()),
+            None => self.classes.clone(),
+        };
+        find_named(&classes, name, "rate class")
     }
 
     fn models(&self, names: &[String]) -> Result<Option<Arc<[Arc<str>]>>, ChangeError> {
@@ -477,6 +477,12 @@ fn read_cache_scope(word: &str) -> Result<CacheScope, ChangeError> {
 fn model_ids(settings: &Settings) -> Vec<Arc<str>> {
     let models = settings.catalog.models().iter();
     models.map(|model| model.id.clone()).collect()
+}
+
+fn class_names(settings: &Settings) -> Vec<Arc<str>> {
+    let limits: Limits = settings.sections.find().unwrap_or_default();
+    let classes = limits.classes().iter();
+    classes.map(|class| class.name.clone()).collect()
 }
 
 /// The element of this name, or an error that lists all of them.

@@ -30,7 +30,7 @@ pub struct Difference {
     pub place: String,
     /// What became of it.
     pub change: DifferenceKind,
-    /// Whether it takes effect only after a restart.
+    /// Whether only a new process can use it: `tollgate upgrade`.
     pub needs_restart: bool,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Difference {
             DifferenceKind::Removed => "removed",
         };
         let effect = match self.needs_restart {
-            true => ", needs a restart",
+            true => ", needs `tollgate upgrade`",
             false => "",
         };
         write!(f, "{}: {}: {change}{effect}", self.place, self.key)
@@ -71,7 +71,7 @@ impl Source {
         load(&self.file, &self.environment, modules)
     }
 
-    /// A difference in a setting that is not written in this version, and that takes effect after a restart.
+    /// A difference in a setting that is not written in this version, and that only a new process can use.
     pub(crate) fn difference(&self, key: &str, change: DifferenceKind) -> Difference {
         Difference {
             key: key.to_owned(),

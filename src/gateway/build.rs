@@ -169,6 +169,7 @@ pub(super) fn start(
         pages,
         proxy: running.proxy.clone(),
         store: storage.store.clone(),
+        credentials: storage.credentials.clone(),
         clock: clock.clone(),
         telemetry: telemetry.clone(),
         runtime: runtime.handle().clone(),
@@ -304,12 +305,7 @@ impl Storage {
         record_new_prices(settings, &*store, now)?;
         let credentials = Credentials::open(&*store, now).map_err(ledger_error)?;
         credentials.follow(&store, clock);
-        let limits: RateLimits = settings.sections.find().unwrap_or_default();
-        for class in credentials.classes() {
-            if limits.class(&class).is_none() {
-                tracing::warn!(%class, "rate class of accounts is not configured, using `free`");
-            }
-        }
+        warn_about_classes(&credentials, settings);
         Ok(Storage {
             store,
             ledger,
@@ -317,6 +313,16 @@ impl Storage {
             refused: Arc::default(),
             failure,
         })
+    }
+}
+
+/// Logs rate classes of accounts that the settings do not define.
+pub(super) fn warn_about_classes(credentials: &Credentials, settings: &Settings) {
+    let limits: RateLimits = settings.sections.find().unwrap_or_default();
+    for class in credentials.classes() {
+        if limits.class(&class).is_none() {
+            tracing::warn!(%class, "rate class of accounts is not configured, using `free`");
+        }
     }
 }
 
@@ -407,7 +413,7 @@ impl Running {
         let filters = (&*built.filters, &built.services);
         let generation = Generation {
             version: 1,
-            routes: routes::routes(settings, filters, &deps.pages)?,
+            routes: routes::routes(settings, filters, &deps.pages, deps.telemetry)?,
             providers: Arc::new(Providers::new(settings, deps.clock.clone())),
         };
         let meter: MeterSettings = settings.sections.find().unwrap_or_default();

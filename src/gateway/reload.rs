@@ -13,9 +13,11 @@ use tokio::task::JoinHandle;
 use tollgate_clock::Clock;
 use tollgate_counters::Source;
 use tollgate_filter::ErrorPage;
+use tollgate_identity::Credentials;
 use tollgate_module::{BuildError, Declarations, Module, Reload, Services};
 use tollgate_store::Store;
 
+use super::build::warn_about_classes;
 use super::certificates::ListenerCertificates;
 use super::error::StartError;
 use super::prices::record_new_prices;
@@ -28,8 +30,11 @@ use crate::proxy::{Generation, Proxy, Routes};
 use crate::telemetry::{self, Telemetry};
 use crate::upstream::Providers;
 
-/// What remains of the settings for the operator when one of them needs a restart.
-const REMEDY: &str = "restart the gateway, or restore the earlier value";
+/// What remains for the operator when a setting needs another process.
+const REMEDY: &str = "run `tollgate upgrade`, or restore the earlier value";
+
+/// The same for a setting that an upgrade refuses too: it hands over an open database.
+const REMEDY_OF_STORE: &str = "stop the gateway and start it again, or restore the earlier value";
 
 /// The gateway's own settings that a reload changes, by the beginnings of their keys.
 const RELOADED: [&str; 9] = [
@@ -59,6 +64,7 @@ pub(super) struct Parts {
     pub(super) pages: ErrorPage,
     pub(super) proxy: Arc<Proxy>,
     pub(super) store: Arc<dyn Store>,
+    pub(super) credentials: Arc<Credentials>,
     pub(super) clock: Clock,
     pub(super) telemetry: Telemetry,
     pub(super) runtime: Handle,
@@ -109,7 +115,11 @@ impl fmt::Display for RestartNeeded<'_> {
             if at > 0 {
                 f.write_str("\n")?;
             }
-            write!(f, "{difference}; {REMEDY}")?;
+            let remedy = match &*difference.key {
+                "store.url" => REMEDY_OF_STORE,
+                _ => REMEDY,
+            };
+            write!(f, "{difference}; {remedy}")?;
         }
         Ok(())
     }
@@ -214,8 +224,14 @@ impl Reloader {
             match reload.map_err(ReloadError::Module)? {
                 Reload::Ready(call) => apply.push(call),
                 Reload::NeedsRestart(keys) => {
-                    let section = sections.first().map_or("", |section| section.name());
-                    differing.extend(keys.iter().map(|key| format!("{section}.{key}")));
+                    let first = sections.first().map_or("", |section| section.name());
+                    differing.extend(keys.iter().map(|key| {
+                        let mut names = sections.iter().map(|section| section.name());
+                        match names.any(|name| is_in(key, name)) {
+                            true => (*key).to_owned(),
+                            false => format!("{first}.{key}"),
+                        }
+                    }));
                 }
                 Reload::Fixed => fixed.extend(sections.drain(..).map(|one| one.name().to_owned())),
             }
@@ -254,7 +270,8 @@ impl Reloader {
         }
         let parts = &self.parts;
         let filters = (&*parts.filters, &checked.services);
-        let routes = routes::routes(&checked.settings, filters, &parts.pages)?;
+        let (new, telemetry) = (&checked.settings, &parts.telemetry);
+        let routes = routes::routes(new, filters, &parts.pages, telemetry)?;
         let providers = parts
             .proxy
             .generation()
@@ -279,6 +296,7 @@ impl Reloader {
         for warning in new.warnings() {
             tracing::warn!(key = %warning.key, "risky setting: {}", warning.message);
         }
+        warn_about_classes(&parts.credentials, new);
         parts.telemetry.add_names(new);
         for call in checked.apply {
             call();
@@ -328,18 +346,10 @@ fn maintain(runtime: &Handle, providers: &Arc<Providers>) -> JoinHandle<()> {
     runtime.spawn(async move { providers.run_maintenance().await })
 }
 
-/// Settings of the gateway itself that differ and are fixed although their keys are reloaded: the metrics count by the routes of the start,
-/// and a listener, or the admin address, has TLS or not.
+/// Settings of the gateway itself that differ and are fixed although their keys are reloaded: a listener, or the admin address, has TLS or
+/// not.
 fn restarted(old: &Settings, new: &Settings) -> Vec<String> {
     let mut keys = Vec::new();
-    let routes = |settings: &Settings| -> Vec<String> {
-        let routes = settings.routes.iter();
-        let routes = routes.map(|route| format!("{:?} {}", route.methods, route.path));
-        routes.collect()
-    };
-    if routes(old) != routes(new) {
-        keys.push("route".to_owned());
-    }
     for (old, new) in old.listeners.iter().zip(&new.listeners) {
         if old.tls.is_empty() != new.tls.is_empty() {
             keys.push(format!("listener[{}].tls", new.address));

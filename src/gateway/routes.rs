@@ -15,6 +15,7 @@ use tollgate_purchase::plan::{PaymentState, RetryAction};
 use super::error::StartError;
 use crate::config::{self, Settings};
 use crate::proxy::{LifecycleHeaders, RouteEntry, Routes};
+use crate::telemetry::Telemetry;
 
 /// A filter by its name in chains, and how it is built for a route.
 pub(super) type NamedFilter = (&'static str, BuildFilter);
@@ -35,21 +36,23 @@ pub(super) fn route_list(routes: &[config::Route]) -> RouteList {
     RouteList(facts.collect())
 }
 
-/// Builds the chain of every route.
+/// Builds the chain of every route, and adds those that are new to the metrics.
 pub(super) fn routes(
     settings: &Settings,
     (filters, services): (&[NamedFilter], &Services),
     pages: &ErrorPage,
+    telemetry: &Telemetry,
 ) -> Result<Routes, StartError> {
+    telemetry.add_routes(settings);
     let entries = settings
         .routes
         .iter()
-        .enumerate()
-        .map(|(index, route)| {
+        .map(|route| {
             let chain = chain(route, filters, services).map_err(|source| StartError::Filter {
                 route: route.path.to_string(),
                 source,
             })?;
+            let index = telemetry.route(route.path.as_str());
             Ok(entry(index, route, chain, pages))
         })
         .collect::<Result<Vec<_>, StartError>>()?;
@@ -94,7 +97,12 @@ fn filter(
     }
 }
 
-fn entry(index: usize, route: &config::Route, chain: Chain, pages: &ErrorPage) -> RouteEntry {
+fn entry(
+    index: Option<usize>,
+    route: &config::Route,
+    chain: Chain,
+    pages: &ErrorPage,
+) -> RouteEntry {
     let mut methods = route.methods.clone();
     if methods.contains(&Method::GET) && !methods.contains(&Method::HEAD) {
         methods.push(Method::HEAD);

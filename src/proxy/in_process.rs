@@ -95,7 +95,7 @@ async fn serve(
     let observer = RouteObserver {
         proxy,
         providers: &current.generation.providers,
-        route: Some(entry.index),
+        route: entry.index,
         open: Some(&open),
     };
     let mut exchange = Exchange::beginning(request, now);

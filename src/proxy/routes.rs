@@ -14,8 +14,8 @@ use crate::config::{Cors, PathPattern};
 
 /// A route as the proxy needs it.
 pub(crate) struct RouteEntry {
-    /// Its index in the settings.
-    pub(crate) index: usize,
+    /// The index of its path in the metrics.
+    pub(crate) index: Option<usize>,
     /// The settings for the driver.
     pub(crate) route: Route,
     /// The pattern of the path.

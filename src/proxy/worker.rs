@@ -241,7 +241,7 @@ impl Worker {
         let observer = RouteObserver {
             proxy,
             providers: &current.generation.providers,
-            route: Some(entry.index),
+            route: entry.index,
             open: Some(open),
         };
         let panicked = {
@@ -284,7 +284,7 @@ impl Worker {
         let observer = RouteObserver {
             proxy: &self.proxy,
             providers: &current.generation.providers,
-            route: entry.map(|entry| entry.index),
+            route: entry.and_then(|entry| entry.index),
             open: None,
         };
         let mut run = Run::new(exchange, &self.proxy.unrouted.chain, &observer);

@@ -1,14 +1,14 @@
 //! Metrics in the Prometheus text format.
 //!
 //! Every counter that a request updates is resolved once, when the settings are known or at its first use, and kept; a request finds its
-//! handles by the index of its route and by one lookup for its model, provider and class.
+//! handles by the index of its path and by one lookup for its model, provider and class.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use prometheus::proto::MetricType;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
@@ -58,15 +58,14 @@ type ByName<T> = HashMap<Box<str>, T, BuildHasherDefault<IdHasher>>;
 pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
-    routes: Vec<Route>,
+    route_histograms: RouteHistograms,
     unrouted: Route,
-    /// The models and providers of the settings. A reload adds those that are new; what has left the settings stays, for requests that are
-    /// under way.
+    /// What the settings name. A reload adds what is new; what has left the settings stays, for requests that are under way.
     names: ArcSwap<Names>,
     models: ModelMetrics,
     calls: IntCounterVec,
     first_byte: HistogramVec,
-    classes: ByName<Class>,
+    rate_limit: IntCounterVec,
     connections: IntGauge,
     connections_total: IntCounter,
     connections_waited: IntCounter,
@@ -85,10 +84,28 @@ struct Route {
     counters: Box<[OnceLock<IntCounter>]>,
 }
 
-#[derive(Default)]
-struct Names {
+/// The histograms by route.
+struct RouteHistograms {
+    seconds: HistogramVec,
+    first_event: HistogramVec,
+    overhead: HistogramVec,
+}
+
+/// The routes, models, providers and rate classes of the settings so far.
+#[derive(Clone, Default)]
+pub(super) struct Names {
+    /// One for each path, at the index that its routes have in the proxy.
+    routes: Vec<Arc<Route>>,
     models: ByName<ModelSeries>,
     providers: ByName<Provider>,
+    classes: ByName<Class>,
+}
+
+impl Names {
+    /// The path of a route, as the settings write it.
+    pub(super) fn route_label(&self, route: usize) -> Option<&str> {
+        self.routes.get(route).map(|route| &*route.label)
+    }
 }
 
 #[derive(Clone)]
@@ -97,6 +114,7 @@ struct Provider {
     first_byte: Histogram,
 }
 
+#[derive(Clone)]
 struct Class {
     admitted: IntCounter,
     refused: IntCounter,
@@ -147,53 +165,28 @@ impl Metrics {
             registry: &registry,
         };
         let requests = make.counters(names::REQUESTS);
-        let seconds = make.histograms(names::REQUEST_SECONDS, LONG);
-        let first_event = make.histograms(names::FIRST_EVENT_SECONDS, LONG);
-        let overhead = make.histograms(names::OVERHEAD_SECONDS, SHORT);
-        let route = |label: &str| Route {
-            label: label.into(),
-            seconds: seconds.with_label_values(&[label]),
-            first_event: first_event.with_label_values(&[label]),
-            overhead: overhead.with_label_values(&[label]),
-            counters: (0..(STATUSES.len() + 1) * Ending::WORDS.len())
-                .map(|_| OnceLock::new())
-                .collect(),
+        let route_histograms = RouteHistograms {
+            seconds: make.histograms(names::REQUEST_SECONDS, LONG),
+            first_event: make.histograms(names::FIRST_EVENT_SECONDS, LONG),
+            overhead: make.histograms(names::OVERHEAD_SECONDS, SHORT),
         };
         let models = ModelMetrics::new(&make);
         let calls = make.counters(names::UPSTREAM_CALLS);
         let first_byte = make.histograms(names::UPSTREAM_SECONDS, LONG);
-        let limits: Limits = settings.sections.find().unwrap_or_default();
         let rate_limit = make.counters(names::RATE_LIMIT);
-        let class = |name: &str| Class {
-            admitted: rate_limit.with_label_values(&[name, "admitted"]),
-            refused: rate_limit.with_label_values(&[name, "refused"]),
-        };
         make.gauges(names::BUILD)
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
             .set(1);
         let sources = make.register(Ok(Sources::default()));
         let metrics = Metrics {
             requests,
-            routes: settings
-                .routes
-                .iter()
-                .map(|one| route(one.path.as_str()))
-                .collect(),
-            unrouted: route("none"),
+            unrouted: route_histograms.route("none"),
+            route_histograms,
             names: ArcSwap::default(),
             models,
             calls,
             first_byte,
-            classes: limits
-                .classes()
-                .iter()
-                .map(|one| &*one.name)
-                .chain([
-                    tollgate_rate_limit::FAILED_CREDENTIALS,
-                    tollgate_rate_limit::MISSING_CREDENTIALS,
-                ])
-                .map(|name| (Box::from(name), class(name)))
-                .collect(),
+            rate_limit,
             connections: make.gauge(names::CONNECTIONS),
             connections_total: make.counter(names::CONNECTIONS_TOTAL),
             connections_waited: make.counter(names::CONNECTIONS_WAITED),
@@ -209,17 +202,50 @@ impl Metrics {
             sources,
             registry,
         };
+        metrics.add_routes(settings);
         metrics.add_names(settings);
         metrics
     }
 
-    /// Adds the models and providers of these settings.
+    /// Adds the routes of these settings, which have no lines before their first request.
+    pub(super) fn add_routes(&self, settings: &Settings) {
+        let mut names = Names::clone(&self.names.load());
+        for route in &settings.routes {
+            let path = route.path.as_str();
+            if !names.routes.iter().any(|known| *known.label == *path) {
+                let route = self.route_histograms.route(path);
+                names.routes.push(Arc::new(route));
+            }
+        }
+        self.names.store(Arc::new(names));
+    }
+
+    /// The index of a path for [`Metrics::exchange`]; `None` before its route was added.
+    pub(super) fn route(&self, path: &str) -> Option<usize> {
+        let names = self.names.load();
+        names.routes.iter().position(|one| *one.label == *path)
+    }
+
+    /// What the settings name, for one exchange.
+    pub(super) fn names(&self) -> Guard<Arc<Names>> {
+        self.names.load()
+    }
+
+    /// Adds the models, providers and rate classes of these settings.
     pub(super) fn add_names(&self, settings: &Settings) {
-        let known = self.names.load();
-        let mut names = Names {
-            models: known.models.clone(),
-            providers: known.providers.clone(),
-        };
+        let mut names = Names::clone(&self.names.load());
+        let limits: Limits = settings.sections.find().unwrap_or_default();
+        let classes = limits.classes().iter().map(|one| &*one.name);
+        for name in classes.chain([
+            tollgate_rate_limit::FAILED_CREDENTIALS,
+            tollgate_rate_limit::MISSING_CREDENTIALS,
+        ]) {
+            let decided = |decision| self.rate_limit.with_label_values(&[name, decision]);
+            names.classes.entry(name.into()).or_insert_with(|| Class {
+                admitted: decided("admitted"),
+                refused: decided("refused"),
+            });
+        }
         for model in settings.catalog.models() {
             let earlier = names.models.get(&*model.id);
             let series = self.models.series(&settings.catalog, model, earlier);
@@ -269,13 +295,10 @@ impl Metrics {
             .expect("metrics are written to memory")
     }
 
-    pub(super) fn route_label(&self, route: usize) -> Option<&str> {
-        self.routes.get(route).map(|route| &*route.label)
-    }
-
     /// Counts a completed exchange.
     pub(super) fn exchange(
         &self,
+        names: &Names,
         exchange: &Exchange,
         route: Option<usize>,
         ending: Ending,
@@ -283,8 +306,8 @@ impl Metrics {
     ) {
         let record = &exchange.record;
         let route = route
-            .and_then(|at| self.routes.get(at))
-            .unwrap_or(&self.unrouted);
+            .and_then(|at| names.routes.get(at))
+            .map_or(&self.unrouted, |route| &**route);
         self.request(route, record.status, ending).inc();
         route.seconds.observe(times.whole.as_secs_f64());
         if record.stream
@@ -295,14 +318,13 @@ impl Metrics {
         if let Some(overhead) = times.overhead {
             route.overhead.observe(overhead.as_secs_f64());
         }
-        let names = self.names.load();
         if let Some(series) = record.model.as_deref().and_then(|id| names.models.get(id)) {
             self.models.count(series, record, ending, times);
         }
         if let Some(class) = record
             .class
             .as_deref()
-            .and_then(|name| self.classes.get(name))
+            .and_then(|name| names.classes.get(name))
         {
             match record.error {
                 // A provider's rate limit has the same code, but not this ending.
@@ -368,6 +390,20 @@ impl Metrics {
 
     pub(super) fn filter_failed(&self, filter: &str) {
         self.filter_failures.with_label_values(&[filter]).inc();
+    }
+}
+
+impl RouteHistograms {
+    fn route(&self, label: &str) -> Route {
+        Route {
+            label: label.into(),
+            seconds: self.seconds.with_label_values(&[label]),
+            first_event: self.first_event.with_label_values(&[label]),
+            overhead: self.overhead.with_label_values(&[label]),
+            counters: (0..(STATUSES.len() + 1) * Ending::WORDS.len())
+                .map(|_| OnceLock::new())
+                .collect(),
+        }
     }
 }
 

@@ -190,14 +190,17 @@ impl Telemetry {
         Some(Box::new(span))
     }
 
-    /// Counts and logs one exchange. To be called once for each, after its last byte, with the index of its route in [`Settings::routes`],
-    /// or `None` when no route matched.
+    /// Counts and logs one exchange. To be called once for each, after its last byte, with the index of its route ([`Telemetry::route`]), or
+    /// `None` when no route matched.
     pub fn record(&self, exchange: &Exchange, route: Option<usize>, ending: Ending) {
         let inner = &*self.inner;
         let now = inner.clock.elapsed();
         let took = now.saturating_sub(exchange.record.started);
         let times = metrics::Times::of(&exchange.record, took);
-        inner.metrics.exchange(exchange, route, ending, &times);
+        let names = inner.metrics.names();
+        inner
+            .metrics
+            .exchange(&names, exchange, route, ending, &times);
         let traces = inner.traces.as_ref();
         let trace = traces.and_then(|_| exchange.get::<Arc<Trace>>());
         let log = inner.log.as_ref();
@@ -205,7 +208,7 @@ impl Telemetry {
             access::with_line(
                 &access::Entry {
                     at: exchange.now_at(now, &inner.clock),
-                    route: route.and_then(|at| inner.metrics.route_label(at)),
+                    route: route.and_then(|at| names.route_label(at)),
                     exchange,
                     ending,
                     times: &times,
@@ -217,7 +220,7 @@ impl Telemetry {
         }
         if let Some(trace) = trace {
             let ended = Ended {
-                route: route.and_then(|at| inner.metrics.route_label(at)),
+                route: route.and_then(|at| names.route_label(at)),
                 ending,
                 at: now,
             };
@@ -260,7 +263,17 @@ impl Telemetry {
         &self.inner.metrics
     }
 
-    /// Adds the models and providers of new settings to the metrics.
+    /// Adds the routes of new settings to the metrics, before their requests.
+    pub(crate) fn add_routes(&self, settings: &Settings) {
+        self.inner.metrics.add_routes(settings);
+    }
+
+    /// The index of a route by its path, for [`Telemetry::record`]. It stays the same as long as the process runs.
+    pub fn route(&self, path: &str) -> Option<usize> {
+        self.inner.metrics.route(path)
+    }
+
+    /// Adds the models, providers and rate classes of new settings to the metrics.
     pub(crate) fn add_names(&self, settings: &Settings) {
         self.inner.metrics.add_names(settings);
     }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ApiError, Body, Contract, ErrorCode, Exchange, FailureMode, Filter, Phase};
-use tollgate_module::Snapshot;
 
 use crate::counters::Counters;
 use crate::fields::PolicyState;
-use crate::in_force::InForce;
 use crate::partitions::{Owner, Partition};
+use crate::prepared::PreparedLimits;
 use crate::refusal::{spread, too_many};
 use crate::shared_limits::SharedLimits;
 
@@ -17,7 +16,7 @@ use crate::shared_limits::SharedLimits;
 ///
 /// It decides after a credential has been refused, not before: a request with a valid credential is never limited.
 pub struct AddressLimit {
-    in_force: Snapshot<InForce>,
+    limits: Arc<PreparedLimits>,
     counters: Arc<Counters>,
     clock: Clock,
     entropy: Entropy,
@@ -26,13 +25,13 @@ pub struct AddressLimit {
 
 impl AddressLimit {
     pub(crate) fn new(
-        in_force: Snapshot<InForce>,
+        limits: Arc<PreparedLimits>,
         counters: Arc<Counters>,
         clock: Clock,
         entropy: Entropy,
     ) -> AddressLimit {
         AddressLimit {
-            in_force,
+            limits,
             counters,
             clock,
             entropy,
@@ -59,11 +58,10 @@ impl Filter for AddressLimit {
     }
 
     fn on_refusal(&self, exchange: &mut Exchange, error: &mut ApiError) {
-        let in_force = self.in_force.load();
         // A credential of another resource is valid, and not counted.
         let (bucket, table) = match error.code {
-            ErrorCode::InvalidCredential => (&in_force.failed, &self.counters.failed),
-            ErrorCode::MissingCredential => (&in_force.missing, &self.counters.missing),
+            ErrorCode::InvalidCredential => (&self.limits.failed, &self.counters.failed),
+            ErrorCode::MissingCredential => (&self.limits.missing, &self.counters.missing),
             _ => return,
         };
         let Some(prefix) = exchange.request.client.limited_prefix() else {

@@ -4,20 +4,19 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Entropy};
-use tollgate_module::Snapshot;
 use tollgate_shared::Shared;
 
 use crate::address_limit::AddressLimit;
 use crate::config::Limits;
 use crate::counters::Counters;
-use crate::in_force::InForce;
+use crate::prepared::PreparedLimits;
 use crate::rate_limit::{RateLimit, UnknownClass};
 use crate::shared_limits::SharedLimits;
 
 /// Builds the filters of this crate, which share their counters.
+#[derive(Clone)]
 pub struct RateLimits {
-    limits: Limits,
-    pub(crate) in_force: Snapshot<InForce>,
+    limits: Arc<PreparedLimits>,
     counters: Arc<Counters>,
     clock: Clock,
     entropy: Entropy,
@@ -27,14 +26,13 @@ pub struct RateLimits {
 impl RateLimits {
     /// A builder of filters with these limits. `clock` and `counters` stay the same when the limits change.
     pub fn new(
-        limits: Limits,
+        limits: &Limits,
         counters: Arc<Counters>,
         clock: Clock,
         entropy: Entropy,
     ) -> RateLimits {
         RateLimits {
-            in_force: InForce::new(&limits).into(),
-            limits,
+            limits: Arc::new(PreparedLimits::new(limits)),
             counters,
             clock,
             entropy,
@@ -51,6 +49,15 @@ impl RateLimits {
         }
     }
 
+    /// The same with other limits, which continue the counts.
+    #[must_use]
+    pub fn with_limits(&self, limits: &Limits) -> RateLimits {
+        RateLimits {
+            limits: Arc::new(PreparedLimits::new(limits)),
+            ..self.clone()
+        }
+    }
+
     /// The renewal of concurrency permits at the shared server, to run while the gateway serves; `None` without one.
     pub fn renewal(&self) -> Option<impl Future<Output = ()> + use<>> {
         let shared = self.shared.as_ref()?;
@@ -60,7 +67,7 @@ impl RateLimits {
     /// The filter `address-limit`.
     pub fn address_limit(&self) -> AddressLimit {
         AddressLimit::new(
-            self.in_force.clone(),
+            self.limits.clone(),
             self.counters.clone(),
             self.clock.clone(),
             self.entropy.clone(),
@@ -74,8 +81,7 @@ impl RateLimits {
     /// the class of the account, or `anonymous`.
     pub fn rate_limit(&self, class: Option<&str>) -> Result<RateLimit, UnknownClass> {
         RateLimit::new(
-            &self.limits,
-            self.in_force.clone(),
+            self.limits.clone(),
             class,
             self.counters.clone(),
             self.clock.clone(),

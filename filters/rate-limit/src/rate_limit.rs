@@ -8,15 +8,14 @@ use tollgate_filter::{
     Body, Contract, Exchange, FailureMode, Filter, Forward, Outcome, Phase, Phases, Principal,
     Step, Tail,
 };
-use tollgate_module::Snapshot;
 
 use crate::concurrency::{ConcurrencyLimit, Permit};
-use crate::config::{ANONYMOUS, FREE, Limits};
+use crate::config::{ANONYMOUS, FREE};
 use crate::counters::Counters;
 use crate::fields::{PolicyFields, PolicyState};
-use crate::in_force::{Counted, InForce};
 use crate::lease::Lookup;
 use crate::partitions::{Owner, Partition, Partitions};
+use crate::prepared::{Counted, PreparedLimits};
 use crate::quota::{Decision, Quota};
 use crate::refusal::{CONCURRENCY_WAIT_SECS, spread, too_many, too_many_at_once, too_many_tokens};
 use crate::shared_limits::{SharedLimits, SharedPartition, SharedReservation};
@@ -25,7 +24,7 @@ use crate::tokens::{TokenDecision, TokenQuota, TokenReservation};
 
 /// Counts every request, and the tokens it may use, against the quotas of its class, and refuses requests beyond them.
 pub struct RateLimit {
-    in_force: Snapshot<InForce>,
+    limits: Arc<PreparedLimits>,
     anonymous: usize,
     free: usize,
     /// The class of every request, where the route has a fixed one.
@@ -53,8 +52,7 @@ pub struct UnknownClass {
 
 impl RateLimit {
     pub(crate) fn new(
-        limits: &Limits,
-        in_force: Snapshot<InForce>,
+        limits: Arc<PreparedLimits>,
         fixed: Option<&str>,
         counters: Arc<Counters>,
         clock: Clock,
@@ -64,7 +62,7 @@ impl RateLimit {
         let fixed = match fixed {
             None => None,
             Some(name) => Some(Fixed {
-                class: place(name).ok_or_else(|| UnknownClass::new(name, limits))?,
+                class: place(name).ok_or_else(|| UnknownClass::new(name, &limits))?,
                 lane: counters.lane(name),
             }),
         };
@@ -73,7 +71,7 @@ impl RateLimit {
             anonymous: built_in(ANONYMOUS),
             free: built_in(FREE),
             fixed,
-            in_force,
+            limits,
             counters,
             clock,
             entropy,
@@ -87,12 +85,9 @@ impl RateLimit {
 
     /// The counted partition and its class. `None` for a request without a principal from a trusted proxy that reported no client: its
     /// counter would be shared by every client behind the proxy.
-    fn counted_as(&self, in_force: &InForce, exchange: &Exchange) -> Option<(Partition, usize)> {
+    fn counted_as(&self, exchange: &Exchange) -> Option<(Partition, usize)> {
         let (owner, own_class) = match exchange.get::<Principal>() {
-            Some(principal) => (
-                Owner::Account(principal.account),
-                self.class_of(in_force, principal),
-            ),
+            Some(principal) => (Owner::Account(principal.account), self.class_of(principal)),
             None => (
                 Owner::Address(exchange.request.client.limited_prefix()?),
                 self.anonymous,
@@ -104,9 +99,9 @@ impl RateLimit {
         })
     }
 
-    fn class_of(&self, in_force: &InForce, principal: &Principal) -> usize {
+    fn class_of(&self, principal: &Principal) -> usize {
         // A handful of short names: comparison is faster than hashing.
-        in_force
+        self.limits
             .classes
             .iter()
             .position(|class| class.name == principal.class)
@@ -117,11 +112,10 @@ impl RateLimit {
 impl RateLimit {
     /// Counts one request, and refuses it when the quota is exhausted.
     fn count(&self, exchange: &mut Exchange) -> Outcome {
-        let in_force = self.in_force.load();
-        let Some((partition, class)) = self.counted_as(&in_force, exchange) else {
+        let Some((partition, class)) = self.counted_as(exchange) else {
             return Outcome::Continue;
         };
-        let class = &in_force.classes[class];
+        let class = &self.limits.classes[class];
         exchange.record.class = Some(class.name.clone());
         let mut permit = None;
         if let Some(concurrent) = &class.concurrent {
@@ -146,11 +140,10 @@ impl RateLimit {
         shared: &'a SharedLimits,
         exchange: &'a mut Exchange,
     ) -> Step<'a, Outcome> {
-        let in_force = self.in_force.load();
-        let Some((partition, class)) = self.counted_as(&in_force, exchange) else {
+        let Some((partition, class)) = self.counted_as(exchange) else {
             return Step::now(Outcome::Continue);
         };
-        let class = &in_force.classes[class];
+        let class = &self.limits.classes[class];
         exchange.record.class = Some(class.name.clone());
         let request = SharedRequest {
             partition: self.shared_partition(partition, class),
@@ -262,11 +255,10 @@ impl RateLimit {
 
     /// Reserves the tokens that a request may use, or refuses it.
     fn reserve<'a>(&'a self, exchange: &'a mut Exchange) -> Step<'a, Outcome> {
-        let in_force = self.in_force.load();
-        let Some((partition, class)) = self.counted_as(&in_force, exchange) else {
+        let Some((partition, class)) = self.counted_as(exchange) else {
             return Step::now(Outcome::Continue);
         };
-        let class = &in_force.classes[class];
+        let class = &self.limits.classes[class];
         let Some(tokens) = &class.tokens else {
             return Step::now(Outcome::Continue);
         };
@@ -348,12 +340,11 @@ impl Filter for RateLimit {
 
     fn contract(&self) -> Contract {
         let mut phases: Phases = Phase::Request.into();
-        let in_force = self.in_force.load();
-        let tokens = in_force.any_tokens();
+        let tokens = self.limits.any_tokens();
         if tokens {
             phases = phases | Phase::Forward;
         }
-        if tokens || in_force.any_concurrent() {
+        if tokens || self.limits.any_concurrent() {
             phases = phases | Phase::Tail;
         }
         Contract {
@@ -445,7 +436,7 @@ fn keep_tokens<R: Send + Sync + 'static>(
 }
 
 impl UnknownClass {
-    fn new(name: &str, limits: &Limits) -> UnknownClass {
+    fn new(name: &str, limits: &PreparedLimits) -> UnknownClass {
         let known: Vec<&str> = limits.classes.iter().map(|class| &*class.name).collect();
         UnknownClass {
             name: name.to_owned(),

@@ -175,7 +175,7 @@ async fn settings_that_cannot_take_effect_leave_the_earlier_ones() {
     let listed = diff.output();
     for difference in [
         "model[small].price.output: changed\n",
-        "server.workers: changed, needs a restart\n",
+        "server.workers: changed, needs `tollgate upgrade`\n",
     ] {
         assert!(listed.contains(difference), "{listed}");
     }
@@ -184,7 +184,7 @@ async fn settings_that_cannot_take_effect_leave_the_earlier_ones() {
         "reloading settings failed",
         "tollgate.toml:",
         "server.workers",
-        "restart the gateway, or restore",
+        "run `tollgate upgrade`, or restore",
     ];
     let (mut serving, _) = line(serving, Vec::leak(words.to_vec())).await;
     let answer = serving.client(&installation).post(CHAT, &chat(false)).await;
@@ -361,4 +361,60 @@ async fn an_open_circuit_stays_open_over_a_reload() {
     set_price(&installation, 700);
     installation.run(&["reload"]).await;
     assert_eq!(serving.metric(STATE).await, 2, "it is open still");
+}
+
+#[tokio::test]
+async fn a_reload_adds_and_removes_routes_and_classes() {
+    const ADDED: &str = "/v1/added";
+    let counted = |path: &str| {
+        format!("tollgate_requests_total{{ending=\"answered\",route=\"{path}\",status=\"200\"}}")
+    };
+    let installation = Installation::new("").await;
+    let serving = installation.serve().await;
+    let client = serving.client(&installation);
+    assert_eq!(client.get(ADDED).await.status, 404);
+    edit(&installation, |table| {
+        let class = toml_of("quota = 4242\nwindow_secs = 60\ntokens_per_window = 9000");
+        let limits = table.entry("limits").or_insert_with(|| toml_of(""));
+        let limits = limits.as_table_mut().expect("a table");
+        let classes = limits.entry("classes").or_insert_with(|| toml_of(""));
+        let classes = classes.as_table_mut().expect("a table");
+        classes.insert("gold".into(), class);
+        let route = format!(
+            "path = '{ADDED}'\nmethods = ['GET']\nscope = 'api:models'\nclass = 'gold'\nchain = ['auth', 'rate-limit', 'models']"
+        );
+        table.insert("route_change".into(), vec![toml_of(&route)].into());
+    });
+    installation.run(&["reload"]).await;
+    let answer = client.get(ADDED).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.header("ratelimit-limit"), Some("4242"));
+    assert_eq!(client.get("/v1/models").await.status, 200);
+    assert_eq!(serving.metric(&counted(ADDED)).await, 1);
+    assert_eq!(serving.metric(&counted("/v1/models")).await, 1);
+    let admitted = "tollgate_rate_limit_total{class=\"gold\",decision=\"admitted\"}";
+    assert_eq!(serving.metric(admitted).await, 1);
+    let gold = installation
+        .ask(&["account", "create", "--class", "gold"])
+        .await;
+    let id = gold["id"].as_str().expect("an id");
+    let shown = installation
+        .ask(&["account", "show", "--account", id])
+        .await;
+    assert_eq!(shown["class"], "gold");
+
+    edit(&installation, |table| {
+        table.remove("route_change");
+        table["limits"]["classes"]
+            .as_table_mut()
+            .expect("a table")
+            .remove("gold");
+    });
+    installation.run(&["reload"]).await;
+    let words = ["rate class of accounts is not configured", "gold"];
+    let (serving, _) = line(serving, Vec::leak(words.to_vec())).await;
+    assert_eq!(client.get(ADDED).await.status, 404);
+    assert_eq!(client.get("/v1/models").await.status, 200);
+    assert_eq!(serving.metric(&counted("/v1/models")).await, 2);
+    assert_eq!(serving.metric(&counted(ADDED)).await, 1, "it stays counted");
 }

@@ -81,7 +81,7 @@ async fn a_bad_url_is_refused_with_its_line_and_another_server_needs_a_restart()
     )
     .await;
     assert!(
-        differs.contains("shared.url: changed, needs a restart"),
+        differs.contains("shared.url: changed, needs `tollgate upgrade`"),
         "{differs}"
     );
     drop(serving);

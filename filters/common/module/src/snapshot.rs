@@ -53,7 +53,7 @@ impl<T: Provided> Service for Snapshot<T> {
 pub enum Reload {
     /// Puts them in force for the next request. It cannot fail.
     Ready(Box<dyn FnOnce() + Send>),
-    /// The keys of the module's section that differ and are fixed at the start.
+    /// The keys that differ and are fixed at the start: those of the module's first section, or keys with the name of one of its sections.
     NeedsRestart(Vec<&'static str>),
     /// All settings of the module are fixed at the start.
     Fixed,

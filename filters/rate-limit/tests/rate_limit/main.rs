@@ -1,5 +1,6 @@
 //! Integration tests of both filters: an exchange as input, an outcome and header fields as output.
 
+mod reload;
 mod shared;
 
 use std::net::IpAddr;
@@ -16,9 +17,9 @@ use tollgate_filter::{
     ForwardBody, Model, ModelAccess, ModelLimits, Outcome, PartCeilings, Phase, Principal,
     Protocol, Request, Routing, Scopes, Step, Tail,
 };
-use tollgate_module::{Built, Module, RouteContext, Services, check_text};
+use tollgate_module::{Services, check_text};
 use tollgate_money::{AccountId, CredentialId, OperationId, Price};
-use tollgate_rate_limit::{Counters, Limits, RateLimit, RateLimitModule, RateLimits, RawLimits};
+use tollgate_rate_limit::{Counters, Limits, RateLimit, RateLimits, RawLimits};
 
 const SETTINGS: &str = r#"
 failed_credentials = { quota = 3, window_secs = 60 }
@@ -58,7 +59,7 @@ fn bench() -> Bench {
     let counters = Arc::new(Counters::default());
     Bench {
         limits: RateLimits::new(
-            limits(SETTINGS),
+            &limits(SETTINGS),
             counters.clone(),
             clock.clone(),
             Entropy::seeded(1),
@@ -254,7 +255,7 @@ fn new_settings_do_not_reset_a_quota() {
     let before = bench.limits.rate_limit(None).expect("no class is named");
     assert_eq!(admitted(&before, 10, || exchange_of(1, "free")), 4);
     let after = RateLimits::new(
-        limits("[classes.free]\nquota = 60\nwindow_secs = 60\n"),
+        &limits("[classes.free]\nquota = 60\nwindow_secs = 60\n"),
         bench.counters.clone(),
         bench.clock.clone(),
         Entropy::seeded(1),
@@ -419,7 +420,7 @@ const POLICIES: &str = "\"requests\";q=100;w=60, \"tokens\";q=6000;w=60;qu=\"tok
 /// The filter over [`TIGHT`].
 fn tight(bench: &Bench) -> RateLimit {
     RateLimits::new(
-        limits(TIGHT),
+        &limits(TIGHT),
         bench.counters.clone(),
         bench.clock.clone(),
         Entropy::seeded(1),
@@ -620,71 +621,4 @@ fn model() -> Arc<Model> {
         after_leaving: None,
         working: AtomicBool::new(false),
     })
-}
-
-/// The module, built with the services it needs, and a filter of a route without a class.
-fn built() -> (Built, Arc<dyn Filter>) {
-    let (clock, _) = Clock::manual(Timestamp::from_secs(1_700_000_000));
-    let mut built = Built::default();
-    built.services.provide(limits(SETTINGS));
-    built.services.provide(clock);
-    built.services.provide(Entropy::seeded(1));
-    built.module(&RateLimitModule).expect("nothing is missing");
-    let filter = {
-        let (_, build) = built
-            .filters
-            .iter()
-            .find(|(name, _)| *name == "rate-limit")
-            .expect("the filter");
-        build(&RouteContext {
-            path: "/v1/models",
-            body_bytes_max: 0,
-            access: None,
-            class: None,
-            chain: &[],
-            services: &built.services,
-        })
-        .expect("a filter")
-    };
-    (built, filter)
-}
-
-fn reload(built: &Built, text: &str) -> Result<(), Vec<&'static str>> {
-    let mut settings = Services::default();
-    settings.provide(limits(text));
-    RateLimitModule
-        .reload(&built.services, &settings)
-        .expect("the module was built")
-        .apply()
-}
-
-#[test]
-fn a_reload_changes_the_quota_of_a_built_filter_and_keeps_its_counts() {
-    let (built, filter) = built();
-    assert_eq!(admitted(&*filter, 10, || exchange_of(1, "free")), 4);
-    let larger = SETTINGS.replace("quota = 4", "quota = 6");
-    assert_eq!(reload(&built, &larger), Ok(()));
-    assert_eq!(
-        admitted(&*filter, 10, || exchange_of(1, "free")),
-        0,
-        "the window that is used up stays used up"
-    );
-    assert_eq!(admitted(&*filter, 10, || exchange_of(2, "free")), 6);
-}
-
-#[test]
-fn a_reload_that_adds_a_class_or_the_first_token_limit_needs_a_restart() {
-    let (built, filter) = built();
-    for added in [
-        "[classes.gold]\nquota = 9\nwindow_secs = 60\n",
-        "tokens_per_window = 5\n",
-    ] {
-        let text = format!("{}{added}", SETTINGS.replace("quota = 4", "quota = 6"));
-        assert_eq!(reload(&built, &text), Err(vec!["classes"]), "{added}");
-    }
-    assert_eq!(
-        admitted(&*filter, 10, || exchange_of(1, "free")),
-        4,
-        "nothing has changed"
-    );
 }

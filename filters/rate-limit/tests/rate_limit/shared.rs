@@ -55,7 +55,7 @@ impl Node {
         let connection = tokio::spawn(shared.clone().run());
         let (clock, manual) = Clock::manual(Timestamp::from_secs(1_700_000_000));
         let counters = Arc::new(Counters::default());
-        let limits = RateLimits::new(limits(SETTINGS), counters, clock, Entropy::seeded(1));
+        let limits = RateLimits::new(&limits(SETTINGS), counters, clock, Entropy::seeded(1));
         let limits = limits.sharing(Some(shared.clone()));
         let renewal = tokio::spawn(limits.renewal().expect("a shared server"));
         Node {

@@ -1,4 +1,4 @@
-//! The limits in force: classes and buckets with their prepared header fields, which a reload replaces as a whole.
+//! Limits as the filters use them: classes and buckets with their prepared header fields.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ pub const FAILED_CREDENTIALS: &str = "failed-credentials";
 /// The limit on requests without a credential, as named in headers, log and metrics.
 pub const MISSING_CREDENTIALS: &str = "missing-credentials";
 
-/// The limits in force. The classes keep their places as long as their names are the same.
-pub(crate) struct InForce {
+/// The limits of the settings that a filter was built with. A reload builds the filters of all routes again; the counts are elsewhere, and go on.
+pub(crate) struct PreparedLimits {
     pub(crate) classes: Box<[Counted]>,
     pub(crate) failed: Bucket,
     pub(crate) missing: Bucket,
 }
 
-impl InForce {
-    pub(crate) fn new(limits: &Limits) -> InForce {
-        InForce {
+impl PreparedLimits {
+    pub(crate) fn new(limits: &Limits) -> PreparedLimits {
+        PreparedLimits {
             classes: limits.classes.iter().map(Counted::new).collect(),
             failed: Bucket::new(
                 limits.failed_credentials,
@@ -36,17 +36,6 @@ impl InForce {
                 "requests without a credential",
             ),
         }
-    }
-
-    /// Whether filters built for these limits can count by the others: routes and metrics know the classes by their places, and the phases of
-    /// a filter depend on whether any class limits tokens or concurrent requests.
-    pub(crate) fn fits(&self, new: &InForce) -> bool {
-        let names = |one: &InForce| -> Vec<Arc<str>> {
-            one.classes.iter().map(|class| class.name.clone()).collect()
-        };
-        names(self) == names(new)
-            && self.any_tokens() == new.any_tokens()
-            && self.any_concurrent() == new.any_concurrent()
     }
 
     pub(crate) fn any_tokens(&self) -> bool {
