@@ -2,6 +2,7 @@
 
 mod after;
 mod browser;
+mod reload;
 mod setup;
 mod tokens;
 

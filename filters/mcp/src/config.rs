@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use http::Uri;
 use schemars::JsonSchema;
+use secrecy::ExposeSecret;
 use serde::Deserialize;
 use tollgate_filter::settings::{At, BaseUrl, Problems, Whole};
 use tollgate_filter::{OfferedResources, RelayUpstream, RelayUpstreams, Resource, Resources};
-use tollgate_module::{Section, SectionContext, Services, is_variable};
+use tollgate_module::{Named, Section, SectionContext, Services};
 
 use crate::signature::SigningSecret;
 
@@ -40,11 +41,16 @@ pub struct RawMcpResource {
     /// Default: the system's roots
     /// Range: PEM
     pub ca_file: Option<At<String>>,
-    /// The variable that contains the secret for signing the gateway's header fields (`filters/mcp/README.md`).
+    /// Contains the secret for signing the gateway's header fields (`filters/mcp/README.md`).
     ///
     /// Type: name of a variable
-    /// Range: a variable with 32 characters or more
+    /// Range: at least 32 characters
     pub signing_secret_env: Option<At<String>>,
+    /// Contains that secret.
+    ///
+    /// Type: path
+    /// Range: not beside `signing_secret_env`
+    pub signing_secret_file: Option<At<String>>,
     /// The origins whose pages may call the resource; others get 403.
     ///
     /// Type: list of origins
@@ -81,6 +87,29 @@ pub struct McpResource {
     pub secret: Option<SigningSecret>,
     /// The origins whose pages may call, as browsers write them; `None` for every one.
     pub origins: Option<Vec<String>>,
+}
+
+impl McpResource {
+    /// Whether the settings of its server differ: address, roots, times to connect, to the first byte, of silence and in total, and idle
+    /// connections. The workers have copied them.
+    pub(crate) fn fixed(&self, new: &McpResource) -> [bool; 7] {
+        match (&self.upstream, &new.upstream) {
+            (Some(old), Some(new)) => [
+                (&old.url, &old.path) != (&new.url, &new.path),
+                old.roots != new.roots,
+                old.connect != new.connect,
+                old.first_byte != new.first_byte,
+                old.idle != new.idle,
+                old.total != new.total,
+                old.connections_idle_max != new.connections_idle_max,
+            ],
+            (old, new) => {
+                let mut fixed = [false; 7];
+                fixed[0] = old.is_some() != new.is_some();
+                fixed
+            }
+        }
+    }
 }
 
 impl Section for RawMcp {
@@ -130,9 +159,7 @@ fn resource(
     let total = raw.total_secs.check(key("total_secs"), problems);
     let connections = key("connections_idle_max");
     let connections = raw.connections_idle_max.check(connections, problems);
-    let secret = raw.signing_secret_env.as_ref();
-    let secret =
-        secret.and_then(|at| read_secret(key("signing_secret_env"), at, context, problems));
+    let secret = read_secret(&section, raw, context, problems);
     let origins = raw.origins.as_ref().map(|list| {
         let all = list.value.iter().enumerate();
         all.filter_map(|(number, at)| origin(key(&format!("origins.{number}")), at, problems))
@@ -165,35 +192,35 @@ fn resource(
 }
 
 fn read_secret(
-    key: String,
-    at: &At<String>,
+    section: &str,
+    raw: &RawMcpResource,
     context: &SectionContext<'_>,
     problems: &mut Problems,
 ) -> Option<SigningSecret> {
-    // The text is not repeated: it is likely the secret itself.
-    if !is_variable(at) {
-        let message = "is not the name of a variable; name the variable that contains the secret; do not write the secret itself";
-        problems.note(key, at, message);
-        return None;
-    }
-    let Some(value) = context.inputs().variable(at) else {
-        let message = format_args!(
-            "names the variable `{}`, which is not set; set it",
-            at.value
-        );
-        problems.note(key, at, message);
-        return None;
+    let sources = [
+        ("signing_secret_env", raw.signing_secret_env.as_ref()),
+        ("signing_secret_file", raw.signing_secret_file.as_ref()),
+    ];
+    let named = Named {
+        section,
+        variable: sources[0],
+        file: sources[1],
     };
-    let value = value.trim();
-    if value.len() < SECRET_BYTES_MIN {
-        let message = format_args!(
-            "names `{}`, which contains fewer than {SECRET_BYTES_MIN} characters; use a longer random secret",
-            at.value
-        );
-        problems.note(key, at, message);
-        return None;
+    // A passphrase: several words are a secret too, as they always were here.
+    let secret = named.passphrase(context.inputs(), problems)?;
+    if secret.expose_secret().len() >= SECRET_BYTES_MIN {
+        return Some(SigningSecret::new(secret.expose_secret()));
     }
-    Some(SigningSecret::new(value))
+    for (name, at) in sources {
+        if let Some(at) = at {
+            let message = format_args!(
+                "names `{}`, which contains fewer than {SECRET_BYTES_MIN} characters; use a longer random secret",
+                at.value
+            );
+            problems.note(format!("{section}.{name}"), at, message);
+        }
+    }
+    None
 }
 
 /// An origin as browsers write it: scheme, host and, unless it is the scheme's default, port; or `null`, that of opaque origins.

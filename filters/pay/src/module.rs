@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tollgate_counters::{Counters, Metric, metrics};
 use tollgate_filter::PaymentPaths;
-use tollgate_module::{Build, BuildError, FilterType, Module, SectionType};
+use tollgate_module::{Build, BuildError, FilterType, Module, Reload, SectionType, Services};
 use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::{Plan, PlanProtocols};
 use tollgate_store::Store;
@@ -30,12 +30,15 @@ metrics! {
         "Whether the facilitator settles what is offered: 1 or 0.";
 }
 
+/// The name of the module.
+const NAME: &str = "pay";
+
 /// Sale of the plan over x402 and MPP.
 pub struct PayModule;
 
 impl Module for PayModule {
     fn name(&self) -> &'static str {
-        "pay"
+        NAME
     }
 
     fn filters(&self) -> Vec<FilterType> {
@@ -73,6 +76,20 @@ impl Module for PayModule {
         });
         Ok(())
     }
+
+    /// The secrets of both protocols, and the form of the challenges. What is sold, by which protocols and for which payee, is fixed.
+    fn reload(&self, running: &Services, settings: &Services) -> Result<Reload, BuildError> {
+        let mpp = mpp::reload(running, settings)?;
+        let x402 = x402::reload(running, settings)?;
+        let fixed = x402.fixed.into_iter();
+        let refused = Reload::refused(fixed.chain([("payments.mpp", mpp.is_switched)]));
+        Ok(refused.unwrap_or_else(|| {
+            Reload::ready(move || {
+                (mpp.apply)();
+                (x402.apply)();
+            })
+        }))
+    }
 }
 
 /// The protocols that are configured: with a monthly plan at PayPal, checkouts and, with a secret for its challenges, MPP.
@@ -98,4 +115,101 @@ fn source(processor: Option<Processor>, store: Arc<dyn Store>) -> tollgate_count
         let is_up = processor.as_ref().is_some_and(Processor::is_available);
         samples.number(X402_UP, i128::from(is_up));
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use secrecy::SecretString;
+    use serde_json::json;
+    use tollgate_module::{Services, check_text};
+    use tollgate_testing::Facilitator;
+
+    use super::*;
+    use crate::x402::{Facilitator as _, Node as _, Operation};
+
+    const SOLD: &str = "facilitator_url = 'https://x402.example'\npay_to = '0x90F79bf6EB2c4f870365E785982E1f101E93b906'\n";
+
+    fn settings(x402: &str) -> Services {
+        let mut services = Services::default();
+        let x402: Option<X402Settings> =
+            check_text::<RawX402>(x402, &services).expect("good settings");
+        services.provide(x402);
+        services.provide(None::<crate::mpp::Settings>);
+        services
+    }
+
+    #[test]
+    fn the_terms_of_transfers_and_whether_there_are_any_are_fixed() {
+        let mut running = settings(SOLD);
+        let known: Option<X402Settings> = running.get(NAME).expect("its section");
+        let (_, credentials) = x402::clients(&known.expect("it is sold")).expect("clients");
+        running.provide(credentials);
+        let reload = |new: &str| {
+            let reload = PayModule.reload(&running, &settings(new));
+            reload.expect("the sections were read").apply()
+        };
+        assert_eq!(reload(SOLD), Ok(()));
+        for (new, key) in [
+            (String::new(), "payments.x402"),
+            (
+                SOLD.replace("x402.example", "other.example"),
+                "payments.x402.facilitator_url",
+            ),
+            (
+                SOLD.replace(
+                    "0x90F79bf6EB2c4f870365E785982E1f101E93b906",
+                    "0x70997970C51812dc3A010C7d01b50e0d17dc79C8",
+                ),
+                "payments.x402.pay_to",
+            ),
+            (
+                format!("{SOLD}rpc_url = 'https://node.example'"),
+                "payments.x402.rpc_url",
+            ),
+            (
+                format!("{SOLD}max_timeout_secs = 60"),
+                "payments.x402.max_timeout_secs",
+            ),
+        ] {
+            assert_eq!(reload(&new), Err(vec![key]), "{new}");
+        }
+    }
+
+    #[tokio::test]
+    async fn calls_after_a_reload_have_the_new_token_and_go_to_the_new_address_of_the_node() {
+        let stand_in = Facilitator::start().await;
+        let with = |token: &str, node: &str| {
+            let text = SOLD.replace("https://x402.example", &stand_in.url());
+            let mut services = settings(&format!("{text}rpc_url = '{node}'\n"));
+            let known: Option<X402Settings> = services.get(NAME).expect("its section");
+            let mut known = known.expect("it is sold");
+            known.facilitator_token = Some(SecretString::from(token.to_owned()));
+            services.provide(Some(known.clone()));
+            (known, services)
+        };
+        let (known, mut running) = with("one", "http://127.0.0.1:9");
+        let (facilitator, credentials) = x402::clients(&known).expect("clients");
+        let node = credentials.node.clone().expect("a node");
+        running.provide(credentials);
+        let supported = async || {
+            let answer = facilitator.call(Operation::Supported, Bytes::new()).await;
+            answer.expect("an answer").status
+        };
+        let chain = async || {
+            let call = json!({"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []});
+            node.call(&call).await.is_ok()
+        };
+        stand_in.want_bearer("two");
+        assert_eq!((supported().await, chain().await), (401, false));
+        let (_, new) = with("two", &stand_in.rpc_url());
+        let reload = PayModule.reload(&running, &new).expect("it was built");
+        assert_eq!(
+            (supported().await, chain().await),
+            (401, false),
+            "nothing has changed before the call"
+        );
+        assert_eq!(reload.apply(), Ok(()));
+        assert_eq!((supported().await, chain().await), (200, true));
+    }
 }

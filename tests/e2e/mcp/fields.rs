@@ -242,8 +242,16 @@ async fn the_gateways_fields_are_signed_with_the_shared_secret() {
     let calls = rig.server.calls();
     let received = &calls[0].headers;
     let input = one(received, "signature-input").expect("what was signed");
-    let parameters = input.strip_prefix("svc=").expect("the service's word");
+    assert!(input.contains("keyid=\"mcp.general\""), "{input}");
+    assert!(is_signed(received, SECRET));
+    rig.rig.finish().await;
+}
+
+/// Whether the gateway's fields of a request are signed with this secret.
+fn is_signed(received: &HeaderMap, secret: &str) -> bool {
     let field = |name: &str| one(received, name).expect("a field");
+    let input = field("signature-input");
+    let parameters = input.strip_prefix("svc=").expect("the service's word");
     let base = format!(
         "\"@method\": POST\n\"@path\": /mcp\n\"@query\": ?\n\"x-svc-owner\": {}\n\"x-svc-scopes\": {}\n\
          \"x-request-id\": {}\n\"@signature-params\": {parameters}",
@@ -251,11 +259,51 @@ async fn the_gateways_fields_are_signed_with_the_shared_secret() {
         field("x-svc-scopes"),
         field("x-request-id")
     );
-    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).expect("any length");
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("any length");
     mac.update(base.as_bytes());
     let wanted = STANDARD.encode(mac.finalize().into_bytes());
-    assert_eq!(field("signature"), format!("svc=:{wanted}:"));
-    assert!(parameters.contains("keyid=\"mcp.general\""), "{parameters}");
+    field("signature") == format!("svc=:{wanted}:")
+}
+
+#[tokio::test]
+async fn a_reload_rotates_the_secret_and_changes_the_origins_and_leaves_the_server() {
+    const NEXT: &str = "5f0c7a1e-another-secret-of-the-server-9b3d";
+    SECRETS.used("the MCP server's next secret", NEXT);
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let file = folder.path().join("secret");
+    std::fs::write(&file, SECRET).expect("the folder takes files");
+    let settings = format!("signing_secret_file = '{}'\n", file.display());
+    let rig = McpRig::with(&settings).await;
+    let lines = "Origin: https://app.example\r\nContent-Length: 2\r\n\r\n{}";
+    let call = async || {
+        rig.server.play([Act::ReadBody, Act::send(ACCEPTED)]);
+        let (head, _) = rig.begin("POST", lines).await.read_answer().await;
+        assert_eq!(head.status(), 202);
+        rig.server.calls().pop().expect("a call").headers
+    };
+    assert!(is_signed(&call().await, SECRET));
+    std::fs::write(&file, NEXT).expect("the folder takes files");
+    let changes = rig.reload().await.expect("it is reloaded");
+    assert_eq!(changes, ["mcp.general.signing_secret_file"]);
+    assert!(is_signed(&call().await, NEXT));
+
+    let set = |key: &str, value: toml::Value| {
+        rig.edit(|table| {
+            let general = table["mcp"]["general"].as_table_mut().expect("a table");
+            general.insert(key.to_owned(), value);
+        });
+    };
+    set("upstream", "http://127.0.0.1:9/mcp".into());
+    let refused = rig.reload().await.expect_err("the server is fixed");
+    assert!(
+        refused.contains("mcp.general.upstream: changed") && refused.contains("`tollgate upgrade`"),
+        "{refused}"
+    );
+    set("upstream", rig.server.url().into());
+    set("origins", vec!["https://other.example"].into());
+    rig.reload().await.expect("it is reloaded");
+    let (head, _) = rig.begin("POST", lines).await.read_answer().await;
+    assert_eq!(head.status(), 403);
     rig.rig.finish().await;
 }
 

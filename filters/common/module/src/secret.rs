@@ -30,6 +30,32 @@ impl Named<'_> {
         inputs: &dyn Inputs,
         problems: &mut Problems,
     ) -> Option<SecretString> {
+        let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        self.text(
+            (noun, "one word of visible ASCII"),
+            is_word,
+            inputs,
+            problems,
+        )
+    }
+
+    /// A secret of any text, without the space around it; otherwise as [`Named::secret`].
+    pub fn passphrase(&self, inputs: &dyn Inputs, problems: &mut Problems) -> Option<SecretString> {
+        self.text(
+            ("secret", "a text that is not empty"),
+            |_| true,
+            inputs,
+            problems,
+        )
+    }
+
+    fn text(
+        &self,
+        (noun, form): (&str, &str),
+        is_good: impl Fn(&str) -> bool,
+        inputs: &dyn Inputs,
+        problems: &mut Problems,
+    ) -> Option<SecretString> {
         let key = |name: &str| format!("{}.{name}", self.section);
         let ((variable, in_variable), (file, in_file)) = (self.variable, self.file);
         let (name, at, text) = match (in_variable, in_file) {
@@ -88,12 +114,12 @@ impl Named<'_> {
             },
         };
         let secret = text.trim();
-        if secret.is_empty() || !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if secret.is_empty() || !is_good(secret) {
             problems.note(
                 key(name),
                 at,
                 format_args!(
-                    "names `{}`, which contains no {noun}; a {noun} is one word of visible ASCII",
+                    "names `{}`, which contains no {noun}; a {noun} is {form}",
                     at.value
                 ),
             );

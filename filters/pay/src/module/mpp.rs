@@ -1,11 +1,12 @@
 //! The processor of `Payment` challenges for the plan, built from `[payments.mpp]`.
 
 use tollgate_filter::ServiceIdentity;
-use tollgate_module::{Build, BuildError};
+use tollgate_module::{Build, BuildError, Services, Snapshot};
 use tollgate_purchase::mandates::Mandates;
 use tollgate_purchase::plan::Plan;
 use tollgate_purchase::wire::Product;
 
+use super::NAME;
 use crate::mpp::{MppDeps, Processor, Settings};
 
 /// The processor; `None` where there is no secret to bind challenges with, or no provider for the monthly charge.
@@ -15,6 +16,8 @@ pub(super) fn processor(build: &mut Build<'_>) -> Result<Option<Processor>, Buil
     let (Some(settings), Some(mandates)) = (settings, mandates) else {
         return Ok(None);
     };
+    let settings = Snapshot::from(settings);
+    build.provide(settings.clone());
     let (plan, service): (Plan, ServiceIdentity) = (build.get()?, build.get()?);
     Ok(Some(Processor::new(MppDeps {
         product: Product::new(&plan, &service.base_url, build.get()?),
@@ -26,4 +29,27 @@ pub(super) fn processor(build: &mut Build<'_>) -> Result<Option<Processor>, Buil
         entropy: build.get()?,
         runtime: build.get()?,
     })))
+}
+
+/// What a reload does to the challenges.
+pub(super) struct Reloaded {
+    /// Whether they are offered only before, or only after it.
+    pub(super) is_switched: bool,
+    /// Puts the new settings in force.
+    pub(super) apply: Box<dyn FnOnce() + Send>,
+}
+
+/// Prepares other secrets and forms of challenges. Whether there are any is fixed: documents and pages say so.
+pub(super) fn reload(running: &Services, settings: &Services) -> Result<Reloaded, BuildError> {
+    let (old, new): (Option<Settings>, Option<Settings>) =
+        (running.get(NAME)?, settings.get(NAME)?);
+    let in_force: Option<Snapshot<Settings>> = running.find();
+    Ok(Reloaded {
+        is_switched: old.is_some() != new.is_some(),
+        apply: Box::new(move || {
+            if let (Some(in_force), Some(new)) = (in_force, new) {
+                in_force.replace(new);
+            }
+        }),
+    })
 }

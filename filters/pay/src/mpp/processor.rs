@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
 use tollgate_clock::{Clock, Entropy};
 use tollgate_filter::{ErrorCode, PaymentCredential};
+use tollgate_module::Snapshot;
 use tollgate_money::AccountId;
 use tollgate_purchase::idempotency::{Answer, Claim, ClaimOutcome, IdempotencyKeys};
 use tollgate_purchase::mandates::{
@@ -65,8 +66,8 @@ pub struct MppDeps {
     pub idempotency_keys: IdempotencyKeys,
     /// The product.
     pub product: Product,
-    /// Settings of challenges.
-    pub settings: Settings,
+    /// Settings of challenges, those in force.
+    pub settings: Snapshot<Settings>,
     /// The clock.
     pub clock: Clock,
     /// The source of randomness.
@@ -303,8 +304,9 @@ impl Processor {
         payment: &PaymentCredential,
     ) -> Result<Credential, super::CredentialError> {
         let deps = &self.inner.deps;
+        let settings = deps.settings.load();
         let expected = Expected {
-            secrets: &deps.settings.secrets,
+            secrets: &settings.secrets,
             owner: &request.account.to_string(),
             now: deps.clock.now(),
             field: payment.field,
@@ -320,9 +322,8 @@ impl Processor {
         reason: ChallengeReason,
     ) -> Result<PurchaseAnswer, Problem> {
         let deps = &self.inner.deps;
-        let opened = deps
-            .mandates
-            .open(request.account, deps.settings.urls.clone());
+        let urls = deps.settings.load().urls.clone();
+        let opened = deps.mandates.open(request.account, urls);
         let (row, reason) = match opened.await {
             Ok(row) => (row, reason),
             // The owner has approved: the same challenge is repeated while the payment is awaited.
@@ -358,6 +359,7 @@ impl Processor {
         reason: ChallengeReason,
     ) -> Problem {
         let deps = &self.inner.deps;
+        let settings = deps.settings.load();
         let (Some(id), Some(url)) = (&row.provider_ref, &row.approve_url) else {
             return unavailable();
         };
@@ -368,14 +370,14 @@ impl Processor {
             approval_url: url.to_string(),
         };
         let nonce = URL_SAFE_NO_PAD.encode(deps.entropy.bytes::<12>());
-        let body = deps.settings.digest.then(|| digest(&request.body));
+        let body = settings.digest.then(|| digest(&request.body));
         let mut problem = Problem::new(reason.code, reason.detail, reason.state, reason.action)
             .approval_url(&subscription.approval_url)
-            .payment(answer_to(&subscription, deps.settings.own_field));
+            .payment(answer_to(&subscription, settings.own_field));
         for intent in &request.intents {
             let challenge = Challenge {
                 intent: *intent,
-                realm: &deps.settings.realm,
+                realm: &settings.realm,
                 amount: row.price.cents().unsigned_abs(),
                 currency: "USD",
                 subscription: &subscription,
@@ -385,9 +387,9 @@ impl Processor {
                 purchase: &row.id.to_string(),
                 nonce: &nonce,
                 digest: body.as_deref(),
-                own_field: deps.settings.own_field,
+                own_field: settings.own_field,
             };
-            let Ok(value) = HeaderValue::try_from(challenge.header(&deps.settings.secrets)) else {
+            let Ok(value) = HeaderValue::try_from(challenge.header(&settings.secrets)) else {
                 return unavailable();
             };
             problem = problem.header(header::WWW_AUTHENTICATE, value);

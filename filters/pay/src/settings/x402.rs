@@ -13,7 +13,7 @@ use tollgate_filter::settings::{At, BaseUrl, Problems, Whole};
 use tollgate_module::{Named, Section, SectionContext, Services, provided};
 use tollgate_purchase::plan::PRICE;
 
-use crate::x402::{HttpClientError, HttpFacilitator, HttpNode, Terms};
+use crate::x402::{Bearer, FixedBearer, HttpClientError, HttpFacilitator, HttpNode, Terms};
 
 /// A known token: its chain, its contract, and its name and version in the wallets' signature domain. The same token has another name on
 /// another chain, and a payment signed with the wrong one is never valid.
@@ -132,17 +132,25 @@ impl X402Settings {
     ///
     /// An address or roots that cannot be used.
     pub fn facilitator(&self) -> Result<HttpFacilitator, HttpClientError> {
-        let bearer = self.facilitator_token.as_ref().and_then(|token| {
+        self.facilitator_with(Arc::new(self.bearer()))
+    }
+
+    /// The same, authorized by `bearer`.
+    pub(crate) fn facilitator_with(
+        &self,
+        bearer: Arc<dyn Bearer>,
+    ) -> Result<HttpFacilitator, HttpClientError> {
+        HttpFacilitator::new(&self.facilitator_url, self.roots.as_deref(), bearer)
+    }
+
+    /// What the gateway's token makes of a call to the facilitator.
+    pub(crate) fn bearer(&self) -> FixedBearer {
+        FixedBearer(self.facilitator_token.as_ref().and_then(|token| {
             let text = format!("Bearer {}", token.expose_secret());
             let mut value = HeaderValue::from_str(&text).ok()?;
             value.set_sensitive(true);
             Some(value)
-        });
-        HttpFacilitator::new(
-            &self.facilitator_url,
-            self.roots.as_deref(),
-            Arc::new(bearer),
-        )
+        }))
     }
 
     /// A client of the chain's node, where the settings name one.

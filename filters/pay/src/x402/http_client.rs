@@ -10,7 +10,9 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use reqwest::{Client, Method, Url, redirect, retry};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
+use tollgate_module::Snapshot;
 
 use super::facilitator::{CallError, Facilitator, Node, Operation, Response};
 
@@ -33,9 +35,18 @@ pub trait Bearer: Send + Sync {
 }
 
 /// A fixed value for every call, or none.
-impl Bearer for Option<HeaderValue> {
+#[derive(Clone)]
+pub struct FixedBearer(pub Option<HeaderValue>);
+
+impl Bearer for FixedBearer {
     fn authorization(&self, _: Operation) -> Option<HeaderValue> {
-        self.clone()
+        self.0.clone()
+    }
+}
+
+impl<T: Bearer> Bearer for Snapshot<T> {
+    fn authorization(&self, operation: Operation) -> Option<HeaderValue> {
+        self.load().authorization(operation)
     }
 }
 
@@ -60,8 +71,11 @@ pub struct HttpFacilitator {
 /// A node's HTTP client.
 pub struct HttpNode {
     http: Client,
-    address: Url,
+    address: Snapshot<NodeAddress>,
 }
+
+/// The address of a node, which may contain a key.
+pub(crate) struct NodeAddress(Url);
 
 impl HttpFacilitator {
     /// A client of the facilitator below `base_url`. Nothing is sent before the first call.
@@ -86,8 +100,18 @@ impl HttpNode {
     ) -> Result<HttpNode, HttpClientError> {
         Ok(HttpNode {
             http: client(roots)?,
-            address: address("node", url)?,
+            address: Snapshot::from(NodeAddress(address("node", url)?)),
         })
+    }
+
+    /// An address for [`HttpNode::replace_address`].
+    pub(crate) fn address(url: &SecretString) -> Result<NodeAddress, HttpClientError> {
+        address("node", url.expose_secret()).map(NodeAddress)
+    }
+
+    /// Calls the node at another address from now on.
+    pub(crate) fn replace_address(&self, address: NodeAddress) {
+        self.address.replace(address);
     }
 }
 
@@ -127,7 +151,7 @@ impl Node for HttpNode {
     async fn call(&self, request: &Value) -> Result<Value, CallError> {
         let request = self
             .http
-            .post(self.address.clone())
+            .post(self.address.load().0.clone())
             .timeout(NODE)
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json")

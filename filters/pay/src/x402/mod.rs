@@ -39,7 +39,7 @@ pub use context::X402Deps;
 pub use counters::X402Event;
 pub use decide::{BuyerState, Decision, StoredPayment, decide};
 pub use facilitator::{CallError, Facilitator, Node, Operation, Response, request_body, supports};
-pub use http_client::{Bearer, HttpClientError, HttpFacilitator, HttpNode};
+pub use http_client::{Bearer, FixedBearer, HttpClientError, HttpFacilitator, HttpNode};
 pub use manual_resolution::{
     CloseError, Resolution, action as payment_action, close as close_payment,
     reference as payment_reference,

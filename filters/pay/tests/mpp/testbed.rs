@@ -115,7 +115,8 @@ impl TestBed {
                     return_url: String::from("https://svc.example/back/{mandate}"),
                     cancel_url: String::from("https://svc.example/not/{mandate}"),
                 },
-            },
+            }
+            .into(),
             clock,
             entropy: Entropy::system(),
             runtime: process.tasks.clone(),
