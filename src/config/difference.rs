@@ -62,13 +62,13 @@ impl fmt::Display for Difference {
 }
 
 impl Source {
-    /// Reads the file again, with the same environment.
+    /// Reads the file again, with the variables of the process as before and those of the file for variables as they are now.
     ///
     /// # Errors
     ///
     /// All errors, at once.
     pub fn read(&self, modules: &Declarations) -> Result<Settings, Report> {
-        load(&self.file, &self.environment, modules)
+        load(&self.file, &self.process, modules)
     }
 
     /// A difference in a setting that is not written in this version, and that only a new process can use.
@@ -95,7 +95,14 @@ impl Source {
             .collect()
     }
 
-    /// The keys in which `new` differs, in its order, or whose file has another content; `needs_restart` decides by the key.
+    /// The variables that settings name for secrets, by the keys of the settings.
+    pub(super) fn named_variables(&self, modules: &Declarations) -> Vec<(String, String)> {
+        let values = self.values(modules).into_iter();
+        let named = values.filter(|(key, _)| key.ends_with("_env"));
+        named.map(|(key, (name, _))| (key, name)).collect()
+    }
+
+    /// The keys in which `new` differs, in its order, or whose file or variable has another content; `needs_restart` decides by the key.
     pub fn differences(
         &self,
         new: &Source,

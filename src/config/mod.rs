@@ -1,6 +1,6 @@
 //! Settings: the one place that reads files and the environment.
 //!
-//! [`load`] reads the file, applies overrides from variables named `TOLLGATE__SECTION__KEY`, and returns either validated [`Settings`] or a
+//! [`load`] reads the file and that of `server.environment_file`, applies overrides from variables named `TOLLGATE__SECTION__KEY`, and returns either validated [`Settings`] or a
 //! [`Report`] of all errors, each with its place. Relative paths start from the folder of the settings file, so a command uses the same
 //! database wherever it is started.
 
@@ -68,18 +68,67 @@ pub fn load(
     modules: &Declarations,
 ) -> Result<Settings, Report> {
     let stamp = Stamp::of(file);
-    let text = std::fs::read_to_string(file).map_err(|error| Report {
-        findings: vec![Finding {
-            place: Place::File {
-                file: file.to_owned(),
-            },
-            key: String::new(),
-            message: format!("cannot be read ({error}); name the settings with `--config FILE`"),
-        }],
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let place = Place::File {
+            file: file.to_owned(),
+        };
+        let message = format!("cannot be read ({error}); name the settings with `--config FILE`");
+        finding(place, "", message)
     })?;
-    let mut settings = load_text(file, &text, environment, modules)?;
+    let variables = with_environment_file(file, &text, environment)?;
+    let mut settings = load_text(file, &text, &variables, modules)?;
+    settings.source.process = environment.clone();
     settings.source.record_files(stamp, modules);
     Ok(settings)
+}
+
+/// The key of the file with variables, which is read before all other settings.
+const ENVIRONMENT_FILE: &str = "server.environment_file";
+
+/// The environment with the variables of the file that the settings name for them.
+fn with_environment_file(
+    file: &Path,
+    text: &str,
+    environment: &Environment,
+) -> Result<Environment, Report> {
+    // Problems with the text are reported when it is checked as a whole.
+    let table = document::parse(text, &mut Problems::default());
+    let server = table
+        .get("server")
+        .and_then(|server| server.get_ref().as_table());
+    let Some(written) = server.and_then(|server| server.get("environment_file")) else {
+        return Ok(environment.clone());
+    };
+    let Some(name) = written.get_ref().as_str() else {
+        return Ok(environment.clone());
+    };
+    let named = file.parent().unwrap_or(Path::new("")).join(name);
+    let lines = std::fs::read_to_string(&named).map_err(|error| {
+        let message = format!(
+            "names `{}`, which cannot be read ({error}); name a file that the gateway's user may read",
+            named.display()
+        );
+        finding(Place::of(file, text, &written.span()), ENVIRONMENT_FILE, message)
+    })?;
+    environment.with_file(&lines).map_err(|(line, message)| {
+        let place = Place::Line {
+            file: named,
+            line,
+            column: 1,
+        };
+        finding(place, "", message.to_owned())
+    })
+}
+
+fn finding(place: Place, key: &str, message: String) -> Report {
+    let key = key.to_owned();
+    Report {
+        findings: vec![Finding {
+            place,
+            key,
+            message,
+        }],
+    }
 }
 
 /// Checks the settings of a text, as if it were the content of `file`.

@@ -114,6 +114,11 @@ pub(crate) struct RawServer {
     /// Connections that the system keeps for each listener until they are accepted. The system's own limit (`net.core.somaxconn`) applies
     /// as well; the start reports it where it is lower.
     pub(crate) accept_queue: Whole<4_096, 1, 65_535>,
+    /// A file with variables, a line `NAME=value` for each, as for systemd's `EnvironmentFile=`. They take precedence over those of the
+    /// process, and each reload reads them again. See "Reload".
+    ///
+    /// Type: path
+    pub(crate) environment_file: Option<At<String>>,
     /// Reloads the settings when their file, or a certificate, key or secret file that it names, has changed and stayed as it is for two
     /// seconds.
     pub(crate) watch_settings: Switch<false>,

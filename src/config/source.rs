@@ -15,10 +15,14 @@ use super::environment::Environment;
 pub struct Source {
     pub(super) file: PathBuf,
     pub(super) text: Arc<str>,
+    /// The variables of the process.
+    pub(super) process: Environment,
+    /// The same with those of the file for variables, where the settings name one.
     pub(super) environment: Environment,
     /// The files that were read, as they were then. Empty where the settings are a text.
     pub(super) stamps: Vec<(PathBuf, Stamp)>,
-    /// Hashes of the files that settings name, by the keys of the settings: certificates, keys and secrets may change without their names.
+    /// Hashes of the files and variables that settings name, by the keys of the settings: certificates, keys and secrets may change without
+    /// their names.
     pub(super) contents: BTreeMap<String, blake3::Hash>,
 }
 
@@ -45,6 +49,7 @@ impl Source {
         Source {
             file,
             text: text.into(),
+            process: environment.clone(),
             environment: environment.clone(),
             stamps: Vec::new(),
             contents: BTreeMap::new(),
@@ -54,12 +59,15 @@ impl Source {
     /// Records the files that were read, `file` as it was before it was read. The others were read a moment ago.
     pub(super) fn record_files(&mut self, file: Stamp, modules: &Declarations) {
         let others = self.named_files(modules);
-        self.contents = others
-            .iter()
-            .filter_map(|(key, other)| {
-                Some((key.clone(), blake3::hash(&std::fs::read(other).ok()?)))
-            })
-            .collect();
+        let files = others.iter().filter_map(|(key, other)| {
+            Some((key.clone(), blake3::hash(&std::fs::read(other).ok()?)))
+        });
+        let variables = self.named_variables(modules).into_iter();
+        let variables = variables.filter_map(|(key, name)| {
+            let value = self.environment.get(&name)?;
+            Some((key, blake3::hash(value.as_bytes())))
+        });
+        self.contents = files.chain(variables).collect();
         let others = others.into_iter().map(|(_, other)| {
             let stamp = Stamp::of(&other);
             (other, stamp)

@@ -37,7 +37,7 @@ const REMEDY: &str = "run `tollgate upgrade`, or restore the earlier value";
 const REMEDY_OF_STORE: &str = "stop the gateway and start it again, or restore the earlier value";
 
 /// The gateway's own settings that a reload changes, by the beginnings of their keys.
-const RELOADED: [&str; 9] = [
+const RELOADED: [&str; 10] = [
     "admin.tls.",
     "admin.token[",
     "model[",
@@ -45,6 +45,7 @@ const RELOADED: [&str; 9] = [
     "upstream.",
     "route[",
     "route_change[",
+    "server.environment_file",
     "service.default_model",
     "telemetry.log_level",
 ];

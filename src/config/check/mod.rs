@@ -63,7 +63,7 @@ pub(super) fn settings(
     let limits: Option<Limits> = sections.find();
     let mut route_warnings = Vec::new();
     Some(Settings {
-        server: server::server(&raw.server, problems),
+        server: server::server(&raw.server, context, problems),
         admin: admin::admin(&raw.admin, context, problems),
         store: server::store(&raw.store, raw.admin.socket.as_ref(), context, problems),
         upstream: provider::upstream(&raw.upstream, problems),

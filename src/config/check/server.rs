@@ -13,6 +13,7 @@ use tollgate_store::postgres::DatabaseUrl;
 
 use super::values::in_existing_folder;
 use super::{CheckContext, acme, required};
+use crate::config::ENVIRONMENT_FILE;
 use crate::config::address::ListenAddress;
 use crate::config::certificate::{self, Certificate};
 use crate::config::memory::Memory;
@@ -91,7 +92,16 @@ pub(super) fn service(
     }
 }
 
-pub(super) fn server(raw: &RawServer, problems: &mut Problems) -> Server {
+pub(super) fn server(
+    raw: &RawServer,
+    context: &CheckContext<'_>,
+    problems: &mut Problems,
+) -> Server {
+    if let Some(at) = raw.environment_file.as_ref()
+        && context.is_world_readable(at)
+    {
+        problems.warn(ENVIRONMENT_FILE, world_readable(&context.path(at)));
+    }
     let key = |name: &str| format!("server.{name}");
     let workers = raw
         .workers

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
+use tollgate_testing::paypal::PayPal;
 use tollgate_testing::{Certificate, Client, RawClient, Script};
 use toml::Table;
 
 use super::installation::{Installation, Serving, ended};
-use crate::rig::{CHAT, PRICE_OF_A_CHAT, audited, chat, micros};
+use crate::pay::mpp::{Offer, ask, secrets, selling, submit};
+use crate::rig::{CHAT, PRICE_OF_A_CHAT, SECRETS, audited, chat, micros};
 
 const VERSION: &str = "tollgate_settings_version";
 const RELOADED: &str = "tollgate_settings_reloads_total{result=\"ok\"}";
@@ -417,4 +419,100 @@ async fn a_reload_adds_and_removes_routes_and_classes() {
     assert_eq!(client.get("/v1/models").await.status, 200);
     assert_eq!(serving.metric(&counted("/v1/models")).await, 2);
     assert_eq!(serving.metric(&counted(ADDED)).await, 1, "it stays counted");
+}
+
+/// The variables of the environment come from a file, which a reload reads again.
+#[tokio::test]
+async fn the_secret_of_challenges_is_rotated_in_the_file_for_variables() {
+    const NEXT: &str = "the-next-secret-that-challenges-are-bound-with";
+    SECRETS.used("what challenges are bound with next", NEXT);
+    let paypal = PayPal::start().await;
+    let folder = tollgate_testing::tempdir().expect("a folder");
+    let ca = folder.path().join("paypal-ca.pem");
+    std::fs::write(&ca, paypal.ca_pem()).expect("the folder takes files");
+    let installation = Installation::new("").await;
+    let [(id, id_value), (secret, secret_value), (mpp, before)] = secrets();
+    let variables = |mpp_secrets: &str| {
+        let text = format!("# Secrets.\n{id}={id_value}\n{secret}='{secret_value}'\n{mpp_secrets}");
+        let file = installation.folder.path().join("environment");
+        std::fs::write(file, text).expect("the folder takes files");
+    };
+    variables(&format!("{mpp}={before}\n"));
+    let text = std::fs::read_to_string(&installation.config).expect("the settings");
+    std::fs::write(
+        &installation.config,
+        format!("{text}\n{}", selling(&paypal, &ca)),
+    )
+    .expect("the folder takes files");
+    edit(&installation, |table| {
+        let server = table["server"].as_table_mut().expect("a table");
+        server.insert("environment_file".into(), "environment".into());
+    });
+    let serving = installation.serve().await;
+    let client = Client::new(&serving.url);
+    let challenge = async || Offer::of(&ask(&client, &installation.key).await);
+    let state = async |offer: &Offer| {
+        let answer = submit(&client, &installation.key, &offer.credential(), "").await;
+        answer.json()["payment_state"].clone()
+    };
+    let first = challenge().await;
+    assert_eq!(
+        state(&first).await,
+        "approval_pending",
+        "it is good, and not approved"
+    );
+
+    // The previous secret beside the new one: earlier challenges stay valid.
+    edit(&installation, |table| {
+        let mpp = table["payments"]["mpp"].as_table_mut().expect("a table");
+        mpp.insert("previous_secret_env".into(), "PREVIOUS".into());
+    });
+    variables(&format!("{mpp}='{NEXT}'\nPREVIOUS={before}\n"));
+    let reloaded = installation.ask(&["reload"]).await;
+    let keys: Vec<&str> = reloaded["changes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|change| change["key"].as_str())
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            "payments.mpp.previous_secret_env",
+            "payments.mpp.secret_env",
+            "server.environment_file"
+        ]
+    );
+    let second = challenge().await;
+    assert_eq!(state(&first).await, "approval_pending");
+    assert_eq!(state(&second).await, "approval_pending");
+    // Without it they are not.
+    edit(&installation, |table| {
+        let mpp = table["payments"]["mpp"].as_table_mut().expect("a table");
+        mpp.remove("previous_secret_env");
+    });
+    variables(&format!("{mpp}='{NEXT}'\n"));
+    installation.run(&["reload"]).await;
+    assert_ne!(state(&first).await, "approval_pending");
+    assert_eq!(state(&second).await, "approval_pending");
+
+    // A line that is no variable leaves the earlier ones, and is not repeated.
+    variables(NEXT);
+    let mut failing = installation.spawn(installation.command(&["reload"]));
+    assert_eq!(ended(&mut failing).await.code(), Some(1));
+    let output = failing.output();
+    assert!(
+        output.contains("environment:4:1: is no variable"),
+        "{output}"
+    );
+    assert_eq!(state(&second).await, "approval_pending");
+    // A variable of a setting that is fixed, too, is named.
+    variables(&format!("{mpp}='{NEXT}'\nTOLLGATE__SERVER__WORKERS=3\n"));
+    let mut failing = installation.spawn(installation.command(&["reload"]));
+    assert_eq!(ended(&mut failing).await.code(), Some(1));
+    let output = failing.output();
+    assert!(
+        output.contains("server.workers: changed, needs `tollgate upgrade`"),
+        "{output}"
+    );
 }
