@@ -19,6 +19,7 @@ mod memory;
 mod mpp;
 mod nodes;
 mod nodes_cache;
+mod nodes_caps;
 mod nodes_starts;
 mod postgres;
 mod prices;

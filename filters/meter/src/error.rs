@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_clock::{Month, Timestamp};
 use tollgate_filter::{ApiError, Credits, ErrorCode, FilterError, Outcome};
 use tollgate_ledger::{ChargeError, HoldError, SettleError};
 use tollgate_money::Micros;
 
-use crate::month::day;
 use crate::spending::CapReached;
 
 /// Why the meter cannot decide: the filters are in the wrong order, or the account does not exist.
@@ -59,6 +59,16 @@ pub(crate) fn cap_reached(required: Option<Micros>, reached: CapReached) -> ApiE
         ),
     };
     ApiError::new(ErrorCode::KeySpendingCap, message)
+}
+
+/// The date of the instant at which a month starts, as `2026-12-01`.
+fn day(start: Timestamp) -> String {
+    let month = Month::of(start).number();
+    format!(
+        "{:04}-{:02}-01",
+        month.div_euclid(12),
+        month.rem_euclid(12) + 1
+    )
 }
 
 /// The account's clients have disconnected too often before any output, for which nothing is charged.

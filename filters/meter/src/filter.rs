@@ -15,7 +15,7 @@ use tollgate_filter::{
 };
 use tollgate_ledger::{AttachedPart, Balance, Hold, Ledger, Settle, Settled, Settlement};
 use tollgate_module::Snapshot;
-use tollgate_money::{Micros, SpendingCap};
+use tollgate_money::{CredentialId, Micros, OperationId};
 use tollgate_openai::{CompletionRequest, Endpoint};
 use tollgate_store::{UsageFlags, UsageRecord};
 
@@ -28,7 +28,7 @@ use crate::error::{
 };
 use crate::estimate::{Counter, Texts};
 use crate::quote::Quote;
-use crate::spending::{CapReached, Reserved, Spending};
+use crate::spending::{CapReached, Kept, Spending};
 
 /// The field that names a request whose answer may be recorded.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -55,7 +55,7 @@ pub(crate) struct Held {
     /// Placed when the exchange goes upstream. An answer from the cache or from another filter has none.
     pub(crate) hold: Option<Hold>,
     /// The reservation against the credential's own cap.
-    pub(crate) kept: Option<(SpendingCap, Reserved)>,
+    pub(crate) kept: Option<Kept>,
 }
 
 /// Why no request can be paid for.
@@ -84,7 +84,7 @@ struct Settling<'a> {
     exchange: &'a mut Exchange,
     settlement: Settlement,
     used: Used,
-    kept: Option<(SpendingCap, Reserved)>,
+    kept: Option<Kept>,
     at: Timestamp,
 }
 
@@ -94,8 +94,8 @@ impl Future for Settling<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let settled = ready!(Pin::new(&mut this.settlement).poll(cx)).map_err(settle_failed)?;
-        if let Some((cap, reserved)) = this.kept.take() {
-            reserved.settle(cap, settled.charged, this.at);
+        if let Some(kept) = this.kept.take() {
+            kept.settle(settled.charged, this.at);
         }
         this.meter.report_charge(this.exchange, &this.used, settled);
         Poll::Ready(Ok(Outcome::Continue))
@@ -230,7 +230,8 @@ impl Meter {
             let no_credit = Unaffordable::NoCredit(balance.spendable());
             return Ok((balance, Some(no_credit)));
         }
-        let Some(cap) = spending_cap else {
+        // Nor what others have spent of the key's cap.
+        let Some(cap) = spending_cap.filter(|_| !self.ledger.has_allotments()) else {
             return Ok((balance, None));
         };
         let now = exchange.now(&self.clock);
@@ -409,14 +410,35 @@ impl Meter {
             usage: self.usage_record(exchange, &quote.model, &used)?,
             at,
         };
+        let credential = principal(exchange)?.credential;
+        let of = (exchange.request.id, at);
+        let settlement = hold.settle_with(settle, attached);
+        let mut kept = held.kept.take();
+        if self.ledger.has_allotments() {
+            self.count_charge(kept.take(), credential, settlement.settled().charged, of);
+        }
         Ok(Settling {
             meter: self,
             exchange,
-            settlement: hold.settle_with(settle, attached),
+            settlement,
             used,
-            kept: held.kept.take(),
+            kept,
             at,
         })
+    }
+
+    /// Counts a charge against the cap of its key, on one of several nodes: also that of a request that began without a cap.
+    pub(crate) fn count_charge(
+        &self,
+        kept: Option<Kept>,
+        credential: CredentialId,
+        charged: Micros,
+        of: (OperationId, Timestamp),
+    ) {
+        match kept {
+            Some(kept) => kept.settle(charged, of.1),
+            None => self.ledger.count_uncapped(credential, charged, of),
+        }
     }
 
     /// Publishes the charge on the exchange.

@@ -1,16 +1,17 @@
 //! Answers from the cache: no hold, and the charge is settled at the tail.
 
+use tollgate_clock::Deadline;
 use tollgate_filter::{AnswerUsage, Exchange, FilterError, Outcome, Principal, Step, Tokens};
-use tollgate_ledger::{ChargeError, Hold, Settlement};
+use tollgate_ledger::{ChargeError, Hold, HoldError, HoldRequest, Settlement};
 use tollgate_money::Micros;
 use tollgate_store::UsageFlags;
 
 use crate::bill;
 use crate::counters::MeterEvent;
-use crate::error::{MeterError, cap_reached, charge_failed, settle_failed};
+use crate::error::{MeterError, cap_reached, charge_failed, hold_failed, settle_failed};
 use crate::filter::{Meter, Used, attached_part, principal};
 use crate::quote::Quote;
-use crate::spending::CapReached;
+use crate::spending::{CapReached, Kept};
 
 impl Meter {
     /// Charges an answer from the cache, without a hold.
@@ -20,7 +21,7 @@ impl Meter {
             Some(tokens) if self.ledger.has_allotments() => {
                 Step::later(self.hit_allotted(exchange, quote, tokens, false))
             }
-            Some(tokens) => match self.charge_hit(exchange, &quote, tokens, false, None) {
+            Some(tokens) => match self.charge_hit(exchange, &quote, tokens, false, None, None) {
                 Ok(None) => Step::now(Outcome::Continue),
                 Ok(Some(settlement)) => Step::later(durable(settlement)),
                 Err(error) => self.hit_failed(error),
@@ -42,16 +43,43 @@ impl Meter {
         estimated: bool,
     ) -> Result<Outcome, FilterError> {
         let mut covered = None;
+        let mut kept = None;
         if self.ledger.has_allotments() {
             let tokens = quote.sizes.bounded(tokens);
             let full = quote.model.price.charge(tokens.prompt, tokens.completion);
             let amount = bill::part_of(full, self.hit_price_ppm);
-            let account = principal(exchange)?.account;
+            let Principal {
+                account,
+                credential,
+                spending_cap,
+                ..
+            } = *principal(exchange)?;
             let at = exchange.now(&self.clock);
+            if let Some(cap) = spending_cap.filter(|_| amount.is_positive()) {
+                let request = HoldRequest {
+                    operation: exchange.request.id,
+                    account,
+                    amount,
+                    price_version: None,
+                    at,
+                    deadline: Deadline::NEVER,
+                    expires_at: at,
+                };
+                let capped = (credential, cap.period);
+                match self.ledger.acquire_cap(capped, request, |_| None).await {
+                    Ok(reserved) => kept = Some(Kept::Allotted(reserved)),
+                    Err(HoldError::InsufficientCredit { available, .. }) => {
+                        let reached = CapReached::of(cap, available, at);
+                        let refused = self.hit_failed(HitError::Cap(amount, reached));
+                        return refused.finish().await;
+                    }
+                    Err(error) => return hold_failed(error),
+                }
+            }
             covered = self.ledger.cover(account, amount, at).await;
             exchange.invalidate_now();
         }
-        match self.charge_hit(exchange, &quote, tokens, estimated, covered) {
+        match self.charge_hit(exchange, &quote, tokens, estimated, covered, kept) {
             Ok(None) => Ok(Outcome::Continue),
             Ok(Some(settlement)) => durable(settlement).await,
             Err(error) => self.hit_failed(error).finish().await,
@@ -67,6 +95,7 @@ impl Meter {
         tokens: Tokens,
         estimated: bool,
         covered: Option<Hold>,
+        mut kept: Option<Kept>,
     ) -> Result<Option<Settlement>, HitError> {
         let mut flags = UsageFlags::CACHE_HIT;
         if estimated {
@@ -95,14 +124,12 @@ impl Meter {
             ..
         } = *principal(exchange)?;
         // Reserved before the charge, as for any other answer: concurrent hits could exceed the cap together.
-        let kept = match spending_cap.filter(|_| amount.is_positive()) {
-            Some(cap) => {
-                let reserved = self.spending.reserve(credential, cap, amount, at);
-                let reserved = reserved.map_err(|reached| HitError::Cap(amount, reached))?;
-                Some((cap, reserved))
-            }
-            None => None,
-        };
+        let is_counted_here = amount.is_positive() && !self.ledger.has_allotments();
+        if let Some(cap) = spending_cap.filter(|_| is_counted_here) {
+            let reserved = self.spending.reserve(credential, cap, amount, at);
+            let reserved = reserved.map_err(|reached| HitError::Cap(amount, reached))?;
+            kept = Some(Kept::Here(cap, reserved));
+        }
         let attached = attached_part(exchange, &used);
         let is_recorded = attached.is_some();
         let charge = tollgate_ledger::Charge {
@@ -115,9 +142,8 @@ impl Meter {
         };
         let settlement = self.ledger.charge_held(charge, attached, covered)?;
         let settled = settlement.settled();
-        if let Some((cap, reserved)) = kept {
-            reserved.settle(cap, settled.charged, at);
-        }
+        let of = (exchange.request.id, at);
+        self.count_charge(kept, credential, settled.charged, of);
         self.report_charge(exchange, &used, settled);
         Ok((amount.is_positive() || is_recorded).then_some(settlement))
     }

@@ -9,7 +9,6 @@ mod estimate;
 mod filter;
 mod hit;
 mod module;
-mod month;
 mod placing;
 mod quote;
 mod spending;

@@ -1,7 +1,7 @@
 //! Placing of holds: the worst case of a request, under its key's cap, on the credit of its account.
 
 use tollgate_clock::{Deadline, Timestamp};
-use tollgate_filter::{Clamped, Exchange, FilterError, Forward, Outcome, OutputCap, Principal};
+use tollgate_filter::{Clamped, Exchange, FilterError, Forward, Outcome, OutputCap};
 use tollgate_ledger::{Hold, HoldError, HoldRequest};
 use tollgate_money::{CredentialId, Micros, SpendingCap};
 
@@ -9,7 +9,7 @@ use crate::counters::MeterEvent;
 use crate::error::{MeterError, hold_failed};
 use crate::filter::{Held, Meter, principal};
 use crate::quote::Quote;
-use crate::spending::{CapReached, Reserved};
+use crate::spending::{CapReached, Kept, Reserved};
 
 /// A hold to be placed.
 struct Placing {
@@ -18,7 +18,26 @@ struct Placing {
     /// The quote of a shorter answer.
     clamped: Option<Quote>,
     /// The reservation against the credential's own cap.
-    kept: Option<(SpendingCap, Reserved)>,
+    kept: Option<Kept>,
+}
+
+impl Placing {
+    /// The hold is as large as what its key's cap leaves.
+    fn keep(&mut self, kept: Kept, smaller: Option<Quote>) {
+        self.kept = Some(kept);
+        if let Some(smaller) = &smaller {
+            self.request.amount = smaller.amount;
+        }
+        self.clamped = smaller;
+    }
+}
+
+/// The credential of an exchange and its cap.
+fn capped(exchange: &Exchange) -> Result<Option<(CredentialId, SpendingCap)>, MeterError> {
+    let principal = principal(exchange)?;
+    Ok(principal
+        .spending_cap
+        .map(|cap| (principal.credential, cap)))
 }
 
 /// The quote of an exchange.
@@ -31,10 +50,14 @@ fn quote(exchange: &Exchange) -> Result<&Quote, MeterError> {
 impl Meter {
     /// Holds the worst case in memory; for a stream also on the disk, concurrently with the upstream call.
     pub(crate) fn hold(&self, exchange: &mut Exchange) -> Result<Outcome, FilterError> {
-        let mut placing = match self.prepare_hold(exchange)? {
-            Ok(placing) => placing,
-            Err(refused) => return Ok(refused),
-        };
+        let mut placing = self.prepare_hold(exchange)?;
+        if let Some((credential, cap)) = capped(exchange)? {
+            let quote = quote(exchange)?;
+            match self.keep(credential, cap, quote, placing.request.at) {
+                Ok((reserved, smaller)) => placing.keep(Kept::Here(cap, reserved), smaller),
+                Err(reached) => return Ok(self.refuse_cap(quote, reached)),
+            }
+        }
         let placed = {
             let quote = quote(exchange)?;
             let fallback = |available| self.fall_back(quote, available, &mut placing.clamped);
@@ -52,10 +75,22 @@ impl Meter {
         &self,
         exchange: &mut Exchange,
     ) -> Result<Outcome, FilterError> {
-        let mut placing = match self.prepare_hold(exchange)? {
-            Ok(placing) => placing,
-            Err(refused) => return Ok(refused),
-        };
+        let mut placing = self.prepare_hold(exchange)?;
+        if let Some((credential, cap)) = capped(exchange)? {
+            let quote = quote(exchange)?;
+            let mut smaller = None;
+            let fallback = |left| self.fall_back(quote, left, &mut smaller);
+            let capped = (credential, cap.period);
+            let reserved = self.ledger.acquire_cap(capped, placing.request, fallback);
+            match reserved.await {
+                Ok(reserved) => placing.keep(Kept::Allotted(reserved), smaller),
+                Err(HoldError::InsufficientCredit { available, .. }) => {
+                    let reached = CapReached::of(cap, available, placing.request.at);
+                    return Ok(self.refuse_cap(quote, reached));
+                }
+                Err(error) => return hold_failed(error),
+            }
+        }
         let placed = {
             let quote = quote(exchange)?;
             let fallback = |available| self.fall_back(quote, available, &mut placing.clamped);
@@ -67,49 +102,30 @@ impl Meter {
         self.finish_hold(exchange, placing, placed)
     }
 
-    /// Reserves the worst case under the credential's cap.
-    fn prepare_hold(
-        &self,
-        exchange: &mut Exchange,
-    ) -> Result<Result<Placing, Outcome>, FilterError> {
-        let Principal {
-            account,
-            credential,
-            spending_cap,
-            ..
-        } = *principal(exchange)?;
+    /// The hold of the worst case.
+    fn prepare_hold(&self, exchange: &mut Exchange) -> Result<Placing, FilterError> {
+        let account = principal(exchange)?.account;
         let operation = exchange.request.id;
         let is_stream = exchange.record.stream;
         let at = exchange.now(&self.clock);
         let elapsed = exchange.elapsed(&self.clock);
         let quote = quote(exchange)?;
-        let mut clamped = None;
-        let mut kept = None;
-        if let Some(cap) = spending_cap {
-            match self.keep(credential, cap, quote, at) {
-                Ok((reserved, smaller)) => {
-                    kept = Some((cap, reserved));
-                    clamped = smaller;
-                }
-                Err(reached) => return Ok(Err(self.refuse_cap(quote, reached))),
-            }
-        }
         let hold = self.settings.load().hold;
         let request = HoldRequest {
             operation,
             account,
-            amount: clamped.as_ref().unwrap_or(quote).amount,
+            amount: quote.amount,
             price_version: Some(quote.model.price_version),
             at,
             deadline: Deadline::after(elapsed, hold),
             expires_at: at + hold,
         };
-        Ok(Ok(Placing {
+        Ok(Placing {
             request,
             is_stream,
-            clamped,
-            kept,
-        }))
+            clamped: None,
+            kept: None,
+        })
     }
 
     /// The smaller amount of a request without an output cap. From the original request: clamping to its key's cap does not exclude further

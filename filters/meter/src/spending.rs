@@ -1,16 +1,16 @@
 //! Spending caps of credentials: the recorded spending, and the reservations of running requests.
 //!
 //! Counted in memory: loaded from the usage records at the start, then increased by each charge. A request reserves its worst case against
-//! the cap as it does against the account, so that concurrent requests cannot exceed it.
+//! the cap as it does against the account, so that concurrent requests cannot exceed it. One of several nodes has an allotment of each cap
+//! instead ([`tollgate_ledger::CapHold`]).
 
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Month, Timestamp};
+use tollgate_ledger::CapHold;
 use tollgate_money::{CapPeriod, CredentialId, Micros, SpendingCap};
 use tollgate_store::{Effect, Observer, Part, Read, ReadError};
-
-use crate::month::Month;
 
 /// The spending of every credential that has a cap.
 #[derive(Debug, Default)]
@@ -34,6 +34,25 @@ pub(crate) struct Reserved {
     spending: Arc<Spending>,
     credential: CredentialId,
     amount: Micros,
+}
+
+/// What a request has reserved of its key's cap.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// On a node that is alone.
+    Here(SpendingCap, Reserved),
+    /// On one of several nodes.
+    Allotted(CapHold),
+}
+
+impl Kept {
+    /// Replaces the reservation by the charge `at` a time.
+    pub(crate) fn settle(self, charged: Micros, at: Timestamp) {
+        match self {
+            Kept::Here(cap, reserved) => reserved.settle(cap, charged, at),
+            Kept::Allotted(hold) => hold.settle(charged, at),
+        }
+    }
 }
 
 /// The remainder of a cap is too small for a request.
@@ -180,7 +199,7 @@ impl Cell {
 }
 
 impl CapReached {
-    fn of(cap: SpendingCap, left: Micros, now: Timestamp) -> CapReached {
+    pub(crate) fn of(cap: SpendingCap, left: Micros, now: Timestamp) -> CapReached {
         CapReached {
             cap,
             left: left.max(Micros::ZERO),

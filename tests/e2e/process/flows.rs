@@ -101,13 +101,7 @@ impl Flows {
 
     /// A browser that has signed in with the code that this address was sent.
     async fn signed_in(&self, address: &str) -> Browser {
-        let mut browser = Browser::at(&self.balancer.url);
-        let asked = ask(&mut browser, "/sign-in", address).await;
-        assert_eq!(asked.status, 303, "{}", asked.text());
-        let message = self.mailbox.message(address, 1).await;
-        let typed = type_code(&mut browser, message.code()).await;
-        assert_eq!(typed.status, 303, "{}", typed.text());
-        browser
+        signed_in(&self.balancer.url, &self.mailbox, address).await
     }
 
     /// Waits until a chat with this bearer has this status at every node.
@@ -146,8 +140,19 @@ impl Flows {
     }
 }
 
+/// A browser that has signed in at `url` with the code that this address was sent.
+pub(super) async fn signed_in(url: &str, mailbox: &Mailbox, address: &str) -> Browser {
+    let mut browser = Browser::at(url);
+    let asked = ask(&mut browser, "/sign-in", address).await;
+    assert_eq!(asked.status, 303, "{}", asked.text());
+    let message = mailbox.message(address, 1).await;
+    let typed = type_code(&mut browser, message.code()).await;
+    assert_eq!(typed.status, 303, "{}", typed.text());
+    browser
+}
+
 /// What stands in a hidden field of a page.
-fn field(page: &Answer, name: &str) -> String {
+pub(super) fn field(page: &Answer, name: &str) -> String {
     let mark = format!("name=\"{name}\" value=\"");
     let (_, after) = page.text().split_once(&mark).expect("the field");
     after.split('"').next().unwrap_or_default().to_owned()
@@ -330,7 +335,7 @@ async fn a_persons_pages_and_apps_are_served_by_another_node_at_each_request() {
 }
 
 /// The path of the page that changes a key of this name.
-fn edit_of(list: &Answer, name: &str) -> String {
+pub(super) fn edit_of(list: &Answer, name: &str) -> String {
     let (_, row) = list
         .text()
         .split_once(&format!(">{name}<"))

@@ -3,6 +3,7 @@
 mod clock;
 mod deadline;
 mod entropy;
+mod month;
 mod timestamp;
 
 use tollgate_service::{GATEWAY, provided};
@@ -10,6 +11,7 @@ use tollgate_service::{GATEWAY, provided};
 pub use clock::{Clock, ManualClock, Reading};
 pub use deadline::Deadline;
 pub use entropy::{Entropy, RandomKeyHash};
+pub use month::Month;
 pub use timestamp::Timestamp;
 
 provided! { GATEWAY => [Clock, Entropy]; }

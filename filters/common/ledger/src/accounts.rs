@@ -11,11 +11,14 @@ use tokio::sync::oneshot;
 use tollgate_clock::{Reading, Timestamp};
 use tollgate_money::{AccountId, CredentialId, IdHasher, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::{Admission, CommitError, Done, Failure, Part, Store, SubmitError, UnitOfWork};
+use tollgate_store::{
+    Admission, CommitError, Done, Failure, KeyCap, Part, Purse, Store, SubmitError, UnitOfWork,
+};
 
 use crate::account::Balance;
 use crate::adopted::AdoptedHolds;
 use crate::allotment::Allotment;
+use crate::caps::CapState;
 use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError};
 use crate::hold::{Durability, Hold};
@@ -23,7 +26,7 @@ use crate::hold_request::{HoldError, HoldRequest, Settle};
 use crate::settlement::{AttachedPart, SettleError, Settled, Settlement};
 use crate::units::{log_refusal, settled, unit, unit_with};
 
-const SHARDS: usize = 64;
+pub(crate) const SHARDS: usize = 64;
 
 /// Larger than any account's balance. Without this refusal the writer would detect it, and could only stop.
 const BALANCE_MAX: Micros = Micros::new(i64::MAX / 2);
@@ -36,6 +39,8 @@ pub(crate) struct Shard {
     pub(crate) open: HashMap<OperationId, Open, BuildHasherDefault<IdHasher>>,
     /// What this node has to know of the accounts' shared balances. Empty for a node that is alone.
     pub(crate) allotments: HashMap<AccountId, Allotment, BuildHasherDefault<IdHasher>>,
+    /// What this node has of the caps of keys, which are in the shard of their id. Empty for a node that is alone.
+    pub(crate) caps: HashMap<KeyCap, CapState, BuildHasherDefault<IdHasher>>,
     /// The sum of those holds, in micro-credits; wrapping, since two absurd holds may overflow, and it is only reported.
     pub(crate) held: i64,
     /// Another process decides on the balances now. Open holds end here, and nothing beyond them is decided.
@@ -316,7 +321,7 @@ impl Inner {
             if let Some(balance) = shard.accounts.get_mut(&request.account) {
                 balance.release(request.amount);
             }
-            self.give_back(&mut shard, request.account, request.at);
+            self.give_back(&mut shard, Purse::Account(request.account), request.at);
         }
         shard
     }
@@ -401,7 +406,7 @@ impl Inner {
         let (done, wait) = self.charge_callback(account, taken.charged, orphan);
         let unit = unit_with(part, attached, settled, Admission::Always);
         let submitted = self.store.submit(unit, done);
-        self.give_back(&mut shard, account, request.at);
+        self.give_back(&mut shard, Purse::Account(account), request.at);
         let wait = match submitted {
             Ok(()) => Ok(wait),
             Err(SubmitError::Stopped(source)) => Err(SettleError::Store { operation, source }),
@@ -435,7 +440,7 @@ impl Inner {
         if written {
             self.write_release(&request, at);
         }
-        self.give_back(shard, request.account, at);
+        self.give_back(shard, Purse::Account(request.account), at);
         true
     }
 
@@ -627,7 +632,7 @@ impl Inner {
             balance.available += amount;
             balance.has_paid |= is_payment;
         }
-        self.give_back(&mut shard, account, self.latest());
+        self.give_back(&mut shard, Purse::Account(account), self.latest());
     }
 }
 

@@ -1,19 +1,20 @@
-//! Allotments: one node of several decides on the credit that it has taken from an account's shared balance, and on nothing else.
+//! Allotments: one node of several decides on the credit that it has taken from a purse, and on nothing else. A purse is an account's credit, or
+//! the spending cap of a key in one period (`caps.rs`).
 //!
-//! A hold that fits is placed as on a node that is alone. For any other the node takes credit first ([`Inner::acquire`]): a refusal, a shorter
-//! answer and everything that takes credit from an account is decided by the shared balance, in the database. While an account's credit is
+//! A hold that fits is placed as on a node that is alone. For any other the node takes credit first ([`Inner::acquire_from`]): a refusal, a
+//! shorter answer and everything that takes credit from an account is decided by what the nodes share, in the database. While a purse is
 //! recalled, the node keeps only what is held: what an end of a hold frees is returned under the lock that freed it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::{
-    AccountRow, Admission, AllotmentPart, Answer, CommitError, Done, Failure, Part, ReadError,
-    Taken, UnitOfWork, reading,
+    AccountRow, Admission, AllotmentPart, Answer, CommitError, Done, Failure, Part, Purse,
+    ReadError, Taken, UnitOfWork, reading,
 };
 
 use crate::account::Balance;
@@ -35,7 +36,7 @@ const FACTOR_MIN: i64 = 8;
 const FACTOR_MAX: i64 = 1 << 20;
 const BUSY: Duration = Duration::from_secs(1);
 
-/// What a node has to know of an account's shared balance.
+/// What a node has to know of what the nodes share of a purse.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allotment {
     /// The number of the recall in force, 0 for none.
@@ -45,7 +46,7 @@ pub(crate) struct Allotment {
     /// The last recall that was answered.
     answered: i64,
     /// Takes under way that may bring more than their holds need.
-    surplus_takes: usize,
+    pub(crate) surplus_takes: usize,
     /// How many times what a take needs the last one asked for, and when.
     factor: i64,
     taken_at: Timestamp,
@@ -69,8 +70,8 @@ struct Refused {
 }
 
 /// The result of one take for a hold.
-enum Attempt {
-    Placed(Result<Hold, HoldError>),
+enum Attempt<T> {
+    Placed(Result<T, HoldError>),
     Short { spendable: Micros, is_pending: bool },
 }
 
@@ -101,11 +102,12 @@ impl Inner {
             let allotment = shard.allotments.entry(row.account).or_default();
             allotment.elsewhere -= row.available + row.held;
         })?;
+        self.load_caps()?;
         let mut recalls = Vec::new();
         self.store
-            .recalls(&mut |account, number| recalls.push((account, number)))?;
-        for (account, number) in recalls {
-            self.set_recall(account, number, number);
+            .recalls(&mut |purse, number| recalls.push((purse, number)))?;
+        for (purse, number) in recalls {
+            self.set_recall(purse, number, number);
         }
         Ok(())
     }
@@ -125,25 +127,43 @@ impl Inner {
     /// account has after every node has returned what it did not need.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
-        mut request: HoldRequest,
+        request: HoldRequest,
         is_written: bool,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
+        let place = move |inner: &Arc<Inner>, shard: &mut Shard, request| {
+            inner.hold_in(shard, request, is_written)
+        };
+        let purse = Purse::Account(request.account);
+        self.acquire_from(purse, request, place, fallback).await
+    }
+
+    /// The same for any purse. `place` decides in memory, under the lock of the purse's shard.
+    pub(crate) async fn acquire_from<T: Send + 'static>(
+        self: &Arc<Self>,
+        purse: Purse,
+        mut request: HoldRequest,
+        place: impl Fn(&Arc<Inner>, &mut Shard, HoldRequest) -> Result<T, HoldError>
+        + Copy
+        + Send
+        + 'static,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<T, HoldError> {
         let mut takes = 0;
         let mut fallback = Some(fallback);
         loop {
             let short = {
-                let mut shard = self.shard(request.account);
-                match self.hold_in(&mut shard, request, is_written) {
+                let mut shard = self.shard_of(purse);
+                match place(self, &mut shard, request) {
                     Err(HoldError::InsufficientCredit { .. }) => {}
                     other => return other,
                 }
-                let allotment = shard.allotments.entry(request.account).or_default();
+                let allotment = shard.allotment(purse);
                 allotment.refused_before(request.amount, request.at)
             };
             let (spendable, is_pending) = match short {
                 Some(spendable) => (spendable, false),
-                None => match self.take(request, is_written).await? {
+                None => match self.take(purse, request, place).await? {
                     Attempt::Placed(placed) => return placed,
                     Attempt::Short {
                         spendable,
@@ -176,14 +196,14 @@ impl Inner {
     }
 
     /// Takes credit for a hold and places it when that is durable, before any other hold can have it.
-    async fn take(
+    async fn take<T: Send + 'static>(
         self: &Arc<Self>,
+        purse: Purse,
         request: HoldRequest,
-        is_written: bool,
-    ) -> Result<Attempt, HoldError> {
+        place: impl Fn(&Arc<Inner>, &mut Shard, HoldRequest) -> Result<T, HoldError> + Send + 'static,
+    ) -> Result<Attempt<T>, HoldError> {
         let HoldRequest {
             operation,
-            account,
             amount: need,
             at,
             ..
@@ -191,18 +211,18 @@ impl Inner {
         let (sender, wait) = oneshot::channel();
         let this = Arc::clone(self);
         {
-            let mut shard = self.shard(account);
-            let allotment = shard.allotments.entry(account).or_default();
+            let mut shard = self.shard_of(purse);
+            let allotment = shard.allotment(purse);
             let target = allotment.target(need, at);
             let has_surplus = target > need;
             let done: Done = Box::new(move |result| {
                 // The hold releases itself when its request has ended: after the lock is free.
-                let attempt = this.taken(request, is_written, has_surplus, result);
+                let attempt = this.taken(purse, request, place, has_surplus, result);
                 let _ = sender.send(attempt);
             });
             let take = AllotmentPart::Take {
                 operation: self.next_move(at),
-                account,
+                purse,
                 need,
                 target,
                 at,
@@ -221,34 +241,33 @@ impl Inner {
         })
     }
 
-    fn taken(
+    fn taken<T>(
         self: &Arc<Self>,
+        purse: Purse,
         request: HoldRequest,
-        is_written: bool,
+        place: impl Fn(&Arc<Inner>, &mut Shard, HoldRequest) -> Result<T, HoldError>,
         has_surplus: bool,
         result: Result<tollgate_store::Receipt, CommitError>,
-    ) -> Result<Attempt, HoldError> {
-        let account = request.account;
-        let mut shard = self.shard(account);
-        let Shard {
-            accounts,
-            allotments,
-            ..
-        } = &mut *shard;
-        let allotment = allotments.entry(account).or_default();
+    ) -> Result<Attempt<T>, HoldError> {
+        let mut shard = self.shard_of(purse);
+        let allotment = shard.allotment(purse);
         allotment.surplus_takes -= usize::from(has_surplus);
         let taken = match result {
             Ok(receipt) => receipt.taken,
-            Err(CommitError::Refused(_)) => return Err(HoldError::NoAccount { account }),
+            Err(CommitError::Refused(_)) => {
+                return Err(HoldError::NoAccount {
+                    account: request.account,
+                });
+            }
             Err(error) => return Err(HoldError::from_commit(request.operation, error)),
         };
         let attempt = match taken {
             Some(Taken::Amount { amount, .. }) => {
                 allotment.elsewhere -= amount;
-                if let Some(balance) = accounts.get_mut(&account) {
+                if let Some(balance) = shard.balance(purse) {
                     balance.available += amount;
                 }
-                Attempt::Placed(self.hold_in(&mut shard, request, is_written))
+                Attempt::Placed(place(self, &mut shard, request))
             }
             Some(Taken::Short {
                 spendable,
@@ -256,12 +275,14 @@ impl Inner {
                 is_pending,
             }) => {
                 allotment.recalled(recall, recall);
-                let has_rest = accounts
-                    .get(&account)
+                let has_surplus_takes = allotment.surplus_takes > 0;
+                let has_rest = shard
+                    .balance(purse)
                     .is_some_and(|balance| balance.available.is_positive());
                 // What this node returns now may be what the take has lacked.
-                let is_pending = is_pending || has_rest || allotment.surplus_takes > 0;
+                let is_pending = is_pending || has_rest || has_surplus_takes;
                 if !is_pending {
+                    let allotment = shard.allotment(purse);
                     allotment.elsewhere = spendable - allotment.credit_limit;
                     allotment.refused = Some(Refused {
                         amount: request.amount,
@@ -281,16 +302,16 @@ impl Inner {
                 });
             }
         };
-        self.give_back(&mut shard, account, request.at);
+        self.give_back(&mut shard, purse, request.at);
         Ok(attempt)
     }
 
-    /// While the account's credit is recalled: returns what is not held, and answers the recall once nothing more can arrive.
-    pub(crate) fn give_back(&self, shard: &mut Shard, account: AccountId, at: Timestamp) {
+    /// While the purse is recalled: returns what is not held, and answers the recall once nothing more can arrive.
+    pub(crate) fn give_back(&self, shard: &mut Shard, purse: Purse, at: Timestamp) {
         if !self.has_allotments || shard.is_handed_over {
             return;
         }
-        let Some(allotment) = shard.allotments.get_mut(&account) else {
+        let Some(allotment) = shard.known_allotment(purse) else {
             return;
         };
         if allotment.recall == 0 {
@@ -300,7 +321,7 @@ impl Inner {
             true => Answer::Held(allotment.recall),
             false => Answer::None,
         };
-        let amount = match shard.accounts.get(&account) {
+        let amount = match shard.balance(purse) {
             Some(balance) => balance.available.max(Micros::ZERO),
             None => Micros::ZERO,
         };
@@ -308,23 +329,23 @@ impl Inner {
             return;
         }
         if let Answer::Held(recall) = answer {
-            allotment.answered = recall;
+            shard.allotment(purse).answered = recall;
         }
-        self.give(shard, account, amount, answer, at);
+        self.give(shard, purse, amount, answer, at);
     }
 
-    /// Returns credit that is not held to the shared balance.
-    fn give(
+    /// Returns credit that is not held to what the nodes share.
+    pub(crate) fn give(
         &self,
         shard: &mut Shard,
-        account: AccountId,
+        purse: Purse,
         amount: Micros,
         answer: Answer,
         at: Timestamp,
     ) {
         let part = AllotmentPart::Return {
             operation: self.next_move(at),
-            account,
+            purse,
             amount,
             answer,
             at,
@@ -332,10 +353,10 @@ impl Inner {
         let unit = UnitOfWork::of(Part::Allotment(part), Admission::Always);
         // A stopped store keeps the credit of this node, and its recovery returns it.
         if self.store.submit(unit, Box::new(log_refusal)).is_ok() {
-            if let Some(balance) = shard.accounts.get_mut(&account) {
+            if let Some(balance) = shard.balance(purse) {
                 balance.available -= amount;
             }
-            if let Some(allotment) = shard.allotments.get_mut(&account) {
+            if let Some(allotment) = shard.known_allotment(purse) {
                 allotment.elsewhere += amount;
             }
         }
@@ -353,26 +374,23 @@ impl Inner {
         let available = shard.accounts.get(&account).map(|it| it.available);
         let amount = amount.min(available.unwrap_or_default());
         if amount.is_positive() {
-            self.give(&mut shard, account, amount, Answer::None, at);
+            let purse = Purse::Account(account);
+            self.give(&mut shard, purse, amount, Answer::None, at);
         }
     }
 
-    /// A recall of an account has begun or ended, here or elsewhere.
-    pub(crate) fn recall_changed(&self, account: AccountId, number: i64) -> Result<(), ReadError> {
-        let recall = self.store.recall(account)?;
-        self.set_recall(account, recall, number);
+    /// A recall of a purse has begun or ended, here or elsewhere.
+    pub(crate) fn recall_changed(&self, purse: Purse, number: i64) -> Result<(), ReadError> {
+        let recall = self.store.recall(purse)?;
+        self.set_recall(purse, recall, number);
         Ok(())
     }
 
-    fn set_recall(&self, account: AccountId, recall: i64, number: i64) {
+    fn set_recall(&self, purse: Purse, recall: i64, number: i64) {
         let at = self.latest();
-        let mut shard = self.shard(account);
-        shard
-            .allotments
-            .entry(account)
-            .or_default()
-            .recalled(recall, number);
-        self.give_back(&mut shard, account, at);
+        let mut shard = self.shard_of(purse);
+        shard.allotment(purse).recalled(recall, number);
+        self.give_back(&mut shard, purse, at);
     }
 
     /// Reads an account that another node may just have made, and that the feed has not announced yet.
@@ -415,6 +433,7 @@ impl Inner {
             allotment.seen = Some(*balance);
             is_idle
         });
+        self.forget_caps(now);
     }
 
     /// Returns all credit that is not held, before the store is closed; other nodes wait for no answer of this one from then on.
@@ -442,27 +461,39 @@ impl Inner {
             let Shard {
                 accounts,
                 allotments,
+                caps,
                 ..
             } = &mut *shard;
+            let of_accounts = allotments.iter_mut().filter_map(|(account, allotment)| {
+                let balance = accounts.get(account)?;
+                Some((Purse::Account(*account), allotment, *balance))
+            });
+            let of_caps = caps
+                .iter_mut()
+                .map(|(cap, state)| (Purse::Cap(*cap), &mut state.allotment, state.balance));
             let mut found = Vec::new();
-            for (account, allotment) in allotments {
-                let Some(balance) = accounts.get(account) else {
-                    continue;
-                };
+            for (purse, allotment, balance) in of_accounts.chain(of_caps) {
                 if balance.available.is_positive()
                     && allotment.surplus_takes == 0
-                    && is_returned(allotment, balance)
+                    && is_returned(allotment, &balance)
                 {
-                    found.push((*account, *balance));
+                    found.push((purse, balance));
                 }
             }
-            for (account, balance) in found {
+            for (purse, balance) in found {
                 let answer = match balance.held == Micros::ZERO {
                     true => Answer::Nothing,
                     false => Answer::None,
                 };
-                self.give(&mut shard, account, balance.available, answer, now);
+                self.give(&mut shard, purse, balance.available, answer, now);
             }
+        }
+    }
+
+    pub(crate) fn shard_of(&self, purse: Purse) -> MutexGuard<'_, Shard> {
+        match purse {
+            Purse::Account(account) => self.shard(account),
+            Purse::Cap(cap) => self.shard_of_caps(cap.credential),
         }
     }
 
@@ -483,6 +514,29 @@ fn move_id(node: i64, epoch: i64, count: u64, at: Timestamp) -> OperationId {
 }
 
 impl Shard {
+    /// The allotment of a purse.
+    fn allotment(&mut self, purse: Purse) -> &mut Allotment {
+        match purse {
+            Purse::Account(account) => self.allotments.entry(account).or_default(),
+            Purse::Cap(cap) => &mut self.caps.entry(cap).or_default().allotment,
+        }
+    }
+
+    fn known_allotment(&mut self, purse: Purse) -> Option<&mut Allotment> {
+        match purse {
+            Purse::Account(account) => self.allotments.get_mut(&account),
+            Purse::Cap(cap) => self.caps.get_mut(&cap).map(|state| &mut state.allotment),
+        }
+    }
+
+    /// What this node has of a purse.
+    fn balance(&mut self, purse: Purse) -> Option<&mut Balance> {
+        match purse {
+            Purse::Account(account) => self.accounts.get_mut(&account),
+            Purse::Cap(cap) => self.caps.get_mut(&cap).map(|state| &mut state.balance),
+        }
+    }
+
     /// What an account has beyond this node, as far as it is known; nothing on a node that is alone.
     pub(crate) fn elsewhere(&self, account: AccountId) -> Micros {
         let allotment = self.allotments.get(&account);

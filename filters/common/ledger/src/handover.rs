@@ -11,7 +11,7 @@ use std::sync::mpsc::sync_channel;
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
-use tollgate_store::{Admission, Answers, CommitError, Done, Part, Refusal, UnitOfWork};
+use tollgate_store::{Admission, Answers, CommitError, Done, Part, Purse, Refusal, UnitOfWork};
 
 use crate::accounts::{Inner, lock};
 use crate::units::{log_refusal, unit};
@@ -30,6 +30,7 @@ impl Inner {
     pub(crate) fn hand_over(self: &Arc<Self>) {
         for shard in &self.shards {
             let mut shard = lock(shard);
+            self.return_caps(&mut shard, self.latest());
             shard.is_handed_over = true;
             let unwritten = shard.open.values().filter(|open| !open.written);
             let unwritten: Vec<_> = unwritten.map(|open| open.request).collect();
@@ -86,10 +87,11 @@ impl Inner {
                 log_refusal(result.clone());
                 this.undo(ended, error);
             }
-            if let (Ok(_), Some(count), Some((credential, charged, at))) =
-                (&result, this.count_charge.get(), charge)
-            {
-                count(credential, charged, at);
+            if let (Ok(_), Some((credential, charged, operation, at))) = (&result, charge) {
+                this.count_charge_of_predecessor(credential, charged, (operation, at));
+                if let Some(count) = this.count_charge.get() {
+                    count(credential, charged, at);
+                }
             }
             done(result);
         });
@@ -143,7 +145,7 @@ impl Inner {
             balance.release(held);
             balance.available -= charged;
         }
-        self.give_back(&mut shard, account, part.at());
+        self.give_back(&mut shard, Purse::Account(account), part.at());
         Ok(Some(ended))
     }
 
@@ -167,6 +169,7 @@ impl Inner {
 
     pub(crate) fn predecessor_ended(&self, now: Timestamp) -> usize {
         self.note(now);
+        self.release_adopted_caps(now);
         let orphans = self.adopted().take();
         let count = orphans.len();
         for (operation, account, held) in orphans {
@@ -190,11 +193,15 @@ impl Inner {
 }
 
 /// The charge of a settlement to a credential.
-fn charge_of(part: &Part) -> Option<(CredentialId, Micros, Timestamp)> {
+fn charge_of(part: &Part) -> Option<(CredentialId, Micros, OperationId, Timestamp)> {
     match part {
         Part::Ledger(LedgerPart::Settle {
-            charged, usage, at, ..
-        }) => Some((usage.credential?, *charged, *at)),
+            operation,
+            charged,
+            usage,
+            at,
+            ..
+        }) => Some((usage.credential?, *charged, *operation, *at)),
         _ => None,
     }
 }

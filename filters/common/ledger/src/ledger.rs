@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use tollgate_clock::{Clock, Deadline, Reading, Timestamp};
-use tollgate_money::{AccountId, CredentialId, Micros};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId};
 use tollgate_store::{
-    Admission, CommitError, EntryKind, Failure, FailureKind, IdempotencyPart, Part, Store,
+    Admission, CommitError, EntryKind, Failure, FailureKind, IdempotencyPart, KeyCap, Part, Store,
     UnitOfWork, first_token,
 };
 
 use crate::account::Balance;
 use crate::accounts::Inner;
+use crate::caps::CapHold;
 use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError, Credited};
 use crate::hold::Hold;
@@ -150,6 +151,30 @@ impl Ledger {
         fallback: impl FnOnce(Micros) -> Option<Micros>,
     ) -> Result<Hold, HoldError> {
         self.inner.acquire(request, is_written, fallback).await
+    }
+
+    /// Reserves a part of the spending cap of the key of a request, on a node that is one of several: takes from the cap what this node lacks,
+    /// and has other nodes return what they do not need. `fallback` is asked for a smaller amount at most once. In
+    /// [`HoldError::InsufficientCredit`] `available` is what the cap leaves.
+    pub async fn acquire_cap(
+        &self,
+        (credential, period): (CredentialId, CapPeriod),
+        request: HoldRequest,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<CapHold, HoldError> {
+        let cap = KeyCap::of(credential, period, request.operation);
+        self.inner.acquire_cap(cap, request, fallback).await
+    }
+
+    /// Counts a charge of a key, by operation and time, that had no reservation ([`Ledger::acquire_cap`]); does nothing on a node that is
+    /// alone.
+    pub fn count_uncapped(
+        &self,
+        credential: CredentialId,
+        charged: Micros,
+        of: (OperationId, Timestamp),
+    ) {
+        self.inner.count_charge(credential, charged, of, None);
     }
 
     /// Returns the credit of accounts that have placed no hold since the last call to their shared balances. To be called every half a

@@ -5,6 +5,7 @@ mod accounts;
 mod adopted;
 mod allotment;
 pub mod audit;
+mod caps;
 mod charge;
 mod credit;
 mod handover;
@@ -21,6 +22,7 @@ mod units;
 use tollgate_service::{GATEWAY, provided};
 
 pub use account::Balance;
+pub use caps::CapHold;
 pub use charge::{Charge, ChargeError, StartError, Started};
 pub use credit::{Credit, CreditError, Credited};
 pub use hold::Hold;

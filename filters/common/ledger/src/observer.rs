@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Weak};
 
-use tollgate_money::{AccountId, Micros};
+use tollgate_money::{AccountId, CredentialId, Micros};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
-    ChangeKind, ChangeRow, Effect, EntryKind, NewAccount, Observer, Part, PlanPart, ReadError,
+    ChangeKind, ChangeRow, Effect, EntryKind, NewAccount, Observer, Part, PlanPart, Purse,
+    ReadError,
 };
 
 use crate::account::Balance;
@@ -53,7 +54,11 @@ impl Observer for CommitObserver {
         let account = AccountId::from_bytes(change.subject);
         match change.kind {
             ChangeKind::Account | ChangeKind::Credit => inner.reload_account(account),
-            ChangeKind::Recall => inner.recall_changed(account, change.number),
+            ChangeKind::Recall => inner.recall_changed(Purse::Account(account), change.number),
+            ChangeKind::Credential => {
+                let credential = CredentialId::from_bytes(change.subject);
+                inner.credential_changed(credential, change.number)
+            }
             _ => Ok(()),
         }
     }

@@ -96,6 +96,15 @@ macro_rules! generated {
     };
 }
 
+impl OperationId {
+    /// When the operation began, to the millisecond.
+    pub fn began_at(self) -> Timestamp {
+        let mut millis = [0; 8];
+        millis[2..].copy_from_slice(&self.as_bytes()[..6]);
+        Timestamp::from_micros(i64::from_be_bytes(millis) * 1_000)
+    }
+}
+
 generated! { AccountId OperationId TopUpId SubscriptionId PaymentId MandateId }
 
 id! {

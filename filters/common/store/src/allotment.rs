@@ -1,15 +1,22 @@
-//! Allotments: the parts of an account's credit that the nodes of a cluster decide on.
+//! Allotments: the parts of a purse that the nodes of a cluster decide on. A purse is an account's credit, or the spending cap of a key in one
+//! period.
 //!
 //! An account's shared balance is what no node has. A node takes credit from it before it places holds, and gives back what it does not need.
 //! Each move changes the shared balance and is a record of the node's journal, in one commit, so that every journal is a ledger of its own and
 //! all of them with the shared balances add up. Commits of this kind have one order across all nodes.
 //!
-//! When a take does not fit, the account's credit is recalled: the account gets a row with the number of a change, and each node that has an
-//! allotment of it gives back what is not held and answers with that number. A take that does not fit after every node has answered is an account
-//! without credit. Until the account has plenty again, each take is exactly what its hold needs.
+//! When a take does not fit, the purse is recalled: it gets a row with the number of a change, and each node that has an allotment of it gives
+//! back what is not held and answers with that number. A take that does not fit after every node has answered is an account without credit, or a
+//! cap that is reached. Until the purse has plenty again, each take is exactly what its hold needs.
+//!
+//! The shared part of a cap is not stored: it is the cap less what its nodes were granted. What a node was granted only changes with a take, a
+//! return, or a charge that no take has covered; what it has spent of that is counted as its journal is posted. So a changed cap is in force with
+//! the next take, and no record of a move is needed.
 
-use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, Micros, OperationId};
+use std::collections::BTreeMap;
+
+use tollgate_clock::{Month, Timestamp};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId};
 
 /// The shared balance has plenty again when it is so many times what a take needs.
 pub(crate) const PLENTY: i64 = 64;
@@ -17,15 +24,72 @@ pub(crate) const PLENTY: i64 = 64;
 /// The answer of a node that has nothing, to every recall.
 pub(crate) const LEFT: i64 = i64::MAX;
 
-/// A move between an account's shared balance and this node.
+/// What nodes have allotments of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purse {
+    /// An account's credit.
+    Account(AccountId),
+    /// The spending cap of a key in one period.
+    Cap(KeyCap),
+}
+
+/// The spending cap of a key in one period. A request counts in the month in which it began, whenever it is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyCap {
+    /// The key.
+    pub credential: CredentialId,
+    /// The month; `None` for all time.
+    pub month: Option<Month>,
+}
+
+impl KeyCap {
+    /// The cap that a request counts against.
+    pub fn of(credential: CredentialId, period: CapPeriod, operation: OperationId) -> KeyCap {
+        KeyCap::at(credential, period, operation.began_at())
+    }
+
+    /// The cap of the requests that begin at a time.
+    pub fn at(credential: CredentialId, period: CapPeriod, at: Timestamp) -> KeyCap {
+        let month = match period {
+            CapPeriod::Total => None,
+            CapPeriod::Month => Some(Month::of(at)),
+        };
+        KeyCap { credential, month }
+    }
+
+    /// The number of its month, 0 for all time.
+    pub(crate) fn month_number(&self) -> i64 {
+        self.month.map_or(0, Month::number)
+    }
+
+    pub(crate) fn from_numbers(credential: CredentialId, month: i64) -> KeyCap {
+        let month = (month != 0).then(|| Month::from_number(month));
+        KeyCap { credential, month }
+    }
+
+    /// The first instant that it counts, and the first after it.
+    pub(crate) fn range(&self) -> (Timestamp, Timestamp) {
+        match self.month {
+            None => (Timestamp::MIN, Timestamp::MAX),
+            Some(month) => (month.start(), month.next().start()),
+        }
+    }
+
+    /// Whether a request of its key counts that began in a month.
+    pub(crate) fn counts(&self, began_in: Month) -> bool {
+        self.month.is_none_or(|month| month == began_in)
+    }
+}
+
+/// A move between what nodes share of a purse and this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllotmentPart {
     /// Takes credit. The receipt says how much ([`Taken`]).
     Take {
         /// An id of its own.
         operation: OperationId,
-        /// The account.
-        account: AccountId,
+        /// The purse.
+        purse: Purse,
         /// The least that is of use; above zero.
         need: Micros,
         /// The most that is of use; taken from the half of what there is.
@@ -37,18 +101,33 @@ pub enum AllotmentPart {
     Return {
         /// An id of its own.
         operation: OperationId,
-        /// The account.
-        account: AccountId,
+        /// The purse.
+        purse: Purse,
         /// How much; zero for an answer alone.
         amount: Micros,
-        /// What this node has of the account from now on, but for what it gives back when a hold ends.
+        /// What this node has of the purse from now on, but for what it gives back when a hold ends.
         answer: Answer,
         /// When.
         at: Timestamp,
     },
-    /// The node has nothing of any account, but for what is held: the answer to every recall until its next take.
+    /// Charges of a key that no take has covered: they count against its cap even where that is reached.
+    Overspent {
+        /// The cap.
+        cap: KeyCap,
+        /// How much. Without a row of its own the node counts all that the key has spent, also with zero.
+        amount: Micros,
+        /// When.
+        at: Timestamp,
+    },
+    /// The node has nothing of any purse, but for what is held: the answer to every recall until its next take.
     Leave,
 }
+
+/// What keys were charged, by the month in which the requests began.
+pub(crate) type KeySpending = BTreeMap<(CredentialId, Month), i64>;
+
+/// The number of the row of a cap that has what was spent without a row of its own. No node of several has it.
+pub(crate) const SPENT_BEFORE: i64 = 0;
 
 /// What a node says of its allotment with a return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +161,7 @@ pub enum Taken {
     },
 }
 
-/// The shared balance of an account.
+/// What nodes share of a purse: an account's balance, or what a cap leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedBalance {
     pub(crate) available: i64,
@@ -122,6 +201,15 @@ pub struct AllotmentRow {
     pub available: Micros,
     /// What is held.
     pub held: Micros,
+}
+
+/// What this node has of a key's cap, as of its last posting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapAllotmentRow {
+    /// The cap.
+    pub cap: KeyCap,
+    /// What it was granted and has not spent: below zero after charges that no take has covered.
+    pub left: Micros,
 }
 
 #[cfg(test)]

@@ -268,6 +268,13 @@ impl Packer {
         self.count = mark.count;
     }
 
+    /// The body of all parts so far.
+    pub(crate) fn pending(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        self.write_into(&mut body);
+        body
+    }
+
     /// The body of all parts; leaves the packer empty.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
@@ -277,18 +284,23 @@ impl Packer {
 
     /// The same, written into `body` in place of its content.
     pub(crate) fn finish_into(&mut self, body: &mut Vec<u8>) {
+        self.write_into(body);
+        self.words.clear();
+        self.records.clear();
+        self.count = 0;
+    }
+
+    fn write_into(&self, body: &mut Vec<u8>) {
         let words: usize = self.words.iter().map(|word| word.len() + 4).sum();
         body.clear();
         body.reserve(8 + words + self.records.len());
         body.push(VERSION);
         leb128(body, self.words.len() as u64);
-        for word in self.words.drain(..) {
+        for word in &self.words {
             leb128(body, word.len() as u64);
             body.extend_from_slice(word.as_bytes());
         }
         body.extend_from_slice(&self.records);
-        self.records.clear();
-        self.count = 0;
     }
 }
 

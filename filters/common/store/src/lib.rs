@@ -42,7 +42,7 @@ mod x402;
 use tollgate_service::{GATEWAY, provided};
 
 pub use acme::{AcmeAccountRow, AcmeCertificateRow, AcmeChallengesRow, AcmePart, ReadAcme};
-pub use allotment::{AllotmentPart, AllotmentRow, Answer, Taken};
+pub use allotment::{AllotmentPart, AllotmentRow, Answer, CapAllotmentRow, KeyCap, Purse, Taken};
 pub use audit_log::{
     AuditEvent, AuditLogQuery, AuditOutcome, AuditPosition, AuditRecord, ReadAuditLog,
 };

@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/014.sql"),
     include_str!("migrations/015.sql"),
     include_str!("migrations/016.sql"),
+    include_str!("migrations/017.sql"),
 ];
 
 /// The SQL keywords that differ between engines.

@@ -7,7 +7,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use crate::acme::ReadAcme;
-use crate::allotment::AllotmentRow;
+use crate::allotment::{AllotmentRow, CapAllotmentRow, Purse};
 use crate::audit_log::{AuditRecord, ReadAuditLog};
 use crate::checkout::ReadCheckouts;
 use crate::codes::{ChangeKind, LoginKind};
@@ -154,11 +154,18 @@ pub trait Read: Send + Sync + ReadParts {
     /// Visits the allotments of a node as they were last posted.
     fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError>;
 
-    /// Visits the accounts whose credit is recalled, with the number of the recall.
-    fn recalls(&self, each: &mut dyn FnMut(AccountId, i64)) -> Result<(), ReadError>;
+    /// Visits what a node has of the caps of keys, as of its last posting.
+    fn cap_allotments(
+        &self,
+        node: i64,
+        each: &mut dyn FnMut(CapAllotmentRow),
+    ) -> Result<(), ReadError>;
 
-    /// The number of the recall of an account, 0 for none.
-    fn recall(&self, account: AccountId) -> Result<i64, ReadError>;
+    /// Visits the purses that are recalled, with the number of the recall.
+    fn recalls(&self, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError>;
+
+    /// The number of the recall of a purse, 0 for none.
+    fn recall(&self, purse: Purse) -> Result<i64, ReadError>;
 
     /// A consistent snapshot until it is dropped, for the audit.
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError>;

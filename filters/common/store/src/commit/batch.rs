@@ -1,11 +1,14 @@
 //! Group commit: units of work written in one transaction.
 
-use tollgate_clock::Timestamp;
-use tollgate_money::{AccountId, Micros, OperationId};
+mod allotments;
+
+use std::collections::HashMap;
+
+use tollgate_clock::{Month, Timestamp};
+use tollgate_money::{AccountId, CredentialId};
 
 use super::coalesce::{Step, plan as coalesced};
 use super::journal_tail::JournalTail;
-use crate::allotment::{AllotmentPart, Answer, LEFT, Taken};
 use crate::audit_log::{AuditEvent, AuditOutcome, AuditRecord};
 use crate::codes::{ChangeKind, EntryKind};
 use crate::commit_id;
@@ -39,11 +42,16 @@ pub(crate) struct Batch {
     sums: Sums,
     deltas: Vec<(AccountId, BalanceDelta)>,
     tail: JournalTail,
+    /// What other commits have charged to keys, read at most once for a batch.
+    tails: Option<Tails>,
     /// Entries saved by coalescing, for the gauge.
     pub(crate) coalesced: u64,
     /// Entries of the last batch.
     pub(crate) entries: u64,
 }
+
+/// What keys were charged in commits that are not posted: node, month and sum.
+type Tails = HashMap<CredentialId, Vec<(i64, Month, i64)>>;
 
 /// A position in a batch to rewind to.
 struct Mark {
@@ -71,6 +79,7 @@ impl Batch {
             sums: Sums::default(),
             deltas: Vec::new(),
             tail: JournalTail::load(rows, node, post_records)?,
+            tails: None,
             coalesced: 0,
             entries: 0,
         })
@@ -86,6 +95,7 @@ impl Batch {
         self.sums = Sums::default();
         self.deltas.clear();
         self.tail.begin_batch();
+        self.tails = None;
         self.coalesced = 0;
         let rows = session.rows();
         let steps = coalesced(items);
@@ -197,6 +207,11 @@ impl Batch {
         }
         if let Some((kind, subject, at)) = changed_subject(part) {
             self.change(rows, kind, subject, at)?;
+            if let Part::ChangeCredential(change) = part
+                && commit_id::has_allotments(self.node)
+            {
+                self.cap_changed(rows, change)?;
+            }
         } else if let Part::Signin(part) = part
             && let SigninPart::QueueMessage(message) = &**part
             && commit_id::has_allotments(self.node)
@@ -223,103 +238,6 @@ impl Batch {
         };
         rows.insert_change(id, at, kind, subject, number)?;
         Ok(number.unwrap_or_default())
-    }
-
-    fn allotment(
-        &mut self,
-        rows: &impl WriteRows,
-        part: &AllotmentPart,
-    ) -> Result<Receipt, WriteError> {
-        let no_account = |account| WriteError::Refused(Refusal::NoAccount(account));
-        match *part {
-            AllotmentPart::Take {
-                operation,
-                account,
-                need,
-                target,
-                at,
-            } => {
-                let shared = rows.shared_balance(account)?;
-                let shared = shared.ok_or_else(|| no_account(account))?;
-                let taken = match shared.share(need.get(), target.get()) {
-                    Some(amount) => {
-                        let amount = Micros::new(amount);
-                        let mut recall = shared.recall;
-                        if recall != 0 && shared.has_plenty(need.get()) {
-                            rows.set_recall(account, 0)?;
-                            self.change(rows, ChangeKind::Recall, account.as_bytes(), at)?;
-                            recall = 0;
-                        }
-                        rows.open_allotment(self.node, account, recall)?;
-                        self.allot(rows, (operation, account), amount, at)?;
-                        Taken::Amount { amount, recall }
-                    }
-                    None => {
-                        let recall = match shared.recall {
-                            0 => {
-                                let kind = ChangeKind::Recall;
-                                let number = self.change(rows, kind, account.as_bytes(), at)?;
-                                rows.set_recall(account, number)?;
-                                number
-                            }
-                            recall => recall,
-                        };
-                        Taken::Short {
-                            spendable: Micros::new(shared.spendable().max(0)),
-                            recall,
-                            is_pending: rows.is_recall_pending(self.node, account, recall)?,
-                        }
-                    }
-                };
-                Ok(Receipt {
-                    taken: Some(taken),
-                    ..Receipt::default()
-                })
-            }
-            AllotmentPart::Return {
-                operation,
-                account,
-                amount,
-                answer,
-                at,
-            } => {
-                if amount.is_positive() {
-                    let amount = Micros::new(-amount.get());
-                    self.allot(rows, (operation, account), amount, at)?;
-                }
-                match answer {
-                    Answer::None => {}
-                    Answer::Held(recall) => rows.answer_recall(self.node, account, recall)?,
-                    Answer::Nothing => rows.answer_recall(self.node, account, LEFT)?,
-                }
-                Ok(Receipt::default())
-            }
-            AllotmentPart::Leave => {
-                rows.leave(self.node)?;
-                Ok(Receipt::default())
-            }
-        }
-    }
-
-    /// Moves credit between the shared balance of an account and this node.
-    fn allot(
-        &mut self,
-        rows: &impl WriteRows,
-        (operation, account): (OperationId, AccountId),
-        amount: Micros,
-        at: Timestamp,
-    ) -> Result<(), WriteError> {
-        if !self.tail.begin(operation) {
-            return Err(WriteError::Refused(Refusal::OperationExists(operation)));
-        }
-        rows.move_shared(account, Micros::new(-amount.get()))?;
-        self.push(&LedgerPart::Allot {
-            operation,
-            account,
-            amount,
-            at,
-        });
-        Ok(())
     }
 
     fn ledger(&mut self, rows: &impl WriteRows, part: &LedgerPart) -> Result<Receipt, WriteError> {

@@ -8,10 +8,11 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 
-use tollgate_clock::Timestamp;
+use tollgate_clock::{Month, Timestamp};
 use tollgate_money::{AccountId, IdHasher, Micros, OperationId};
 
 use super::recent_operations::RecentOperations;
+use crate::allotment::KeySpending;
 use crate::commit_id;
 use crate::engine::{
     Balance, JournalRows, Page, RecoverRows, RowError, Rows, WriteError, WriteRows,
@@ -402,12 +403,18 @@ impl JournalTail {
             .map_err(unreadable)?;
         let mut records = Vec::with_capacity(self.buffer.records);
         let mut totals = DayTotals::default();
+        let is_one_of_many = commit_id::has_allotments(self.node);
+        let mut spent = KeySpending::new();
         for (row, body) in &bodies {
             for record in body.records() {
                 let record = record.map_err(unreadable)?;
                 if record.is_owner_visible() {
                     if let Some(used) = record.part().map_err(unreadable)?.usage() {
                         totals.add(rows, &used)?;
+                        if let Some(credential) = used.usage.credential.filter(|_| is_one_of_many) {
+                            let month = Month::of(used.operation.began_at());
+                            *spent.entry((credential, month)).or_default() += used.cost.get();
+                        }
                     }
                     let account = record.account();
                     let row = *row;
@@ -420,6 +427,9 @@ impl JournalTail {
             }
         }
         rows.add_usage_days(&totals)?;
+        if is_one_of_many {
+            rows.spend_caps(self.node, &spent)?;
+        }
         // Stable: earlier records stay first.
         records.sort_by_key(|posted| posted.account);
         for page in pages(&records, (self.records_max / ROWS).max(1)) {

@@ -12,7 +12,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use super::error::{EngineError, RowError, WriteError};
 use super::sql::Sql;
-use crate::allotment::{AllotmentRow, SharedBalance};
+use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, SharedBalance};
 use crate::audit_log::AuditRecord;
 use crate::codes::{ChangeKind, LoginKind};
 use crate::entries::Seal;
@@ -217,13 +217,21 @@ pub(crate) trait Rows: Sql + KeySet {
     /// The shared balance of an account.
     fn shared_balance(&self, account: AccountId) -> Result<Option<SharedBalance>, RowError>;
 
-    /// Whether a node other than this one has not answered a recall of an account.
-    fn is_recall_pending(
+    /// Whether a node other than this one has not answered a recall of a purse.
+    fn is_recall_pending(&self, node: i64, purse: Purse, recall: i64) -> Result<bool, RowError>;
+
+    /// Visits what a node has of caps, as it was last posted.
+    fn cap_allotments(
         &self,
         node: i64,
-        account: AccountId,
-        recall: i64,
-    ) -> Result<bool, RowError>;
+        each: &mut dyn FnMut(CapAllotmentRow),
+    ) -> Result<(), RowError>;
+
+    /// Each row of a cap: node, what it was granted and what it has spent as of its last posting.
+    fn cap_rows(&self, cap: KeyCap) -> Result<Vec<(i64, i64, i64)>, RowError>;
+
+    /// The number of the recall of a purse, 0 for none.
+    fn recall(&self, purse: Purse) -> Result<i64, RowError>;
 
     /// The number of the last change.
     fn last_change(&self) -> Result<i64, RowError>;
@@ -236,8 +244,8 @@ pub(crate) trait Rows: Sql + KeySet {
         each: &mut dyn FnMut(ChangeRow),
     ) -> Result<(), RowError>;
 
-    /// Visits the recalls in force: account and number.
-    fn recalls(&self, each: &mut dyn FnMut(AccountId, i64)) -> Result<(), RowError>;
+    /// Visits the recalls in force: purse and number.
+    fn recalls(&self, each: &mut dyn FnMut(Purse, i64)) -> Result<(), RowError>;
 
     /// Visits pages of one account.
     fn pages(&self, which: PageRange, each: &mut EachPage<'_>) -> Result<(), RowError>;
@@ -327,14 +335,33 @@ pub(crate) trait WriteRows: Rows {
     fn open_allotment(&self, node: i64, account: AccountId, recall: i64)
     -> Result<(), EngineError>;
 
-    /// Records the answer of a node to recalls up to a number.
-    fn answer_recall(&self, node: i64, account: AccountId, number: i64) -> Result<(), EngineError>;
+    /// Inserts a node's row of a cap; what other months of the key have is deleted, but for the month before.
+    fn insert_cap_row(
+        &self,
+        node: i64,
+        cap: KeyCap,
+        granted: i64,
+        spent: i64,
+        recall: i64,
+    ) -> Result<(), EngineError>;
 
-    /// Answers every recall of every account for a node.
+    /// Opens a node's row of a cap again after it was empty, as [`WriteRows::open_allotment`].
+    fn open_cap_row(&self, node: i64, cap: KeyCap, recall: i64) -> Result<(), EngineError>;
+
+    /// Adds to what a node was granted of a cap; `false` when it has no row.
+    fn grant_cap(&self, node: i64, cap: KeyCap, by: i64) -> Result<bool, EngineError>;
+
+    /// Adds what was charged to keys to what their node has spent of caps.
+    fn spend_caps(&self, node: i64, spent: &KeySpending) -> Result<(), RowError>;
+
+    /// Records the answer of a node to recalls up to a number.
+    fn answer_recall(&self, node: i64, purse: Purse, number: i64) -> Result<(), EngineError>;
+
+    /// Answers every recall of every purse for a node.
     fn leave(&self, node: i64) -> Result<(), EngineError>;
 
-    /// Begins a recall of an account, or ends it with 0.
-    fn set_recall(&self, account: AccountId, number: i64) -> Result<(), EngineError>;
+    /// Begins a recall of a purse, or ends it with 0.
+    fn set_recall(&self, purse: Purse, number: i64) -> Result<(), EngineError>;
 
     /// Whether there is an account.
     fn account_exists(&self, account: AccountId) -> Result<bool, RowError>;

@@ -16,6 +16,7 @@ use super::options::{NodeRole, Options};
 use super::read::{Pool, PostgresStore};
 use super::schema;
 use super::writer::{Writer, pause};
+use crate::allotment::LEFT;
 use crate::commit::{self, Settings, Shared, StartError};
 use crate::commit_id;
 use crate::engine::{
@@ -25,6 +26,7 @@ use crate::error::OpenError;
 use crate::rows::RootSecret;
 use crate::schema::SCHEMA;
 use crate::store::{Read, Store};
+use crate::tables::remove_caps;
 
 /// The number of a node that is alone, whatever its name: its ledger in memory decides on all credit.
 const ALONE: i64 = 1;
@@ -239,7 +241,7 @@ fn slot(
     Ok(None)
 }
 
-/// Those of these nodes that have not posted their journal, or that have open holds or credit.
+/// Those of these nodes that have not posted their journal, that have open holds, credit or a part of a cap, or that would still be asked for one.
 pub(super) fn unrecovered(
     connection: &Connection,
     nodes: impl Iterator<Item = i64>,
@@ -247,11 +249,12 @@ pub(super) fn unrecovered(
     let sql = "SELECT 1 WHERE EXISTS (SELECT 1 FROM journal j WHERE j.id BETWEEN ?1 AND ?2
             AND j.id > (SELECT posted FROM node_marks WHERE id = ?3))
         OR EXISTS (SELECT 1 FROM holds WHERE node_id = ?3)
-        OR EXISTS (SELECT 1 FROM allotments WHERE node_id = ?3 AND (available <> 0 OR held <> 0))";
+        OR EXISTS (SELECT 1 FROM allotments WHERE node_id = ?3 AND (available <> 0 OR held <> 0))
+        OR EXISTS (SELECT 1 FROM cap_allotments WHERE node_id = ?3 AND (granted <> spent OR recall < ?4))";
     let mut found = Vec::new();
     for node in nodes {
         let (first, last) = commit_id::range(node);
-        if connection.exists(sql, values![first, last, node])? {
+        if connection.exists(sql, values![first, last, node, LEFT])? {
             found.push(node);
         }
     }
@@ -295,6 +298,8 @@ pub(super) fn enter(target: &Target, options: &Options) -> Result<Opened, OpenEr
             if commit_id::has_allotments(node) {
                 schema::record_several_nodes(&connection)
                     .map_err(|error| open_error(&name, "open", error))?;
+            } else {
+                remove_caps(&connection).map_err(|error| open_error(&name, "open", error))?;
             }
             let run = NewRun {
                 node,

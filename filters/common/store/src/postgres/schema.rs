@@ -30,7 +30,7 @@ const SERVER_MIN: i64 = 130_000;
 const COMPATIBLE_FROM: i64 = 12;
 
 /// The same once there were several nodes: an earlier release does not know of shared balances, and cannot read the journals.
-const COMPATIBLE_WITH_NODES: i64 = 15;
+const COMPATIBLE_WITH_NODES: i64 = 17;
 
 /// Attempts to create the table of the lock, which two processes may do at once.
 const CREATE_TRIES: usize = 5;

@@ -9,4 +9,5 @@ mod tail;
 mod usage;
 
 pub(crate) use self::day_totals::{DayTotals, rebuild_days};
+pub(crate) use self::records::RecordQuery;
 pub(crate) use self::tail::{BalanceDelta, accounts};

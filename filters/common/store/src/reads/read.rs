@@ -6,7 +6,7 @@ use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 use super::audit::AuditSnapshot;
 use super::records::RecordQuery;
 use super::{day_totals, tail, usage};
-use crate::allotment::AllotmentRow;
+use crate::allotment::{AllotmentRow, CapAllotmentRow, Purse};
 use crate::codes::LoginKind;
 use crate::engine::{Accounts, Credentials, Rows};
 use crate::entries::{Entry, LedgerPart};
@@ -200,15 +200,20 @@ where
         self.with("allotments", |rows| rows.allotments(node, each))
     }
 
-    fn recalls(&self, each: &mut dyn FnMut(AccountId, i64)) -> Result<(), ReadError> {
+    fn cap_allotments(
+        &self,
+        node: i64,
+        each: &mut dyn FnMut(CapAllotmentRow),
+    ) -> Result<(), ReadError> {
+        self.with("allotments of caps", |rows| rows.cap_allotments(node, each))
+    }
+
+    fn recalls(&self, each: &mut dyn FnMut(Purse, i64)) -> Result<(), ReadError> {
         self.with("recalls", |rows| rows.recalls(each))
     }
 
-    fn recall(&self, account: AccountId) -> Result<i64, ReadError> {
-        self.with("a recall", |rows| {
-            let shared = rows.shared_balance(account)?;
-            Ok(shared.map_or(0, |shared| shared.recall))
-        })
+    fn recall(&self, purse: Purse) -> Result<i64, ReadError> {
+        self.with("a recall", |rows| rows.recall(purse))
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, ReadError> {

@@ -39,6 +39,15 @@ impl RecordQuery {
         each: &mut dyn FnMut(LedgerPart),
     ) -> Result<(), RowError> {
         self.each_unposted(rows, &mut |_, part| each(part))?;
+        self.each_posted(rows, each)
+    }
+
+    /// Visits every record that is posted, in no order.
+    pub(crate) fn each_posted(
+        &self,
+        rows: &impl Rows,
+        each: &mut dyn FnMut(LedgerPart),
+    ) -> Result<(), RowError> {
         rows.pages(self.pages(PageOrder::None), &mut |page| {
             self.posting(page.body, &mut |_, part| each(part))?;
             Ok(ControlFlow::Continue(()))

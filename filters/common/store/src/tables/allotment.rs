@@ -2,7 +2,9 @@
 
 use tollgate_money::{AccountId, Micros};
 
-use crate::allotment::{AllotmentRow, LEFT, SharedBalance};
+use crate::allotment::{
+    AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, LEFT, Purse, SharedBalance,
+};
 use crate::engine::{Balance, EngineError, RowError, Select, Sql, SqlRow, values};
 use crate::store::ChangeRow;
 
@@ -79,11 +81,32 @@ pub(crate) fn shared_balance(
 pub(crate) fn is_recall_pending(
     connection: &dyn Sql,
     node: i64,
-    account: AccountId,
+    purse: Purse,
     recall: i64,
 ) -> Result<bool, RowError> {
-    let sql = "SELECT 1 FROM allotments WHERE account_id = ?1 AND node_id <> ?2 AND recall < ?3";
-    connection.exists(sql, values![account, node, recall])
+    match purse {
+        Purse::Account(account) => connection.exists(
+            "SELECT 1 FROM allotments WHERE account_id = ?1 AND node_id <> ?2 AND recall < ?3",
+            values![account, node, recall],
+        ),
+        Purse::Cap(cap) => connection.exists(
+            "SELECT 1 FROM cap_allotments WHERE credential_id = ?1 AND month = ?2 AND node_id <> ?3 AND recall < ?4",
+            values![cap.credential, cap.month_number(), node, recall],
+        ),
+    }
+}
+
+pub(crate) fn recall(connection: &dyn Sql, purse: Purse) -> Result<i64, RowError> {
+    match purse {
+        Purse::Account(account) => connection.number(
+            "SELECT number FROM recalls WHERE account_id = ?1",
+            values![account],
+        ),
+        Purse::Cap(cap) => connection.number(
+            "SELECT number FROM cap_recalls WHERE credential_id = ?1 AND month = ?2",
+            values![cap.credential, cap.month_number()],
+        ),
+    }
 }
 
 pub(crate) fn last_change(connection: &dyn Sql) -> Result<i64, RowError> {
@@ -118,25 +141,45 @@ pub(crate) fn next_number(connection: &dyn Sql) -> Result<i64, RowError> {
 
 pub(crate) fn recalls(
     connection: &dyn Sql,
-    each: &mut dyn FnMut(AccountId, i64),
+    each: &mut dyn FnMut(Purse, i64),
 ) -> Result<(), RowError> {
     let sql = "SELECT account_id, number FROM recalls";
-    let read = |row: &dyn SqlRow| Ok((row.get(0)?, row.get(1)?));
-    connection.each(sql, values![], read, &mut |(account, number)| {
-        each(account, number)
+    let read = |row: &dyn SqlRow| Ok((Purse::Account(row.get(0)?), row.get(1)?));
+    connection.each(sql, values![], read, &mut |(purse, number)| {
+        each(purse, number)
+    })?;
+    let sql = "SELECT credential_id, month, number FROM cap_recalls";
+    let read = |row: &dyn SqlRow| {
+        let cap = KeyCap::from_numbers(row.get(0)?, row.get(1)?);
+        Ok((Purse::Cap(cap), row.get(2)?))
+    };
+    connection.each(sql, values![], read, &mut |(purse, number)| {
+        each(purse, number)
     })
 }
 
 pub(crate) fn set_recall(
     connection: &dyn Sql,
-    account: AccountId,
+    purse: Purse,
     number: i64,
 ) -> Result<(), EngineError> {
-    let done = match number {
-        0 => connection.execute("DELETE FROM recalls WHERE account_id = ?1", values![account]),
-        _ => connection.execute(
+    let done = match (purse, number) {
+        (Purse::Account(account), 0) => connection.execute(
+            "DELETE FROM recalls WHERE account_id = ?1",
+            values![account],
+        ),
+        (Purse::Account(account), _) => connection.execute(
             "INSERT INTO recalls (account_id, number) VALUES (?1, ?2) ON CONFLICT (account_id) DO UPDATE SET number = excluded.number",
             values![account, number],
+        ),
+        (Purse::Cap(cap), 0) => connection.execute(
+            "DELETE FROM cap_recalls WHERE credential_id = ?1 AND month = ?2",
+            values![cap.credential, cap.month_number()],
+        ),
+        (Purse::Cap(cap), _) => connection.execute(
+            "INSERT INTO cap_recalls (credential_id, month, number) VALUES (?1, ?2, ?3)
+            ON CONFLICT (credential_id, month) DO UPDATE SET number = excluded.number",
+            values![cap.credential, cap.month_number(), number],
         ),
     };
     done.map(|_| ())
@@ -166,17 +209,123 @@ pub(crate) fn open_allotment(
 pub(crate) fn answer_recall(
     connection: &dyn Sql,
     node: i64,
-    account: AccountId,
+    purse: Purse,
     number: i64,
 ) -> Result<(), EngineError> {
-    let sql =
-        "UPDATE allotments SET recall = ?3 WHERE account_id = ?1 AND node_id = ?2 AND recall < ?3";
-    connection
-        .execute(sql, values![account, node, number])
-        .map(|_| ())
+    let done = match purse {
+        Purse::Account(account) => connection.execute(
+            "UPDATE allotments SET recall = ?3 WHERE account_id = ?1 AND node_id = ?2 AND recall < ?3",
+            values![account, node, number],
+        ),
+        Purse::Cap(cap) => connection.execute(
+            "UPDATE cap_allotments SET recall = ?4 WHERE credential_id = ?1 AND month = ?2 AND node_id = ?3 AND recall < ?4",
+            values![cap.credential, cap.month_number(), node, number],
+        ),
+    };
+    done.map(|_| ())
 }
 
 pub(crate) fn leave(connection: &dyn Sql, node: i64) -> Result<(), EngineError> {
-    let sql = "UPDATE allotments SET recall = ?2 WHERE node_id = ?1 AND recall < ?2";
-    connection.execute(sql, values![node, LEFT]).map(|_| ())
+    for sql in [
+        "UPDATE allotments SET recall = ?2 WHERE node_id = ?1 AND recall < ?2",
+        "UPDATE cap_allotments SET recall = ?2 WHERE node_id = ?1 AND recall < ?2",
+    ] {
+        connection.execute(sql, values![node, LEFT])?;
+    }
+    Ok(())
+}
+
+pub(crate) fn caps_of_node(
+    connection: &dyn Sql,
+    node: i64,
+    each: &mut dyn FnMut(CapAllotmentRow),
+) -> Result<(), RowError> {
+    let sql = "SELECT credential_id, month, granted - spent FROM cap_allotments WHERE node_id = ?1";
+    let read = |row: &dyn SqlRow| {
+        Ok(CapAllotmentRow {
+            cap: KeyCap::from_numbers(row.get(0)?, row.get(1)?),
+            left: row.get(2)?,
+        })
+    };
+    connection.each(sql, values![node], read, each)
+}
+
+pub(crate) fn cap_rows(
+    connection: &dyn Sql,
+    cap: KeyCap,
+) -> Result<Vec<(i64, i64, i64)>, RowError> {
+    let sql = "SELECT node_id, granted, spent FROM cap_allotments WHERE credential_id = ?1 AND month = ?2 ORDER BY node_id";
+    connection.all(sql, values![cap.credential, cap.month_number()], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })
+}
+
+pub(crate) fn insert_cap_row(
+    connection: &dyn Sql,
+    node: i64,
+    cap: KeyCap,
+    granted: i64,
+    spent: i64,
+    recall: i64,
+) -> Result<(), EngineError> {
+    let month = cap.month_number();
+    let sql =
+        "DELETE FROM cap_allotments WHERE credential_id = ?1 AND month > 0 AND month < ?2 - 1";
+    connection.execute(sql, values![cap.credential, month])?;
+    let sql = "DELETE FROM cap_recalls WHERE credential_id = ?1 AND month > 0 AND month < ?2 - 1";
+    connection.execute(sql, values![cap.credential, month])?;
+    let sql = "INSERT INTO cap_allotments (credential_id, month, node_id, granted, spent, recall) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let values = values![cap.credential, month, node, granted, spent, recall];
+    connection.execute(sql, values).map(|_| ())
+}
+
+pub(crate) fn open_cap_row(
+    connection: &dyn Sql,
+    node: i64,
+    cap: KeyCap,
+    recall: i64,
+) -> Result<(), EngineError> {
+    let sql = "UPDATE cap_allotments SET recall = ?4 WHERE credential_id = ?1 AND month = ?2 AND node_id = ?3 AND recall = ?5";
+    let month = cap.month_number();
+    let values = values![cap.credential, month, node, recall, LEFT];
+    connection.execute(sql, values).map(|_| ())
+}
+
+pub(crate) fn grant_cap(
+    connection: &dyn Sql,
+    node: i64,
+    cap: KeyCap,
+    by: i64,
+) -> Result<bool, EngineError> {
+    let sql = "UPDATE cap_allotments SET granted = granted + ?4 WHERE credential_id = ?1 AND month = ?2 AND node_id = ?3";
+    let month = cap.month_number();
+    let values = values![cap.credential, month, node, by];
+    connection.execute(sql, values).map(|rows| rows > 0)
+}
+
+pub(crate) fn spend_caps(
+    connection: &dyn Sql,
+    node: i64,
+    spent: &KeySpending,
+) -> Result<(), RowError> {
+    let sql = "SELECT 1 FROM cap_allotments WHERE node_id = ?1";
+    if !connection.exists(sql, values![node])? {
+        return Ok(());
+    }
+    let sql = "UPDATE cap_allotments SET spent = spent + ?4 WHERE credential_id = ?1 AND month IN (0, ?2) AND node_id = ?3";
+    connection.execute_each(sql, &mut |run| {
+        let mut spent = spent.iter().filter(|(_, sum)| **sum != 0);
+        spent.try_for_each(|((credential, month), sum)| {
+            run(values![credential, month.number(), node, sum])
+        })
+    })?;
+    Ok(())
+}
+
+/// Removes all rows of caps, before a node that is alone begins: it counts by itself.
+pub(crate) fn remove_caps(connection: &dyn Sql) -> Result<(), EngineError> {
+    for sql in ["DELETE FROM cap_allotments", "DELETE FROM cap_recalls"] {
+        connection.execute(sql, values![])?;
+    }
+    Ok(())
 }

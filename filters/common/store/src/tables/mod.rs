@@ -23,6 +23,7 @@ mod usage_days;
 mod versioned;
 mod x402;
 
+pub(crate) use self::allotment::remove_caps;
 use crate::engine::WriteError;
 use crate::error::Refusal;
 

@@ -10,7 +10,7 @@ use super::{
     acme, allotment, audit_log, checkout, keys, mandate, oauth, parts, plan, refusals, signin,
     topup, usage_days, x402,
 };
-use crate::allotment::{AllotmentRow, SharedBalance};
+use crate::allotment::{AllotmentRow, CapAllotmentRow, KeyCap, KeySpending, Purse, SharedBalance};
 use crate::audit_log::AuditRecord;
 use crate::codes::{ChangeKind, LoginKind};
 use crate::commit_id;
@@ -228,13 +228,24 @@ impl<C: Sql + KeySet> Rows for C {
         allotment::shared_balance(self, account)
     }
 
-    fn is_recall_pending(
+    fn is_recall_pending(&self, node: i64, purse: Purse, recall: i64) -> Result<bool, RowError> {
+        allotment::is_recall_pending(self, node, purse, recall)
+    }
+
+    fn cap_allotments(
         &self,
         node: i64,
-        account: AccountId,
-        recall: i64,
-    ) -> Result<bool, RowError> {
-        allotment::is_recall_pending(self, node, account, recall)
+        each: &mut dyn FnMut(CapAllotmentRow),
+    ) -> Result<(), RowError> {
+        allotment::caps_of_node(self, node, each)
+    }
+
+    fn cap_rows(&self, cap: KeyCap) -> Result<Vec<(i64, i64, i64)>, RowError> {
+        allotment::cap_rows(self, cap)
+    }
+
+    fn recall(&self, purse: Purse) -> Result<i64, RowError> {
+        allotment::recall(self, purse)
     }
 
     fn last_change(&self) -> Result<i64, RowError> {
@@ -250,7 +261,7 @@ impl<C: Sql + KeySet> Rows for C {
         allotment::changes(self, after, limit, each)
     }
 
-    fn recalls(&self, each: &mut dyn FnMut(AccountId, i64)) -> Result<(), RowError> {
+    fn recalls(&self, each: &mut dyn FnMut(Purse, i64)) -> Result<(), RowError> {
         allotment::recalls(self, each)
     }
 
@@ -443,16 +454,39 @@ impl<C: Sql + KeySet> WriteRows for C {
         allotment::open_allotment(self, node, account, recall)
     }
 
-    fn answer_recall(&self, node: i64, account: AccountId, number: i64) -> Result<(), EngineError> {
-        allotment::answer_recall(self, node, account, number)
+    fn insert_cap_row(
+        &self,
+        node: i64,
+        cap: KeyCap,
+        granted: i64,
+        spent: i64,
+        recall: i64,
+    ) -> Result<(), EngineError> {
+        allotment::insert_cap_row(self, node, cap, granted, spent, recall)
+    }
+
+    fn open_cap_row(&self, node: i64, cap: KeyCap, recall: i64) -> Result<(), EngineError> {
+        allotment::open_cap_row(self, node, cap, recall)
+    }
+
+    fn grant_cap(&self, node: i64, cap: KeyCap, by: i64) -> Result<bool, EngineError> {
+        allotment::grant_cap(self, node, cap, by)
+    }
+
+    fn spend_caps(&self, node: i64, spent: &KeySpending) -> Result<(), RowError> {
+        allotment::spend_caps(self, node, spent)
+    }
+
+    fn answer_recall(&self, node: i64, purse: Purse, number: i64) -> Result<(), EngineError> {
+        allotment::answer_recall(self, node, purse, number)
     }
 
     fn leave(&self, node: i64) -> Result<(), EngineError> {
         allotment::leave(self, node)
     }
 
-    fn set_recall(&self, account: AccountId, number: i64) -> Result<(), EngineError> {
-        allotment::set_recall(self, account, number)
+    fn set_recall(&self, purse: Purse, number: i64) -> Result<(), EngineError> {
+        allotment::set_recall(self, purse, number)
     }
 
     fn account_exists(&self, account: AccountId) -> Result<bool, RowError> {
@@ -572,6 +606,9 @@ impl<C: Sql + KeySet + Epochs> RecoverRows for C {
         for sql in [
             "UPDATE accounts SET available = 0, held = 0",
             "UPDATE allotments SET available = 0, held = 0",
+            // The next take of a cap makes them again.
+            "DELETE FROM cap_allotments",
+            "DELETE FROM cap_recalls",
             "DELETE FROM holds",
             "DELETE FROM postings",
             "DELETE FROM credit_references",

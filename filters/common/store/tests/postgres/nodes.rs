@@ -2,14 +2,28 @@
 
 use std::sync::Arc;
 
-use tollgate_money::{Micros, OperationId};
+use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::postgres::{self, DatabaseUrl, NodeRole, Options};
-use tollgate_store::{AllotmentPart, Answer, EntryKind, Part, RootSecret, Store, Taken};
+use tollgate_store::{
+    Admission, AllotmentPart, Answer, CommitError, CredentialKind, EntryKind, KeyCap,
+    NewCredential, Part, Purse, RootSecret, Store, Taken, UnitOfWork,
+};
 use tollgate_testing::Postgres;
 
 use super::proxy::{Cut, Proxy};
 use super::suite::support::{account, new_account, time, write};
+
+/// The statements of a commit that takes a part of a cap.
+const CAP_STATEMENTS: [&str; 7] = [
+    "BEGIN",
+    "WITH f AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 FOR SHARE)\n    UPDATE",
+    "SELECT number FROM cluster",
+    "SELECT node_id, granted, spent FROM cap_allotments",
+    "UPDATE cap_allotments SET recall",
+    "UPDATE cap_allotments SET granted",
+    "COMMIT",
+];
 
 /// The statements of a commit that takes credit, up to the start of each.
 const STATEMENTS: [&str; 7] = [
@@ -39,7 +53,7 @@ fn numbered(number: u64) -> OperationId {
 fn take(number: u64, amount: i64) -> Part {
     Part::Allotment(AllotmentPart::Take {
         operation: numbered(number),
-        account: account(1),
+        purse: Purse::Account(account(1)),
         need: Micros::new(amount),
         target: Micros::new(amount),
         at: time(2),
@@ -49,7 +63,7 @@ fn take(number: u64, amount: i64) -> Part {
 fn give(number: u64, amount: i64) -> Part {
     Part::Allotment(AllotmentPart::Return {
         operation: numbered(number),
-        account: account(1),
+        purse: Purse::Account(account(1)),
         amount: Micros::new(amount),
         answer: Answer::None,
         at: time(2),
@@ -110,11 +124,11 @@ fn releases_that_know_of_one_node_only_are_kept_out_once_there_were_several() {
     postgres::open(alone()).expect("the store opens").close();
     assert_eq!(compatible(), "12");
     node(&direct, "a").close();
-    assert_eq!(compatible(), "15");
+    assert_eq!(compatible(), "17");
     postgres::open(alone()).expect("the store opens").close();
     assert_eq!(
         compatible(),
-        "15",
+        "17",
         "the journals of the nodes are still there"
     );
 }
@@ -160,6 +174,130 @@ fn a_take_whose_connection_is_cut_at_any_statement_takes_once() {
         .expect("a read");
     assert!(rows.is_empty(), "{rows:?}");
     assert_posted(&again);
+}
+
+fn of_cap() -> KeyCap {
+    KeyCap::of(credential(), CapPeriod::Month, numbered(1))
+}
+
+fn take_of_cap(number: u64, amount: i64) -> Part {
+    Part::Allotment(AllotmentPart::Take {
+        operation: numbered(number),
+        purse: Purse::Cap(of_cap()),
+        need: Micros::new(amount),
+        target: Micros::new(amount),
+        at: time(2),
+    })
+}
+
+fn give_of_cap(number: u64, amount: i64) -> Part {
+    Part::Allotment(AllotmentPart::Return {
+        operation: numbered(number),
+        purse: Purse::Cap(of_cap()),
+        amount: Micros::new(amount),
+        answer: Answer::None,
+        at: time(2),
+    })
+}
+
+fn credential() -> CredentialId {
+    CredentialId::from_bytes([9; 16])
+}
+
+/// A key whose requests may cost so much in a month.
+fn capped_key(max: i64) -> Part {
+    Part::InsertCredential(Box::new(NewCredential {
+        id: credential(),
+        hash: [9; 32],
+        kind: CredentialKind::ApiKey,
+        account: account(1),
+        client_id: None,
+        grant_id: None,
+        resource: 1,
+        scopes: 1,
+        label: None,
+        hint: None,
+        models: None,
+        spending_cap: Some(SpendingCap {
+            max: Micros::new(max),
+            period: CapPeriod::Month,
+        }),
+        created_at: time(1),
+        expires_at: None,
+    }))
+}
+
+/// What the nodes were granted of the cap together.
+fn granted(database: &str) -> i64 {
+    let sql = "SELECT coalesce(sum(granted), 0) FROM cap_allotments";
+    let found = Postgres::shared().run(database, sql);
+    found.parse().expect("a number")
+}
+
+#[test]
+fn a_take_of_a_cap_whose_connection_is_cut_at_any_statement_takes_once() {
+    let server = Postgres::shared();
+    let direct = server.database();
+    let database = direct.rsplit('/').next().expect("a name").to_owned();
+    shared_account(&database, 1_000);
+    let proxy = Proxy::start(server.folder());
+    let store = node(&proxy.url(&database), "a");
+    write(&store, [capped_key(1_000)]).expect("a key");
+    let mut taken = 0;
+    let mut number = 10;
+    let mut cut = |statement: &str, cut, part: fn(u64, i64) -> Part, by: i64| {
+        proxy.cut_at(statement, cut);
+        let before = proxy.cuts();
+        number += 1;
+        write(&store, [part(number, 7)]).expect("it is durable");
+        taken += by;
+        let what = format!("{statement} {cut:?}");
+        assert_eq!(proxy.cuts(), before + 1, "{what}");
+        assert_eq!(granted(&database), taken, "{what}");
+    };
+    // The first makes the rows of the cap.
+    cut("INSERT INTO cap_allotments", Cut::After, take_of_cap, 7);
+    for when in [Cut::Before, Cut::After] {
+        for statement in CAP_STATEMENTS {
+            cut(statement, when, take_of_cap, 7);
+            if statement != "UPDATE cap_allotments SET recall"
+                && !statement.starts_with("SELECT node_id")
+            {
+                cut(statement, when, give_of_cap, -7);
+                cut(statement, when, take_of_cap, 7);
+            }
+        }
+    }
+    let left = 1_000 - granted(&database);
+    let short = write(&store, [take_of_cap(1_000, left + 1)]).expect("it is decided");
+    assert!(
+        matches!(short.taken, Some(Taken::Short { spendable, .. }) if spendable == Micros::new(left)),
+        "{short:?}"
+    );
+    write(&store, [take_of_cap(1_001, left)]).expect("all of it");
+    assert_eq!(granted(&database), 1_000);
+}
+
+/// A paused node that was recovered meanwhile returns nothing of what the recovery has returned for it.
+#[test]
+fn a_return_of_a_cap_in_an_epoch_that_is_over_changes_nothing() {
+    let direct = Postgres::shared().database();
+    let database = direct.rsplit('/').next().expect("a name").to_owned();
+    shared_account(&database, 1_000);
+    let a = node(&direct, "a");
+    write(&a, [capped_key(1_000)]).expect("a key");
+    write(&a, [take_of_cap(10, 300)]).expect("it is decided");
+    let number = a.node();
+    let sql = format!("UPDATE nodes SET epoch = epoch + 1 WHERE id = {number}");
+    Postgres::shared().run(&database, &sql);
+    let unit = UnitOfWork::of(give_of_cap(11, 100), Admission::Always);
+    let (sender, wait) = std::sync::mpsc::channel();
+    let done = Box::new(move |result: Result<_, CommitError>| {
+        sender.send(result.is_err()).expect("the test waits");
+    });
+    a.submit(unit, done).expect("the queue is open");
+    assert!(wait.recv().expect("an answer"), "it is fenced");
+    assert_eq!(granted(&database), 300);
 }
 
 /// The other node takes between the loss of a commit and its repetition: what the commit has read is not there any more.

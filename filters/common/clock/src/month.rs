@@ -1,26 +1,26 @@
 //! Calendar months, UTC.
 
-use tollgate_clock::Timestamp;
-
-/// The date of the instant at which a month starts, as `2026-12-01`.
-pub(crate) fn day(start: Timestamp) -> String {
-    let Month(month) = Month::of(start);
-    format!(
-        "{:04}-{:02}-01",
-        month.div_euclid(12),
-        month.rem_euclid(12) + 1
-    )
-}
+use crate::Timestamp;
 
 const DAY_SECS: i64 = 86_400;
 
 /// A month, as a count from January of year 0 in the proleptic Gregorian calendar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Month(i64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Month(i64);
 
 impl Month {
+    /// The month of that count.
+    pub const fn from_number(number: i64) -> Month {
+        Month(number)
+    }
+
+    /// The count: twelve times the year, and 0 to 11.
+    pub const fn number(self) -> i64 {
+        self.0
+    }
+
     /// The month of an instant.
-    pub(crate) fn of(at: Timestamp) -> Month {
+    pub fn of(at: Timestamp) -> Month {
         let day = at.as_secs().div_euclid(DAY_SECS);
         // The first estimate is never late, as no month is longer than 31 days; then month by month.
         let mut month = Month(1970 * 12 + day.div_euclid(31).min(day.div_euclid(28)));
@@ -31,12 +31,12 @@ impl Month {
     }
 
     /// The next month.
-    pub(crate) fn next(self) -> Month {
+    pub fn next(self) -> Month {
         Month(self.0 + 1)
     }
 
     /// Its first instant.
-    pub(crate) fn start(self) -> Timestamp {
+    pub fn start(self) -> Timestamp {
         Timestamp::from_secs(self.first_day().saturating_mul(DAY_SECS))
     }
 
@@ -81,6 +81,8 @@ mod tests {
             assert_eq!(Month::of(end - Duration::from_micros(1)), month, "{start}");
             assert_eq!(Month::of(end), month.next(), "{start}");
         }
-        assert_eq!(day(Timestamp::from_secs(1_764_547_200)), "2025-12-01");
+        let december = Month::of(Timestamp::from_secs(1_764_547_200));
+        assert_eq!(december, Month::from_number(2025 * 12 + 11));
+        assert_eq!(december.number(), 2025 * 12 + 11);
     }
 }

@@ -1,0 +1,268 @@
+//! Spending caps of keys on a node that is one of several: each is a purse, of which the node has an allotment as it has of an account's credit.
+//!
+//! `Balance::available` is what the node was granted and has neither spent nor reserved. Every charge of a key counts here while the node has
+//! an allotment of its cap, with a reservation or without: the cap may have been set while the request ran. What no
+//! reservation and nothing available covers counts in the database all the same ([`AllotmentPart::Overspent`]).
+
+use std::sync::{Arc, MutexGuard};
+
+use tollgate_clock::{Month, Timestamp};
+use tollgate_money::{CapPeriod, CredentialId, Micros, OperationId};
+use tollgate_store::{
+    Admission, AllotmentPart, Answer, KeyCap, Part, Purse, ReadError, UnitOfWork,
+};
+
+use crate::account::Balance;
+use crate::accounts::{Inner, SHARDS, Shard, lock};
+use crate::allotment::Allotment;
+use crate::hold_request::{HoldError, HoldRequest};
+use crate::units::log_refusal;
+
+/// What this node has of a cap.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CapState {
+    pub(crate) balance: Balance,
+    pub(crate) allotment: Allotment,
+    /// The part of `held` that was granted for requests of the predecessor.
+    adopted: Micros,
+}
+
+/// A reservation against the cap of a key. Dropping it releases it.
+#[derive(Debug)]
+pub struct CapHold {
+    ledger: Arc<Inner>,
+    cap: KeyCap,
+    operation: OperationId,
+    amount: Micros,
+    at: Timestamp,
+    resolved: bool,
+}
+
+impl CapHold {
+    /// The reserved amount.
+    pub fn amount(&self) -> Micros {
+        self.amount
+    }
+
+    /// Replaces the reservation by what was charged.
+    pub fn settle(mut self, charged: Micros, at: Timestamp) {
+        self.resolved = true;
+        let ledger = Arc::clone(&self.ledger);
+        let of = (self.operation, at);
+        ledger.count_charge(self.cap.credential, charged, of, Some(&self));
+    }
+}
+
+impl Drop for CapHold {
+    fn drop(&mut self) {
+        if !self.resolved {
+            let mut shard = self.ledger.shard_of_caps(self.cap.credential);
+            if let Some(state) = shard.caps.get_mut(&self.cap) {
+                state.balance.release(self.amount);
+            }
+            let at = self.ledger.latest().max(self.at);
+            self.ledger.give_back(&mut shard, Purse::Cap(self.cap), at);
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn shard_of_caps(&self, credential: CredentialId) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[usize::from(credential.as_bytes()[15]) % SHARDS])
+    }
+
+    /// Loads what this node has of caps. What it has is reserved for the requests of the predecessor while there is one.
+    pub(crate) fn load_caps(&self) -> Result<(), ReadError> {
+        let has_predecessor = self.store.earliest_epoch() < self.store.epoch();
+        let mut overspent = Vec::new();
+        self.store.cap_allotments(self.store.node(), &mut |row| {
+            let mut shard = self.shard_of_caps(row.cap.credential);
+            let state = shard.caps.entry(row.cap).or_default();
+            let left = row.left.max(Micros::ZERO);
+            if left > row.left {
+                overspent.push((row.cap, left - row.left));
+            }
+            match has_predecessor {
+                true => (state.balance.held, state.adopted) = (left, left),
+                false => state.balance.available = left,
+            }
+        })?;
+        for (cap, amount) in overspent {
+            self.overspend(cap, amount, self.latest());
+        }
+        Ok(())
+    }
+
+    /// Reserves a part of a cap, which this node may have to take first.
+    pub(crate) async fn acquire_cap(
+        self: &Arc<Self>,
+        cap: KeyCap,
+        request: HoldRequest,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<CapHold, HoldError> {
+        let place = move |inner: &Arc<Inner>, shard: &mut Shard, request| {
+            inner.hold_cap(shard, cap, request)
+        };
+        self.acquire_from(Purse::Cap(cap), request, place, fallback)
+            .await
+    }
+
+    fn hold_cap(
+        self: &Arc<Self>,
+        shard: &mut Shard,
+        cap: KeyCap,
+        request: HoldRequest,
+    ) -> Result<CapHold, HoldError> {
+        self.note(request.at);
+        if shard.is_handed_over {
+            return Err(HoldError::Overloaded { waiting: 0 });
+        }
+        let balance = &mut shard.caps.entry(cap).or_default().balance;
+        if !balance.hold(request.amount) {
+            return Err(HoldError::InsufficientCredit {
+                account: request.account,
+                available: balance.spendable(),
+                requested: request.amount,
+            });
+        }
+        Ok(CapHold {
+            ledger: Arc::clone(self),
+            cap,
+            operation: request.operation,
+            amount: request.amount,
+            at: request.at,
+            resolved: false,
+        })
+    }
+
+    /// Counts a charge against every cap of the key that this node has an allotment of, and ends its reservation.
+    pub(crate) fn count_charge(
+        &self,
+        credential: CredentialId,
+        charged: Micros,
+        (operation, at): (OperationId, Timestamp),
+        reserved: Option<&CapHold>,
+    ) {
+        if !self.has_allotments {
+            return;
+        }
+        let mut shard = self.shard_of_caps(credential);
+        if let Some(hold) = reserved
+            && let Some(state) = shard.caps.get_mut(&hold.cap)
+        {
+            state.balance.release(hold.amount);
+        }
+        for period in [CapPeriod::Total, CapPeriod::Month] {
+            let cap = KeyCap::of(credential, period, operation);
+            let Some(state) = shard.caps.get_mut(&cap) else {
+                continue;
+            };
+            let beyond = state.balance.charge(charged).written_off;
+            if beyond.is_positive() {
+                self.overspend(cap, beyond, at);
+            }
+            self.give_back(&mut shard, Purse::Cap(cap), at);
+        }
+    }
+
+    /// Counts a charge of the predecessor, which has its reservations in this process.
+    pub(crate) fn count_charge_of_predecessor(
+        &self,
+        credential: CredentialId,
+        charged: Micros,
+        (operation, at): (OperationId, Timestamp),
+    ) {
+        if !self.has_allotments {
+            return;
+        }
+        let mut shard = self.shard_of_caps(credential);
+        for period in [CapPeriod::Total, CapPeriod::Month] {
+            let cap = KeyCap::of(credential, period, operation);
+            if let Some(state) = shard.caps.get_mut(&cap) {
+                let covered = charged.min(state.adopted);
+                state.adopted -= covered;
+                state.balance.release(covered);
+            }
+        }
+        drop(shard);
+        self.count_charge(credential, charged, (operation, at), None);
+    }
+
+    /// Frees what the requests of the predecessor have not spent.
+    pub(crate) fn release_adopted_caps(&self, at: Timestamp) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let mut freed = Vec::new();
+            for (cap, state) in &mut shard.caps {
+                state.balance.release(state.adopted);
+                state.adopted = Micros::ZERO;
+                freed.push(*cap);
+            }
+            for cap in freed {
+                self.give_back(&mut shard, Purse::Cap(cap), at);
+            }
+        }
+    }
+
+    /// Returns what is not reserved, before the store is handed over: the successor keeps the rest for the requests of this process.
+    pub(crate) fn return_caps(&self, shard: &mut Shard, at: Timestamp) {
+        let found = shard.caps.iter();
+        let found: Vec<_> = found
+            .filter(|(_, state)| state.balance.available.is_positive())
+            .map(|(cap, state)| (*cap, state.balance.available))
+            .collect();
+        for (cap, available) in found {
+            self.give(shard, Purse::Cap(cap), available, Answer::None, at);
+        }
+    }
+
+    /// Removes the caps of earlier months of which this node has nothing.
+    pub(crate) fn forget_caps(&self, now: Timestamp) {
+        let month = Month::of(now);
+        for shard in &self.shards {
+            lock(shard).caps.retain(|cap, state| {
+                let is_over = cap.month.is_some_and(|it| it < month);
+                let is_empty =
+                    state.balance.total() == Micros::ZERO && state.allotment.surplus_takes == 0;
+                !(is_over && is_empty)
+            });
+        }
+    }
+
+    /// A key was changed, or a cap of it is recalled.
+    pub(crate) fn credential_changed(
+        &self,
+        credential: CredentialId,
+        number: i64,
+    ) -> Result<(), ReadError> {
+        let Some(row) = self.store.credential(credential)? else {
+            return Ok(());
+        };
+        let mut caps: Vec<KeyCap> = {
+            let shard = self.shard_of_caps(credential);
+            let all = shard.caps.keys().copied();
+            all.filter(|cap| cap.credential == credential).collect()
+        };
+        let in_force = row
+            .made
+            .spending_cap
+            .map(|cap| KeyCap::at(credential, cap.period, self.latest()));
+        let begun = in_force.filter(|cap| !caps.contains(cap));
+        caps.extend(begun);
+        for cap in caps {
+            self.recall_changed(Purse::Cap(cap), number)?;
+        }
+        if let Some(cap) = begun {
+            // Charges count here from now on. Those before may have come after another node's first take.
+            self.overspend(cap, Micros::ZERO, self.latest());
+        }
+        Ok(())
+    }
+
+    fn overspend(&self, cap: KeyCap, amount: Micros, at: Timestamp) {
+        let part = AllotmentPart::Overspent { cap, amount, at };
+        let unit = UnitOfWork::of(Part::Allotment(part), Admission::Always);
+        // A stopped store has the charge in its journal, where the next start finds it.
+        let _ = self.store.submit(unit, Box::new(log_refusal));
+    }
+}

@@ -1,0 +1,390 @@
+//! Moves of credit and of parts of caps between what nodes share and this node, within a batch.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tollgate_clock::{Month, Timestamp};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
+
+use super::{Batch, Tails};
+use crate::allotment::{
+    AllotmentPart, Answer, KeyCap, LEFT, Purse, SPENT_BEFORE, SharedBalance, Taken,
+};
+use crate::codes::ChangeKind;
+use crate::commit_id;
+use crate::engine::{Credentials, DayRange, JournalRows, RowError, WriteError, WriteRows};
+use crate::entries::{Body, DecodeError, LedgerPart};
+use crate::error::Refusal;
+use crate::reads::RecordQuery;
+use crate::unit::{CredentialChange, Receipt};
+
+/// No request takes longer: the greatest lifetime of a hold.
+const REQUEST_MAX: Duration = Duration::from_secs(86_400);
+
+impl Batch {
+    pub(super) fn allotment(
+        &mut self,
+        rows: &impl WriteRows,
+        part: &AllotmentPart,
+    ) -> Result<Receipt, WriteError> {
+        match *part {
+            AllotmentPart::Take {
+                operation,
+                purse,
+                need,
+                target,
+                at,
+            } => {
+                let shared = self.shared(rows, purse)?;
+                let taken = match shared.share(need.get(), target.get()) {
+                    Some(amount) => {
+                        let amount = Micros::new(amount);
+                        let mut recall = shared.recall;
+                        if recall != 0 && shared.has_plenty(need.get()) {
+                            rows.set_recall(purse, 0)?;
+                            self.recall_change(rows, purse, at)?;
+                            recall = 0;
+                        }
+                        match purse {
+                            Purse::Account(account) => {
+                                rows.open_allotment(self.node, account, recall)?;
+                            }
+                            Purse::Cap(cap) => self.open_cap(rows, cap, recall)?,
+                        }
+                        self.allot(rows, (operation, purse), amount, at)?;
+                        Taken::Amount { amount, recall }
+                    }
+                    None => {
+                        let recall = match shared.recall {
+                            0 => self.begin_recall(rows, purse, at)?,
+                            recall => recall,
+                        };
+                        Taken::Short {
+                            spendable: Micros::new(shared.spendable().max(0)),
+                            recall,
+                            is_pending: rows.is_recall_pending(self.node, purse, recall)?,
+                        }
+                    }
+                };
+                Ok(Receipt {
+                    taken: Some(taken),
+                    ..Receipt::default()
+                })
+            }
+            AllotmentPart::Return {
+                operation,
+                purse,
+                amount,
+                answer,
+                at,
+            } => {
+                if amount.is_positive() {
+                    let amount = Micros::new(-amount.get());
+                    self.allot(rows, (operation, purse), amount, at)?;
+                }
+                match answer {
+                    Answer::None => {}
+                    Answer::Held(recall) => rows.answer_recall(self.node, purse, recall)?,
+                    Answer::Nothing => rows.answer_recall(self.node, purse, LEFT)?,
+                }
+                Ok(Receipt::default())
+            }
+            AllotmentPart::Overspent { cap, amount, at } => {
+                if !rows.grant_cap(self.node, cap, amount.get())? {
+                    self.count_without_row(rows, cap)?;
+                }
+                self.recall_overspent(rows, cap, at)?;
+                Ok(Receipt::default())
+            }
+            AllotmentPart::Leave => {
+                rows.leave(self.node)?;
+                Ok(Receipt::default())
+            }
+        }
+    }
+
+    /// What the nodes share of a purse.
+    fn shared(&mut self, rows: &impl WriteRows, purse: Purse) -> Result<SharedBalance, WriteError> {
+        match purse {
+            Purse::Account(account) => {
+                let shared = rows.shared_balance(account)?;
+                shared.ok_or(WriteError::Refused(Refusal::NoAccount(account)))
+            }
+            Purse::Cap(cap) => {
+                let mut granted = rows.cap_rows(cap)?;
+                if granted.is_empty() {
+                    let spent = self.spent_without_row(rows, cap, &granted)?;
+                    rows.insert_cap_row(SPENT_BEFORE, cap, spent, spent, LEFT)?;
+                    granted = rows.cap_rows(cap)?;
+                }
+                self.shared_cap(rows, cap, &granted)
+            }
+        }
+    }
+
+    /// What a cap leaves. One that is not in force any more leaves everything to the requests that began under it.
+    fn shared_cap(
+        &self,
+        rows: &impl WriteRows,
+        cap: KeyCap,
+        granted: &[(i64, i64, i64)],
+    ) -> Result<SharedBalance, WriteError> {
+        let (_, in_force) = credential(rows, cap.credential)?;
+        let in_force = in_force.filter(|it| (it.period == CapPeriod::Total) == cap.month.is_none());
+        let max = in_force.map_or(i64::MAX, |it| it.max.get());
+        let sum = granted
+            .iter()
+            .fold(0_i64, |sum, (_, granted, _)| sum.saturating_add(*granted));
+        Ok(SharedBalance {
+            available: max.saturating_sub(sum),
+            credit_limit: 0,
+            recall: rows.recall(Purse::Cap(cap))?,
+        })
+    }
+
+    /// What a key has spent in a period beyond what the rows of the nodes count: by nodes that have none, or had none then. Nothing is posted
+    /// meanwhile, for which what nodes share is locked, so that the totals and the rows are of one moment.
+    fn spent_without_row(
+        &mut self,
+        rows: &impl WriteRows,
+        cap: KeyCap,
+        counted: &[(i64, i64, i64)],
+    ) -> Result<i64, WriteError> {
+        let (account, _) = credential(rows, cap.credential)?;
+        let (from, to) = cap.range();
+        let mut spent = 0_i64;
+        rows.usage_days(DayRange::Of { account, from, to }, &mut |_, day| {
+            if day.credential == Some(cap.credential) {
+                spent = spent.saturating_add(day.cost.get());
+            }
+        })?;
+        spent -= begun_before(rows, account, cap)?;
+        let counted: Vec<_> = counted.iter().filter(|it| it.0 != SPENT_BEFORE).collect();
+        spent -= counted.iter().map(|(_, _, posted)| posted).sum::<i64>();
+        let is_counted = |node| counted.iter().any(|row| row.0 == node);
+        if !is_counted(self.node) {
+            spent += self.pending(cap)?;
+        }
+        let tails = self.of_tails(rows, cap)?;
+        let others = tails.iter().filter(|(node, _)| !is_counted(*node));
+        Ok(spent + others.map(|(_, charged)| charged).sum::<i64>())
+    }
+
+    /// Charges of a key in commits that are not posted, by node. All of them are read once for a batch: the first takes of a month come
+    /// together. What other nodes commit later they announce themselves.
+    fn of_tails(
+        &mut self,
+        rows: &impl WriteRows,
+        cap: KeyCap,
+    ) -> Result<Vec<(i64, i64)>, WriteError> {
+        if self.tails.is_none() {
+            let mut found = HashMap::new();
+            rows.bodies(JournalRows::Unposted, &mut |id, body| {
+                let (node, ..) = commit_id::numbers(id);
+                each_charge(body, &mut |credential, charged, began_in| {
+                    let sum = found.entry((credential, node, began_in)).or_insert(0);
+                    *sum += charged;
+                })
+                .map_err(RowError::of_commit(id))
+            })?;
+            let mut tails = Tails::default();
+            for ((credential, node, month), charged) in found {
+                let of_credential = tails.entry(credential).or_default();
+                of_credential.push((node, month, charged));
+            }
+            self.tails = Some(tails);
+        }
+        let of_credential = self.tails.iter().filter_map(|it| it.get(&cap.credential));
+        let counted = of_credential
+            .flatten()
+            .filter(|(_, began_in, _)| cap.counts(*began_in));
+        Ok(counted
+            .map(|(node, _, charged)| (*node, *charged))
+            .collect())
+    }
+
+    /// Charges of a key in the units before, of this batch.
+    fn pending(&self, cap: KeyCap) -> Result<i64, WriteError> {
+        let mut sum = 0;
+        if self.packer.count() > 0 {
+            each_charge(
+                &self.packer.pending(),
+                &mut |credential, charged, began_in| {
+                    if credential == cap.credential && cap.counts(began_in) {
+                        sum += charged;
+                    }
+                },
+            )
+            .map_err(|error| WriteError::Inconsistent(format!("the commit {error}")))?;
+        }
+        Ok(sum)
+    }
+
+    /// The row of this node, which counts the charges that come after it.
+    fn open_cap(
+        &mut self,
+        rows: &impl WriteRows,
+        cap: KeyCap,
+        recall: i64,
+    ) -> Result<(), WriteError> {
+        let is_open = rows.cap_rows(cap)?.iter().any(|row| row.0 == self.node);
+        if is_open {
+            return Ok(rows.open_cap_row(self.node, cap, recall)?);
+        }
+        let tails = self.of_tails(rows, cap)?;
+        let own = tails.iter().filter(|(node, _)| *node == self.node);
+        let before = own.map(|(_, charged)| charged).sum::<i64>() + self.pending(cap)?;
+        Ok(rows.insert_cap_row(self.node, cap, 0, -before, recall)?)
+    }
+
+    /// Counts what a key has spent while its cap was not in force, and has the nodes return what a lower cap does not leave.
+    pub(super) fn cap_changed(
+        &mut self,
+        rows: &impl WriteRows,
+        change: &CredentialChange,
+    ) -> Result<(), WriteError> {
+        let Some(SpendingCap { period, .. }) = change.spending_cap else {
+            return Ok(());
+        };
+        let cap = KeyCap::at(change.id, period, change.at);
+        self.count_without_row(rows, cap)?;
+        self.recall_overspent(rows, cap, change.at)
+    }
+
+    /// Sums again what was spent without a row, from the journal: the same charge may be announced and found. Without any row the first take
+    /// does that.
+    fn count_without_row(&mut self, rows: &impl WriteRows, cap: KeyCap) -> Result<(), WriteError> {
+        let counted = rows.cap_rows(cap)?;
+        if let Some((_, before, _)) = counted.iter().find(|row| row.0 == SPENT_BEFORE) {
+            let spent = self.spent_without_row(rows, cap, &counted)?;
+            rows.grant_cap(SPENT_BEFORE, cap, spent - before)?;
+        }
+        Ok(())
+    }
+
+    /// Recalls a cap whose nodes were granted more than it is.
+    fn recall_overspent(
+        &mut self,
+        rows: &impl WriteRows,
+        cap: KeyCap,
+        at: Timestamp,
+    ) -> Result<(), WriteError> {
+        let granted = rows.cap_rows(cap)?;
+        if !granted.is_empty() {
+            let shared = self.shared_cap(rows, cap, &granted)?;
+            if shared.available < 0 && shared.recall == 0 {
+                self.begin_recall(rows, Purse::Cap(cap), at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_recall(
+        &mut self,
+        rows: &impl WriteRows,
+        purse: Purse,
+        at: Timestamp,
+    ) -> Result<i64, WriteError> {
+        let number = self.recall_change(rows, purse, at)?;
+        rows.set_recall(purse, number)?;
+        Ok(number)
+    }
+
+    /// Announces the beginning or the end of a recall.
+    fn recall_change(
+        &mut self,
+        rows: &impl WriteRows,
+        purse: Purse,
+        at: Timestamp,
+    ) -> Result<i64, WriteError> {
+        match purse {
+            Purse::Account(account) => {
+                self.change(rows, ChangeKind::Recall, account.as_bytes(), at)
+            }
+            Purse::Cap(cap) => {
+                let subject = cap.credential.as_bytes();
+                self.change(rows, ChangeKind::Credential, subject, at)
+            }
+        }
+    }
+
+    /// Moves a part of a purse between what the nodes share and this node.
+    fn allot(
+        &mut self,
+        rows: &impl WriteRows,
+        (operation, purse): (OperationId, Purse),
+        amount: Micros,
+        at: Timestamp,
+    ) -> Result<(), WriteError> {
+        let account = match purse {
+            Purse::Account(account) => account,
+            Purse::Cap(cap) => {
+                // A row that a later month has removed has nothing to return.
+                rows.grant_cap(self.node, cap, amount.get())?;
+                return Ok(());
+            }
+        };
+        if !self.tail.begin(operation) {
+            return Err(WriteError::Refused(Refusal::OperationExists(operation)));
+        }
+        rows.move_shared(account, Micros::new(-amount.get()))?;
+        self.push(&LedgerPart::Allot {
+            operation,
+            account,
+            amount,
+            at,
+        });
+        Ok(())
+    }
+}
+
+/// The account of a credential, and its cap.
+fn credential(
+    rows: &impl WriteRows,
+    id: CredentialId,
+) -> Result<(AccountId, Option<SpendingCap>), WriteError> {
+    let mut found = None;
+    rows.credentials(Credentials::WithId(id), &mut |row| {
+        found = Some((row.made.account, row.made.spending_cap));
+    })?;
+    found.ok_or(WriteError::Refused(Refusal::NoCredential(id)))
+}
+
+/// Posted charges of a key in a month to requests that began before it. The totals of days have them in the month of the charge.
+fn begun_before(rows: &impl WriteRows, account: AccountId, cap: KeyCap) -> Result<i64, WriteError> {
+    let Some(month) = cap.month else { return Ok(0) };
+    let from = month.start();
+    let to = from + REQUEST_MAX;
+    let late = RecordQuery { account, from, to };
+    let mut sum = 0_i64;
+    late.each_posted(rows, &mut |part| {
+        let used = part.usage();
+        let used = used.filter(|used| used.usage.credential == Some(cap.credential));
+        if let Some(used) = used.filter(|used| !cap.counts(month_of(used.operation))) {
+            sum = sum.saturating_add(used.cost.get());
+        }
+    })?;
+    Ok(sum)
+}
+
+/// The month of an operation.
+fn month_of(operation: OperationId) -> Month {
+    Month::of(operation.began_at())
+}
+
+/// Visits what keys were charged by a commit, with the month in which the request began.
+fn each_charge(
+    body: &[u8],
+    each: &mut dyn FnMut(CredentialId, i64, Month),
+) -> Result<(), DecodeError> {
+    for record in Body::read(body)?.records() {
+        let record = record?;
+        if record.is_owner_visible()
+            && let Some(used) = record.part()?.usage()
+            && let Some(credential) = used.usage.credential
+        {
+            each(credential, used.cost.get(), month_of(used.operation));
+        }
+    }
+    Ok(())
+}
