@@ -547,6 +547,11 @@ fn add_metrics(
     let metrics = telemetry.metrics();
     metrics.add_source(sources::store(storage.store.clone()));
     metrics.add_source(sources::ledger(storage.ledger.clone(), clock.clone()));
+    metrics.add_source(sources::node(
+        storage.store.clone(),
+        storage.ledger.clone(),
+        clock.clone(),
+    ));
     // The proxy owns the telemetry.
     let proxy = Arc::downgrade(&running.proxy);
     metrics.add_source(sources::providers(move || {

@@ -82,6 +82,24 @@ metrics! {
         "Micro-credits held for open requests.";
     OWED = "tollgate_owed_microcredits", Gauge, [],
         "Micro-credits that accounts have, available and held: what the operator owes to its customers. Counted at most once a minute.";
+    ALLOTTED = "tollgate_allotted_microcredits", Gauge, [],
+        "Micro-credits of accounts that this node of several has, available and held. Counted at most once a minute.";
+    ALLOTMENT_MOVES = "tollgate_allotment_moves_total", Counter, ["direction"],
+        "Moves of credit, and of parts of the spending caps of keys, between this node and what nodes share: taken or returned.";
+    ALLOTMENT_MOVED = "tollgate_allotment_moved_microcredits_total", Counter, ["direction"],
+        "Micro-credits of those moves.";
+    TAKES_WAITING = "tollgate_allotment_waiting", Gauge, [],
+        "Requests that wait for credit, or for a part of a spending cap, from the database.";
+    RECALL_SECONDS = "tollgate_recall_seconds", Histogram, [],
+        "Time that requests waited for other nodes to return what they did not need.";
+    CREDIT_UNAVAILABLE = "tollgate_credit_unavailable_total", Counter, [],
+        "Requests refused with 503 `credit_unavailable` since another node had not answered.";
+    LEASE_AGE = "tollgate_node_lease_age_seconds", Gauge, [],
+        "Seconds since the node last renewed its lease in the database; from 10 on other nodes may recover it.";
+    FEED_AGE = "tollgate_node_feed_age_seconds", Gauge, [],
+        "Seconds since the node last read what other nodes have changed; from 2 on credentials are refused with 503.";
+    NODE_DUTIES = "tollgate_node_duties", Gauge, [],
+        "Whether the node delivers messages and reconciles purchases for all nodes of its database: 1 or 0.";
     COMMIT_QUEUE = "tollgate_commit_queue_depth", Gauge, [],
         "Units of work waiting to be written.";
     COMMIT_OVERLOADS = "tollgate_commit_overloads_total", Counter, [],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tollgate_counters::{Metric, Samples, Source};
 use tollgate_ledger::Ledger;
 use tollgate_memory::MemoryBudget;
 use tollgate_module::Snapshot;
+use tollgate_money::Micros;
 use tollgate_store::{Histogram, Store};
 
 use super::names;
@@ -58,6 +59,50 @@ pub fn store(store: Arc<dyn Store>) -> Source {
     })
 }
 
+/// One of several nodes: its allotments, its lease, and what it knows of the others. A node that is alone has only a lease, with a server.
+pub fn node(store: Arc<dyn Store>, ledger: Ledger, clock: Clock) -> Source {
+    let allotted = Mutex::new(None);
+    Box::new(move |samples| {
+        let now = clock.elapsed();
+        let sum = kept(&allotted, now, || ledger.allotted());
+        samples.number(names::ALLOTTED, sum.get());
+        let counters = ledger.allotment_counters();
+        let moves = [
+            ("taken", counters.takes.load(Relaxed)),
+            ("returned", counters.returns.load(Relaxed)),
+        ];
+        samples.numbers(names::ALLOTMENT_MOVES, moves);
+        let moved = [
+            ("taken", counters.taken.load(Relaxed)),
+            ("returned", counters.returned.load(Relaxed)),
+        ];
+        samples.numbers(names::ALLOTMENT_MOVED, moved);
+        samples.number(names::TAKES_WAITING, counters.waiting.load(Relaxed));
+        powers(
+            samples,
+            names::RECALL_SECONDS,
+            &counters.recall_us,
+            MICROS_PER_SECOND,
+        );
+        samples.number(
+            names::CREDIT_UNAVAILABLE,
+            counters.unavailable.load(Relaxed),
+        );
+        let gauges = store.gauges();
+        let mut age = |metric, at: &AtomicU64| {
+            let at = Duration::from_micros(at.load(Relaxed));
+            if at != Duration::ZERO {
+                samples.seconds(metric, now.saturating_sub(at));
+            }
+        };
+        age(names::LEASE_AGE, &gauges.lease_renewed_us);
+        if store.has_allotments() {
+            age(names::FEED_AGE, &gauges.feed_read_us);
+        }
+        samples.number(names::NODE_DUTIES, i128::from(store.has_duties()));
+    })
+}
+
 /// The memory of bodies and buffers.
 pub fn memory(budget: MemoryBudget) -> Source {
     Box::new(move |samples| {
@@ -77,14 +122,22 @@ pub fn ledger(ledger: Ledger, clock: Clock) -> Source {
         let totals = ledger.totals();
         samples.number(names::OPEN_HOLDS, totals.open_holds);
         samples.number(names::HELD, totals.held.get());
-        let now = clock.elapsed();
-        let mut owed = owed.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, sum) = match *owed {
-            Some((at, sum)) if now.saturating_sub(at) < OWED_KEPT => (at, sum),
-            _ => *owed.insert((now, ledger.owed())),
-        };
+        let sum = kept(&owed, clock.elapsed(), || ledger.owed());
         samples.number(names::OWED, sum.get());
     })
+}
+
+/// A sum over all accounts, summed again after [`OWED_KEPT`].
+fn kept(
+    last: &Mutex<Option<(Duration, Micros)>>,
+    now: Duration,
+    sum: impl FnOnce() -> Micros,
+) -> Micros {
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    match *last {
+        Some((at, sum)) if now.saturating_sub(at) < OWED_KEPT => sum,
+        _ => last.insert((now, sum())).1,
+    }
 }
 
 /// The size of the database's main file, and the free space of its file system for users other than root.

@@ -16,6 +16,41 @@ async fn each_serves(cluster: &Cluster) {
     }
 }
 
+/// What all nodes share is rebuilt, so that a node that runs would go on with credit that is not its own any more.
+#[tokio::test]
+async fn derived_rows_are_rebuilt_only_while_no_node_runs() {
+    let mut cluster = Cluster::start().await;
+    each_serves(&cluster).await;
+    cluster.nodes[1].process.signal("TERM");
+    ended(&mut cluster.nodes[1].process).await;
+    let words = ["audit", "--fix-derived"];
+    let mut refused = cluster.installation.spawn(cluster.command("b", &words));
+    let status = ended(&mut refused).await;
+    let output = refused.output();
+    assert_eq!(status.code(), Some(2), "{output}");
+    assert!(output.contains("is in use by process"), "{output}");
+    for node in [0, 2] {
+        let answer = cluster.client(node).post(CHAT, &chat(false)).await;
+        assert_eq!(answer.status, 200, "node {node}: {}", answer.text());
+    }
+    // An audit changes nothing, and runs beside them.
+    let report = cluster.ask("b", &["audit"]).await;
+    assert_eq!(report["clean"], true, "{report}");
+    for node in [0, 2] {
+        cluster.nodes[node].process.signal("TERM");
+        ended(&mut cluster.nodes[node].process).await;
+    }
+    let report = cluster.ask("b", &words).await;
+    assert_eq!(report["clean"], true, "{report}");
+    cluster.nodes.clear();
+    cluster.serve_all().await;
+    each_serves(&cluster).await;
+    let account = cluster.installation.account.clone();
+    let left = CREDITS - 8 * PRICE_OF_A_CHAT;
+    assert_eq!(cluster.balance(&account).await, (left, 0));
+    cluster.audit();
+}
+
 #[tokio::test]
 async fn three_nodes_that_start_at_once_make_the_store_of_an_empty_database() {
     let first = Postgres::shared().database();

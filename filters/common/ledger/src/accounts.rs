@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::oneshot;
-use tollgate_clock::{Reading, Timestamp};
+use tollgate_clock::{Clock, Reading, Timestamp};
 use tollgate_money::{AccountId, CredentialId, IdHasher, Micros, OperationId};
 use tollgate_store::entries::LedgerPart;
 use tollgate_store::{
@@ -18,6 +18,7 @@ use tollgate_store::{
 use crate::account::Balance;
 use crate::adopted::AdoptedHolds;
 use crate::allotment::Allotment;
+use crate::allotment_counters::AllotmentCounters;
 use crate::caps::CapState;
 use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError};
@@ -72,6 +73,9 @@ pub(crate) struct Inner {
     pub(crate) has_allotments: bool,
     /// Moves of credit between this node and shared balances, for unique ids.
     pub(crate) moves: AtomicU64,
+    pub(crate) counters: AllotmentCounters,
+    /// Measures.
+    pub(crate) clock: Clock,
 }
 
 /// Counts what was charged to a credential.
@@ -89,6 +93,8 @@ impl Inner {
         let inner = Arc::new(Inner {
             has_allotments: store.has_allotments(),
             moves: AtomicU64::new(0),
+            counters: AllotmentCounters::default(),
+            clock: Clock::system(),
             store,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             latest: AtomicI64::new(now.as_micros()),

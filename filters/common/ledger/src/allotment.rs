@@ -142,12 +142,39 @@ impl Inner {
     pub(crate) async fn acquire_from<T: Send + 'static>(
         self: &Arc<Self>,
         purse: Purse,
+        request: HoldRequest,
+        place: impl Fn(&Arc<Inner>, &mut Shard, HoldRequest) -> Result<T, HoldError>
+        + Copy
+        + Send
+        + 'static,
+        fallback: impl FnOnce(Micros) -> Option<Micros>,
+    ) -> Result<T, HoldError> {
+        let mut recalled = None;
+        let acquired = self
+            .acquire_recalling(purse, request, place, fallback, &mut recalled)
+            .await;
+        if let Some(began) = recalled {
+            let waited = self.clock.elapsed().saturating_sub(began);
+            let waited = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+            self.counters.recall_us.record(waited);
+        }
+        if let Err(HoldError::CreditUnavailable { .. }) = acquired {
+            self.counters.unavailable.fetch_add(1, Relaxed);
+        }
+        acquired
+    }
+
+    /// The same; `recalled` is when it began to wait for other nodes.
+    async fn acquire_recalling<T: Send + 'static>(
+        self: &Arc<Self>,
+        purse: Purse,
         mut request: HoldRequest,
         place: impl Fn(&Arc<Inner>, &mut Shard, HoldRequest) -> Result<T, HoldError>
         + Copy
         + Send
         + 'static,
         fallback: impl FnOnce(Micros) -> Option<Micros>,
+        recalled: &mut Option<Duration>,
     ) -> Result<T, HoldError> {
         let mut takes = 0;
         let mut fallback = Some(fallback);
@@ -172,6 +199,7 @@ impl Inner {
                 },
             };
             if is_pending {
+                recalled.get_or_insert_with(|| self.clock.elapsed());
                 takes += 1;
                 if takes >= RECALL_TAKES {
                     return Err(HoldError::CreditUnavailable {
@@ -210,6 +238,7 @@ impl Inner {
         } = request;
         let (sender, wait) = oneshot::channel();
         let this = Arc::clone(self);
+        let _waiting = self.counters.wait();
         {
             let mut shard = self.shard_of(purse);
             let allotment = shard.allotment(purse);
@@ -263,6 +292,7 @@ impl Inner {
         };
         let attempt = match taken {
             Some(Taken::Amount { amount, .. }) => {
+                self.counters.took(amount);
                 allotment.elsewhere -= amount;
                 if let Some(balance) = shard.balance(purse) {
                     balance.available += amount;
@@ -353,6 +383,7 @@ impl Inner {
         let unit = UnitOfWork::of(Part::Allotment(part), Admission::Always);
         // A stopped store keeps the credit of this node, and its recovery returns it.
         if self.store.submit(unit, Box::new(log_refusal)).is_ok() {
+            self.counters.returned(amount);
             if let Some(balance) = shard.balance(purse) {
                 balance.available -= amount;
             }

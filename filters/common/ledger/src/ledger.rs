@@ -11,6 +11,7 @@ use tollgate_store::{
 
 use crate::account::Balance;
 use crate::accounts::Inner;
+use crate::allotment_counters::AllotmentCounters;
 use crate::caps::CapHold;
 use crate::charge::{Charge, ChargeError, StartError, Started};
 use crate::credit::{Credit, CreditError, Credited};
@@ -299,6 +300,16 @@ impl Ledger {
     /// The credit of all accounts, available and held, without those below zero. Visits every account.
     pub fn owed(&self) -> Micros {
         self.inner.owed()
+    }
+
+    /// The credit of accounts that this node has, available and held; nothing on a node that is alone. Visits every account.
+    pub fn allotted(&self) -> Micros {
+        self.inner.allotted()
+    }
+
+    /// What this node counts of its allotments.
+    pub fn allotment_counters(&self) -> &AllotmentCounters {
+        &self.inner.counters
     }
 
     async fn book(&self, kind: EntryKind, credit: Credit) -> Result<Credited, CreditError> {

@@ -4,6 +4,7 @@ mod account;
 mod accounts;
 mod adopted;
 mod allotment;
+mod allotment_counters;
 pub mod audit;
 mod caps;
 mod charge;
@@ -22,6 +23,7 @@ mod units;
 use tollgate_service::{GATEWAY, provided};
 
 pub use account::Balance;
+pub use allotment_counters::AllotmentCounters;
 pub use caps::CapHold;
 pub use charge::{Charge, ChargeError, StartError, Started};
 pub use credit::{Credit, CreditError, Credited};

@@ -26,6 +26,19 @@ impl Inner {
         totals
     }
 
+    pub(crate) fn allotted(&self) -> Micros {
+        let mut allotted = 0i64;
+        if self.has_allotments {
+            for shard in &self.shards {
+                let shard = lock(shard);
+                let here = shard.accounts.values();
+                let here = here.map(|balance| balance.total().get().max(0));
+                allotted = here.fold(allotted, i64::saturating_add);
+            }
+        }
+        Micros::new(allotted)
+    }
+
     pub(crate) fn owed(&self) -> Micros {
         let mut owed = 0i64;
         for shard in &self.shards {

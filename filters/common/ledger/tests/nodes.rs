@@ -635,6 +635,54 @@ fn what_a_crashed_node_had_of_a_cap_is_recovered_and_what_it_spent_counts() {
     assert_balanced(&c.store);
 }
 
+/// An audit beside nodes that run finds nothing, and finds each figure that is not what the journals say.
+#[test]
+fn the_audit_checks_what_every_node_has_of_accounts_and_caps() {
+    let server = Postgres::shared();
+    let url = server.database();
+    let (a, b) = (node(&url, "a"), node(&url, "b"));
+    let account = account_with(&a.store, &a.ledger, 1, 1_000_000, 0);
+    b.has_account(account);
+    key_with(&a, account, cap(1_000, CapPeriod::Month));
+    let open = wait(a.reserve(CapPeriod::Month, account, 1, 100)).expect("it is allowed");
+    let hold = wait(b.reserve(CapPeriod::Month, account, 2, 100)).expect("it is allowed");
+    b.charge(account, 3, 90, NOW, Some(hold));
+    let number = b.store.node();
+    b.close();
+    assert_balanced(&a.store);
+    let database = url.rsplit('/').next().expect("a name");
+    for (change, undo) in [
+        (
+            "allotments SET available = available + 1",
+            "allotments SET available = available - 1",
+        ),
+        (
+            "allotments SET held = held + 1",
+            "allotments SET held = held - 1",
+        ),
+        (
+            "cap_allotments SET spent = spent + 1",
+            "cap_allotments SET spent = spent - 1",
+        ),
+        (
+            "cap_allotments SET granted = granted - 1",
+            "cap_allotments SET granted = granted + 1",
+        ),
+        (
+            "cap_allotments SET granted = granted + 1000",
+            "cap_allotments SET granted = granted - 1000",
+        ),
+    ] {
+        let of_node = |what: &str| format!("UPDATE {what} WHERE node_id = {number}");
+        server.run(database, &of_node(change));
+        let report = audit(&*a.store).expect("the audit runs");
+        assert!(!report.clean(), "{change}");
+        server.run(database, &of_node(undo));
+        assert_balanced(&a.store);
+    }
+    drop(open);
+}
+
 fn open_recovery(url: &str, number: i64) {
     open(url, "a", NodeRole::Recovery(number)).close();
 }

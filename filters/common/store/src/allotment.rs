@@ -67,14 +67,6 @@ impl KeyCap {
         KeyCap { credential, month }
     }
 
-    /// The first instant that it counts, and the first after it.
-    pub(crate) fn range(&self) -> (Timestamp, Timestamp) {
-        match self.month {
-            None => (Timestamp::MIN, Timestamp::MAX),
-            Some(month) => (month.start(), month.next().start()),
-        }
-    }
-
     /// Whether a request of its key counts that began in a month.
     pub(crate) fn counts(&self, began_in: Month) -> bool {
         self.month.is_none_or(|month| month == began_in)
@@ -210,6 +202,40 @@ pub struct CapAllotmentRow {
     pub cap: KeyCap,
     /// What it was granted and has not spent: below zero after charges that no take has covered.
     pub left: Micros,
+}
+
+/// The parts of a key's cap, in one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapShares {
+    /// The cap.
+    pub cap: KeyCap,
+    /// The account of its key.
+    pub account: AccountId,
+    /// What may be spent; `None` for a cap that is not in force any more.
+    pub max: Option<Micros>,
+    /// Whether it is recalled.
+    pub is_recalled: bool,
+    /// What counts as spent without a row of a node.
+    pub before: Micros,
+    /// Charges that are posted.
+    pub posted: Micros,
+    /// Charges that are not, by nodes without a row.
+    pub since_elsewhere: Micros,
+    /// The rows of nodes.
+    pub nodes: Vec<NodeCap>,
+}
+
+/// A node's part of a cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeCap {
+    /// The node.
+    pub node: i64,
+    /// What it was granted.
+    pub granted: Micros,
+    /// What it has spent of that, as of its last posting.
+    pub spent: Micros,
+    /// What it has spent since.
+    pub since: Micros,
 }
 
 #[cfg(test)]

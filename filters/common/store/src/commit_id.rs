@@ -15,7 +15,7 @@ pub(crate) const FIRST_OF_MANY: i64 = 16;
 pub(crate) const NODE_MAX: i64 = FIRST_OF_MANY + 62;
 
 /// Whether a node is one of several, with allotments.
-pub(crate) fn has_allotments(node: i64) -> bool {
+pub fn has_allotments(node: i64) -> bool {
     node >= FIRST_OF_MANY
 }
 

@@ -54,6 +54,8 @@ pub struct Gauges {
     pub is_disk_low: AtomicBool,
     /// Up to when the changes of other nodes are known here, in microseconds of the monotonic clock; 0 before the first read of the feed.
     pub feed_read_us: AtomicU64,
+    /// When the last good renewal of the node's lease began, in microseconds of the monotonic clock; 0 without a lease.
+    pub lease_renewed_us: AtomicU64,
     /// When the commit under way began, in microseconds of the monotonic clock; 0 without one.
     pub commit_began_us: AtomicU64,
     /// Units per commit.

@@ -42,7 +42,9 @@ mod x402;
 use tollgate_service::{GATEWAY, provided};
 
 pub use acme::{AcmeAccountRow, AcmeCertificateRow, AcmeChallengesRow, AcmePart, ReadAcme};
-pub use allotment::{AllotmentPart, AllotmentRow, Answer, CapAllotmentRow, KeyCap, Purse, Taken};
+pub use allotment::{
+    AllotmentPart, AllotmentRow, Answer, CapAllotmentRow, CapShares, KeyCap, NodeCap, Purse, Taken,
+};
 pub use audit_log::{
     AuditEvent, AuditLogQuery, AuditOutcome, AuditPosition, AuditRecord, ReadAuditLog,
 };
@@ -52,6 +54,7 @@ pub use codes::{
     CredentialKind, Endpoint, EntryKind, LoginKind, MandateState, PaymentStatus, Route,
     SubscriptionStatus, TopUpState,
 };
+pub use commit_id::has_allotments;
 pub use error::{CommitError, Failure, FailureKind, OpenError, ReadError, Refusal, SubmitError};
 pub use gauges::{Gauges, Histogram};
 pub use handover::{Answers, Handover, Successor, SuccessorLink, serve_predecessor};

@@ -7,7 +7,7 @@ use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, CredentialId, Micros, OperationId};
 
 use crate::acme::ReadAcme;
-use crate::allotment::{AllotmentRow, CapAllotmentRow, Purse};
+use crate::allotment::{AllotmentRow, CapAllotmentRow, CapShares, Purse};
 use crate::audit_log::{AuditRecord, ReadAuditLog};
 use crate::checkout::ReadCheckouts;
 use crate::codes::{ChangeKind, LoginKind};
@@ -196,6 +196,12 @@ pub trait Snapshot {
 
     /// Every node, with run and number of its last posted commit, if there is one.
     fn posted(&self, each: &mut dyn FnMut(i64, Option<(i64, i64)>)) -> Result<(), ReadError>;
+
+    /// What a node has of accounts, as of its last posting.
+    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError>;
+
+    /// Every spending cap that nodes have parts of.
+    fn caps(&self, each: &mut dyn FnMut(CapShares)) -> Result<(), ReadError>;
 
     /// Every account whose postings, usage totals or references differ from the journal.
     fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError>;

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use tollgate_money::{AccountId, Micros, OperationId};
 use tollgate_store::entries::{Body, Entry};
 use tollgate_store::{
-    AccountRow, AuditRecord, BatchRows, Contra, EntryKind, OperationRows, PaymentRow, PriceRow,
-    SubscriptionRow,
+    AccountRow, AllotmentRow, AuditRecord, BatchRows, CapShares, Contra, EntryKind, OperationRows,
+    PaymentRow, PriceRow, SubscriptionRow,
 };
 
+use super::allotments::{self, Allotments};
 use super::audit_log::AuditLogChain;
 use super::payments::Payments;
 use super::{DerivedDifference, Report, Sums, Violation};
@@ -30,6 +31,7 @@ pub(crate) struct Check {
     chain: BTreeMap<i64, (i64, i64, [u8; 32])>,
     payments: Payments,
     audit_log: AuditLogChain,
+    allotments: Allotments,
     unreadable: bool,
 }
 
@@ -255,6 +257,33 @@ impl Check {
         }
     }
 
+    /// A node, with the last commit that it has posted; runs before all commits. Returns it if it has allotments.
+    pub(crate) fn node(&mut self, node: i64, posted: Option<(i64, i64)>) -> Option<i64> {
+        self.allotments.posted(node, posted)
+    }
+
+    /// Rule 8, for what a node has of an account: it is the sum of the node's own entries, and not below zero. Runs after all commits.
+    pub(crate) fn allotment(&mut self, node: i64, row: &AllotmentRow) {
+        if let Some(what) = self.allotments.row(node, row) {
+            self.wrong(None, Some(row.account), what);
+        }
+    }
+
+    /// The same for what nodes have not stored; runs after all of them.
+    pub(crate) fn allotments_end(&mut self) {
+        for (account, what) in self.allotments.rest() {
+            self.wrong(None, Some(account), what);
+        }
+    }
+
+    /// Rule 9, for the cap of a key: what counts as spent is what was charged, no node has spent more than it was given, and all of them were
+    /// given no more than there is.
+    pub(crate) fn cap(&mut self, shares: &CapShares) {
+        if let Some(what) = allotments::cap(shares) {
+            self.wrong(None, Some(shares.account), what);
+        }
+    }
+
     /// A node's last posted commit is in its journal; runs after all commits.
     pub(crate) fn posted(&mut self, node: i64, posted: Option<(i64, i64)>) {
         let last = self
@@ -279,6 +308,7 @@ impl Check {
         let (node, epoch, number) = (seal.node, seal.epoch, seal.number);
         let name = format!("commit {number} of node {node}, run {epoch}");
         self.report.seals += 1;
+        self.allotments.batch(rows);
         if seal.entries == 0
             && let Ok(body) = Body::read(&rows.body)
         {

@@ -1,5 +1,6 @@
 //! The audit: reconciliation of balances against the entries.
 
+mod allotments;
 mod audit_log;
 mod check;
 mod payments;
@@ -143,6 +144,10 @@ pub fn audit_watched(
 ) -> Result<Report, ReadError> {
     let view = store.snapshot()?;
     let mut check = Check::default();
+    let mut nodes = Vec::new();
+    view.posted(&mut |node, last| {
+        nodes.extend(check.node(node, last));
+    })?;
     let mut count = Count::of("commits", report);
     view.batches(&mut |rows| {
         count.row();
@@ -167,6 +172,11 @@ pub fn audit_watched(
         count.row();
         check.account(&account);
     })?;
+    for node in nodes {
+        view.allotments(node, &mut |row| check.allotment(node, &row))?;
+    }
+    check.allotments_end();
+    view.caps(&mut |shares| check.cap(&shares))?;
     view.posting_differences(&mut |account| check.posting_differences(account))?;
     Ok(check.report())
 }

@@ -2,10 +2,8 @@
 
 mod allotments;
 
-use std::collections::HashMap;
-
-use tollgate_clock::{Month, Timestamp};
-use tollgate_money::{AccountId, CredentialId};
+use tollgate_clock::Timestamp;
+use tollgate_money::AccountId;
 
 use super::coalesce::{Step, plan as coalesced};
 use super::journal_tail::JournalTail;
@@ -19,7 +17,7 @@ use crate::journal::Packer;
 use crate::oauth::OAuthPart;
 use crate::plan::PlanPart;
 use crate::queue::Item;
-use crate::reads::BalanceDelta;
+use crate::reads::{BalanceDelta, caps};
 use crate::seal::Sums;
 use crate::signin::SigninPart;
 use crate::unit::{Part, Receipt};
@@ -43,15 +41,12 @@ pub(crate) struct Batch {
     deltas: Vec<(AccountId, BalanceDelta)>,
     tail: JournalTail,
     /// What other commits have charged to keys, read at most once for a batch.
-    tails: Option<Tails>,
+    tails: Option<caps::Tails>,
     /// Entries saved by coalescing, for the gauge.
     pub(crate) coalesced: u64,
     /// Entries of the last batch.
     pub(crate) entries: u64,
 }
-
-/// What keys were charged in commits that are not posted: node, month and sum.
-type Tails = HashMap<CredentialId, Vec<(i64, Month, i64)>>;
 
 /// A position in a batch to rewind to.
 struct Mark {

@@ -199,12 +199,22 @@ impl Renewal {
         connection: Connection,
         (node, epoch): (i64, i64),
         shared: Arc<Shared>,
+        monotonic_us: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> std::io::Result<Renewal> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name(String::from("lease"))
-            .spawn(move || run(&target, connection, (node, epoch), &shared, &stopped))?;
+            .spawn(move || {
+                run(
+                    &target,
+                    connection,
+                    (node, epoch),
+                    &shared,
+                    &*monotonic_us,
+                    &stopped,
+                )
+            })?;
         Ok(Renewal {
             stop,
             thread: Some(thread),
@@ -230,6 +240,7 @@ fn run(
     connection: Connection,
     (node, epoch): (i64, i64),
     shared: &Shared,
+    monotonic_us: &dyn Fn() -> u64,
     (flag, wake): &(Mutex<bool>, Condvar),
 ) {
     let mut connection = Some(connection);
@@ -248,6 +259,7 @@ fn run(
         }
         drop(stopped);
         interval = RENEWAL;
+        let renewing = monotonic_us();
         let renewed = match &connection {
             Some(connection) => renew(connection, node, epoch),
             None => Connection::open(target).and_then(|opened| {
@@ -256,6 +268,10 @@ fn run(
                 renewed
             }),
         };
+        if let Ok(true) = renewed {
+            let renewed = &shared.gauges.lease_renewed_us;
+            renewed.store(renewing.max(1), Relaxed);
+        }
         match renewed {
             Ok(true) if is_late => {
                 is_late = false;

@@ -72,6 +72,7 @@ pub fn open(mut options: Options) -> Result<Arc<dyn Store>, OpenError> {
         renewing,
         (node, epoch),
         Arc::clone(&shared),
+        Arc::clone(&options.monotonic_us),
     )
     .map_err(thread)?;
     let writer = Writer::new(Arc::clone(&target), connection, (node, epoch))

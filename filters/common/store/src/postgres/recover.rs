@@ -12,11 +12,16 @@ use crate::recovery;
 /// Time limit of one statement: some change every row of a table.
 const WAIT: Duration = Duration::from_secs(3600);
 
-/// Rebuilds everything derived from the journal, in one transaction; the journal stays unchanged. Refused while a gateway has the node, and
-/// where a commit of the journal differs from what was sealed: its changes would be lost permanently.
+/// Rebuilds everything derived from the journal, in one transaction; the journal stays unchanged. Refused while a gateway has the
+/// database, and where a commit of the journal differs from what was sealed: its changes would be lost permanently.
 pub fn rebuild_postings(options: &Options) -> Result<(), OpenError> {
     let name = options.url.to_string();
-    let opened = enter(&target(options)?, options)?;
+    // Also where a node of several rebuilds: what all of them share changes, so none may run, and none may have anything left.
+    let alone = Options {
+        password: options.password.clone(),
+        ..Options::new(options.url.clone(), options.now, options.random.clone())
+    };
+    let opened = enter(&target(&alone)?, &alone)?;
     let connection = &opened.connection;
     let failed = |error| open_error(&name, "write", error);
     connection.limit(WAIT).map_err(failed)?;

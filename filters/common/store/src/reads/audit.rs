@@ -6,8 +6,10 @@ use std::ops::{ControlFlow, Deref};
 use tollgate_clock::Timestamp;
 use tollgate_money::{AccountId, OperationId};
 
+use super::caps;
 use super::day_totals::DayTotals;
 use super::tail::{self, each_record};
+use crate::allotment::{AllotmentRow, CapShares};
 use crate::audit_log::AuditRecord;
 use crate::commit_id;
 use crate::engine::{Accounts, DayRange, JournalRows, RowError, Rows};
@@ -40,6 +42,14 @@ impl<V: Deref<Target: Rows + Sized>> Snapshot for AuditSnapshot<V> {
             each(node, (posted != 0).then_some((epoch, number)));
         };
         (self.0.posted_marks(&mut mark)).map_err(|error| error.reading("nodes"))
+    }
+
+    fn allotments(&self, node: i64, each: &mut dyn FnMut(AllotmentRow)) -> Result<(), ReadError> {
+        (self.0.allotments(node, each)).map_err(|error| error.reading("allotments"))
+    }
+
+    fn caps(&self, each: &mut dyn FnMut(CapShares)) -> Result<(), ReadError> {
+        caps::shares(&*self.0, each).map_err(|error| error.reading("allotments of caps"))
     }
 
     fn posting_differences(&self, each: &mut dyn FnMut(AccountId)) -> Result<(), ReadError> {

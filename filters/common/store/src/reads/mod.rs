@@ -1,6 +1,7 @@
 //! Reads of the ledger: what was posted, with the journal's unposted tail.
 
 mod audit;
+pub(crate) mod caps;
 mod day_totals;
 mod read;
 mod records;
@@ -9,5 +10,4 @@ mod tail;
 mod usage;
 
 pub(crate) use self::day_totals::{DayTotals, rebuild_days};
-pub(crate) use self::records::RecordQuery;
 pub(crate) use self::tail::{BalanceDelta, accounts};

@@ -1,25 +1,18 @@
 //! Moves of credit and of parts of caps between what nodes share and this node, within a batch.
 
-use std::collections::HashMap;
-use std::time::Duration;
+use tollgate_clock::Timestamp;
+use tollgate_money::{AccountId, CredentialId, Micros, OperationId, SpendingCap};
 
-use tollgate_clock::{Month, Timestamp};
-use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, OperationId, SpendingCap};
-
-use super::{Batch, Tails};
+use super::Batch;
 use crate::allotment::{
     AllotmentPart, Answer, KeyCap, LEFT, Purse, SPENT_BEFORE, SharedBalance, Taken,
 };
 use crate::codes::ChangeKind;
-use crate::commit_id;
-use crate::engine::{Credentials, DayRange, JournalRows, RowError, WriteError, WriteRows};
-use crate::entries::{Body, DecodeError, LedgerPart};
+use crate::engine::{WriteError, WriteRows};
+use crate::entries::LedgerPart;
 use crate::error::Refusal;
-use crate::reads::RecordQuery;
+use crate::reads::caps;
 use crate::unit::{CredentialChange, Receipt};
-
-/// No request takes longer: the greatest lifetime of a hold.
-const REQUEST_MAX: Duration = Duration::from_secs(86_400);
 
 impl Batch {
     pub(super) fn allotment(
@@ -130,8 +123,7 @@ impl Batch {
         granted: &[(i64, i64, i64)],
     ) -> Result<SharedBalance, WriteError> {
         let (_, in_force) = credential(rows, cap.credential)?;
-        let in_force = in_force.filter(|it| (it.period == CapPeriod::Total) == cap.month.is_none());
-        let max = in_force.map_or(i64::MAX, |it| it.max.get());
+        let max = caps::in_force(cap, in_force).map_or(i64::MAX, Micros::get);
         let sum = granted
             .iter()
             .fold(0_i64, |sum, (_, granted, _)| sum.saturating_add(*granted));
@@ -151,14 +143,7 @@ impl Batch {
         counted: &[(i64, i64, i64)],
     ) -> Result<i64, WriteError> {
         let (account, _) = credential(rows, cap.credential)?;
-        let (from, to) = cap.range();
-        let mut spent = 0_i64;
-        rows.usage_days(DayRange::Of { account, from, to }, &mut |_, day| {
-            if day.credential == Some(cap.credential) {
-                spent = spent.saturating_add(day.cost.get());
-            }
-        })?;
-        spent -= begun_before(rows, account, cap)?;
+        let mut spent = caps::posted(rows, account, cap)?;
         let counted: Vec<_> = counted.iter().filter(|it| it.0 != SPENT_BEFORE).collect();
         spent -= counted.iter().map(|(_, _, posted)| posted).sum::<i64>();
         let is_counted = |node| counted.iter().any(|row| row.0 == node);
@@ -177,37 +162,20 @@ impl Batch {
         rows: &impl WriteRows,
         cap: KeyCap,
     ) -> Result<Vec<(i64, i64)>, WriteError> {
-        if self.tails.is_none() {
-            let mut found = HashMap::new();
-            rows.bodies(JournalRows::Unposted, &mut |id, body| {
-                let (node, ..) = commit_id::numbers(id);
-                each_charge(body, &mut |credential, charged, began_in| {
-                    let sum = found.entry((credential, node, began_in)).or_insert(0);
-                    *sum += charged;
-                })
-                .map_err(RowError::of_commit(id))
-            })?;
-            let mut tails = Tails::default();
-            for ((credential, node, month), charged) in found {
-                let of_credential = tails.entry(credential).or_default();
-                of_credential.push((node, month, charged));
-            }
-            self.tails = Some(tails);
-        }
-        let of_credential = self.tails.iter().filter_map(|it| it.get(&cap.credential));
-        let counted = of_credential
-            .flatten()
-            .filter(|(_, began_in, _)| cap.counts(*began_in));
-        Ok(counted
-            .map(|(node, _, charged)| (*node, *charged))
-            .collect())
+        let tails = match self.tails.take() {
+            Some(tails) => tails,
+            None => caps::tails(rows)?,
+        };
+        let of_cap = caps::tails_of(&tails, cap);
+        self.tails = Some(tails);
+        Ok(of_cap)
     }
 
     /// Charges of a key in the units before, of this batch.
     fn pending(&self, cap: KeyCap) -> Result<i64, WriteError> {
         let mut sum = 0;
         if self.packer.count() > 0 {
-            each_charge(
+            caps::each_charge(
                 &self.packer.pending(),
                 &mut |credential, charged, began_in| {
                     if credential == cap.credential && cap.counts(began_in) {
@@ -343,48 +311,5 @@ fn credential(
     rows: &impl WriteRows,
     id: CredentialId,
 ) -> Result<(AccountId, Option<SpendingCap>), WriteError> {
-    let mut found = None;
-    rows.credentials(Credentials::WithId(id), &mut |row| {
-        found = Some((row.made.account, row.made.spending_cap));
-    })?;
-    found.ok_or(WriteError::Refused(Refusal::NoCredential(id)))
-}
-
-/// Posted charges of a key in a month to requests that began before it. The totals of days have them in the month of the charge.
-fn begun_before(rows: &impl WriteRows, account: AccountId, cap: KeyCap) -> Result<i64, WriteError> {
-    let Some(month) = cap.month else { return Ok(0) };
-    let from = month.start();
-    let to = from + REQUEST_MAX;
-    let late = RecordQuery { account, from, to };
-    let mut sum = 0_i64;
-    late.each_posted(rows, &mut |part| {
-        let used = part.usage();
-        let used = used.filter(|used| used.usage.credential == Some(cap.credential));
-        if let Some(used) = used.filter(|used| !cap.counts(month_of(used.operation))) {
-            sum = sum.saturating_add(used.cost.get());
-        }
-    })?;
-    Ok(sum)
-}
-
-/// The month of an operation.
-fn month_of(operation: OperationId) -> Month {
-    Month::of(operation.began_at())
-}
-
-/// Visits what keys were charged by a commit, with the month in which the request began.
-fn each_charge(
-    body: &[u8],
-    each: &mut dyn FnMut(CredentialId, i64, Month),
-) -> Result<(), DecodeError> {
-    for record in Body::read(body)?.records() {
-        let record = record?;
-        if record.is_owner_visible()
-            && let Some(used) = record.part()?.usage()
-            && let Some(credential) = used.usage.credential
-        {
-            each(credential, used.cost.get(), month_of(used.operation));
-        }
-    }
-    Ok(())
+    caps::owner_and_cap(rows, id)?.ok_or(WriteError::Refused(Refusal::NoCredential(id)))
 }

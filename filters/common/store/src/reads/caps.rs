@@ -1,0 +1,178 @@
+//! What keys were charged, as their spending caps count it: by the month in which a request began.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use tollgate_clock::{Month, Timestamp};
+use tollgate_money::{AccountId, CapPeriod, CredentialId, Micros, SpendingCap};
+
+use super::records::RecordQuery;
+use crate::allotment::{CapShares, KeyCap, NodeCap, SPENT_BEFORE};
+use crate::commit_id;
+use crate::engine::{Credentials, DayRange, JournalRows, RowError, Rows};
+use crate::entries::{Body, DecodeError};
+
+/// No request takes longer: the greatest lifetime of a hold.
+const REQUEST_MAX: Duration = Duration::from_secs(86_400);
+
+/// What keys were charged in commits that are not posted: node, month and sum.
+pub(crate) type Tails = HashMap<CredentialId, Vec<(i64, Month, i64)>>;
+
+/// The account of a credential, and its cap.
+pub(crate) fn owner_and_cap(
+    rows: &impl Rows,
+    id: CredentialId,
+) -> Result<Option<(AccountId, Option<SpendingCap>)>, RowError> {
+    let mut found = None;
+    rows.credentials(Credentials::WithId(id), &mut |row| {
+        found = Some((row.made.account, row.made.spending_cap));
+    })?;
+    Ok(found)
+}
+
+/// The cap that is in force, if it is of the same kind of period.
+pub(crate) fn in_force(cap: KeyCap, set: Option<SpendingCap>) -> Option<Micros> {
+    let set = set.filter(|set| (set.period == CapPeriod::Total) == cap.month.is_none());
+    set.map(|set| set.max)
+}
+
+/// Visits what keys were charged by a commit, with the month in which the request began.
+pub(crate) fn each_charge(
+    body: &[u8],
+    each: &mut dyn FnMut(CredentialId, i64, Month),
+) -> Result<(), DecodeError> {
+    for record in Body::read(body)?.records() {
+        let record = record?;
+        if record.is_owner_visible()
+            && let Some(used) = record.part()?.usage()
+            && let Some(credential) = used.usage.credential
+        {
+            let began_in = Month::of(used.operation.began_at());
+            each(credential, used.cost.get(), began_in);
+        }
+    }
+    Ok(())
+}
+
+/// What keys were charged in commits that are not posted.
+pub(crate) fn tails(rows: &impl Rows) -> Result<Tails, RowError> {
+    let mut found = HashMap::new();
+    rows.bodies(JournalRows::Unposted, &mut |id, body| {
+        let (node, ..) = commit_id::numbers(id);
+        each_charge(body, &mut |credential, charged, began_in| {
+            let sum = found.entry((credential, node, began_in)).or_insert(0);
+            *sum += charged;
+        })
+        .map_err(RowError::of_commit(id))
+    })?;
+    let mut tails = Tails::default();
+    for ((credential, node, month), charged) in found {
+        let of_credential = tails.entry(credential).or_default();
+        of_credential.push((node, month, charged));
+    }
+    Ok(tails)
+}
+
+/// Those that count against a cap, by node.
+pub(crate) fn tails_of(tails: &Tails, cap: KeyCap) -> Vec<(i64, i64)> {
+    let of_credential = tails.get(&cap.credential).into_iter().flatten();
+    of_credential
+        .filter(|(_, began_in, _)| cap.counts(*began_in))
+        .map(|(node, _, charged)| (*node, *charged))
+        .collect()
+}
+
+/// Posted charges that count against a cap.
+pub(crate) fn posted(rows: &impl Rows, account: AccountId, cap: KeyCap) -> Result<i64, RowError> {
+    let (from, to) = match cap.month {
+        None => (Timestamp::MIN, Timestamp::MAX),
+        Some(month) => (month.start(), month.next().start()),
+    };
+    let mut sum = 0_i64;
+    rows.usage_days(DayRange::Of { account, from, to }, &mut |_, day| {
+        if day.credential == Some(cap.credential) {
+            sum = sum.saturating_add(day.cost.get());
+        }
+    })?;
+    // The totals of days have a charge in the month in which it was made.
+    if let Some(month) = cap.month {
+        sum -= of_another_month(rows, account, cap, month)?;
+        sum += of_another_month(rows, account, cap, month.next())?;
+    }
+    Ok(sum)
+}
+
+/// Posted charges of a key that were made in a month for requests that began before it: those that a cap of this month does not count, or those
+/// that one of the month before does.
+fn of_another_month(
+    rows: &impl Rows,
+    account: AccountId,
+    cap: KeyCap,
+    month: Month,
+) -> Result<i64, RowError> {
+    let from = month.start();
+    let to = from + REQUEST_MAX;
+    let is_counted = cap.month != Some(month);
+    let mut sum = 0_i64;
+    RecordQuery { account, from, to }.each_posted(rows, &mut |part| {
+        let used = part.usage();
+        let used = used.filter(|used| used.usage.credential == Some(cap.credential));
+        let counts = |began_at| cap.counts(Month::of(began_at)) == is_counted;
+        if let Some(used) = used.filter(|used| counts(used.operation.began_at())) {
+            sum = sum.saturating_add(used.cost.get());
+        }
+    })?;
+    Ok(sum)
+}
+
+/// Visits every cap that nodes have parts of.
+pub(crate) fn shares(rows: &impl Rows, each: &mut dyn FnMut(CapShares)) -> Result<(), RowError> {
+    let mut nodes = vec![SPENT_BEFORE];
+    rows.posted_marks(&mut |node, _| nodes.push(node))?;
+    let mut caps = BTreeSet::new();
+    for node in nodes {
+        rows.cap_allotments(node, &mut |row| {
+            caps.insert((row.cap.credential, row.cap.month_number()));
+        })?;
+    }
+    if caps.is_empty() {
+        return Ok(());
+    }
+    let tails = tails(rows)?;
+    for (credential, month) in caps {
+        let cap = KeyCap::from_numbers(credential, month);
+        let Some((account, set)) = owner_and_cap(rows, credential)? else {
+            continue;
+        };
+        let of_cap = tails_of(&tails, cap);
+        let all = rows.cap_rows(cap)?;
+        let own = |node| {
+            let of_node = of_cap.iter().filter(|it| it.0 == node);
+            of_node.map(|(_, charged)| charged).sum::<i64>()
+        };
+        let before = all.iter().find(|row| row.0 == SPENT_BEFORE);
+        let nodes: Vec<_> = all
+            .iter()
+            .filter(|row| row.0 != SPENT_BEFORE)
+            .map(|(node, granted, spent)| NodeCap {
+                node: *node,
+                granted: Micros::new(*granted),
+                spent: Micros::new(*spent),
+                since: Micros::new(own(*node)),
+            })
+            .collect();
+        let has_row = |node| nodes.iter().any(|it| it.node == node);
+        let others = of_cap.iter().filter(|(node, _)| !has_row(*node));
+        each(CapShares {
+            cap,
+            account,
+            max: in_force(cap, set),
+            is_recalled: rows.recall(crate::allotment::Purse::Cap(cap))? != 0,
+            before: Micros::new(before.map_or(0, |(_, granted, _)| *granted)),
+            posted: Micros::new(posted(rows, account, cap)?),
+            since_elsewhere: Micros::new(others.map(|(_, charged)| charged).sum()),
+            nodes,
+        });
+    }
+    Ok(())
+}
